@@ -51,7 +51,7 @@ def loaded(name: str) -> ModuleType:
 
 
 def suite(module: ModuleType) -> dict[str, object]:
-    """Return the tests that take blobs or a hard state of any kind, and the fixture that fills one."""
+    """Return the tests that take blobs or a hard state of any kind, and what fills one."""
     found = {}
     for name, value in vars(module).items():
         if name == "epochs":

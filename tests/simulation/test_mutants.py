@@ -18,10 +18,9 @@ from greenlet import getcurrent
 
 from millrace.model.errors import ZombieWriter
 from millrace.model.guarantees import WEAK
-from millrace.store import Collector, MemoryCache, bring, collection, durable
+from millrace.store import Collector, EpochLog, MemoryCache, bring, collection, durable
 from millrace.store.cache import changes
 from millrace.store.local_commits import LocalCommitLog
-from millrace.store.local_epochs import LocalEpochLog
 from millrace.store.local_snapshots import LocalSnapshots
 from millrace.store.repair import NOTHING
 from millrace.watermark.authority import Authority
@@ -333,14 +332,14 @@ def a_claim_that_is_there_is_taken_for_its_own(patch):
 
 @mutant
 def an_entry_of_the_epoch_log_is_overwritten(patch):
-    append = LocalEpochLog.append
+    append = EpochLog.append
 
     def replace(self, number, entry):
-        with contextlib.suppress(FileNotFoundError):
-            self._disk.unlink(self._slot(number))
+        self._blobs.remove([f"epochs/{number:010d}.json"])
+        self._last = min(self._last, number - 1)
         return append(self, number, entry)
 
-    patch.setattr(LocalEpochLog, "append", replace)
+    patch.setattr(EpochLog, "append", replace)
 
 
 @mutant

@@ -11,6 +11,7 @@ from millrace.store.cache import ROW_BYTES_MAX, Cache, Caches, Size, Standing, V
 from millrace.store.cache_limit import CacheLimit
 from millrace.store.collection import Collectable, Collected, Collector, Given
 from millrace.store.commit import Commit, Identity, chain_of, payload_bytes
+from millrace.store.epoch_log import EpochLog
 from millrace.store.form import Form, check_pipeline, decode_form, encode_form, new_form
 from millrace.store.journal import (
     CommitIndex,
@@ -33,7 +34,7 @@ from millrace.store.location import (
     mailbox_of,
     open_location,
 )
-from millrace.store.log import CommitLog, EpochLog, HardState, Snapshots
+from millrace.store.log import CommitLog, HardState, Snapshots
 from millrace.store.mailbox import LocalMailbox, Mailbox, MemoryMailbox
 from millrace.store.memory import MemoryHardState
 from millrace.store.memory_blobs import MemoryBlobs

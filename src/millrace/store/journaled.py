@@ -6,9 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 
+from millrace.store.blobs import Blobs
 from millrace.store.commit import Commit
+from millrace.store.epoch_log import EpochLog
 from millrace.store.journal import Journals
-from millrace.store.log import CommitLog, EpochLog, HardState, Snapshots
+from millrace.store.log import CommitLog, HardState, Snapshots
 
 
 class JournaledCommitLog:
@@ -88,6 +90,7 @@ class Looked:
     """Hard state with the commits of a session under way; to be read.
 
     Attributes:
+        blobs: As they are.
         commits: Those that are in journals, sealed or not, among them.
         snapshots: As they are.
         epochs: As they are.
@@ -95,6 +98,7 @@ class Looked:
         uuid: Of the checkpoint.
     """
 
+    blobs: Blobs
     commits: CommitLog
     snapshots: Snapshots
     epochs: EpochLog
@@ -116,4 +120,4 @@ def looked_at(state: HardState) -> HardState:
     if not journals.last():
         return state
     commits = JournaledCommitLog(state.commits, journals.under_way())
-    return Looked(commits, state.snapshots, state.epochs, journals, state.uuid)
+    return Looked(state.blobs, commits, state.snapshots, state.epochs, journals, state.uuid)

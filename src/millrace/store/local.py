@@ -31,14 +31,18 @@ from millrace.store.durable import (
     temporaries,
     translated,
 )
+from millrace.store.epoch_log import EpochLog
 from millrace.store.form import Form, check_pipeline, decode_form, encode_form, new_form
 from millrace.store.journal_store import JournalStore
 from millrace.store.journaled import JournaledCommitLog
+from millrace.store.local_blobs import LocalBlobs
 from millrace.store.local_commits import LocalCommitLog
-from millrace.store.local_epochs import LocalEpochLog
 from millrace.store.local_journals import LocalJournals
 from millrace.store.local_snapshots import LocalSnapshots
 from millrace.store.mailbox import LocalMailbox
+
+#: Made with the checkpoint; others when something is put into them.
+_FOLDERS = ("tmp", "epochs", "commits", "snapshots")
 
 
 class LocalHardState:
@@ -63,10 +67,11 @@ class LocalHardState:
         self.path = path
         self.form = form
         self.uuid = form.uuid
+        self.blobs = LocalBlobs(path, disk, _FOLDERS)
         self.journals = JournalStore(LocalJournals(path, disk))
         self.commits = JournaledCommitLog(LocalCommitLog(path, disk), self.journals)
         self.snapshots = LocalSnapshots(path, disk)
-        self.epochs = LocalEpochLog(path, disk)
+        self.epochs = EpochLog(self.blobs)
         self.mailbox = LocalMailbox(path, disk)
 
     @classmethod
@@ -95,7 +100,7 @@ class LocalHardState:
         check_pipeline(form, pipeline, str(root))
         with translated(root):
             _settle_path(root, disk)
-        for name in ("tmp", "epochs", "commits", "snapshots"):
+        for name in _FOLDERS:
             make_directory(root / name, disk)
         with translated(root):
             remove_leftovers(root / "tmp", disk)

@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from millrace.model.errors import InvariantViolation
+from millrace.store.blobs import Blobs
 from millrace.store.commit import Commit
+from millrace.store.epoch_log import EpochLog
 from millrace.store.journal import Journals
 from millrace.store.task_commits import TaskCommits
 
@@ -89,66 +90,6 @@ class CommitLog(Protocol):
         ...
 
 
-class EpochLog(Protocol):
-    """One totally ordered list of entries: run claims, epoch manifests, epoch completions.
-
-    Because they share one numbering, a driver that has been superseded fails at its next put.
-    """
-
-    def append(self, number: int, entry: bytes) -> bool:
-        """Put ``entry`` at ``number`` if that is free; True when this call put it. Durable.
-
-        A number that was taken once counts as taken for ever, also when its entry has been
-        removed: after its put the log looks whether ``number - 1`` is still there, and says that
-        the number was taken if not: the last entry stays, and removal goes upwards. It takes the
-        entry back then, unless ``number + 1`` is there. Who slept between the put and the look may
-        find that others have gone on from its entry, and removed those before it, and theirs would
-        be lost without it; an entry that is in nobody's way goes with the next removal. For number
-        1, which has none before it, a mark is left before anything is removed.
-
-        Args:
-            number: ``last() + 1`` as the caller knows it; numbers start at 1 and have no gaps.
-            entry: UTF-8 JSON, so that a checkpoint can be read without Millrace.
-
-        Raises:
-            CheckpointUnwritable: nothing was written; entries made before are safe.
-            InvariantViolation: ``number`` is beyond ``last() + 1``.
-        """
-        ...
-
-    def read(self, number: int) -> bytes | None:
-        """Return the entry at ``number``, which is durable by then, or None when there is none.
-
-        Raises:
-            DamagedStore: the entry fails its checksum.
-        """
-        ...
-
-    def exists(self, number: int) -> bool:
-        """Return whether an entry is at ``number``."""
-        ...
-
-    def first(self) -> int:
-        """Return the lowest number from which on there is no gap, 0 when the log is empty."""
-        ...
-
-    def last(self) -> int:
-        """Return the highest number, 0 when the log is empty."""
-        ...
-
-    def remove_before(self, number: int) -> int:
-        """Remove the entries before ``number``, from the lowest up; return how many there were.
-
-        Args:
-            number: At most ``last()``: the last entry always stays.
-
-        Raises:
-            InvariantViolation: ``number`` is beyond ``last()``.
-            StoreError: what could not be removed, and all after it, is still there.
-        """
-        ...
-
-
 class Snapshots(Protocol):
     """Objects of any size by ``(computation, interval, number)``, as :mod:`.snapshot` encodes them.
 
@@ -192,6 +133,11 @@ class HardState(Protocol):
     """A checkpoint location: what survives when every process and every cache is gone."""
 
     @property
+    def blobs(self) -> Blobs:
+        """What the logs are made of."""
+        ...
+
+    @property
     def commits(self) -> CommitLog:
         """The commit logs of all key intervals."""
         ...
@@ -215,12 +161,3 @@ class HardState(Protocol):
     def uuid(self) -> str:
         """Made when the location was; caches carry it, so that one is never used for another."""
         ...
-
-
-def check_removal(where: str, number: int, last: int) -> None:
-    """Raise InvariantViolation unless removing all before ``number`` leaves the last entry."""
-    if number > last:
-        raise InvariantViolation(
-            f"epoch log {where}: asked to remove the entries before {number}, but the last one is "
-            f"{last}, and it stays: what comes after it is numbered by it"
-        )

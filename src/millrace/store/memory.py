@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from millrace.model.errors import InvariantViolation
 from millrace.store.commit import Commit, Identity, identities
+from millrace.store.epoch_log import EpochLog
 from millrace.store.journal_store import JournalStore
 from millrace.store.journaled import JournaledCommitLog
-from millrace.store.log import check_removal
+from millrace.store.memory_blobs import MemoryBlobs
 from millrace.store.memory_journals import MemoryJournals
 from millrace.store.segment import encode_segment, read_commit
 from millrace.store.task_commits import SlotCommits, TaskCommits
@@ -104,57 +104,6 @@ class MemorySnapshots:
         return made
 
 
-class MemoryEpochLog:
-    """The epoch log of a :class:`MemoryHardState`."""
-
-    def __init__(self) -> None:
-        self._entries: dict[int, bytes] = {}
-        self._last = 0
-
-    def append(self, number: int, entry: bytes) -> bool:
-        """See :meth:`millrace.store.EpochLog.append`."""
-        if not 1 <= number <= self._last + 1:
-            raise InvariantViolation(
-                f"epoch log in memory: entry {number} would leave a gap; numbers start at 1 and "
-                f"the last one is {self._last}"
-            )
-        if number <= self._last:
-            return False
-        self._entries[number] = entry
-        self._last = number
-        return True
-
-    def read(self, number: int) -> bytes | None:
-        """See :meth:`millrace.store.EpochLog.read`."""
-        return self._entries.get(number)
-
-    def exists(self, number: int) -> bool:
-        """See :meth:`millrace.store.EpochLog.exists`."""
-        return number in self._entries
-
-    def first(self) -> int:
-        """See :meth:`millrace.store.EpochLog.first`."""
-        return min(self._entries, default=0)
-
-    def last(self) -> int:
-        """See :meth:`millrace.store.EpochLog.last`."""
-        return self._last
-
-    def remove_before(self, number: int) -> int:
-        """See :meth:`millrace.store.EpochLog.remove_before`."""
-        check_removal("in memory", number, self._last)
-        old = [known for known in sorted(self._entries) if known < number]
-        for known in old:
-            del self._entries[known]
-        return len(old)
-
-    def copy(self) -> MemoryEpochLog:
-        """Return a copy of the log."""
-        made = MemoryEpochLog()
-        made._entries, made._last = dict(self._entries), self._last
-        return made
-
-
 class MemoryHardState:
     """Hard state that lives as long as the object; a crash is simulated by dropping all the rest.
 
@@ -176,19 +125,23 @@ class MemoryHardState:
         self.uuid = uuid
         self._slots = MemoryCommitLog(encoded=encoded)
         self._journals = MemoryJournals()
-        self.journals = JournalStore(self._journals)
-        self.commits = JournaledCommitLog(self._slots, self.journals)
-        self.snapshots = MemorySnapshots()
-        self.epochs = MemoryEpochLog()
+        self.blobs = MemoryBlobs()
+        self._open()
 
     def copy(self) -> MemoryHardState:
         """Return a copy that later appends to either one leave alone."""
-        made = MemoryHardState(uuid=self.uuid)
-        made._slots, made._journals = self._slots.copy(), self._journals.copy()
-        made.journals = JournalStore(made._journals)
-        made.commits = JournaledCommitLog(made._slots, made.journals)
-        made.snapshots, made.epochs = self.snapshots.copy(), self.epochs.copy()
-        return made
+        copied = MemoryHardState(uuid=self.uuid)
+        copied._slots, copied._journals = self._slots.copy(), self._journals.copy()
+        copied.blobs = self.blobs.copy()
+        copied._open()
+        copied.snapshots = self.snapshots.copy()
+        return copied
+
+    def _open(self) -> None:
+        self.journals = JournalStore(self._journals)
+        self.commits = JournaledCommitLog(self._slots, self.journals)
+        self.snapshots = MemorySnapshots()
+        self.epochs = EpochLog(self.blobs)
 
     def __repr__(self) -> str:
         return "MemoryHardState()"

@@ -23,7 +23,6 @@ Why: ``docs/design/2026-11-20-checkpoint-on-an-object-store.md``, and for segmen
 
 from __future__ import annotations
 
-import re
 import socket
 import uuid
 from collections.abc import Iterable, Iterator
@@ -33,24 +32,18 @@ from millrace.model.errors import (
     CheckpointMismatch,
     CheckpointUnwritable,
     DamagedStore,
-    InvariantViolation,
 )
 from millrace.store.bucket_url import BucketOptions, BucketUrl
-from millrace.store.entry import with_line, without_line
-from millrace.store.epoch_numbers import EpochNumbers
+from millrace.store.epoch_log import EpochLog
 from millrace.store.form import Form, check_pipeline, decode_form, encode_form, new_form
 from millrace.store.journal_place import journals_in, make_place, remove_place, size_of
 from millrace.store.journal_store import JournalFiles, JournalStore
 from millrace.store.journaled import JournaledCommitLog
-from millrace.store.log import check_removal
 from millrace.store.mailbox import ObjectMailbox
 from millrace.store.names import file_name, slot_name
 from millrace.store.object_blobs import ObjectBlobs
 from millrace.store.object_commits import ObjectCommitLog, numbers_in
 from millrace.store.object_journals import ObjectJournals
-
-_EPOCH_NAME = re.compile(r"epochs/(\d{10,})\.json")
-_COLLECTED = "epochs/COLLECTED"
 
 
 class ObjectSnapshots:
@@ -84,65 +77,6 @@ class ObjectSnapshots:
         self._bucket.remove(_slot("snapshots", computation, interval, number) for number in numbers)
 
 
-class ObjectEpochLog(EpochNumbers):
-    """The epoch log of an :class:`ObjectHardState`."""
-
-    def __init__(self, bucket: ObjectBlobs) -> None:
-        self._bucket = bucket
-        self._where = f"{bucket.url}/epochs"
-
-    def append(self, number: int, entry: bytes) -> bool:
-        """See :meth:`millrace.store.EpochLog.append`. Cost: a PUT and a HEAD."""
-        if 1 <= number <= self._last:
-            return False
-        if number < 1 or (number > self._last + 1 and not self.exists(number - 1)):
-            last = self.last()
-            if 1 <= number <= last:
-                return False
-            if number != last + 1:
-                raise InvariantViolation(
-                    f"epoch log {self._where}: entry {number} would leave a gap; numbers start at "
-                    f"1 and the last one is {last}"
-                )
-        name = _epoch_name(number)
-        if not self._bucket.put_if_absent(name, with_line(number, entry, uuid.uuid4().hex)):
-            return False
-        if self._was_collected(number):
-            if not self.exists(number + 1):
-                self._bucket.remove([name])
-            return False
-        self._last = max(self._last, number)
-        return True
-
-    def read(self, number: int) -> bytes | None:
-        """See :meth:`millrace.store.EpochLog.read`. Cost: a GET."""
-        data = self._bucket.read(_epoch_name(number))
-        return None if data is None else without_line(f"{self._where}/{number}", number, data)
-
-    def exists(self, number: int) -> bool:
-        """See :meth:`millrace.store.EpochLog.exists`. Cost: a HEAD."""
-        return self._bucket.exists(_epoch_name(number))
-
-    def remove_before(self, number: int) -> int:
-        """See :meth:`millrace.store.EpochLog.remove_before`. Cost: a LIST, a DELETE an entry."""
-        check_removal(self._where, number, self.last())
-        old = [known for known in self._listed() if known < number]
-        if old:
-            self._bucket.put_if_absent(_COLLECTED, b"")
-        self._bucket.remove(_epoch_name(known) for known in old)
-        return len(old)
-
-    def _was_collected(self, number: int) -> bool:
-        """Return whether the slot just put was free only because its entry had been removed."""
-        if number > 1:
-            return not self.exists(number - 1)
-        return self._bucket.exists(_COLLECTED)
-
-    def _listed(self) -> list[int]:
-        names = self._bucket.names("epochs")
-        return sorted(int(match[1]) for name in names if (match := _EPOCH_NAME.fullmatch(name)))
-
-
 class ObjectHardState:
     """A checkpoint under a prefix of a bucket.
 
@@ -163,11 +97,12 @@ class ObjectHardState:
     def __init__(self, bucket: ObjectBlobs, form: Form) -> None:
         self.form = form
         self.uuid = form.uuid
+        self.blobs = bucket
         self.journals = JournalStore(_journals(bucket, form))
         commits = ObjectCommitLog(bucket)
         self.commits = JournaledCommitLog(commits, self.journals)
         self.snapshots = ObjectSnapshots(bucket)
-        self.epochs = ObjectEpochLog(bucket)
+        self.epochs = EpochLog(bucket)
         self.mailbox = ObjectMailbox(bucket)
         self._bucket = bucket
 
@@ -304,7 +239,3 @@ def _create(bucket: ObjectBlobs, pipeline: str, journals: str | None, *, copied:
 
 def _slot(folder: str, computation: str, interval: int, number: int) -> str:
     return f"{folder}/{file_name(computation)}/{slot_name(interval, number)}"
-
-
-def _epoch_name(number: int) -> str:
-    return f"epochs/{number:010d}.json"

@@ -13,8 +13,9 @@ import msgspec
 
 from millrace.model.errors import StoreError
 from millrace.store.commit import Commit, chain_of
+from millrace.store.epoch_log import EpochLog
 from millrace.store.journal import Journals
-from millrace.store.log import EpochLog, HardState
+from millrace.store.log import HardState
 from millrace.store.snapshot import decode_snapshot
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from millrace.store import (
+    Blobs,
     Commit,
     CommitIndex,
     CommitLog,
@@ -34,9 +35,10 @@ class CrashingState:
 
     def __init__(self, state: HardState, writes: int | None = None) -> None:
         self.writes = writes
+        self.blobs: Blobs = _Blobs(state.blobs, self)
         self.commits: CommitLog = _Commits(state.commits, self)
         self.snapshots: Snapshots = _Snapshots(state.snapshots, self)
-        self.epochs: EpochLog = _Epochs(state.epochs, self)
+        self.epochs = EpochLog(self.blobs)
         self.journals: Journals = _Journals(state.journals, self)
         self.uuid = state.uuid
 
@@ -114,26 +116,31 @@ class _Snapshots:
             self._snapshots.remove(computation, interval, [number])
 
 
-class _Epochs:
-    def __init__(self, log: EpochLog, owner: CrashingState) -> None:
-        self._log = log
+class _Blobs:
+    """Blobs that are put and removed one at a time, so that a crash can fall between any two."""
+
+    def __init__(self, blobs: Blobs, owner: CrashingState) -> None:
+        self._blobs = blobs
         self._owner = owner
-        self.read = log.read
-        self.exists = log.exists
-        self.first = log.first
-        self.last = log.last
+        self.where = blobs.where
+        self.far = blobs.far
+        self.read = blobs.read
+        self.stream = blobs.stream
+        self.exists = blobs.exists
+        self.names = blobs.names
 
-    def append(self, number: int, entry: bytes) -> bool:
+    def put_if_absent(self, name: str, data: bytes) -> bool:
         self._owner.step()
-        return self._log.append(number, entry)
+        return self._blobs.put_if_absent(name, data)
 
-    def remove_before(self, number: int) -> int:
-        """Remove each entry on its own, so that a crash can fall between two."""
-        removed = 0
-        for known in range(max(1, self.first()), number):
+    def put_pieces(self, name: str, pieces: Iterable[bytes]) -> bool:
+        self._owner.step()
+        return self._blobs.put_pieces(name, pieces)
+
+    def remove(self, names: Iterable[str], *, durable: bool = False) -> None:
+        for name in names:
             self._owner.step()
-            removed += self._log.remove_before(known + 1)
-        return removed
+            self._blobs.remove([name], durable=durable)
 
 
 class _Journals:

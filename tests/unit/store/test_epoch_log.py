@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from millrace.model.errors import DamagedStore, InvariantViolation
-from millrace.store import HardState, LocalHardState
-from millrace.store.epoch_numbers import EpochNumbers
+from millrace.store import EpochLog, HardState, LocalHardState, MemoryBlobs
 
 
 @pytest.fixture
@@ -57,7 +56,7 @@ def test_an_entry_is_readable_without_us(local: LocalHardState) -> None:
     local.epochs.append(1, json.dumps({"low_watermarks": {"searches": 5}}).encode())
     lines = (local.path / "epochs" / "0000000001.json").read_text().splitlines()
     assert json.loads(lines[0]) == {"low_watermarks": {"searches": 5}}
-    assert json.loads(lines[1]).keys() == {"number", "xxh3_64"}
+    assert json.loads(lines[1]).keys() == {"number", "xxh3_64", "attempt"}
 
 
 def test_every_damaged_bit_and_every_truncation_is_found(local: LocalHardState) -> None:
@@ -100,21 +99,24 @@ def test_other_files_in_the_folder_do_not_count(local: LocalHardState) -> None:
     assert LocalHardState.open(local.path).epochs.last() == 1
 
 
-class _Asleep(EpochNumbers):
+class _Asleep(MemoryBlobs):
     """A log whose reader sleeps before its ``nth`` look; meanwhile others go on from 3 to 9."""
 
-    def __init__(self, known: int, nth: int) -> None:
-        self._last = known
-        self.there = [1, 2, 3]
+    def __init__(self, nth: int, there: list[int]) -> None:
+        super().__init__()
+        self.there = there
         self._left = nth
 
-    def exists(self, number: int) -> bool:
+    def exists(self, name: str) -> bool:
         self._look()
-        return number in self.there
+        return name in self._there()
 
-    def _listed(self) -> list[int]:
+    def names(self, folder: str) -> list[str]:
         self._look()
-        return [*self.there]
+        return self._there()
+
+    def _there(self) -> list[str]:
+        return [f"epochs/{number:010d}.json" for number in self.there]
 
     def _look(self) -> None:
         if not self._left:
@@ -127,13 +129,14 @@ class _Asleep(EpochNumbers):
 def test_the_last_entry_is_one_that_was_the_last_while_it_was_asked_for(
     known: int, nth: int
 ) -> None:
-    log = _Asleep(known, nth)
-    last = log.last()
-    assert last == max(log.there)
+    blobs = _Asleep(-1, [number for number in (1, 2, 3) if number <= known])
+    log = EpochLog(blobs)
+    assert log.last() == known
+    blobs.there, blobs._left = [1, 2, 3], nth
+    assert log.last() == max(blobs.there)
 
 
 def test_of_a_log_that_is_made_meanwhile_the_last_is_not_none() -> None:
     for nth in range(6):
-        log = _Asleep(0, nth)
-        log.there = []
-        assert log.last() == max(log.there, default=0)
+        blobs = _Asleep(nth, [])
+        assert EpochLog(blobs).last() == max(blobs.there, default=0)

@@ -58,20 +58,18 @@ def test_a_number_whose_entry_was_collected_stays_taken(epochs: HardState, numbe
 def test_a_zombie_that_looked_before_the_collection_loses_too(tmp_path: Path) -> None:
     """It finds its predecessor there, pauses, and puts into a slot that has been freed."""
     live = LocalHardState.create_or_open(tmp_path / "c", pipeline="p").epochs
-    zombie = LocalHardState.open(tmp_path / "c").epochs
+    state = LocalHardState.open(tmp_path / "c")
+    zombie, put = state.epochs, state.blobs.put_if_absent
     live.append(1, b"1")
     assert zombie.last() == 1
     for number in range(2, 6):
         live.append(number, b"%d" % number)
-    exists = zombie.exists
 
-    def paused(number: int) -> bool:
-        found = exists(number)
-        zombie.exists = exists  # type: ignore[method-assign]
+    def paused(name: str, data: bytes) -> bool:
         live.remove_before(5)
-        return found
+        return put(name, data)
 
-    zombie.exists = paused  # type: ignore[method-assign]
+    state.blobs.put_if_absent = paused  # type: ignore[method-assign]
     assert not zombie.append(2, b"zombie")
     assert zombie.read(2) is None
     assert (zombie.first(), zombie.last()) == (5, 5)
