@@ -14,7 +14,7 @@ from millrace.injectors.follower import Follower
 from millrace.injectors.polling import Polling
 from millrace.model.errors import StoreError
 from millrace.model.keys import encode_key
-from millrace.store import HardState, LocalMailbox, Mailbox, mailbox_of
+from millrace.store import HardState, Mailbox, mailbox_of
 from simulation.definitions import Wrong
 from simulation.scheduler import Scheduler
 
@@ -67,7 +67,8 @@ class Callers:
     def listen(self, state: HardState) -> None:
         """Have calls heard that come to a checkpoint."""
         mailbox = mailbox_of(state)
-        assert isinstance(mailbox, LocalMailbox), "elsewhere it is looked into by the clock"
+        assert mailbox is not None, "no simulated checkpoint is in memory"
+        assert not mailbox.far, "elsewhere it is looked into by the clock"
         for heard in self._heard.values():
             heard.listen(mailbox)
 

@@ -16,7 +16,7 @@ from millrace.spark.metrics.lines import MetricLines
 from millrace.spark.progress_display import Where
 from millrace.spark.run import Parts, Run
 from millrace.spark.splitting import Splitting
-from millrace.store import LocalMailbox, MemoryHardState
+from millrace.store import LocalBlobs, Mailbox, MemoryHardState
 from millrace.windmill.epochs import Epochs
 
 COLLISION = (
@@ -90,7 +90,7 @@ class Drivers:
             shown=Where.NOWHERE,
             scrapes=None,
             lines=MetricLines(None),
-            mailbox=LocalMailbox(self.folder),
+            mailbox=Mailbox(LocalBlobs(self.folder)),
             attempts=3,
             tasks=1,
         )

@@ -14,7 +14,7 @@ import millrace as mr
 from millrace.injectors.letters import LetterLog, bind_letters
 from millrace.injectors.polling import Polling
 from millrace.inspect.letters import send
-from millrace.store import MemoryMailbox
+from millrace.store import Mailbox, MemoryBlobs
 from tests.live import Feeds, InEpochs, Kept, Live
 
 AGAIN = "dead-letters.again"
@@ -58,11 +58,11 @@ class Total(mr.Computation):
         self.produce("totals", self.total.get())
 
 
-class Dying(MemoryMailbox):
+class Dying(Mailbox):
     """A mailbox whose user dies at some call, before or after it was done."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(MemoryBlobs())
         self.left: float = float("inf")
 
     def _live(self) -> None:

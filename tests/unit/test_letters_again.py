@@ -13,7 +13,7 @@ from letters import AGAIN, Dying, Faulty, Mended, Planes, Total, Trip
 import millrace as mr
 from millrace.injectors.letters import LetterLog, Letters, bind_letters
 from millrace.model.errors import DamagedStore, InputLost
-from millrace.store import MemoryMailbox
+from millrace.store import Mailbox, MemoryBlobs
 from tests.live import Feeds, InEpochs, Live
 
 
@@ -325,9 +325,9 @@ def test_a_letter_is_in_the_log_once_whoever_sends_and_dies(
 
 
 def test_two_who_send_at_once_send_each_letter_once() -> None:
-    mailbox = MemoryMailbox()
+    mailbox = Mailbox(MemoryBlobs())
 
-    class Losing(MemoryMailbox):
+    class Losing(Mailbox):
         """Somebody else is always a message ahead."""
 
         def put(self, name: str, data: bytes) -> bool:
@@ -337,7 +337,7 @@ def test_two_who_send_at_once_send_each_letter_once() -> None:
 
         read, names = mailbox.read, mailbox.names
 
-    done = LetterLog(Losing()).append(letters(*range(7)))
+    done = LetterLog(Losing(MemoryBlobs())).append(letters(*range(7)))
     sent = [one.id for n in range(1, LetterLog(mailbox).last() + 1) for one in
             LetterLog(mailbox).read(n)]  # fmt: skip
     assert sorted(sent) == [b"%d" % n for n in range(7)]
@@ -345,7 +345,7 @@ def test_two_who_send_at_once_send_each_letter_once() -> None:
 
 
 def test_a_message_that_is_gone_or_damaged_is_said_so() -> None:
-    mailbox = MemoryMailbox()
+    mailbox = Mailbox(MemoryBlobs())
     for n in range(3):
         LetterLog(mailbox).append(letters(n))
     first, second, _ = mailbox.names()

@@ -24,7 +24,7 @@ from millrace.injectors.injector import Injector
 from millrace.model.computation import Computation
 from millrace.model.errors import StoreError
 from millrace.model.time import MAX_TIMESTAMP, Instant
-from millrace.store import LocalMailbox, Mailbox, is_object_store, local_path, mailbox_at
+from millrace.store import Mailbox, is_object_store, local_path, mailbox_at
 
 _log = logging.getLogger("millrace")
 
@@ -87,7 +87,7 @@ class Calls(Injector):
                 offset = self._looked(offset)
             except (StoreError, OSError) as error:
                 _log.warning("calls of %r cannot be read, and wait: %s", self._stream, error)
-            if not isinstance(self._mailbox, LocalMailbox):
+            if self._mailbox is None or self._mailbox.far:
                 self._due_s = now_s + _LISTED_S
         return Advance(offset, low_watermark=MAX_TIMESTAMP)
 

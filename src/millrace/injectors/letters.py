@@ -75,8 +75,9 @@ letter_in = msgspec.msgpack.Decoder(DeadLetter).decode
 class LetterLog:
     """The dead letters that were sent again.
 
-    >>> from millrace.store.mailbox import MemoryMailbox
-    >>> log, letter = LetterLog(MemoryMailbox()), DeadLetter("s", "c", "no", "", "", "", 0, 7)
+    >>> from millrace.store import MemoryBlobs
+    >>> log = LetterLog(Mailbox(MemoryBlobs()))
+    >>> letter = DeadLetter("s", "c", "no", "", "", "", 0, 7)
     >>> log.append([(b"1", letter), (b"2", letter)]), log.append([(b"2", letter), (b"3", letter)])
     (Appended(new=2, known=0), Appended(new=1, known=1))
     >>> log.last(), [one.id for one in log.read(2)], sorted(log.ids())

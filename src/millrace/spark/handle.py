@@ -33,7 +33,7 @@ from millrace.spark.status_text import as_line
 from millrace.spark.stuck_board import Board
 from millrace.spark.throttled import Throttled
 from millrace.spark.updating import Started
-from millrace.store import LocalMailbox, location_of
+from millrace.store import location_of
 from millrace.windmill.history import History
 
 #: How often requests are looked for: in a directory that costs microseconds, in an object store a
@@ -95,7 +95,7 @@ class Handle(Throttled, Calling, Keeping, Remappable, ABC):
             },
             ended=lambda: self._status(active=False).state,
             epoch=lambda: self._epochs.completed,
-            every_s=_LISTENED_S if isinstance(held.mailbox, LocalMailbox) else _LISTED_S,
+            every_s=_LISTED_S if held.mailbox.far else _LISTENED_S,
             seen=self._board.look,
             outliving={"update", "remap", "savepoint", "snapshot"},
         )

@@ -35,7 +35,7 @@ from millrace.store.location import (
     open_location,
 )
 from millrace.store.log import CommitLog, HardState, Snapshots
-from millrace.store.mailbox import LocalMailbox, Mailbox, MemoryMailbox
+from millrace.store.mailbox import Mailbox
 from millrace.store.memory import MemoryHardState
 from millrace.store.memory_blobs import MemoryBlobs
 from millrace.store.memory_cache import MemoryCache, MemoryCaches
@@ -90,13 +90,11 @@ __all__ = [
     "LmdbCaches",
     "LocalBlobs",
     "LocalHardState",
-    "LocalMailbox",
     "Mailbox",
     "MemoryBlobs",
     "MemoryCache",
     "MemoryCaches",
     "MemoryHardState",
-    "MemoryMailbox",
     "ObjectBlobs",
     "ObjectHardState",
     "OverView",

@@ -39,7 +39,7 @@ from millrace.store.local_blobs import LocalBlobs
 from millrace.store.local_commits import LocalCommitLog
 from millrace.store.local_journals import LocalJournals
 from millrace.store.local_snapshots import LocalSnapshots
-from millrace.store.mailbox import LocalMailbox
+from millrace.store.mailbox import Mailbox
 
 #: Made with the checkpoint; others when something is put into them.
 _FOLDERS = ("tmp", "epochs", "commits", "snapshots")
@@ -72,7 +72,7 @@ class LocalHardState:
         self.commits = JournaledCommitLog(LocalCommitLog(path, disk), self.journals)
         self.snapshots = LocalSnapshots(path, disk)
         self.epochs = EpochLog(self.blobs)
-        self.mailbox = LocalMailbox(path, disk)
+        self.mailbox = Mailbox(self.blobs)
 
     @classmethod
     def create_or_open(

@@ -11,8 +11,9 @@ from millrace.model.errors import CheckpointMismatch, PipelineError
 from millrace.store.bucket_url import BucketOptions, BucketUrl
 from millrace.store.journal_place import directory_of
 from millrace.store.local import LocalHardState
+from millrace.store.local_blobs import LocalBlobs
 from millrace.store.log import HardState
-from millrace.store.mailbox import LocalMailbox, Mailbox, ObjectMailbox
+from millrace.store.mailbox import Mailbox
 from millrace.store.object_blobs import ObjectBlobs
 from millrace.store.objects import ObjectHardState
 
@@ -104,11 +105,9 @@ def mailbox_of(state: HardState) -> Mailbox | None:
 
 def mailbox_at(location: str) -> Mailbox:
     """Return the mailbox of the checkpoint at a path or URL, and look at nothing else there."""
-    if is_object_store(location):
-        return ObjectMailbox(
-            ObjectBlobs(BucketUrl.parse(location), BucketOptions.from_environment())
-        )
-    return LocalMailbox(local_path(location))
+    if not is_object_store(location):
+        return Mailbox(LocalBlobs(local_path(location)))
+    return Mailbox(ObjectBlobs(BucketUrl.parse(location), BucketOptions.from_environment()))
 
 
 def location_of(state: HardState) -> str:

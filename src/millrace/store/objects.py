@@ -39,7 +39,7 @@ from millrace.store.form import Form, check_pipeline, decode_form, encode_form, 
 from millrace.store.journal_place import journals_in, make_place, remove_place, size_of
 from millrace.store.journal_store import JournalFiles, JournalStore
 from millrace.store.journaled import JournaledCommitLog
-from millrace.store.mailbox import ObjectMailbox
+from millrace.store.mailbox import Mailbox
 from millrace.store.names import file_name, slot_name
 from millrace.store.object_blobs import ObjectBlobs
 from millrace.store.object_commits import ObjectCommitLog, numbers_in
@@ -103,7 +103,7 @@ class ObjectHardState:
         self.commits = JournaledCommitLog(commits, self.journals)
         self.snapshots = ObjectSnapshots(bucket)
         self.epochs = EpochLog(bucket)
-        self.mailbox = ObjectMailbox(bucket)
+        self.mailbox = Mailbox(bucket)
         self._bucket = bucket
 
     @property

@@ -26,7 +26,7 @@ from millrace.model.pipeline import Declarations
 from millrace.model.record import LateRecord
 from millrace.model.time import MAX_TIMESTAMP, Duration, Instant, duration_us, timestamp_us
 from millrace.plane.binding import bind_sinks
-from millrace.store import MemoryHardState, MemoryMailbox
+from millrace.store import Mailbox, MemoryBlobs, MemoryHardState
 from millrace.testing.crash import Crash
 from millrace.testing.feed import Feed, injection_of, reads
 from millrace.testing.invariants import check_interval, check_low_watermarks
@@ -94,7 +94,7 @@ class Harness:
         epoch_time: Duration = 0,
     ) -> None:
         self._topology = bind_sinks(with_taps(pipeline), "harness")
-        self._mailbox = MemoryMailbox()
+        self._mailbox = Mailbox(MemoryBlobs())
         self._intervals = intervals
         self._publish = publish
         self._lift = lift

@@ -7,14 +7,13 @@ import pytest
 
 from millrace.injectors.calls import Calls, put_call
 from millrace.model.errors import StoreError
-from millrace.store import LocalHardState
-from millrace.store.mailbox import LocalMailbox
+from millrace.store import LocalHardState, Mailbox
 
 STREAM = "look.calls"
 
 
 @pytest.fixture
-def mailbox(tmp_path: Any) -> LocalMailbox:
+def mailbox(tmp_path: Any) -> Mailbox:
     return LocalHardState.create_or_open(tmp_path / "ckpt", pipeline="p").mailbox
 
 
@@ -25,7 +24,7 @@ def calls(tmp_path: Any, stream: str = STREAM) -> Calls:
     return pickle.loads(pickle.dumps(made))
 
 
-def test_calls_are_read_once_in_order_whoever_asks(tmp_path: Any, mailbox: LocalMailbox) -> None:
+def test_calls_are_read_once_in_order_whoever_asks(tmp_path: Any, mailbox: Mailbox) -> None:
     put_call(mailbox, STREAM, [b"sa"])
     put_call(mailbox, STREAM, [b"sb", b"sc"])
     first = calls(tmp_path).advance("calls", None).offset
@@ -41,7 +40,7 @@ def test_calls_are_read_once_in_order_whoever_asks(tmp_path: Any, mailbox: Local
 
 
 def test_what_offsets_hold_is_removed_and_its_number_never_given_again(
-    tmp_path: Any, mailbox: LocalMailbox
+    tmp_path: Any, mailbox: Mailbox
 ) -> None:
     offset = None
     for key in (b"sa", b"sb", b"sc"):
@@ -55,14 +54,14 @@ def test_what_offsets_hold_is_removed_and_its_number_never_given_again(
     assert calls(tmp_path).advance("calls", offset).offset == [4, ["7364"]]
 
 
-def test_two_streams_do_not_take_each_others_calls(tmp_path: Any, mailbox: LocalMailbox) -> None:
+def test_two_streams_do_not_take_each_others_calls(tmp_path: Any, mailbox: Mailbox) -> None:
     put_call(mailbox, STREAM, [b"sa"])
 
     assert calls(tmp_path, "look.calls-for-all").advance("calls", None).offset == [0, []]
 
 
 def test_a_mailbox_that_cannot_be_read_makes_calls_wait(
-    tmp_path: Any, mailbox: LocalMailbox, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Any, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_call(mailbox, STREAM, [b"sa"])
     with monkeypatch.context() as patched:
@@ -70,7 +69,7 @@ def test_a_mailbox_that_cannot_be_read_makes_calls_wait(
         def fails(_self: Any) -> list[str]:
             raise StoreError("no route")
 
-        patched.setattr(LocalMailbox, "names", fails)
+        patched.setattr(Mailbox, "names", fails)
         assert calls(tmp_path).advance("calls", None).offset == [0, []]
 
     assert calls(tmp_path).advance("calls", [0, []]).offset == [1, ["7361"]]

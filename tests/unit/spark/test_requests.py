@@ -10,15 +10,14 @@ from obstore.store import MemoryStore
 
 from millrace.spark.requests import Answer, Listener, Request, ask
 from millrace.store import BucketOptions, BucketUrl, LocalHardState, Mailbox, ObjectBlobs
-from millrace.store.mailbox import ObjectMailbox
 
 
 @pytest.fixture(params=["directory", "object store"])
 def mailbox(request: pytest.FixtureRequest, tmp_path: Path) -> Mailbox:
     if request.param == "directory":
         return LocalHardState.create_or_open(tmp_path / "ckpt", pipeline="p").mailbox
-    bucket = ObjectBlobs(BucketUrl("s3", "b", "ckpt"), BucketOptions(), store=MemoryStore())
-    return ObjectMailbox(bucket)
+    blobs = ObjectBlobs(BucketUrl("s3", "b", "ckpt"), BucketOptions(), store=MemoryStore())
+    return Mailbox(blobs)
 
 
 def listener(mailbox: Mailbox, **acts: Callable[[str], str]) -> Listener:
