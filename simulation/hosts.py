@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from millrace.model.errors import StoreError
 from millrace.plane.runtime import Runtime
 from millrace.store import SLOT_BYTES, Cache, Commit, MemoryCache, Standing, View
-from millrace.store.snapshot import Rows
+from millrace.store.snapshots import Rows
 
 #: Asks for leave to call a cache; returns whether the call is to fail.
 AskCache = Callable[[str, str, int], bool]

@@ -29,7 +29,7 @@ from millrace.model.errors import DamagedCache, StoreError
 from millrace.store.cache import Cache, Caches, Size, Standing, View, moved
 from millrace.store.commit import Commit, payload_bytes
 from millrace.store.over import laid_over
-from millrace.store.snapshot import Rows, parts_of
+from millrace.store.snapshots import Rows, parts_of
 from millrace.store.task_commits import SLOT_BYTES
 
 _log = logging.getLogger(__name__)

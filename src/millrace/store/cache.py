@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 
 from millrace.model.errors import DamagedCache, InvariantViolation, StoreError
 from millrace.store.commit import Commit, payload_bytes
-from millrace.store.snapshot import Rows
+from millrace.store.snapshots import Rows
 from millrace.store.task_commits import SLOT_BYTES
 
 # LMDB's limit is 511 bytes, less room for a prefix of its own that a store may want.

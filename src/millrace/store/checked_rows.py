@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zlib import crc32
 
-from millrace.store.snapshot import Rows
+from millrace.store.snapshots import Rows
 
 #: A value is stored with the CRC-32 of row and value behind it. Over all of it the CRC is then this
 #: constant, whatever the value: one call in C checks a row, and `map` checks a bundle's.

@@ -36,7 +36,7 @@ from millrace.store.lmdb_environments import Damaged, Environment
 from millrace.store.lmdb_trouble import Trouble
 from millrace.store.lmdb_view import LmdbView, size_in
 from millrace.store.names import file_name
-from millrace.store.snapshot import Rows
+from millrace.store.snapshots import Rows
 from millrace.store.task_commits import SLOT_BYTES
 
 FORMAT = 1

@@ -13,7 +13,7 @@ from millrace.store.cache import Size, Standing
 from millrace.store.checked_rows import CRC_BYTES, RESIDUE
 from millrace.store.lmdb_environments import Damaged
 from millrace.store.lmdb_paging import Paging
-from millrace.store.snapshot import Rows, parts_of
+from millrace.store.snapshots import Rows, parts_of
 
 #: Kernel rows begin with a letter and `changes` refuses a zero byte, so no scan meets the key under
 #: which a cache keeps its position.

@@ -9,7 +9,7 @@ from sortedcontainers import SortedDict
 
 from millrace.store.cache import Size, Standing, View, changes, check_owner, following, moved
 from millrace.store.commit import Commit
-from millrace.store.snapshot import Rows, parts_of
+from millrace.store.snapshots import Rows, parts_of
 from millrace.store.task_commits import SLOT_BYTES
 
 

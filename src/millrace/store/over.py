@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from sortedcontainers import SortedDict
 
 from millrace.store.cache import Size, Standing, View
-from millrace.store.snapshot import Rows, parts_of
+from millrace.store.snapshots import Rows, parts_of
 
 
 class OverView:

@@ -15,7 +15,7 @@ from millrace.model.errors import DamagedStore, StoreError
 from millrace.store.cache import Cache, moved
 from millrace.store.commit import Commit, payload_bytes
 from millrace.store.log import HardState
-from millrace.store.snapshot import Rows, decode_snapshot
+from millrace.store.snapshots import Rows, decode_snapshot
 
 _log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ import msgspec
 
 from millrace.store.cache import Cache
 from millrace.store.log import Snapshots
-from millrace.store.snapshot import Rows, SnapshotHead, encode_snapshot
+from millrace.store.snapshots import Rows, SnapshotHead, encode_snapshot
 
 #: What each mark costs that passes while an interval's commits keep parts of journals, in bytes.
 _MARK_BYTES = 32 << 10

@@ -16,7 +16,7 @@ from millrace.store.commit import Commit, chain_of
 from millrace.store.epoch_log import EpochLog
 from millrace.store.journal import Journals
 from millrace.store.log import HardState
-from millrace.store.snapshot import decode_snapshot
+from millrace.store.snapshots import decode_snapshot
 
 
 class Finding(msgspec.Struct, frozen=True):

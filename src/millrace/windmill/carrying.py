@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from millrace.dataflow.columns.cutting import cut_chunk
 from millrace.model.errors import InvariantViolation, PipelineError
 from millrace.store import HardState, MemoryCache, SnapshotHead, Snapshots, bring, encode_snapshot
-from millrace.store.snapshot import parts_of
+from millrace.store.snapshots import parts_of
 from millrace.watermark.intervals import IDS, IntervalMap, KeyInterval
 from millrace.watermark.remap import Remap, Remapped, remapped
 from millrace.watermark.report import NOTHING_PENDING
