@@ -106,12 +106,14 @@ def test_the_crashes_fall_everywhere():
 
     def noting(state):
         if state.writes == 0:
-            died.add(sys._getframe(1).f_code.co_qualname)
+            frame = sys._getframe(1)
+            folder = str(frame.f_locals.get("name", "")).partition("/")[0]
+            died.add(f"{frame.f_code.co_qualname} {folder}".rstrip())
         step(state)
 
     everywhere = {
-        "_Commits.append", "_Commits.remove", "_Epochs.append", "_Epochs.remove_before",
-        "_Snapshots.put", "_Snapshots.remove",
+        "_Commits.append", "_Commits.remove", "_Blobs.put_if_absent epochs", "_Blobs.remove epochs",
+        "_Blobs.put_pieces snapshots", "_Blobs.remove snapshots",
     }  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(CrashingState, "step", noting)

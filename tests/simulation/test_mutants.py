@@ -18,10 +18,9 @@ from greenlet import getcurrent
 
 from millrace.model.errors import ZombieWriter
 from millrace.model.guarantees import WEAK
-from millrace.store import Collector, EpochLog, MemoryCache, bring, collection, durable
+from millrace.store import Collector, EpochLog, LocalBlobs, MemoryCache, bring, collection, durable
 from millrace.store.cache import changes
 from millrace.store.local_commits import LocalCommitLog
-from millrace.store.local_snapshots import LocalSnapshots
 from millrace.store.repair import NOTHING
 from millrace.watermark.authority import Authority
 from millrace.windmill import epoch_log, execution, fence, rows, worker
@@ -236,7 +235,7 @@ def commits_of_the_open_epoch_are_collected(patch):
 
 @mutant
 def commits_are_collected_before_their_snapshot_is_durable(patch):
-    put = LocalSnapshots.put
+    put = LocalBlobs.put_pieces
 
     class Unsynced:
         def __init__(self, disk):
@@ -253,7 +252,7 @@ def commits_are_collected_before_their_snapshot_is_durable(patch):
         careless._disk = Unsynced(self._disk)
         return put(careless, *arguments)
 
-    patch.setattr(LocalSnapshots, "put", unsynced)
+    patch.setattr(LocalBlobs, "put_pieces", unsynced)
 
 
 # -- the cache -------------------------------------------------------------------------------------

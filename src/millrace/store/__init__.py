@@ -34,7 +34,7 @@ from millrace.store.location import (
     mailbox_of,
     open_location,
 )
-from millrace.store.log import CommitLog, HardState, Snapshots
+from millrace.store.log import CommitLog, HardState
 from millrace.store.mailbox import Mailbox
 from millrace.store.memory import MemoryHardState
 from millrace.store.memory_blobs import MemoryBlobs
@@ -44,7 +44,7 @@ from millrace.store.objects import ObjectHardState
 from millrace.store.over import OverView
 from millrace.store.repair import NOTHING, Repair, bring
 from millrace.store.segment import IndexEntry, encode_segment, read_commit, read_index
-from millrace.store.snapshots import SnapshotHead, decode_snapshot, encode_snapshot
+from millrace.store.snapshots import SnapshotHead, Snapshots, decode_snapshot, encode_snapshot
 from millrace.store.snapshotting import SnapshotPolicy, Written, write_if_due
 from millrace.store.task_commits import SLOT_BYTES, SlotCommits, TaskCommits
 from millrace.store.verification import (

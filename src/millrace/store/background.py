@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from millrace.model.errors import StoreError
 from millrace.store.cache import Caches
 from millrace.store.cache_limit import CacheLimit
-from millrace.store.log import Snapshots
+from millrace.store.snapshots import Snapshots
 from millrace.store.snapshotting import SnapshotPolicy, Written, write_if_due
 
 _log = logging.getLogger(__name__)

@@ -10,7 +10,8 @@ from millrace.store.blobs import Blobs
 from millrace.store.commit import Commit
 from millrace.store.epoch_log import EpochLog
 from millrace.store.journal import Journals
-from millrace.store.log import CommitLog, HardState, Snapshots
+from millrace.store.log import CommitLog, HardState
+from millrace.store.snapshots import Snapshots
 
 
 class JournaledCommitLog:

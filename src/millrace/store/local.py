@@ -38,8 +38,8 @@ from millrace.store.journaled import JournaledCommitLog
 from millrace.store.local_blobs import LocalBlobs
 from millrace.store.local_commits import LocalCommitLog
 from millrace.store.local_journals import LocalJournals
-from millrace.store.local_snapshots import LocalSnapshots
 from millrace.store.mailbox import Mailbox
+from millrace.store.snapshots import Snapshots
 
 #: Made with the checkpoint; others when something is put into them.
 _FOLDERS = ("tmp", "epochs", "commits", "snapshots")
@@ -70,7 +70,7 @@ class LocalHardState:
         self.blobs = LocalBlobs(path, disk, _FOLDERS)
         self.journals = JournalStore(LocalJournals(path, disk))
         self.commits = JournaledCommitLog(LocalCommitLog(path, disk), self.journals)
-        self.snapshots = LocalSnapshots(path, disk)
+        self.snapshots = Snapshots(self.blobs)
         self.epochs = EpochLog(self.blobs)
         self.mailbox = Mailbox(self.blobs)
 

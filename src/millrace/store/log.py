@@ -11,13 +11,14 @@ whoever puts looks again afterwards: the epoch log does it itself, for a commit 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from millrace.store.blobs import Blobs
 from millrace.store.commit import Commit
 from millrace.store.epoch_log import EpochLog
 from millrace.store.journal import Journals
+from millrace.store.snapshots import Snapshots
 from millrace.store.task_commits import TaskCommits
 
 
@@ -87,45 +88,6 @@ class CommitLog(Protocol):
             computation: Whose.
             kept: What is not older than so many epochs is left alone: it will be freed as a whole.
         """
-        ...
-
-
-class Snapshots(Protocol):
-    """Objects of any size by ``(computation, interval, number)``, as :mod:`.snapshot` encodes them.
-
-    A snapshot holds the rows of an interval after commit ``number``. It is a shortcut, never the
-    only copy before the commits that it stands for are collected.
-    """
-
-    def put(self, computation: str, interval: int, number: int, pieces: Iterable[bytes]) -> bool:
-        """Write a snapshot unless there is one; True when this call put it. Durable, or absent.
-
-        Args:
-            computation: Name of the computation.
-            interval: Id of the key interval.
-            number: Of the last commit that it covers.
-            pieces: Its bytes in order; taken one by one, so that all need not fit into memory. An
-                exception that they raise leaves nothing behind.
-
-        Raises:
-            CheckpointUnwritable: nothing was written.
-        """
-        ...
-
-    def read(self, computation: str, interval: int, number: int) -> Iterator[bytes] | None:
-        """Return a snapshot's bytes in pieces of any size, or None when there is none.
-
-        Raises:
-            StoreError: also while iterating; a collected snapshot may vanish in mid-read.
-        """
-        ...
-
-    def numbers(self, computation: str) -> Mapping[int, Sequence[int]]:
-        """Return interval id -> numbers of the snapshots that are there, ascending."""
-        ...
-
-    def remove(self, computation: str, interval: int, numbers: Iterable[int]) -> None:
-        """Remove snapshots, in the order given; pass over those that are not there."""
         ...
 
 

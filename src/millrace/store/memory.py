@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from millrace.store.commit import Commit, Identity, identities
 from millrace.store.epoch_log import EpochLog
@@ -11,6 +11,7 @@ from millrace.store.journaled import JournaledCommitLog
 from millrace.store.memory_blobs import MemoryBlobs
 from millrace.store.memory_journals import MemoryJournals
 from millrace.store.segment import encode_segment, read_commit
+from millrace.store.snapshots import Snapshots
 from millrace.store.task_commits import SlotCommits, TaskCommits
 
 
@@ -52,7 +53,11 @@ class MemoryCommitLog:
 
     def numbers(self, computation: str) -> dict[int, list[int]]:
         """See :meth:`millrace.store.CommitLog.numbers`."""
-        return _numbers(self._slots, computation)
+        found: dict[int, list[int]] = {}
+        for name, interval, number in sorted(self._slots):
+            if name == computation:
+                found.setdefault(interval, []).append(number)
+        return found
 
     def remove(self, computation: str, interval: int, numbers: Iterable[int]) -> int:
         """See :meth:`millrace.store.CommitLog.remove`."""
@@ -68,38 +73,6 @@ class MemoryCommitLog:
     def copy(self) -> MemoryCommitLog:
         """Return a copy of the log."""
         made = MemoryCommitLog(encoded=self._encoded)
-        made._slots = dict(self._slots)
-        return made
-
-
-class MemorySnapshots:
-    """The snapshots of a :class:`MemoryHardState`."""
-
-    def __init__(self) -> None:
-        self._slots: dict[Identity, bytes] = {}
-
-    def put(self, computation: str, interval: int, number: int, pieces: Iterable[bytes]) -> bool:
-        """See :meth:`millrace.store.Snapshots.put`."""
-        mine = b"".join(pieces)
-        return self._slots.setdefault((computation, interval, number), mine) is mine
-
-    def read(self, computation: str, interval: int, number: int) -> Iterator[bytes] | None:
-        """See :meth:`millrace.store.Snapshots.read`."""
-        data = self._slots.get((computation, interval, number))
-        return None if data is None else iter((data,))
-
-    def numbers(self, computation: str) -> dict[int, list[int]]:
-        """See :meth:`millrace.store.Snapshots.numbers`."""
-        return _numbers(self._slots, computation)
-
-    def remove(self, computation: str, interval: int, numbers: Iterable[int]) -> None:
-        """See :meth:`millrace.store.Snapshots.remove`."""
-        for number in numbers:
-            self._slots.pop((computation, interval, number), None)
-
-    def copy(self) -> MemorySnapshots:
-        """Return a copy of the snapshots."""
-        made = MemorySnapshots()
         made._slots = dict(self._slots)
         return made
 
@@ -134,22 +107,13 @@ class MemoryHardState:
         copied._slots, copied._journals = self._slots.copy(), self._journals.copy()
         copied.blobs = self.blobs.copy()
         copied._open()
-        copied.snapshots = self.snapshots.copy()
         return copied
 
     def _open(self) -> None:
         self.journals = JournalStore(self._journals)
         self.commits = JournaledCommitLog(self._slots, self.journals)
-        self.snapshots = MemorySnapshots()
+        self.snapshots = Snapshots(self.blobs)
         self.epochs = EpochLog(self.blobs)
 
     def __repr__(self) -> str:
         return "MemoryHardState()"
-
-
-def _numbers(slots: Iterable[Identity], computation: str) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
-    for name, interval, number in sorted(slots):
-        if name == computation:
-            found.setdefault(interval, []).append(number)
-    return found

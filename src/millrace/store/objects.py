@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import socket
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from millrace.model.errors import (
@@ -40,41 +40,10 @@ from millrace.store.journal_place import journals_in, make_place, remove_place, 
 from millrace.store.journal_store import JournalFiles, JournalStore
 from millrace.store.journaled import JournaledCommitLog
 from millrace.store.mailbox import Mailbox
-from millrace.store.names import file_name, slot_name
 from millrace.store.object_blobs import ObjectBlobs
-from millrace.store.object_commits import ObjectCommitLog, numbers_in
+from millrace.store.object_commits import ObjectCommitLog
 from millrace.store.object_journals import ObjectJournals
-
-
-class ObjectSnapshots:
-    """The snapshots of an :class:`ObjectHardState`."""
-
-    def __init__(self, bucket: ObjectBlobs) -> None:
-        self._bucket = bucket
-
-    def put(self, computation: str, interval: int, number: int, pieces: Iterable[bytes]) -> bool:
-        """See :meth:`millrace.store.Snapshots.put`. Cost: a HEAD, and a PUT for each 8 MiB.
-
-        Of two that put one snapshot at the same time both may be told that they did: the later one
-        replaces the other's, which holds the same rows.
-        """
-        name = _slot("snapshots", computation, interval, number)
-        if self._bucket.exists(name):
-            return False
-        self._bucket.upload(name, pieces)
-        return True
-
-    def read(self, computation: str, interval: int, number: int) -> Iterator[bytes] | None:
-        """See :meth:`millrace.store.Snapshots.read`. Cost: a GET."""
-        return self._bucket.stream(_slot("snapshots", computation, interval, number))
-
-    def numbers(self, computation: str) -> dict[int, list[int]]:
-        """See :meth:`millrace.store.Snapshots.numbers`."""
-        return numbers_in(self._bucket, "snapshots", computation)
-
-    def remove(self, computation: str, interval: int, numbers: Iterable[int]) -> None:
-        """See :meth:`millrace.store.Snapshots.remove`."""
-        self._bucket.remove(_slot("snapshots", computation, interval, number) for number in numbers)
+from millrace.store.snapshots import Snapshots
 
 
 class ObjectHardState:
@@ -101,7 +70,7 @@ class ObjectHardState:
         self.journals = JournalStore(_journals(bucket, form))
         commits = ObjectCommitLog(bucket)
         self.commits = JournaledCommitLog(commits, self.journals)
-        self.snapshots = ObjectSnapshots(bucket)
+        self.snapshots = Snapshots(bucket)
         self.epochs = EpochLog(bucket)
         self.mailbox = Mailbox(bucket)
         self._bucket = bucket
@@ -235,7 +204,3 @@ def _create(bucket: ObjectBlobs, pipeline: str, journals: str | None, *, copied:
     if created is None:
         raise DamagedStore(f"checkpoint {bucket.url}: FORMAT has gone right after it was written")
     return created
-
-
-def _slot(folder: str, computation: str, interval: int, number: int) -> str:
-    return f"{folder}/{file_name(computation)}/{slot_name(interval, number)}"

@@ -1,6 +1,8 @@
-"""The snapshot: all rows of one key interval after one commit, in one object read front to back.
+"""Snapshots: all rows of one key interval after one commit, in one blob read front to back.
 
 .. code-block:: text
+
+    snapshots/<computation>/<interval>-<number>   hexadecimal
 
     header    magic "MRSS" | format u16 | format u16 with every bit inverted
     frames    kind u8 | payload length u32 | payload xxh3_64 u64, seeded with the frame's index
@@ -17,13 +19,15 @@ hold about a megabyte of rows, so neither writer nor reader needs memory for all
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
 import xxhash
 
 from millrace.model.errors import CheckpointMismatch, DamagedStore
+from millrace.store.blobs import Blobs
+from millrace.store.names import file_name, slot_name, slot_numbers
 
 MAGIC = b"MRSS"
 FORMAT = 1
@@ -56,6 +60,70 @@ class SnapshotHead(msgspec.Struct, array_like=True, frozen=True, gc=False):
     interval: int
     number: int
     chain: int
+
+
+class Snapshots:
+    """The snapshots of all key intervals, by ``(computation, interval, number)``.
+
+    A snapshot holds the rows of an interval after commit ``number``. It is a shortcut, never the
+    only copy before the commits that it stands for are collected.
+
+    Args:
+        blobs: Of the checkpoint.
+
+    >>> from millrace.store import MemoryBlobs
+    >>> snapshots = Snapshots(MemoryBlobs())
+    >>> snapshots.put("count", 0, 7, [b"rows"]), snapshots.put("count", 0, 7, [b"others"])
+    (True, False)
+    >>> snapshots.numbers("count"), snapshots.read("count", 0, 8)
+    ({0: [7]}, None)
+    """
+
+    def __init__(self, blobs: Blobs) -> None:
+        self._blobs = blobs
+
+    def put(self, computation: str, interval: int, number: int, pieces: Iterable[bytes]) -> bool:
+        """Write a snapshot unless there is one; True when this call put it. Durable, or absent.
+
+        Of two that put one at the same time both may be told that they did, where the checkpoint
+        is in an object store: the later one replaces the other's, which holds the same rows.
+
+        Args:
+            computation: Name of the computation.
+            interval: Id of the key interval.
+            number: Of the last commit that it covers.
+            pieces: Its bytes in order; taken one by one, so that all need not fit into memory. An
+                exception that they raise leaves nothing behind.
+
+        Raises:
+            CheckpointUnwritable: nothing was written.
+        """
+        return self._blobs.put_pieces(_name(computation, interval, number), pieces)
+
+    def read(self, computation: str, interval: int, number: int) -> Iterator[bytes] | None:
+        """Return a snapshot's bytes in pieces of any size, or None when there is none.
+
+        Raises:
+            StoreError: also while iterating; a collected snapshot may vanish in mid-read.
+        """
+        return self._blobs.stream(_name(computation, interval, number))
+
+    def numbers(self, computation: str) -> Mapping[int, Sequence[int]]:
+        """Return interval id -> numbers of the snapshots that are there, ascending."""
+        names = self._blobs.names(_folder(computation))
+        return slot_numbers(name.rpartition("/")[2] for name in names)
+
+    def remove(self, computation: str, interval: int, numbers: Iterable[int]) -> None:
+        """Remove snapshots, in the order given; pass over those that are not there."""
+        self._blobs.remove(_name(computation, interval, number) for number in numbers)
+
+
+def _folder(computation: str) -> str:
+    return f"snapshots/{file_name(computation)}"
+
+
+def _name(computation: str, interval: int, number: int) -> str:
+    return f"{_folder(computation)}/{slot_name(interval, number)}"
 
 
 class _End(msgspec.Struct, array_like=True, frozen=True, gc=False):

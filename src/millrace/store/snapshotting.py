@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from millrace.store.cache import Cache
-from millrace.store.log import Snapshots
-from millrace.store.snapshots import Rows, SnapshotHead, encode_snapshot
+from millrace.store.snapshots import Rows, SnapshotHead, Snapshots, encode_snapshot
 
 #: What each mark costs that passes while an interval's commits keep parts of journals, in bytes.
 _MARK_BYTES = 32 << 10

@@ -37,7 +37,7 @@ class CrashingState:
         self.writes = writes
         self.blobs: Blobs = _Blobs(state.blobs, self)
         self.commits: CommitLog = _Commits(state.commits, self)
-        self.snapshots: Snapshots = _Snapshots(state.snapshots, self)
+        self.snapshots = Snapshots(self.blobs)
         self.epochs = EpochLog(self.blobs)
         self.journals: Journals = _Journals(state.journals, self)
         self.uuid = state.uuid
@@ -97,23 +97,6 @@ class _TaskCommits:
     def append(self, commits: Sequence[Commit]) -> list[bool]:
         self._owner.step()
         return self._commits.append(commits)
-
-
-class _Snapshots:
-    def __init__(self, snapshots: Snapshots, owner: CrashingState) -> None:
-        self._snapshots = snapshots
-        self._owner = owner
-        self.read = snapshots.read
-        self.numbers = snapshots.numbers
-
-    def put(self, computation: str, interval: int, number: int, chunks: Iterable[bytes]) -> bool:
-        self._owner.step()
-        return self._snapshots.put(computation, interval, number, chunks)
-
-    def remove(self, computation: str, interval: int, numbers: Iterable[int]) -> None:
-        for number in numbers:
-            self._owner.step()
-            self._snapshots.remove(computation, interval, [number])
 
 
 class _Blobs:

@@ -20,8 +20,7 @@ from millrace.model.errors import (
     NotKept,
     PipelineError,
 )
-from millrace.store import open_location
-from millrace.store.local_snapshots import LocalSnapshots
+from millrace.store import Snapshots, open_location
 from tests.live import Feeds, InEpochs, Kept, Live
 
 ROWS = 24
@@ -180,7 +179,7 @@ def test_a_copy_that_is_cut_off_is_no_checkpoint(
         raise CheckpointUnwritable("the disk is full")
 
     with monkeypatch.context() as broken:
-        broken.setattr(LocalSnapshots, "put", full)
+        broken.setattr(Snapshots, "put", full)
         with pytest.raises(CheckpointUnwritable):
             mr.add_savepoint(tmp_path / "ckpt", "cut")
     cut = tmp_path / "ckpt" / "savepoints" / "cut"

@@ -23,8 +23,7 @@ from millrace.model.errors import (
     PipelineError,
     ZombieWriter,
 )
-from millrace.store import open_location
-from millrace.store.local_snapshots import LocalSnapshots
+from millrace.store import Snapshots, open_location
 from tests.live import Feeds, InEpochs, Kept, Live
 
 ROWS = 24
@@ -230,7 +229,7 @@ def test_a_restore_that_is_cut_off_is_said_and_done_again(
         raise CheckpointUnwritable("the disk is full")
 
     with monkeypatch.context() as broken:
-        broken.setattr(LocalSnapshots, "put", full)
+        broken.setattr(Snapshots, "put", full)
         with pytest.raises(CheckpointUnwritable):
             mr.restore_checkpoint(ckpt, "before")
     with pytest.raises(CheckpointMismatch, match="restore the savepoint again"):
