@@ -200,17 +200,17 @@ def test_a_sealer_that_slept_over_later_sessions_gets_none(tmp_path: Path, kind:
     """It has looked that its number is free; then others take it, go on, and remove it."""
     state = kinds(tmp_path)[kind]
     journals = state.journals
-    files = journals._files  # type: ignore[attr-defined]
-    put = files.put_if_absent
+    blobs = state.blobs
+    put = blobs.put_if_absent
 
     def asleep(name: str, data: bytes) -> bool:
-        del files.put_if_absent
+        del blobs.put_if_absent
         for session in (1, 2, 3):
             assert journals.seal(session) is not None
             journals.create(session, 1, 0, 1).append([], b"%d" % session)
         return put(name, data)
 
-    files.put_if_absent = asleep
+    blobs.put_if_absent = asleep  # type: ignore[method-assign]
     assert journals.seal(1) is None
     assert (journals.last(), journals.superseded(1), journals.superseded(3)) == (3, True, False)
     sealing = journals.seal(4)

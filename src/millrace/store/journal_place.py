@@ -21,6 +21,8 @@ from pathlib import Path
 from millrace.model.errors import DamagedStore, PipelineError
 from millrace.store.disk import exists
 from millrace.store.durable import make_directory, put_if_absent, translated
+from millrace.store.journal_store import JournalStore
+from millrace.store.local_blobs import LocalBlobs
 from millrace.store.local_journals import LocalJournals
 
 _MARKER = "CHECKPOINT"
@@ -50,7 +52,7 @@ def remove_place(directory: str, uuid: str) -> None:
     shutil.rmtree(_place(directory, uuid), ignore_errors=True)
 
 
-def journals_in(directory: str, uuid: str, where: str) -> LocalJournals:
+def journals_in(directory: str, uuid: str, where: str) -> JournalStore:
     """Return the journals of a checkpoint that are in a directory of their own.
 
     Args:
@@ -70,7 +72,7 @@ def journals_in(directory: str, uuid: str, where: str) -> LocalJournals:
             f"no {_MARKER} there. All hosts of the run must see that directory: mount it at the "
             "same path on each. Without it the checkpoint is not whole."
         )
-    return LocalJournals(place)
+    return JournalStore(LocalBlobs(place, folders=["tmp"]), LocalJournals(place))
 
 
 def size_of(directory: str, uuid: str) -> int:

@@ -1,6 +1,6 @@
 """JournalStore: the journals of a checkpoint, wherever it is.
 
-Beside the journals stand two small files for a session. ``00000008.begun`` says that session 8 has
+Beside the journals stand two blobs for a session. ``00000008.begun`` says that session 8 has
 begun, and its tasks may go on as long as it is there: the next session removes it before it looks
 at journals. ``00000008.seal`` says where the journals before it end.
 """
@@ -15,46 +15,25 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from millrace.model.errors import DamagedStore
+from millrace.store.blobs import Blobs
 from millrace.store.commit import Commit
 from millrace.store.journal import Covered, Group, Journal, JournalName, Sealing
 from millrace.store.journal_bytes import group_of
 from millrace.store.journal_index import Index, Placed
 from millrace.store.sealing import End, decode_sealing, encode_sealing, sealing_of
 
-_MARKER = re.compile(r"(\d{8,})\.(begun|seal)")
+_FOLDER = "journals"
+_MARKER = re.compile(rf"{_FOLDER}/(\d{{8,}})\.(begun|seal)")
 
 
 class JournalFiles(Protocol):
-    """What a kind of storage does for journals; names are within the checkpoint's ``journals``."""
-
-    where: str
-    """The folder, for messages."""
-
-    far: bool
-    """See :attr:`millrace.store.Journals.far`."""
-
-    def prepare(self) -> None:
-        """Make the folder unless it is there; durable."""
-        ...
+    """What a kind of storage does for blobs that are appended to, in the folder ``journals``."""
 
     def names(self) -> list[str]:
-        """Return all names in the folder, of journals and of other files; none without it."""
-        ...
+        """Return the names of the journals that are there, or of which something is left.
 
-    def put_if_absent(self, name: str, data: bytes) -> bool:
-        """Put a small file; True when this call put it. Durable either way."""
-        ...
-
-    def get(self, name: str) -> bytes | None:
-        """Return a small file."""
-        ...
-
-    def exists(self, name: str) -> bool:
-        """Return whether a small file is there, as all others see it."""
-        ...
-
-    def remove(self, names: Iterable[str]) -> None:
-        """Remove small files, in order; absent ones are passed over. Durable."""
+        Among them may be names of blobs that are in the same folder.
+        """
         ...
 
     def create(self, name: JournalName) -> Journal:
@@ -92,15 +71,18 @@ class JournalStore:
     """The :class:`~millrace.store.Journals` of a checkpoint. Threads may share it.
 
     Args:
-        files: Where they are.
+        blobs: Where markers and seals are.
+        files: Where the journals are.
         fixed: Taken for the last seal, whatever there is.
 
     Attributes:
         turns: The lock of the threads; another one where those of a simulation share it.
     """
 
-    def __init__(self, files: JournalFiles, fixed: Sealing | None = None) -> None:
+    def __init__(self, blobs: Blobs, files: JournalFiles, fixed: Sealing | None = None) -> None:
+        self._blobs = blobs
         self._files = files
+        self._where = f"{blobs.where}/{_FOLDER}"
         self.turns: AbstractContextManager[object] = threading.RLock()
         self._fixed = fixed
         self._known: Sealing | None = None
@@ -110,27 +92,29 @@ class JournalStore:
     @property
     def far(self) -> bool:
         """See :attr:`millrace.store.Journals.far`."""
-        return self._files.far
+        return self._blobs.far
 
     def seal(self, session: int) -> Sealing | None:
         """See :meth:`millrace.store.Journals.seal`. Cost: six fsyncs, or four PUTs."""
-        files, begun = self._files, _begun(session)
-        files.prepare()
-        if self.last() >= session or not files.put_if_absent(begun, _unlike_others()):
+        blobs, files, begun = self._blobs, self._files, _begun(session)
+        if self.last() >= session or not blobs.put_if_absent(begun, _unlike_others()):
             return None
         if self.last() > session:
             # It was free only because a later session had removed it.
-            files.remove([begun])
+            blobs.remove([begun], durable=True)
             return None
-        files.remove(_begun(old) for old in self._numbers("begun") if old < session)
+        earlier = [_begun(number) for number in self._numbers("begun") if number < session]
+        blobs.remove(earlier, durable=True)
         previous = self._last_seal()
         sealing = sealing_of(session, previous, files.sizes, files.end_of)
-        if not files.put_if_absent(_seal(session), encode_sealing(sealing)):
+        if not blobs.put_if_absent(_seal(session), encode_sealing(sealing)):
             return None
         if self.superseded(session):
             return None
         self._know(sealing)
-        files.remove(_seal(old) for old in self._numbers("seal") if old < session)
+        blobs.remove(
+            [_seal(number) for number in self._numbers("seal") if number < session], durable=True
+        )
         there = sorted(filter(None, map(JournalName.parse, set(files.names()))))
         files.remove_journals(
             name for name in there if name.session < session and str(name) not in sealing.lengths
@@ -143,7 +127,7 @@ class JournalStore:
 
     def superseded(self, session: int) -> bool:
         """See :meth:`millrace.store.Journals.superseded`."""
-        return not self._files.exists(_begun(session))
+        return not self._blobs.exists(_begun(session))
 
     def create(self, session: int, level: int, task: int, part: int) -> Journal:
         """See :meth:`millrace.store.Journals.create`."""
@@ -154,7 +138,7 @@ class JournalStore:
         found = self.bodies(name)
         if found is None:
             raise DamagedStore(
-                f"journal {self._files.where}/{name}: it has gone. If no run has collected it "
+                f"journal {self._where}/{name}: it has gone. If no run has collected it "
                 f"meanwhile, restore it from a copy of the checkpoint."
             )
         return (group_of(body) for _, body in found)
@@ -195,7 +179,9 @@ class JournalStore:
         sealed = self._last_seal()
         now = sealing_of(self.last() + 1, sealed, self._files.sizes, self._files.end_of)
         lengths = {name: size for name, size in now.lengths.items() if name not in sealed.lengths}
-        return JournalStore(self._files, Sealing(now.session, lengths, now.notes, now.tails))
+        return JournalStore(
+            self._blobs, self._files, Sealing(now.session, lengths, now.notes, now.tails)
+        )
 
     # -- what the commit log reads -----------------------------------------------------------------
 
@@ -227,12 +213,12 @@ class JournalStore:
             sealing = self._known
         if str(name) not in sealing.lengths:
             raise DamagedStore(
-                f"journal {self._files.where}/{name}: seal {sealing.session} does not name it, so "
+                f"journal {self._where}/{name}: seal {sealing.session} does not name it, so "
                 f"what is in it does not count. Expected one of names()."
             )
         return sealing.lengths[str(name)], sealing.tails.get(str(name), b"")
 
-    # -- the small files ---------------------------------------------------------------------------
+    # -- markers and seals -------------------------------------------------------------------------
 
     def _know(self, sealing: Sealing) -> None:
         with self.turns:
@@ -241,7 +227,7 @@ class JournalStore:
                 self._removed.clear()
 
     def _numbers(self, kind: str) -> list[int]:
-        found = map(_MARKER.fullmatch, self._files.names())
+        found = map(_MARKER.fullmatch, self._blobs.names(_FOLDER))
         return sorted(int(match[1]) for match in found if match and match[2] == kind)
 
     def _last_seal(self) -> Sealing:
@@ -249,9 +235,9 @@ class JournalStore:
             return self._fixed
         while numbers := self._numbers("seal"):
             name = _seal(numbers[-1])
-            data = self._files.get(name)
+            data = self._blobs.read(name)
             if data is not None:  # or a later session has removed it
-                return decode_sealing(data, numbers[-1], f"{self._files.where}/{name}")
+                return decode_sealing(data, numbers[-1], f"{self._blobs.where}/{name}")
         return Sealing(0)
 
 
@@ -260,8 +246,8 @@ def _unlike_others() -> bytes:
 
 
 def _begun(session: int) -> str:
-    return f"{session:08d}.begun"
+    return f"{_FOLDER}/{session:08d}.begun"
 
 
 def _seal(session: int) -> str:
-    return f"{session:08d}.seal"
+    return f"{_FOLDER}/{session:08d}.seal"

@@ -68,7 +68,7 @@ class LocalHardState:
         self.form = form
         self.uuid = form.uuid
         self.blobs = LocalBlobs(path, disk, _FOLDERS)
-        self.journals = JournalStore(LocalJournals(path, disk))
+        self.journals = JournalStore(self.blobs, LocalJournals(path, disk))
         self.commits = JournaledCommitLog(LocalCommitLog(path, disk), self.journals)
         self.snapshots = Snapshots(self.blobs)
         self.epochs = EpochLog(self.blobs)

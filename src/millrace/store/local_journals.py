@@ -8,10 +8,8 @@ from pathlib import Path
 
 from millrace.model.errors import CheckpointUnwritable, DamagedStore, ZombieWriter
 from millrace.store.commit import Commit
-from millrace.store.disk import Disk, data_sync, read_file, read_range
+from millrace.store.disk import Disk, data_sync, read_range
 from millrace.store.durable import (
-    make_directory,
-    put_if_absent,
     remove,
     sync_directory,
     translated,
@@ -108,59 +106,17 @@ class LocalJournal:
 class LocalJournals:
     """The :class:`~millrace.store.journal_store.JournalFiles` of a directory."""
 
-    far = False
-
     def __init__(self, path: Path, disk: Disk = os) -> None:
         self.where = str(path / "journals")
-        self._scratch = path / "tmp"
         self._disk = disk
 
-    def prepare(self) -> None:
-        """Make the folder unless it is there."""
-        make_directory(self.where, self._disk)
-
     def names(self) -> list[str]:
-        """Return all names in the folder."""
+        """Return the names of journals, and of others that are in the folder."""
         with translated(self.where):
             try:
                 return self._disk.listdir(self.where)
             except FileNotFoundError:
                 return []
-
-    def put_if_absent(self, name: str, data: bytes) -> bool:
-        """Put a small file."""
-        return put_if_absent(data, [self._path(name)], scratch=self._scratch, disk=self._disk)[0]
-
-    def get(self, name: str) -> bytes | None:
-        """Return a small file, whose name is durable by then."""
-        path = self._path(name)
-        try:
-            data = read_file(path, self._disk)
-            sync_directory(self.where, self._disk)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise unreadable(path, error) from error
-        return data
-
-    def exists(self, name: str) -> bool:
-        """Return whether a small file is there; by opening it, which NFS must ask its server."""
-        path = self._path(name)
-        try:
-            self._disk.close(self._disk.open(path, os.O_RDONLY))
-        except FileNotFoundError:
-            return False
-        except OSError as error:
-            raise unreadable(path, error) from error
-        return True
-
-    def remove(self, names: Iterable[str]) -> None:
-        """Remove small files."""
-        paths = [self._path(name) for name in names]
-        if paths:
-            remove(paths, self._disk)
-            with translated(self.where):
-                sync_directory(self.where, self._disk)
 
     def create(self, name: JournalName) -> LocalJournal:
         """Make a journal. Cost: one fsync, of the directory."""

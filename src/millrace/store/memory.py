@@ -110,7 +110,7 @@ class MemoryHardState:
         return copied
 
     def _open(self) -> None:
-        self.journals = JournalStore(self._journals)
+        self.journals = JournalStore(self.blobs, self._journals)
         self.commits = JournaledCommitLog(self._slots, self.journals)
         self.snapshots = Snapshots(self.blobs)
         self.epochs = EpochLog(self.blobs)

@@ -34,36 +34,12 @@ class MemoryJournal:
 class MemoryJournals:
     """The :class:`~millrace.store.journal_store.JournalFiles` of a :class:`MemoryHardState`."""
 
-    where = "in memory"
-    far = False
-
     def __init__(self) -> None:
-        self._files: dict[str, bytes] = {}
         self._journals: dict[JournalName, list[bytes]] = {}
 
-    def prepare(self) -> None:
-        """Do nothing: there is no folder."""
-
     def names(self) -> list[str]:
-        """Return all names."""
-        return [*self._files, *map(str, self._journals)]
-
-    def put_if_absent(self, name: str, data: bytes) -> bool:
-        """Put a small file."""
-        return self._files.setdefault(name, data) is data
-
-    def get(self, name: str) -> bytes | None:
-        """Return a small file."""
-        return self._files.get(name)
-
-    def exists(self, name: str) -> bool:
-        """Return whether a small file is there."""
-        return name in self._files
-
-    def remove(self, names: Iterable[str]) -> None:
-        """Remove small files."""
-        for name in names:
-            self._files.pop(name, None)
+        """Return the names of all journals."""
+        return [*map(str, self._journals)]
 
     def create(self, name: JournalName) -> MemoryJournal:
         """Make a journal."""
@@ -101,6 +77,5 @@ class MemoryJournals:
     def copy(self) -> MemoryJournals:
         """Return a copy of the journals."""
         made = MemoryJournals()
-        made._files = dict(self._files)
         made._journals = {name: list(bodies) for name, bodies in self._journals.items()}
         return made

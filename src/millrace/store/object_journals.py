@@ -81,34 +81,13 @@ class ObjectJournal:
 class ObjectJournals:
     """The :class:`~millrace.store.journal_store.JournalFiles` of a bucket."""
 
-    far = True
-
     def __init__(self, bucket: ObjectBlobs) -> None:
         self.where = f"{bucket.url}/{_FOLDER}"
         self._bucket = bucket
 
-    def prepare(self) -> None:
-        """Do nothing: there are no folders."""
-
     def names(self) -> list[str]:
-        """Return all names in the folder. Cost: a LIST for each 1,000 groups."""
+        """Return the names of what is in the folder. Cost: a LIST for each 1,000 groups."""
         return [name.split("/")[1] for name in self._bucket.names(_FOLDER)]
-
-    def put_if_absent(self, name: str, data: bytes) -> bool:
-        """Put a small object. Cost: a PUT."""
-        return self._bucket.put_if_absent(f"{_FOLDER}/{name}", data)
-
-    def get(self, name: str) -> bytes | None:
-        """Return a small object. Cost: a GET."""
-        return self._bucket.read(f"{_FOLDER}/{name}")
-
-    def exists(self, name: str) -> bool:
-        """Return whether a small object is there. Cost: a HEAD."""
-        return self._bucket.exists(f"{_FOLDER}/{name}")
-
-    def remove(self, names: Iterable[str]) -> None:
-        """Remove small objects. Cost: a DELETE each."""
-        self._bucket.remove(f"{_FOLDER}/{name}" for name in names)
 
     def create(self, name: JournalName) -> ObjectJournal:
         """Make a journal. Cost: a PUT."""

@@ -37,7 +37,7 @@ from millrace.store.bucket_url import BucketOptions, BucketUrl
 from millrace.store.epoch_log import EpochLog
 from millrace.store.form import Form, check_pipeline, decode_form, encode_form, new_form
 from millrace.store.journal_place import journals_in, make_place, remove_place, size_of
-from millrace.store.journal_store import JournalFiles, JournalStore
+from millrace.store.journal_store import JournalStore
 from millrace.store.journaled import JournaledCommitLog
 from millrace.store.mailbox import Mailbox
 from millrace.store.object_blobs import ObjectBlobs
@@ -67,7 +67,7 @@ class ObjectHardState:
         self.form = form
         self.uuid = form.uuid
         self.blobs = bucket
-        self.journals = JournalStore(_journals(bucket, form))
+        self.journals = _journals(bucket, form)
         commits = ObjectCommitLog(bucket)
         self.commits = JournaledCommitLog(commits, self.journals)
         self.snapshots = Snapshots(bucket)
@@ -179,9 +179,9 @@ def _reopen(url: BucketUrl, options: BucketOptions, uuid: str) -> ObjectHardStat
     return ObjectHardState.open(ObjectBlobs(url, options), uuid=uuid)
 
 
-def _journals(bucket: ObjectBlobs, form: Form) -> JournalFiles:
+def _journals(bucket: ObjectBlobs, form: Form) -> JournalStore:
     if form.journals is None:
-        return ObjectJournals(bucket)
+        return JournalStore(bucket, ObjectJournals(bucket))
     return journals_in(form.journals, form.uuid, str(bucket.url))
 
 
