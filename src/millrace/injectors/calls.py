@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
+import uuid
 import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
@@ -33,6 +34,19 @@ _MOST: Final = 100
 #: How often a mailbox in an object store is looked into, at a request each. In a directory that
 #: costs microseconds, and is done whenever the engine asks.
 _LISTED_S: Final = 5.0
+
+
+class _Call(msgspec.Struct):
+    """What somebody asks for.
+
+    Attributes:
+        keys: To fire, encoded, in hexadecimal.
+        by: Unlike that of any other call: an object store tells two writers of a name apart by
+            what they wrote.
+    """
+
+    keys: list[str]
+    by: str
 
 
 class Calls(Injector):
@@ -114,7 +128,7 @@ class Calls(Injector):
             data = self._mailbox.read(_name(self._stream, number))
             if data is None:
                 break
-            keys += msgspec.json.decode(data, type=list[str])
+            keys += msgspec.json.decode(data, type=_Call).keys
             found = number
         return [found, keys] if found > last else offset
 
@@ -140,7 +154,7 @@ def put_call(mailbox: Mailbox, stream: str, keys: Iterable[bytes]) -> None:
         stream: That the calls are injected as.
         keys: To fire; one that is empty where the stream is for every key.
     """
-    data = msgspec.json.encode([key.hex() for key in keys])
+    data = msgspec.json.encode(_Call([key.hex() for key in keys], uuid.uuid4().hex))
     number = max(calls_in(mailbox, stream), default=0) + 1
     while not mailbox.put(_name(stream, number), data):
         number += 1

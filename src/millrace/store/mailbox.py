@@ -36,7 +36,10 @@ class Mailbox:
         return self._blobs.far
 
     def put(self, name: str, data: bytes) -> bool:
-        """Put a message, durably; return False, and change nothing, if there is one."""
+        """Put a message, durably; return False, and change nothing, if there is one.
+
+        In an object store it is taken for put, too, where there is one with the same content.
+        """
         return self._blobs.put_if_absent(f"{_FOLDER}/{name}", data)
 
     def read(self, name: str) -> bytes | None:

@@ -4,10 +4,11 @@ import pickle
 from typing import Any
 
 import pytest
+from obstore.store import MemoryStore
 
 from millrace.injectors.calls import Calls, put_call
 from millrace.model.errors import StoreError
-from millrace.store import LocalHardState, Mailbox
+from millrace.store import BucketOptions, BucketUrl, LocalHardState, Mailbox, ObjectBlobs
 
 STREAM = "look.calls"
 
@@ -78,3 +79,19 @@ def test_a_mailbox_that_cannot_be_read_makes_calls_wait(
 def test_without_a_checkpoint_there_are_none() -> None:
     assert Calls(STREAM).advance("calls", None).offset == [0, []]
     assert [one.offset for one in Calls(STREAM).until_now("calls")] == [[0, []]]
+
+
+def test_of_two_equal_calls_at_once_both_count() -> None:
+    """An object store knows the writers of a message by its content alone."""
+    store, url = MemoryStore(), BucketUrl("s3", "b", "ckpt")
+    one, other = (Mailbox(ObjectBlobs(url, BucketOptions(), store=store)) for _ in range(2))
+    names = one.names
+
+    def overtaken() -> list[str]:
+        found = names()
+        put_call(other, STREAM, [b"sa"])
+        return found
+
+    one.names = overtaken  # type: ignore[method-assign]
+    put_call(one, STREAM, [b"sa"])
+    assert len(other.names()) == 2
