@@ -63,7 +63,7 @@ class EpochLog:
             entry: UTF-8 JSON, so that a checkpoint can be read without Millrace.
 
         Raises:
-            CheckpointUnwritable: nothing was written; entries made before are safe.
+            StoreError: the entry may be there or not; entries made before are safe.
             InvariantViolation: ``number`` is beyond ``last() + 1``.
         """
         if 1 <= number <= self._last:
