@@ -52,7 +52,7 @@ from millrace.store import (
     ObjectHardState,
     SnapshotPolicy,
 )
-from millrace.store.snapshotting import write_if_due
+from millrace.store.snapshot_writer import write_if_due
 from millrace.testing.feed import Feed, Read
 from millrace.watermark.process import ONLY
 from millrace.windmill.epochs import Epochs

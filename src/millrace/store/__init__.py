@@ -4,7 +4,6 @@ Byte formats: ``docs/design/2026-11-20-store-format.md``.
 """
 
 from millrace.store.ahead_cache import KEPT_TURNS, AheadCache, AheadCaches
-from millrace.store.background import SnapshotWriter
 from millrace.store.blobs import Blobs
 from millrace.store.bucket_url import BucketOptions, BucketUrl
 from millrace.store.cache import ROW_BYTES_MAX, Cache, Caches, Size, Standing, View, replay_cost
@@ -44,8 +43,8 @@ from millrace.store.objects import ObjectHardState
 from millrace.store.over import OverView
 from millrace.store.repair import NOTHING, Repair, bring
 from millrace.store.segment import IndexEntry, encode_segment, read_commit, read_index
+from millrace.store.snapshot_writer import SnapshotPolicy, SnapshotWriter, Written, write_if_due
 from millrace.store.snapshots import SnapshotHead, Snapshots, decode_snapshot, encode_snapshot
-from millrace.store.snapshotting import SnapshotPolicy, Written, write_if_due
 from millrace.store.task_commits import SLOT_BYTES, SlotCommits, TaskCommits
 from millrace.store.verification import (
     Finding,

@@ -12,10 +12,52 @@ from pathlib import Path
 
 from millrace.store.commit import Commit, identities
 from millrace.store.disk import Disk, exists, same_file
-from millrace.store.durable import make_directory, put_if_absent, sync_directory, translated
-from millrace.store.local_slots import Slots
+from millrace.store.durable import make_directory, put_if_absent, remove, sync_directory, translated
+from millrace.store.names import file_name, slot_name, slot_numbers
 from millrace.store.segment import encode_segment, read_commit
 from millrace.store.task_commits import SlotCommits, TaskCommits
+
+
+class _Slots:
+    """The names ``<computation>/<interval>-<number>`` under one folder.
+
+    Args:
+        folder: Of the checkpoint's commits.
+        disk: What it is on.
+    """
+
+    def __init__(self, folder: Path, disk: Disk) -> None:
+        self._folder = folder
+        self._disk = disk
+        self._of: dict[str, str] = {}
+
+    def folder(self, computation: str) -> str:
+        """Return the folder of a computation, which may not be there yet."""
+        found = self._of.get(computation)
+        if found is None:
+            found = self._of[computation] = str(self._folder / file_name(computation))
+        return found
+
+    def path(self, computation: str, interval: int, number: int) -> str:
+        """Return the name of a slot."""
+        return f"{self.folder(computation)}/{slot_name(interval, number)}"
+
+    def numbers(self, computation: str) -> dict[int, list[int]]:
+        """Return interval -> numbers of the slots in a computation's folder, ascending."""
+        folder = self.folder(computation)
+        with translated(folder):
+            try:
+                names = self._disk.listdir(folder)
+            except FileNotFoundError:
+                return {}
+        return slot_numbers(names)
+
+    def remove(self, computation: str, interval: int, numbers: Iterable[int]) -> int:
+        """Remove slots, in the order given; one that has gone is passed over."""
+        paths = [self.path(computation, interval, number) for number in numbers]
+        remove(paths, self._disk)
+        return len(paths)
+
 
 # The links a file may have: 1,023 on NTFS, 65,000 on ext4, more elsewhere. A larger append is
 # written as several segments.
@@ -26,7 +68,7 @@ class LocalCommitLog:
     """The commit logs of a :class:`LocalHardState`."""
 
     def __init__(self, path: Path, disk: Disk = os) -> None:
-        self._slots = Slots(path / "commits", disk)
+        self._slots = _Slots(path / "commits", disk)
         self._scratch = path / "tmp"
         self._disk = disk
         self._known: set[str] = set()

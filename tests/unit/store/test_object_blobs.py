@@ -11,7 +11,7 @@ from obstore.store import MemoryStore
 
 from millrace.model.errors import StoreError
 from millrace.store import BucketOptions, BucketUrl, ObjectBlobs
-from millrace.store.bucket_trouble import diagnose
+from millrace.store.object_blobs import diagnose
 
 S3 = BucketUrl.parse("s3://bucket/c")
 
