@@ -14,7 +14,7 @@ from millrace.injectors.follower import Follower
 from millrace.injectors.polling import Polling
 from millrace.model.errors import StoreError
 from millrace.model.keys import encode_key
-from millrace.store import HardState, Mailbox, mailbox_of
+from millrace.store import HardState, Mailbox
 from simulation.definitions import Wrong
 from simulation.scheduler import Scheduler
 
@@ -66,8 +66,7 @@ class Callers:
 
     def listen(self, state: HardState) -> None:
         """Have calls heard that come to a checkpoint."""
-        mailbox = mailbox_of(state)
-        assert mailbox is not None, "no simulated checkpoint is in memory"
+        mailbox = state.mailbox
         assert not mailbox.far, "elsewhere it is looked into by the clock"
         for heard in self._heard.values():
             heard.listen(mailbox)
@@ -80,8 +79,7 @@ class Callers:
             stream = self._random.choice([*self._heard])
             for_all = stream.endswith("-for-all")
             try:
-                mailbox = mailbox_of(opened())
-                assert mailbox is not None, "no simulated checkpoint is in memory"
+                mailbox = opened().mailbox
                 self._tried[stream] += 1
                 put_call(mailbox, stream, [b"" if for_all else self._key()])
                 self.made[stream] += 1
@@ -96,9 +94,8 @@ class Callers:
             taken: Stream -> the offset up to which calls were taken.
             read: Stream -> how many records it had.
         """
-        mailbox = mailbox_of(state)
+        mailbox = state.mailbox
         for stream in self._heard:
-            assert mailbox is not None, "no simulated checkpoint is in memory"
             last = (taken.get(stream) or [0])[0]
             if read.get(stream, 0) != last:
                 raise Wrong(f"{stream}: of {last} calls {read.get(stream, 0)} were read")

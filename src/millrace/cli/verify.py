@@ -14,7 +14,6 @@ from millrace.store import (
     HardState,
     Journals,
     Verified,
-    mailbox_of,
     verify_epochs,
     verify_interval,
     verify_journals,
@@ -78,10 +77,7 @@ def _check_consumed(found: Ended, journals: Journals) -> None:
 
 def _verify_letters(state: HardState, verified: Verified) -> None:
     """Read the dead letters that are sent again: without them nobody knows which were."""
-    mailbox = mailbox_of(state)
-    if mailbox is None:
-        return
-    log = LetterLog(mailbox)
+    log = LetterLog(state.mailbox)
     for number in range(1, log.last() + 1):
         verified.letters += 1
         try:

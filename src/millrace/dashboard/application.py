@@ -20,7 +20,7 @@ from millrace.dashboard.pulse import Ask
 from millrace.dashboard.watcher import Watcher
 from millrace.inspect import Checkpoint
 from millrace.model.errors import MillraceError, StoreError
-from millrace.store import HardState, mailbox_of
+from millrace.store import HardState
 
 T = TypeVar("T")
 
@@ -57,10 +57,10 @@ class Answers:
     """
 
     def __init__(self, state: HardState, watcher: Watcher, ask: Ask, *, acts: bool) -> None:
-        self._mailbox = mailbox_of(state)
+        self._mailbox = state.mailbox
         self._watcher = watcher
         self._ask = ask
-        self._acts = acts and self._mailbox is not None
+        self._acts = acts
         # Who reads whole key intervals reads them one after the other, beside who acts.
         self._readers = ThreadPoolExecutor(1, "millrace-dashboard-read")
         self._actors = ThreadPoolExecutor(2, "millrace-dashboard-act")
@@ -152,14 +152,11 @@ class Answers:
             )
         if what not in ACTIONS:
             return _error(400, f"Expected one of {', '.join(ACTIONS)}.")
-        mailbox = self._mailbox
-        if mailbox is None:
-            return _error(409, "This checkpoint has no mailbox: nobody can be asked.")
         patience = _PATIENCE_S.get(what, _EPOCH_S)
         try:
             answer = await self._in(
                 self._actors,
-                lambda: self._ask(mailbox, what, generation, about=about, timeout_s=patience),
+                lambda: self._ask(self._mailbox, what, generation, about=about, timeout_s=patience),
             )
         except (StoreError, OSError) as error:
             return _error(409, f"The run cannot be asked: {error}")

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from millrace.inspect import Overview
 from millrace.inspect.run_end import run_end
 from millrace.model.errors import StoreError
-from millrace.store import HardState, Mailbox, mailbox_of
+from millrace.store import HardState, Mailbox
 
 #: A run with nothing to do completes an epoch in about ten seconds.
 _QUIET_S: Final = 20.0
@@ -66,7 +66,7 @@ class Pulse:
         alive: Callable[[int], bool | None] = lambda _: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._mailbox = mailbox_of(state)
+        self._mailbox = state.mailbox
         self._ask = ask
         self._alive = alive
         self._clock = clock
@@ -104,8 +104,6 @@ class Pulse:
 
     def _end(self, generation: int) -> str | None:
         """Return how a run ended, if it has said so."""
-        if self._mailbox is None:
-            return None
         try:
             end = run_end(self._mailbox, generation)
         except (StoreError, OSError):
@@ -117,8 +115,6 @@ class Pulse:
         self._gone = generation
 
     def _answers(self, generation: int) -> bool:
-        if self._mailbox is None:
-            return False
         try:
             answer = self._ask(self._mailbox, "status", generation, timeout_s=_TIMEOUT_S)
         except (StoreError, OSError):

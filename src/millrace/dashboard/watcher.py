@@ -30,7 +30,7 @@ from millrace.dashboard.stuck import stuck_in
 from millrace.inspect import Checkpoint, explain_watermark, read_latest
 from millrace.model.errors import MillraceError
 from millrace.model.time import MIN_TIMESTAMP
-from millrace.store import HardState, LocalHardState, mailbox_of
+from millrace.store import HardState, LocalHardState
 
 _log = logging.getLogger("millrace")
 
@@ -177,9 +177,8 @@ class Watcher:
     def _read(self, checkpoint: Checkpoint) -> dict[str, Any]:
         overview = checkpoint.overview
         self._points.follow(self._state.epochs)
-        mailbox = mailbox_of(self._state)
         state = self._pulse.state(overview)
-        stuck = stuck_in(mailbox) if mailbox is not None and state == "running" else []
+        stuck = stuck_in(self._state.mailbox) if state == "running" else []
         by_computation: dict[str, int] = {}
         for one in stuck:
             name = one["computation"]

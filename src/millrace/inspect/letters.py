@@ -21,7 +21,7 @@ from millrace.inspect.location import state_at
 from millrace.model.errors import InputLost, PipelineError
 from millrace.model.pipeline import AGAIN
 from millrace.model.record import DeadLetter
-from millrace.store import HardState, Mailbox, mailbox_of
+from millrace.store import HardState
 from millrace.windmill.dead_letters import reason_of
 from millrace.windmill.manifest import Completion
 
@@ -90,7 +90,7 @@ def send_dead_letters(
     if limit is not None and limit < 0:
         raise PipelineError(f"limit={limit}: expected how many letters to send at the most.")
     state = state_at(checkpoint)
-    log, (claim, completion, _) = LetterLog(_mailbox(state)), ended(state.epochs)
+    log, (claim, completion, _) = LetterLog(state.mailbox), ended(state.epochs)
     if (read := read_until(completion)) > log.last():
         raise InputLost(
             f"{os.fspath(checkpoint)}: {read} messages with dead letters were read, and the "
@@ -127,7 +127,7 @@ def send(
 
 def letter_counts(state: HardState) -> LetterCounts:
     """Return how many dead letters of a checkpoint were sent again."""
-    log, read = LetterLog(_mailbox(state)), read_until(ended(state.epochs).completion)
+    log, read = LetterLog(state.mailbox), read_until(ended(state.epochs).completion)
     return LetterCounts(len(log.ids()), len(log.ids(since=read)))
 
 
@@ -137,7 +137,7 @@ def copy_letters(source: HardState, target: HardState, completion: Completion) -
     Those sent later are not of its history, and can be sent again to it.
     """
     if until := read_until(completion):
-        LetterLog(_mailbox(source)).copy_to(LetterLog(_mailbox(target)), until)
+        LetterLog(source.mailbox).copy_to(LetterLog(target.mailbox), until)
 
 
 def forget_letters(state: HardState, completion: Completion) -> None:
@@ -146,7 +146,7 @@ def forget_letters(state: HardState, completion: Completion) -> None:
     What they were of may come again from its source; what is left of them in their sink then can
     be sent again.
     """
-    LetterLog(_mailbox(state)).truncate(read_until(completion))
+    LetterLog(state.mailbox).truncate(read_until(completion))
 
 
 def read_until(completion: Completion | None) -> int:
@@ -155,12 +155,6 @@ def read_until(completion: Completion | None) -> int:
         return 0
     places = completion.places.get(AGAIN, {})
     return letters_read(places[PROCESS].offset) if PROCESS in places else 0
-
-
-def _mailbox(state: HardState) -> Mailbox:
-    mailbox = mailbox_of(state)
-    assert mailbox is not None, "a checkpoint at a location has a mailbox"
-    return mailbox
 
 
 def _letters(given: Any) -> Iterator[tuple[bytes, DeadLetter]]:

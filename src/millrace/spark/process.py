@@ -34,7 +34,6 @@ from millrace.store import (
     LocalHardState,
     SnapshotWriter,
     cache_directories,
-    mailbox_of,
 )
 from millrace.store.names import file_name
 from millrace.windmill.execution import Running
@@ -103,7 +102,7 @@ class Blueprint:
         if isfinite(self.limits.ended_s):
             limit = TimeLimit(self.limits.ended_s)
             limit.install()
-        reporter = Reporter(mailbox_of(state))
+        reporter = Reporter(state.mailbox)
         Watch(running, self.limits.told_s, reporter.tell, reporter.over, limit=limit).start()
 
     def _limit(self, caches: LmdbCaches, topology: Topology) -> CacheLimit | None:

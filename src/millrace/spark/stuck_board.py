@@ -30,10 +30,10 @@ class Reporter:
     """Writes up the stuck code of one process: in its log, and in the checkpoint.
 
     Args:
-        mailbox: Of the checkpoint; None for a batch, which has none.
+        mailbox: Of the checkpoint.
     """
 
-    def __init__(self, mailbox: Mailbox | None) -> None:
+    def __init__(self, mailbox: Mailbox) -> None:
         self._mailbox = mailbox
         self._said: list[str] = []
         self._logged_s = 0.0
@@ -44,8 +44,6 @@ class Reporter:
             self._logged_s = stuck.seconds
             said = {"event": "stuck_call", **msgspec.structs.asdict(stuck)}
             _log.warning("%s\n%s", stuck, stuck.stack, extra={"millrace": said})
-        if self._mailbox is None:
-            return
         name = f"{time.time_ns() // 1000:016d}-{uuid.uuid4().hex[:8]}{_STUCK}"
         earlier, self._said = self._said, [name]
         try:
@@ -58,7 +56,7 @@ class Reporter:
         """Take that it has returned."""
         _log.warning("user code that took so long has returned")
         self._logged_s = 0.0
-        if self._mailbox is not None and self._said:
+        if self._said:
             said, self._said = self._said, []
             try:
                 self._mailbox.remove(said)

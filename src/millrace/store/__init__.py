@@ -30,7 +30,6 @@ from millrace.store.location import (
     local_path,
     location_of,
     mailbox_at,
-    mailbox_of,
     open_location,
 )
 from millrace.store.log import CommitLog, HardState
@@ -123,7 +122,6 @@ __all__ = [
     "location_of",
     "looked_at",
     "mailbox_at",
-    "mailbox_of",
     "new_form",
     "open_location",
     "payload_bytes",

@@ -11,6 +11,7 @@ from millrace.store.commit import Commit
 from millrace.store.epoch_log import EpochLog
 from millrace.store.journal import Journals
 from millrace.store.log import CommitLog, HardState
+from millrace.store.mailbox import Mailbox
 from millrace.store.snapshots import Snapshots
 
 
@@ -96,6 +97,7 @@ class Looked:
         snapshots: As they are.
         epochs: As they are.
         journals: Those that are sealed.
+        mailbox: As it is.
         uuid: Of the checkpoint.
     """
 
@@ -104,6 +106,7 @@ class Looked:
     snapshots: Snapshots
     epochs: EpochLog
     journals: Journals
+    mailbox: Mailbox
     uuid: str
 
 
@@ -121,4 +124,6 @@ def looked_at(state: HardState) -> HardState:
     if not journals.last():
         return state
     commits = JournaledCommitLog(state.commits, journals.under_way())
-    return Looked(state.blobs, commits, state.snapshots, state.epochs, journals, state.uuid)
+    return Looked(
+        state.blobs, commits, state.snapshots, state.epochs, journals, state.mailbox, state.uuid
+    )

@@ -98,11 +98,6 @@ def _opened(
     return LocalHardState.create_or_open(path, pipeline=pipeline, copied=copied)
 
 
-def mailbox_of(state: HardState) -> Mailbox | None:
-    """Return the mailbox of a checkpoint; one in memory has none."""
-    return state.mailbox if isinstance(state, LocalHardState | ObjectHardState) else None
-
-
 def mailbox_at(location: str) -> Mailbox:
     """Return the mailbox of the checkpoint at a path or URL, and look at nothing else there."""
     if not is_object_store(location):

@@ -18,6 +18,7 @@ from millrace.store.blobs import Blobs
 from millrace.store.commit import Commit
 from millrace.store.epoch_log import EpochLog
 from millrace.store.journal import Journals
+from millrace.store.mailbox import Mailbox
 from millrace.store.snapshots import Snapshots
 from millrace.store.task_commits import TaskCommits
 
@@ -117,6 +118,11 @@ class HardState(Protocol):
     @property
     def journals(self) -> Journals:
         """The journals of the real-time plane; commits in them are found in ``commits``."""
+        ...
+
+    @property
+    def mailbox(self) -> Mailbox:
+        """Messages beside the logs."""
         ...
 
     @property

@@ -8,6 +8,7 @@ from millrace.store.commit import Commit, Identity, identities
 from millrace.store.epoch_log import EpochLog
 from millrace.store.journal_store import JournalStore
 from millrace.store.journaled import JournaledCommitLog
+from millrace.store.mailbox import Mailbox
 from millrace.store.memory_blobs import MemoryBlobs
 from millrace.store.memory_journals import MemoryJournals
 from millrace.store.segment import encode_segment, read_commit
@@ -114,6 +115,7 @@ class MemoryHardState:
         self.commits = JournaledCommitLog(self._slots, self.journals)
         self.snapshots = Snapshots(self.blobs)
         self.epochs = EpochLog(self.blobs)
+        self.mailbox = Mailbox(self.blobs)
 
     def __repr__(self) -> str:
         return "MemoryHardState()"

@@ -40,6 +40,7 @@ class CrashingState:
         self.snapshots = Snapshots(self.blobs)
         self.epochs = EpochLog(self.blobs)
         self.journals: Journals = _Journals(state.journals, self)
+        self.mailbox = state.mailbox
         self.uuid = state.uuid
 
     def step(self) -> None:

@@ -9,7 +9,7 @@ import pytest
 from millrace.plane.stuck import Stuck
 from millrace.spark.metrics.families import by_name, families
 from millrace.spark.stuck_board import Board, Reporter
-from millrace.store import LocalHardState, Mailbox
+from millrace.store import LocalHardState, Mailbox, MemoryBlobs
 from tests.unit.spark.test_status_text import IN_THE_MIDDLE, status
 
 
@@ -58,7 +58,7 @@ def test_what_a_dead_process_said_does_not_hold_for_ever(mailbox: Mailbox) -> No
 def test_the_log_has_it_with_the_stack_each_time_that_it_took_twice_as_long(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    reporter = Reporter(None)
+    reporter = Reporter(Mailbox(MemoryBlobs()))
     with caplog.at_level(logging.WARNING):
         for seconds in (10, 15, 20, 25, 40):
             reporter.tell(stuck(seconds))
