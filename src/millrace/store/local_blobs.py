@@ -68,11 +68,12 @@ class LocalBlobs:
         path = self._path(name)
         try:
             data = read_file(path, self._disk)
-            sync_directory(os.path.dirname(path), self._disk)
         except FileNotFoundError:
             return None
         except OSError as error:
             raise unreadable(path, error) from error
+        with translated(path):  # what cannot be synced is not damaged
+            sync_directory(os.path.dirname(path), self._disk)
         return data
 
     def stream(self, name: str) -> Iterator[bytes] | None:

@@ -12,7 +12,7 @@ from random import Random
 import pytest
 from obstore.store import MemoryStore
 
-from millrace.model.errors import DamagedStore, StoreError
+from millrace.model.errors import CheckpointUnwritable, DamagedStore, StoreError
 from millrace.store import (
     Blobs,
     BucketOptions,
@@ -166,6 +166,20 @@ def test_what_cannot_be_read_is_an_error(tmp_path: Path, monkeypatch: pytest.Mon
     for call in (blobs.read, blobs.stream, blobs.exists):
         with pytest.raises(StoreError, match="epochs/1: cannot be read: Permission denied"):
             call("epochs/1")
+
+
+def test_a_name_that_cannot_be_made_durable_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blobs = LocalBlobs(tmp_path)
+    blobs.put_if_absent("epochs/1", b"")
+
+    def refused(_fd: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", refused)
+    with pytest.raises(CheckpointUnwritable, match="The disk reports an error"):
+        blobs.read("epochs/1")
 
 
 def after_cuts(do: Callable[[LocalBlobs], object]) -> list[LocalBlobs]:
