@@ -278,7 +278,7 @@ def test_no_secret_is_in_the_checkpoint_or_travels_or_is_logged(
     names = [name for folder in ("epochs", "commits") for name in bucket.names(folder)]
     assert len(names) == 5
     said = [pickle.dumps(state), repr(state).encode(), caplog.text.encode()]
-    said += [bucket.get(name) or b"" for name in [*names, "FORMAT"]]
+    said += [bucket.read(name) or b"" for name in [*names, "FORMAT"]]
     for secret in (s3_server.secret, s3_server.key):
         assert not any(secret.encode() in text for text in said)
     copy = pickle.loads(pickle.dumps(state))
