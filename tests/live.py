@@ -24,13 +24,13 @@ from millrace.plane.binding import (
     task_writers,
 )
 from millrace.plane.encode import EncodeStage
-from millrace.plane.epoch import EpochDriver
+from millrace.plane.epoch import EpochDriver, Turn
 from millrace.plane.exchange import LocalExchange, through_levels
 from millrace.plane.outcome import Messages, Outcome
 from millrace.plane.outlet import Outlet
 from millrace.plane.packet import packed, unpacked
 from millrace.plane.reading import ReadStage, packed_piece
-from millrace.plane.realtime.coordinator import Coordinator
+from millrace.plane.realtime.coordinator import Coordinator, Marked
 from millrace.plane.realtime.handover import from_live_tasks
 from millrace.plane.realtime.injecting import InjectorTask
 from millrace.plane.realtime.level import LevelTask
@@ -118,6 +118,7 @@ class Live:
     Args:
         pipeline: With injectors that are :class:`Feeds`, and sinks that are :class:`Kept`.
         tasks: Tasks a level.
+        seconds: Returns what a stopwatch shows, by which user code is timed; None: it is not.
     """
 
     def __init__(
@@ -128,14 +129,17 @@ class Live:
         intervals: int = 4,
         state: MemoryHardState | None = None,
         elapsed_us: Callable[[], int] | None = None,
+        seconds: Callable[[], float] | None = None,
     ) -> None:
         self.pipeline = pipeline
+        self.seconds = seconds
         self.elapsed_us = elapsed_us
         self.tasks = tasks
         self.state = state or MemoryHardState()
         self.intervals = intervals
         self.clock_us = 10 * mr.HOUR
         self.caches = [MemoryCaches() for _ in range(tasks)]
+        self.marks: list[Marked] = []
         self.open()
 
     def open(self) -> None:
@@ -154,6 +158,7 @@ class Live:
             sources=self,
             sinks=sinks_by_edge(self.topology),
             mark_every_us=mr.HOUR,
+            completed=self.marks.append,
             elapsed_us=self.elapsed_us,
         )
         self.plane = LocalPlane(
@@ -188,7 +193,7 @@ class Live:
         return Runtime(
             topology,
             tasks=self.tasks,
-            worker=Worker(topology, self.state, self.caches[task]),
+            worker=Worker(topology, self.state, self.caches[task], self.seconds),
             sources=sources,
             writers=by_mark,
             live_writers=in_turns,
@@ -262,8 +267,8 @@ class InEpochs:
             for stream, of in self.epochs.places.items()
         }
 
-    def run(self, clock_us: int, *, draining: bool = False) -> None:
-        """Run one epoch over everything that is there now."""
+    def run(self, clock_us: int, *, draining: bool = False) -> Turn | None:
+        """Run one epoch over everything that is there now; return what came of it."""
         lots = []
         for spec in self.topology.injected():
             injector = spec.injection.source
@@ -294,6 +299,7 @@ class InEpochs:
             return Outcome.of(messages.reports)
 
         number = self.epochs.completed + 1
-        self.driver.run(number, stages, wall_time_us=clock_us, draining=draining)
+        turn = self.driver.run(number, stages, wall_time_us=clock_us, draining=draining)
         for edge, receipts in sinks.items():
             self.topology.sinks[self.topology.edge(edge).sink].publish(number, receipts)
+        return turn
