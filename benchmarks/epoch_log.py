@@ -45,8 +45,7 @@ from millrace.watermark.report import Report
 from millrace.windmill.counters import Counters
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.manifest import Completion, Manifest, decode_manifest, encode_entry
-from millrace.windmill.replay import Result
-from millrace.windmill.routing import Productions
+from millrace.windmill.results import IntervalResult
 from millrace.windmill.worker import Worker
 
 _INTERVALS = (16, 1_024, 16_384, 131_072)
@@ -149,11 +148,11 @@ class _Run:
         return outcome
 
 
-def _committed(interval: int) -> Result:
+def _committed(interval: int) -> IntervalResult:
     """Return the result of an interval that is idle from then on."""
     report = Report(low_watermark_timer_us=_FAR_US + interval)
     chain = interval * 2_654_435_761
-    return Result("Count", interval, 1, report, Counters(), Productions(), chain=chain)
+    return IntervalResult("Count", interval, 1, report, Counters(), chain=chain)
 
 
 def _keys(intervals: int) -> Iterator[tuple[int, str]]:

@@ -15,7 +15,7 @@ from millrace.windmill.execution import Execution
 from millrace.windmill.live_worker import LiveWorker
 from millrace.windmill.manifest import Completion
 from millrace.windmill.record_ids import FIRST_INJECTED, ROW_BITS
-from millrace.windmill.replay import footing_of
+from millrace.windmill.results import footing_of
 from simulation import computations
 from simulation.carried import remap_again
 from simulation.oracle import same_completion
@@ -148,7 +148,7 @@ def check_counters(topology: Topology, chains: Chains, last: Completion, deliver
         for (name, _), chain in chains.of.items():
             if name == spec.name:
                 for written in chain.commits:
-                    together.add(footing_of(written.commit)[1])
+                    together.add(footing_of(written.commit).counters)
         found = last.counters[spec.name]
         for what in ("records", "late", "timers", "productions", "dead_letters"):
             check(
@@ -224,7 +224,7 @@ def _repeat(
             if row.startswith(rows.CHANNELS) and value is not None
         }
         draws[:] = run.draws
-        ((_, again),) = worker.run(spec, [run.bundle], run.attempt, {interval: channels})
+        ((_, _, again),) = worker.run(spec, [run.bundle], run.attempt, {interval: channels})
         check(again.mutations == commit.mutations, f"{where}: other state comes of it")
         check(made_of(again) == made_of(commit), f"{where}: other productions come of it")
         check(again.report == commit.report, f"{where}: another report comes of it")

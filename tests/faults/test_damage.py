@@ -87,8 +87,9 @@ def run(home: Path, until: int, weight: int = 1) -> tuple[Produced, Counter[str]
         )
         spec, positions = built.computations[0], driver.positions
         owned = range(len(manifest.interval_map("Count")))
-        results = run_epoch(worker, spec, manifest, positions, owned, arrivals, {100: at_us})
-        produced[epoch] = [result.productions.pack() for result in results]
+        ran = run_epoch(worker, spec, manifest, positions, owned, arrivals, {100: at_us})
+        produced[epoch] = [productions.pack() for _, productions in ran]
+        results = [result for result, _ in ran]
         for result in results:
             repairs["rebuilt"] += result.repair.rebuilt
             repairs["damaged"] += result.repair.damaged

@@ -116,9 +116,9 @@ class Case:
             # Low watermarks come after what was sent before them: with the last bundle.
             clocks = {100: self.after if stop == len(records) else BEFORE}
             bundle = Bundle(INTERVAL, position, self.arrived(records[start:stop]))
-            (result,) = worker.run(self.spec, [bundle], Attempt(0, 1, 0, BEFORE, clocks), Open())
+            attempt = Attempt(0, 1, 0, BEFORE, clocks)
+            ((result, made),) = worker.run(self.spec, [bundle], attempt, Open())
             position = Position(result.number, result.chain, result.report)
-            made = result.productions
             told += zip(made.keys, made.values, made.timestamps, strict=True)
         with caches.open(self.spec.name, 0).view() as view:
             kept = dict(rows.everything(view))

@@ -23,8 +23,7 @@ from millrace.windmill.epochs import Epochs
 from millrace.windmill.manifest import Completion, Manifest
 from millrace.windmill.observed import Observed
 from millrace.windmill.positions import Followed, Positions
-from millrace.windmill.replay import Result
-from millrace.windmill.routing import Productions
+from millrace.windmill.results import IntervalResult
 
 INTERVALS = 8
 NAMES = ("Above", "Below")
@@ -124,8 +123,9 @@ class Run:
             number = self.kept.get(place, Position()).number + 1
             self.kept[place] = Position(number, 1_000 * number + place[1], report)
         results = [
-            Result(*place, stands.number, stands.report, Counters(), Productions(),
-                   chain=stands.chain)
+            IntervalResult(
+                *place, stands.number, stands.report, Counters(), chain=stands.chain
+            )
             for place in epoch.changed for stands in (self.kept[place],)
         ]  # fmt: skip
         self.epochs.complete(manifest, results, Observed())

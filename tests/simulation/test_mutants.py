@@ -89,11 +89,11 @@ def the_loser_sends_its_own_productions(patch):
     commit = Worker._commit
 
     def mine(self, spec, slots, commits, attempt, fence, results):
-        own = {number: result.productions for number, result in results.items()}
+        own = {interval: productions for interval, (_, productions) in results.items()}
         commit(self, spec, slots, commits, attempt, fence, results)
         for one in commits:
             if one.interval in results:
-                results[one.interval].productions = own[one.interval]
+                results[one.interval] = results[one.interval][0], own[one.interval]
 
     patch.setattr(Worker, "_commit", mine)
 
@@ -103,9 +103,8 @@ def a_replay_runs_user_code_again(patch):
     replay = worker.replay
 
     def again(commit, attempt, mine):
-        result = replay(commit, attempt, mine)
-        result.productions = mine
-        return result
+        result, _ = replay(commit, attempt, mine)
+        return result, mine
 
     patch.setattr(worker, "holds_productions", lambda *_: False)
     patch.setattr(worker, "replay", again)

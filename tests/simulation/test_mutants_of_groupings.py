@@ -45,13 +45,13 @@ def wrong_by_definition(first):
 
 
 def replays(patch, change):
-    """Have what a replay sends changed by a function of its result."""
+    """Have what a replay sends changed by a function of its result and productions."""
     replay = worker.replay
 
     def changed(commit, moment, mine):
-        result = replay(commit, moment, mine)
-        change(result)
-        return result
+        result, productions = replay(commit, moment, mine)
+        change(result, productions)
+        return result, productions
 
     patch.setattr(worker, "replay", changed)
 
@@ -69,9 +69,9 @@ def keep(productions, kept):
 
 @harmless_without_faults(71)
 def parts_of_a_hot_key_are_not_sent_again(patch):
-    def forget(result):
+    def forget(result, productions):
         if result.computation.endswith(".parts"):
-            result.productions.truncate(0)
+            productions.truncate(0)
 
     replays(patch, forget)
 
@@ -80,9 +80,9 @@ def parts_of_a_hot_key_are_not_sent_again(patch):
 def retractions_are_not_sent_again(patch):
     coder = PanedCoder()
 
-    def forget(result):
+    def forget(result, productions):
         if result.computation == "one":
-            keep(result.productions, lambda value: not _retracts(coder, value))
+            keep(productions, lambda value: not _retracts(coder, value))
 
     replays(patch, forget)
 
@@ -94,10 +94,10 @@ def _retracts(coder, value):
 
 @harmless_without_faults(13)
 def only_the_last_pane_is_sent_again(patch):
-    def forget(result):
-        if result.computation == "one" and len(result.productions) > 1:
-            last = result.productions.values[-1]
-            keep(result.productions, lambda value: value is last)
+    def forget(result, productions):
+        if result.computation == "one" and len(productions) > 1:
+            last = productions.values[-1]
+            keep(productions, lambda value: value is last)
 
     replays(patch, forget)
 

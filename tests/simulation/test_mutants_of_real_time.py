@@ -170,9 +170,8 @@ def productions_of_a_sealed_commit_are_not_sent_again(patch):
     again = level.commits_again
 
     def quietly(*arguments):
-        for result in again(*arguments):
-            result.productions = Productions()
-            yield result
+        for result, _ in again(*arguments):
+            yield result, Productions()
 
     patch.setattr(level, "commits_again", quietly)
 

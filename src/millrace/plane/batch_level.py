@@ -22,7 +22,7 @@ from millrace.plane.lifting import Lifter
 from millrace.plane.outbox import Outbox
 from millrace.plane.stragglers import Enough
 from millrace.plane.task import Task
-from millrace.store import NOTHING, MemoryCache, MemoryCaches
+from millrace.store import MemoryCache, MemoryCaches
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.report import NOTHING_PENDING
 from millrace.windmill import rows
@@ -31,6 +31,7 @@ from millrace.windmill.counters import Counters
 from millrace.windmill.deduplication import without_repeats
 from millrace.windmill.effects import Effects
 from millrace.windmill.record_ids import production_ids
+from millrace.windmill.results import IntervalResult
 from millrace.windmill.to_all_keys import signal_streams, signals_in
 from millrace.windmill.work import Signal, Work
 
@@ -109,9 +110,7 @@ class _Run:
         if held is not None:
             yield from self._process(held)
         for name, counters in self._counters.items():
-            self._report.intervals.append(
-                wire.IntervalReport(name, 0, 0, NOTHING_PENDING, counters, False, 0, NOTHING)
-            )
+            self._report.intervals.append(IntervalResult(name, 0, 0, NOTHING_PENDING, counters))
         self._report.seconds = time.perf_counter() - started
         yield wire.report_row(self._report, self._task.number)
 

@@ -121,27 +121,16 @@ class _Run:
         runtime, manifest = self._task.runtime, self._task.manifest
         positions = runtime.positions(manifest)
         owned = manifest.interval_map(spec.name).owned(self._task.number, self._task.tasks)
-        results = run_epoch(
+        produced = run_epoch(
             runtime.worker, spec, manifest, positions, owned, arrivals, clocks, self._task.number
         )
+        results = [result for result, _ in produced]
         runtime.snapshots.offer(
             spec.name, [result.interval for result in results if result.counters.keys]
         )
-        for result in results:
-            self._outbox.add_result(result)
-            self._report.intervals.append(
-                wire.IntervalReport(
-                    result.computation,
-                    result.interval,
-                    result.number,
-                    result.report,
-                    result.counters,
-                    result.replayed,
-                    result.chain,
-                    result.repair,
-                    result.load,
-                )
-            )
+        for result, productions in produced:
+            self._outbox.add_result(result, productions)
+        self._report.intervals += results
         spread, ran = bool(self._topology.percentiles), [result.interval for result in results]
         idle = positions.bulletin(spec.name).pending(spread, within=owned, without=ran)
         return Pending.of((result.report for result in results), spread=spread).merged(idle)

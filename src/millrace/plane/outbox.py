@@ -14,7 +14,7 @@ from millrace.plane.handful import FEW, Handful, is_light
 from millrace.plane.task import Task
 from millrace.watermark.intervals import IntervalMap
 from millrace.windmill.record_ids import production_ids
-from millrace.windmill.replay import Result
+from millrace.windmill.results import IntervalResult
 from millrace.windmill.routing import Productions
 
 _Ints = npt.NDArray[np.int64]
@@ -65,9 +65,9 @@ class Outbox:
         """Take rows with their ids."""
         self._add(productions, origins, sequences)
 
-    def add_result(self, result: Result) -> int:
+    def add_result(self, result: IntervalResult, productions: Productions) -> int:
         """Take what a commit produced, with the ids that its rows have; return how many."""
-        productions, count = result.productions, len(result.productions)
+        count = len(productions)
         if not count:
             return 0
         if productions.ids is not None:

@@ -14,8 +14,7 @@ from millrace.plane import wire
 from millrace.plane.task_sinks import Receipt
 from millrace.store import Written
 from millrace.windmill.observed import Observed
-from millrace.windmill.replay import Result
-from millrace.windmill.routing import Productions
+from millrace.windmill.results import IntervalResult
 
 _decode_receipt = msgspec.msgpack.Decoder(Receipt).decode
 
@@ -25,7 +24,7 @@ class Outcome:
     """What came of an epoch.
 
     Attributes:
-        results: One for each interval that had work; productions are not among what is reported.
+        results: One for each interval that had work.
         observed: What was seen of the injected streams.
         seconds: Python time, over all tasks.
         written: Snapshots that the workers wrote.
@@ -37,7 +36,7 @@ class Outcome:
         publishing: How long it took to publish what tasks had written, in seconds.
     """
 
-    results: list[Result]
+    results: list[IntervalResult]
     observed: Observed
     seconds: float
     written: Written
@@ -50,7 +49,7 @@ class Outcome:
     @classmethod
     def of(cls, reports: Iterable[wire.TaskReport]) -> Outcome:
         """Return the outcome that the tasks of an epoch report."""
-        observed, written, results = Observed(), Written(), list[Result]()
+        observed, written, results = Observed(), Written(), list[IntervalResult]()
         seconds, liftable, partials = 0.0, 0, 0
         reached: dict[str, dict[str, tuple[Any, int | None]]] = {}
         received: dict[str, int] = {}
@@ -75,21 +74,7 @@ class Outcome:
             partials += report.partials
             for stream, processes in report.reached.items():
                 reached.setdefault(stream, {}).update(processes)
-            results += [
-                Result(
-                    one.computation,
-                    one.interval,
-                    one.number,
-                    one.report,
-                    one.counters,
-                    Productions(),
-                    one.replayed,
-                    one.chain,
-                    one.repair,
-                    one.load,
-                )
-                for one in report.intervals
-            ]
+            results += report.intervals
         return cls(
             results, observed, seconds, written, liftable, partials, reached, received=received
         )

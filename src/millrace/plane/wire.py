@@ -14,14 +14,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millrace.store import Repair, Written
+from millrace.store import Written
 from millrace.watermark.ahead import Ahead
 from millrace.watermark.process import Process
-from millrace.watermark.report import Report
 from millrace.watermark.shown import Message
-from millrace.windmill.counters import Counters
 from millrace.windmill.dead_letters import Reasons
-from millrace.windmill.load import NO_LOAD, Load
+from millrace.windmill.results import IntervalResult
 
 #: A task's message to every task of the next level: what low watermarks its intervals show.
 CONTROL: Final = -1
@@ -68,20 +66,6 @@ def plain(edges: Any) -> Any:
     return edges & ~_LIFTED
 
 
-class IntervalReport(msgspec.Struct, array_like=True):
-    """One interval's outcome, as the driver needs it."""
-
-    computation: str
-    interval: int
-    number: int
-    report: Report
-    counters: Counters
-    replayed: bool
-    chain: int
-    repair: Repair
-    load: Load = NO_LOAD
-
-
 class TaskReport(msgspec.Struct, array_like=True):
     """What one task tells the driver at the end of an epoch.
 
@@ -108,7 +92,7 @@ class TaskReport(msgspec.Struct, array_like=True):
 
     level: int
     task: int
-    intervals: list[IntervalReport]
+    intervals: list[IntervalResult]
     newest: dict[str, int]
     injected: dict[str, int]
     refused: dict[str, int]

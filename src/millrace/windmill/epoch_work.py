@@ -13,7 +13,7 @@ from millrace.windmill.bundle import Attempt
 from millrace.windmill.fence import EpochFence
 from millrace.windmill.manifest import Manifest
 from millrace.windmill.positions import Positions
-from millrace.windmill.replay import Result
+from millrace.windmill.results import Produced
 from millrace.windmill.worker import Worker
 
 
@@ -26,8 +26,8 @@ def run_epoch(
     arrivals: Arrivals,
     clocks: Mapping[int, int],
     task: int = 0,
-) -> list[Result]:
-    """Run one computation for one epoch; return the results of the intervals that had work.
+) -> list[Produced]:
+    """Run one computation for one epoch; return what the intervals that had work gave.
 
     An interval without records and without a due timer is as it was: it has no commit. Nor does it
     cost anything.

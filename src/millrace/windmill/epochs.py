@@ -41,7 +41,7 @@ from millrace.windmill.observed import Observed
 from millrace.windmill.place import Place
 from millrace.windmill.positions import Positions
 from millrace.windmill.read_as import read_as
-from millrace.windmill.replay import Result, changes_of
+from millrace.windmill.results import IntervalResult
 
 # A claim must not hold up the collection of all that came since: a run repeats it after so many
 # entries. The completion after it says where every interval stands; so a start reads as many.
@@ -207,7 +207,7 @@ class Epochs:
     def complete(
         self,
         manifest: Manifest,
-        results: Collection[Result],
+        results: Collection[IntervalResult],
         observed: Observed,
         *,
         places: Mapping[str, Mapping[str, Place]] | None = None,
@@ -227,7 +227,7 @@ class Epochs:
             ZombieWriter: A newer run has claimed the checkpoint. Its outcome of the epoch is the
                 same as this one's.
         """
-        changed = changes_of(results, self.positions.entry)
+        changed = Changes.of(results, self.positions.entry)
         count(self.counters, [(r.computation, r.counters) for r in results], self.topology.titles)
         take(self.loads, results)
         for stream in observed.letters.keys() - self.observed.letters.keys():

@@ -21,7 +21,7 @@ from millrace.windmill import rows
 from millrace.windmill.bundle import Attempt, Bundle
 from millrace.windmill.execution import Execution
 from millrace.windmill.record_ids import production_ids
-from millrace.windmill.replay import Result, footing
+from millrace.windmill.results import IntervalResult, footing
 from millrace.windmill.routing import Productions
 from millrace.windmill.weak_ids import WEAK_ORIGIN, ids_of_causes
 
@@ -116,7 +116,7 @@ class LiveWorker:
         bundles: Sequence[Bundle],
         attempt: Attempt,
         consumed: Mapping[int, Mapping[bytes, bytes]],
-    ) -> list[tuple[Result, Commit]]:
+    ) -> list[tuple[IntervalResult, Productions, Commit]]:
         """Run bundles, one for an interval; nothing of them is durable yet.
 
         Args:
@@ -150,11 +150,11 @@ class LiveWorker:
                 position.chain,
                 chain,
             )
-            result = Result(
-                name, interval, number, effects.report, effects.counters, effects.productions,
-                chain=chain, repair=repair, load=execution.cost(effects, commit),
+            result = IntervalResult(
+                name, interval, number, effects.report, effects.counters, False,
+                chain, repair, execution.cost(effects, commit),
             )  # fmt: skip
-            made.append((result, commit))
+            made.append((result, effects.productions, commit))
         return made
 
     def _ids(

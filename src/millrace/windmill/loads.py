@@ -22,7 +22,7 @@ from millrace.watermark.remap import Remapped
 from millrace.windmill.balancer import Weight
 from millrace.windmill.hook_times import NO_TIMES
 from millrace.windmill.load import Load
-from millrace.windmill.replay import Result
+from millrace.windmill.results import IntervalResult
 
 #: What is left of an epoch's weight after the next: half is of the last three epochs.
 KEPT: Final = 0.8
@@ -209,7 +209,7 @@ class Loads:
         return [HotKey(key, share) for key, share in shares[:most]]
 
 
-def take(loads: Mapping[str, Loads], results: Iterable[Result]) -> None:
+def take(loads: Mapping[str, Loads], results: Iterable[IntervalResult]) -> None:
     """Add what intervals cost in an epoch.
 
     Args:

@@ -28,6 +28,7 @@ from millrace.watermark.shown import LowWatermarks, Shown
 from millrace.windmill.counters import Counters
 from millrace.windmill.dead_letters import Reasons
 from millrace.windmill.place import Place
+from millrace.windmill.results import IntervalResult
 
 
 class IntervalEntry(msgspec.Struct, frozen=True):
@@ -102,6 +103,18 @@ class Changes(msgspec.Struct):
     numbers: dict[str, dict[int, int]] = {}
     chains: dict[str, dict[int, int]] = {}
     reports: dict[str, dict[int, Report]] = {}
+
+    @classmethod
+    def of(cls, results: Iterable[IntervalResult], since: int) -> Changes:
+        """Return what the results of an epoch say of where intervals stand."""
+        changed = cls(since)
+        for result in results:
+            name, interval = result.computation, result.interval
+            changed.reports.setdefault(name, {})[interval] = result.report
+            if result.number:
+                changed.numbers.setdefault(name, {})[interval] = result.number
+                changed.chains.setdefault(name, {})[interval] = result.chain
+        return changed
 
 
 class InjectorEntry(msgspec.Struct, frozen=True, omit_defaults=True):

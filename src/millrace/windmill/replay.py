@@ -6,93 +6,11 @@ Source: MillWheel 6.1.2 (strong productions are checkpointed before they are del
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-
-import msgspec
-
 from millrace.model.errors import ZombieWriter
-from millrace.store import NOTHING, Commit, CommitLog, Repair
-from millrace.watermark.report import Report
+from millrace.store import Commit, CommitLog
 from millrace.windmill.bundle import Attempt
-from millrace.windmill.counters import Counters
-from millrace.windmill.load import NO_LOAD, Load
-from millrace.windmill.manifest import Changes
+from millrace.windmill.results import Produced, footing_of, result_of
 from millrace.windmill.routing import Productions
-
-
-class _Footing(msgspec.Struct, array_like=True):
-    """What a commit carries besides state and productions, so that a replay reports the same.
-
-    ``weak`` says that the productions are not in the commit. It stands in the commit, and is not
-    taken from the pipeline, as that may have changed since.
-    """
-
-    report: Report
-    counters: Counters
-    weak: bool = False
-
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(_Footing).decode
-
-
-def footing(report: Report, counters: Counters, *, weak: bool) -> bytes:
-    """Return what a commit carries besides state and productions."""
-    return _encode(_Footing(report, counters, weak))
-
-
-def footing_of(commit: Commit) -> tuple[Report, Counters]:
-    """Return what a commit carries besides state and productions."""
-    found = _decode(commit.report)
-    return found.report, found.counters
-
-
-@dataclass(slots=True)
-class Result:
-    """One interval after a bundle, or after an epoch without one.
-
-    Attributes:
-        computation: Its name.
-        interval: The interval's id.
-        number: Number of its last commit.
-        report: What pins its low watermark.
-        counters: What happened.
-        productions: What leaves for consumers.
-        replayed: Whether an earlier attempt had committed. Then no user code ran, or, where the
-            commit holds no productions, only to make those again.
-        chain: That commit's.
-        repair: What it took to bring its cache to where the bundle begins.
-        load: What it cost this attempt.
-    """
-
-    computation: str
-    interval: int
-    number: int
-    report: Report
-    counters: Counters
-    productions: Productions
-    replayed: bool = False
-    chain: int = 0
-    repair: Repair = NOTHING
-    load: Load = NO_LOAD
-
-
-def changes_of(results: Iterable[Result], since: int) -> Changes:
-    """Return what results say of where intervals stand.
-
-    Args:
-        results: Of an epoch.
-        since: See :class:`Changes`.
-    """
-    changed = Changes(since)
-    for result in results:
-        name, interval = result.computation, result.interval
-        changed.reports.setdefault(name, {})[interval] = result.report
-        if result.number:
-            changed.numbers.setdefault(name, {})[interval] = result.number
-            changed.chains.setdefault(name, {})[interval] = result.chain
-    return changed
 
 
 def holds_productions(log: CommitLog, commit: Commit, attempt: Attempt) -> bool:
@@ -103,7 +21,7 @@ def holds_productions(log: CommitLog, commit: Commit, attempt: Attempt) -> bool:
             and its epoch is over: the cache is not rebuilt for an attempt that was left behind.
     """
     _refuse_zombie(commit, attempt)
-    if not _decode(commit.report).weak:
+    if not footing_of(commit).weak:
         return True
     following = commit.number + 1
     if log.exists(commit.computation, commit.interval, following):
@@ -116,7 +34,7 @@ def holds_productions(log: CommitLog, commit: Commit, attempt: Attempt) -> bool:
     return False
 
 
-def replay(commit: Commit, attempt: Attempt, weak: Productions) -> Result:
+def replay(commit: Commit, attempt: Attempt, weak: Productions) -> Produced:
     """Return what an earlier attempt committed.
 
     Args:
@@ -128,17 +46,9 @@ def replay(commit: Commit, attempt: Attempt, weak: Productions) -> Result:
         ZombieWriter: The commit is another epoch's.
     """
     _refuse_zombie(commit, attempt)
-    found = _decode(commit.report)
-    return Result(
-        commit.computation,
-        commit.interval,
-        commit.number,
-        found.report,
-        found.counters,
-        weak if found.weak else Productions.unpack(commit.productions),
-        replayed=True,
-        chain=commit.chain,
-    )
+    footing = footing_of(commit)
+    productions = weak if footing.weak else Productions.unpack(commit.productions)
+    return result_of(commit, footing, replayed=True), productions
 
 
 def _refuse_zombie(commit: Commit, attempt: Attempt) -> None:

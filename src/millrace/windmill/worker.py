@@ -20,7 +20,8 @@ from millrace.store import Caches, Commit, HardState, TaskCommits, chain_of
 from millrace.windmill.bundle import Attempt, Bundle
 from millrace.windmill.execution import Execution
 from millrace.windmill.fence import Fence
-from millrace.windmill.replay import Result, footing, holds_productions, replay
+from millrace.windmill.replay import holds_productions, replay
+from millrace.windmill.results import IntervalResult, Produced, footing
 from millrace.windmill.routing import Productions
 
 
@@ -53,7 +54,7 @@ class Worker:
 
     def run(
         self, spec: ComputationSpec, bundles: Sequence[Bundle], attempt: Attempt, fence: Fence
-    ) -> list[Result]:
+    ) -> list[Produced]:
         """Run bundles of one computation, one for an interval; commit them together.
 
         Args:
@@ -63,9 +64,10 @@ class Worker:
             fence: Asked after the commits are durable, before anything of them leaves.
 
         Returns:
-            A result for each, in their order: of this attempt, or of one that committed before.
-            Where all of a task's commits are one object, an interval for which that other attempt
-            had nothing to do, as weak productions reached it in this one alone, is as it was.
+            A result and productions for each, in their order: of this attempt, or of one that
+            committed before. Where all of a task's commits are one object, an interval for which
+            that other attempt had nothing to do, as weak productions reached it in this one alone,
+            is as it was.
 
         Raises:
             ZombieWriter: Another epoch has committed where this one must, or the fence says so.
@@ -75,7 +77,7 @@ class Worker:
         standing = [self.execution.standing(spec, bundle.interval.id) for bundle in bundles]
         mine = log.of_task(name, attempt.epoch, attempt.task)
         weak = spec.guarantees.productions is WEAK
-        results: dict[int, Result] = {}
+        results: dict[int, Produced] = {}
         commits: list[Commit] = []
         for bundle, stands in zip(bundles, standing, strict=True):
             interval, position = bundle.interval.id, bundle.position
@@ -111,10 +113,11 @@ class Worker:
                 chain,
             )
             commits.append(commit)
-            results[interval] = Result(
-                name, interval, number, effects.report, effects.counters, effects.productions,
-                chain=chain, repair=repair, load=self.execution.cost(effects, commit),
+            result = IntervalResult(
+                name, interval, number, effects.report, effects.counters, False,
+                chain, repair, self.execution.cost(effects, commit),
             )  # fmt: skip
+            results[interval] = result, effects.productions
         self._commit(spec, mine, commits, attempt, fence, results)
         return [results[bundle.interval.id] for bundle in bundles if bundle.interval.id in results]
 
@@ -125,7 +128,7 @@ class Worker:
         commits: list[Commit],
         attempt: Attempt,
         fence: Fence,
-        results: dict[int, Result],
+        results: dict[int, Produced],
     ) -> None:
         """CommitWork: one durable write for all intervals; a slot that is taken was won before.
 
@@ -134,7 +137,7 @@ class Worker:
         """
         if commits:
             wins = mine.append(commits)
-        elif any(result.replayed for result in results.values()):
+        elif any(result.replayed for result, _ in results.values()):
             wins = []
         else:
             return
@@ -152,5 +155,5 @@ class Worker:
             if winner is None:
                 del results[commit.interval]
                 continue
-            made = results[commit.interval].productions
-            results[commit.interval] = replay(winner, attempt, made)
+            _, productions = results[commit.interval]
+            results[commit.interval] = replay(winner, attempt, productions)

@@ -103,10 +103,10 @@ class Checkpoint:
         (spec,) = self._topology.computations
         owned = range(len(manifest.interval_map(spec.name)))
         clocks, positions = {100: low_watermark}, epochs.positions
-        results = run_epoch(self._worker, spec, manifest, positions, owned, arrivals, clocks)
+        produced = run_epoch(self._worker, spec, manifest, positions, owned, arrivals, clocks)
         if complete:
             seen = Observed({"clicks": at}, {"clicks": count}) if count else Observed()
-            epochs.complete(manifest, results, seen)
+            epochs.complete(manifest, [result for result, _ in produced], seen)
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ from millrace.watermark.report import NOTHING_PENDING
 from millrace.windmill.counters import Counters
 from millrace.windmill.manifest import Completion, LiveMark, decode_entry
 from millrace.windmill.positions import Positions
-from millrace.windmill.replay import Result, footing
+from millrace.windmill.results import IntervalResult, footing
 from millrace.windmill.routing import Productions
 from tests.live import Feeds, Kept, Live
 
@@ -442,7 +442,7 @@ def test_a_journal_may_be_collected_while_a_task_takes_up_its_commits(
         with pytest.raises(DamagedStore, match="00000001-01-0000-00000001: it has gone"):
             list(found)
     else:
-        assert [result.number for result in found] == [2]
+        assert [result.number for result, _ in found] == [2]
 
 
 def test_a_mark_is_not_complete_behind_the_seal_of_a_run_that_was_superseded():
@@ -551,7 +551,7 @@ def test_caches_that_a_session_has_to_build_are_reported_with_its_first_mark() -
 
 def test_all_that_was_done_to_a_cache_between_two_marks_is_reported() -> None:
     report = MarkReport(1, 0)
-    result = Result("Counting", 3, 7, NOTHING_PENDING, Counters(), Productions(), repair=Repair(2))
+    result = IntervalResult("Counting", 3, 7, NOTHING_PENDING, Counters(), repair=Repair(2))
     report.repaired("Counting", 3, Repair(1, rebuilt=True, bytes_read=10, snapshot=4))
     report.add(result)
     report.add(result)

@@ -64,10 +64,9 @@ class Run:
         )
         owned = range(len(self.manifest.interval_map("Tell")))
         clocks, positions = {100: second * mr.SECOND}, self.epochs.positions
-        self.results = run_epoch(
-            worker, self.spec, self.manifest, positions, owned, arrivals, clocks
-        )
-        made = [value for result in self.results for value in result.productions.values]
+        produced = run_epoch(worker, self.spec, self.manifest, positions, owned, arrivals, clocks)
+        self.results = [result for result, _ in produced]
+        made = [value for _, productions in produced for value in productions.values]
         return sorted(map(mr.MsgpackCoder(int).decode, made))
 
     def epoch(self, worker, ids, second=0):

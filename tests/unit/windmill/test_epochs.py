@@ -10,8 +10,7 @@ from millrace.windmill.bundle import Position
 from millrace.windmill.counters import Counters
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.observed import Observed
-from millrace.windmill.replay import Result
-from millrace.windmill.routing import Productions
+from millrace.windmill.results import IntervalResult
 
 
 class Count(mr.Computation):
@@ -37,7 +36,7 @@ def open_epochs(state, *computations, **options):
 
 def result(number, *, interval=0, records=1, **report):
     counters = Counters(records=records)
-    return Result("Count", interval, number, Report(**report), counters, Productions())
+    return IntervalResult("Count", interval, number, Report(**report), counters)
 
 
 @pytest.fixture

@@ -23,8 +23,7 @@ from millrace.windmill.counters import Counters
 from millrace.windmill.hook_times import HookTimes
 from millrace.windmill.load import HOTTEST, CommitSizes, KeySampler, Load, StateSizes
 from millrace.windmill.loads import Loads
-from millrace.windmill.replay import Result
-from millrace.windmill.routing import Productions
+from millrace.windmill.results import IntervalResult
 
 
 def keyed(counts: dict[bytes, int], weights: dict[bytes, int] | None = None) -> KeyedRecords:
@@ -219,8 +218,8 @@ def test_what_was_not_timed_weighs_by_records() -> None:
 
 
 def test_a_live_task_reports_the_load_of_all_its_bundles_since_the_last_mark() -> None:
-    def result(load: Load) -> Result:
-        return Result("Counter", 0, 1, NOTHING_PENDING, Counters(), Productions(), load=load)
+    def result(load: Load) -> IntervalResult:
+        return IntervalResult("Counter", 0, 1, NOTHING_PENDING, Counters(), load=load)
 
     gathered, times = MarkReport(1, 0), HookTimes({-3: 2, 1: 1}, 1.5)
     for n in range(6):

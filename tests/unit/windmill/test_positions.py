@@ -14,8 +14,7 @@ from millrace.windmill.epochs import Epochs
 from millrace.windmill.manifest import Completion, Manifest, decode_entry, encode_entry
 from millrace.windmill.observed import Observed
 from millrace.windmill.positions import Followed
-from millrace.windmill.replay import Result
-from millrace.windmill.routing import Productions
+from millrace.windmill.results import IntervalResult
 
 
 class Count(mr.Computation):
@@ -66,7 +65,7 @@ class Run:
         for interval in intervals:
             stands = self.epochs.positions.of("Count", interval)
             results.append(
-                Result("Count", interval, stands.number + 1, Report(), Counters(), Productions())
+                IntervalResult("Count", interval, stands.number + 1, Report(), Counters())
             )
         return self.epochs.complete(self.manifests[-1], results, Observed())
 

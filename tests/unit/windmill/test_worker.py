@@ -1,6 +1,7 @@
 """The worker: the commit protocol step by step, with two attempts at one epoch."""
 
 import itertools
+from types import SimpleNamespace
 
 import msgspec
 import numpy as np
@@ -82,7 +83,11 @@ class Attempts:
         positions = Followed(self.topology, worker.state.epochs).at(self.manifest)
         owned = range(len(self.manifest.interval_map("Count")))
         spec = self.topology.computations[0]
-        return run_epoch(worker, spec, self.manifest, positions, owned, arrivals, {100: 0})
+        produced = run_epoch(worker, spec, self.manifest, positions, owned, arrivals, {100: 0})
+        return [
+            SimpleNamespace(**msgspec.structs.asdict(result), productions=productions)
+            for result, productions in produced
+        ]
 
     def caches(self, worker):
         return [worker.execution.caches.open("Count", interval) for interval in (0, 1)]

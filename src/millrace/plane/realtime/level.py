@@ -48,7 +48,8 @@ from millrace.windmill.live_worker import LiveWorker, SessionFence
 from millrace.windmill.manifest import decode_manifest
 from millrace.windmill.positions import Followed
 from millrace.windmill.record_ids import LAST_ROW
-from millrace.windmill.replay import Result
+from millrace.windmill.results import IntervalResult, Produced
+from millrace.windmill.routing import Productions
 
 #: Where a task is whose disk does not answer.
 _JOURNAL = "its journal, which it appends to"
@@ -147,15 +148,16 @@ class LevelTask:
         )
         self._marks = Marks(tasks, manifest.epoch)
         self._over, self._held = False, list[pa.RecordBatch]()
-        self._report, self._done = MarkReport(self.level, self.number), list[Result]()
+        self._report, self._done = MarkReport(self.level, self.number), list[IntervalResult]()
         self.doing = Doing(self.level, self.number)
         if self._last:
             generation = manifest.generation
             self._outlet = self._make_outlet(runtime, start.session, generation, self.number)
         self._at = _JOURNALS
-        for result in commits_again(self._journals, self.level, self.number, self._positions):
+        again = commits_again(self._journals, self.level, self.number, self._positions)
+        for result, productions in again:
             self._move([result])
-            self._outbox.add_result(result)
+            self._outbox.add_result(result, productions)
         self._at = ""
         yield from self._leave(self._outbox.batches())
 
@@ -209,8 +211,8 @@ class LevelTask:
         self._clocks.hear(packets)
         arrived = self._sorting.sorted(packets, self._marks.come(self._epoch))
         self._held += arrived.held
-        results = self._work(arrived)
-        yield from self._leave_all(arrived, results)
+        produced = self._work(arrived)
+        yield from self._leave_all(arrived, produced)
         self._marks.hear(packets)
         self._spend(began)
 
@@ -238,7 +240,7 @@ class LevelTask:
         self._report.spend(spent)
         self.doing.busy_s += spent
 
-    def _work(self, arrived: Arrived) -> list[Result]:
+    def _work(self, arrived: Arrived) -> list[Produced]:
         """Run what there is to do; return what may leave: durable, but where it is weak."""
         by_hand = not arrived.table.num_rows
         inbox, said = None, self._report
@@ -248,7 +250,7 @@ class LevelTask:
             inbox = Inbox(self._turns_task(), self.level, self._outbox, scratch)
             if self.level == 1:
                 inbox.refuse_unread(arrived.table, arrived.table.column("edge").to_numpy())
-        made: list[tuple[Result, Commit]] = []
+        made: list[tuple[IntervalResult, Productions, Commit]] = []
         for consuming in self._consuming:
             records = (
                 consuming.few(arrived.few, said.received)
@@ -258,17 +260,16 @@ class LevelTask:
             made += self._run(consuming, records)
         if not made:
             return []
-        results, commits = map(list, zip(*made, strict=True))
         assert self._committing is not None, "a session has begun"
         self._at = _JOURNAL
-        self.doing.groups += self._committing.take(commits)
+        self.doing.groups += self._committing.take([commit for _, _, commit in made])
         self._at = ""
-        self._move(results)
-        return results
+        self._move([result for result, _, _ in made])
+        return [(result, productions) for result, productions, _ in made]
 
     def _run(
         self, consuming: Consumption, records: Mapping[int, KeyedRecords]
-    ) -> list[tuple[Result, Commit]]:
+    ) -> list[tuple[IntervalResult, Productions, Commit]]:
         """Run one computation's bundles."""
         spec, clocks = consuming.spec, self._clocks
         name, intervals = spec.name, self._maps[spec.name]
@@ -301,7 +302,7 @@ class LevelTask:
         consumed = [(*at, number) for at, number in self._consumed.items()]
         return notes.encode(notes.Note(self._wall_us, self._clocks.inputs, consumed))
 
-    def _move(self, results: list[Result]) -> None:
+    def _move(self, results: list[IntervalResult]) -> None:
         """Take where intervals stand now."""
         self._done += results
         for result in results:
@@ -310,13 +311,13 @@ class LevelTask:
             ):
                 self._clocks.pinned()
 
-    def _leave_all(self, arrived: Arrived, results: list[Result]) -> Iterator[Sent]:
+    def _leave_all(self, arrived: Arrived, produced: list[Produced]) -> Iterator[Sent]:
         """Send on what passes, and what was produced."""
-        produced: dict[Sender, Number] = {}
-        for result in results:
-            if self._outbox.add_result(result) and result.productions.ids is None:
+        last: dict[Sender, Number] = {}
+        for result, productions in produced:
+            if self._outbox.add_result(result, productions) and productions.ids is None:
                 number = self._topology.computation(result.computation).number
-                produced[number, result.interval] = (result.number, LAST_ROW)
+                last[number, result.interval] = (result.number, LAST_ROW)
         passing, few = arrived.passing, self._outbox.handfuls()
         through = self._sorting.passing(arrived.through)
         if few is None:
@@ -325,7 +326,7 @@ class LevelTask:
                 lifter = Lifter(self._turns_task())
                 made = [one for batch in made for one in lifter.lifted(batch)]
                 for edge in combined_edges(made):
-                    through.setdefault(edge, {}).update(produced)
+                    through.setdefault(edge, {}).update(last)
             passing = [*passing, *made]
         if len(arrived.few_passing):
             mine = few.get(self.number)

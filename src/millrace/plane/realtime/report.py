@@ -8,7 +8,7 @@ from millrace.plane import wire
 from millrace.store import NOTHING, Repair
 from millrace.windmill.counters import Counters
 from millrace.windmill.dead_letters import Reasons
-from millrace.windmill.replay import Result
+from millrace.windmill.results import IntervalResult
 
 
 class MarkReport:
@@ -33,12 +33,12 @@ class MarkReport:
         self.covered: dict[str, dict[int, int]] = {}
 
     def _begin(self) -> None:
-        self._intervals: dict[tuple[str, int], wire.IntervalReport] = {}
+        self._intervals: dict[tuple[str, int], IntervalResult] = {}
         self._seconds = 0.0
         self.letters: dict[str, Reasons] = {}
         self.received: dict[str, int] = {}
 
-    def add(self, result: Result) -> None:
+    def add(self, result: IntervalResult) -> None:
         """Take what a commit changed."""
         at = result.computation, result.interval
         found = self._intervals.get(at)
@@ -49,7 +49,7 @@ class MarkReport:
         counters.add(result.counters)
         if result.repair is not NOTHING:
             self.repaired(*at, result.repair)
-        self._intervals[at] = wire.IntervalReport(
+        self._intervals[at] = IntervalResult(
             *at,
             result.number,
             result.report,

@@ -15,13 +15,13 @@ from millrace.watermark.intervals import IntervalMap
 from millrace.windmill import rows
 from millrace.windmill.channels import WEAK_PART
 from millrace.windmill.positions import Positions
-from millrace.windmill.replay import Result, footing_of
+from millrace.windmill.results import Produced, footing_of, result_of
 from millrace.windmill.routing import Productions
 
 
 def commits_again(
     journals: Journals, level: int, task: int, positions: Positions
-) -> Iterator[Result]:
+) -> Iterator[Produced]:
     """Yield what came of each commit that a task's journals have after its positions, in order.
 
     Who takes one moves the positions to it before the next.
@@ -40,7 +40,8 @@ def commits_again(
             continue
         for commit in _commits(journals, name):
             if _follows(commit, name, positions.numbers, positions.maps):
-                yield _result(commit)
+                productions = Productions.unpack(commit.productions)
+                yield result_of(commit, footing_of(commit)), productions
 
 
 def check_consumed(
@@ -131,16 +132,3 @@ def _commits(journals: Journals, name: JournalName) -> Iterator[Commit]:
     except DamagedStore:
         if name in journals.names():
             raise
-
-
-def _result(commit: Commit) -> Result:
-    report, counters = footing_of(commit)
-    return Result(
-        commit.computation,
-        commit.interval,
-        commit.number,
-        report,
-        counters,
-        Productions.unpack(commit.productions),
-        chain=commit.chain,
-    )
