@@ -15,6 +15,7 @@ from millrace.injectors.polling import Polling
 from millrace.model.errors import StoreError
 from millrace.model.keys import encode_key
 from millrace.store import HardState, Mailbox
+from millrace.windmill.source_stats import Sources, SourceStats
 from simulation.definitions import Wrong
 from simulation.scheduler import Scheduler
 
@@ -86,19 +87,20 @@ class Callers:
             except StoreError:
                 continue  # as when nobody has made the checkpoint yet
 
-    def check(self, state: HardState, taken: Mapping[str, Any], read: Mapping[str, int]) -> None:
+    def check(self, state: HardState, taken: Mapping[str, Any], sources: Sources) -> None:
         """Check that each call that was made was taken once, or is still there.
 
         Args:
             state: Of the checkpoint.
             taken: Stream -> the offset up to which calls were taken.
-            read: Stream -> how many records it had.
+            sources: Stream -> what was observed of it.
         """
         mailbox = state.mailbox
         for stream in self._heard:
             last = (taken.get(stream) or [0])[0]
-            if read.get(stream, 0) != last:
-                raise Wrong(f"{stream}: of {last} calls {read.get(stream, 0)} were read")
+            read = sources.get(stream, SourceStats()).records
+            if read != last:
+                raise Wrong(f"{stream}: of {last} calls {read} were read")
             left = sum(number > last for number in calls_in(mailbox, stream))
             if not self.made[stream] <= last + left <= self._tried[stream]:
                 raise Wrong(

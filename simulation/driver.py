@@ -17,7 +17,7 @@ from millrace.injectors.injector import Injector
 from millrace.injectors.publisher import Publisher
 from millrace.model.time import MAX_TIMESTAMP
 from millrace.plane.epoch import EpochDriver
-from millrace.plane.outcome import Outcome, reports_in
+from millrace.plane.reports import TaskReport, reports_in
 from millrace.plane.runtime import Runtime
 from millrace.plane.task import Task
 from millrace.store import Collector, HardState
@@ -199,7 +199,7 @@ def _run_batch(
 ) -> None:
     work = world.work
 
-    def stages(manifest: Manifest) -> Outcome:
+    def stages(manifest: Manifest) -> tuple[TaskReport, float]:
         source = Task(Runtime(topology, tasks=manifest.tasks), manifest, 0)
         fed = feeds(topology, work, world.query_log, batch)
         sent = [rows for feed in fed for rows in feed.rows(source)]
@@ -209,7 +209,7 @@ def _run_batch(
         rows = sink_rows(topology, left)
         world.random.shuffle(rows)
         write_sinks(world, batch, rows)
-        return Outcome.of(reports_in(left))
+        return TaskReport.together(reports_in(left)), 0.0
 
     driver.run(
         batch,

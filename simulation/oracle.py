@@ -95,7 +95,7 @@ def judge(run: Judged) -> str | None:
         *_, last = whole(completions)
         _same_state(run, state, reference, last)
         run.work.program.check(_evidence(run, reference.topologies, last))
-        run.callers.check(state, run.query_log.brought[last.epoch], last.injected)
+        run.callers.check(state, run.query_log.brought[last.epoch], last.sources)
     except (Difference, Wrong, InvariantViolation, StoreError) as found:
         return f"{type(found).__name__}: {found}"
     return None

@@ -17,7 +17,7 @@ from millrace.compile.topology import Topology
 from millrace.injectors.publisher import Publisher
 from millrace.plane.epoch import EpochDriver
 from millrace.plane.exchange import LocalExchange, through_levels
-from millrace.plane.outcome import Outcome, reports_in
+from millrace.plane.reports import TaskReport, reports_in
 from millrace.plane.runtime import Runtime
 from millrace.plane.task import Task
 from millrace.store import MemoryCaches, MemoryHardState
@@ -157,7 +157,9 @@ class Reference:
         self._runtime = Runtime(topology, tasks=1, worker=worker)
         self._driver = _AsThen(topology, epochs, Publisher.of(topology), tasks=1)
 
-    def _stages(self, run: Judged, runtime: Runtime, was: Manifest, manifest: Manifest) -> Outcome:
+    def _stages(
+        self, run: Judged, runtime: Runtime, was: Manifest, manifest: Manifest
+    ) -> tuple[TaskReport, float]:
         """Run the stages of an epoch, which must begin as it did."""
         for what in ("injectors", "before", "intervals", "draining"):
             expected = getattr(manifest, what)
@@ -172,7 +174,7 @@ class Reference:
         self.topologies.append(topology)
         left = through_levels(LocalExchange(runtime, manifest), sent, topology.depth)
         self.sunk.update(dict.fromkeys(sink_rows(topology, left), manifest.epoch))
-        return Outcome.of(reports_in(left))
+        return TaskReport.together(reports_in(left)), 0.0
 
 
 def decode_completion(data: bytes) -> Completion:

@@ -26,7 +26,6 @@ from millrace.plane.binding import (
 from millrace.plane.encode import EncodeStage
 from millrace.plane.epoch import EpochDriver, Turn
 from millrace.plane.exchange import LocalExchange, through_levels
-from millrace.plane.outcome import Messages, Outcome
 from millrace.plane.outlet import Outlet
 from millrace.plane.packet import packed, unpacked
 from millrace.plane.reading import ReadStage, packed_piece
@@ -35,6 +34,7 @@ from millrace.plane.realtime.handover import from_live_tasks
 from millrace.plane.realtime.injecting import InjectorTask
 from millrace.plane.realtime.level import LevelTask
 from millrace.plane.realtime.local import LocalPlane
+from millrace.plane.reports import Messages, TaskReport
 from millrace.plane.runtime import Runtime, SourceColumns
 from millrace.plane.task import Task
 from millrace.plane.values import ROWS, value_columns
@@ -278,7 +278,7 @@ class InEpochs:
         rows = pa.RecordBatch.from_pydict({"piece": pa.array(lots, pa.binary())})
         sinks: dict[int, list[bytes]] = {}
 
-        def stages(manifest: Manifest) -> Outcome:
+        def stages(manifest: Manifest) -> tuple[TaskReport, float]:
             native = all(source.native for source in self.runtime.sources)
             stage = ReadStage(None if native else EncodeStage(), keyed=native)
             sent = unpacked(packed(stage.run(Task(self.runtime, manifest, 0), [rows])))
@@ -296,7 +296,7 @@ class InEpochs:
             ]
             messages = Messages.of(told)
             sinks.update(messages.receipts)
-            return Outcome.of(messages.reports)
+            return TaskReport.together(messages.reports), 0.0
 
         number = self.epochs.completed + 1
         turn = self.driver.run(number, stages, wall_time_us=clock_us, draining=draining)

@@ -126,7 +126,7 @@ def judge(run: Judged) -> str | None:
             for stream, of in last.places.items()
             for place in of.values()
         }
-        run.callers.check(state, taken, last.injected)
+        run.callers.check(state, taken, last.sources)
     except (Difference, Wrong, InvariantViolation, StoreError) as found:
         return f"{type(found).__name__}: {found}"
     return None

@@ -16,6 +16,7 @@ from millrace.windmill.live_worker import LiveWorker
 from millrace.windmill.manifest import Completion
 from millrace.windmill.record_ids import FIRST_INJECTED, ROW_BITS
 from millrace.windmill.results import footing_of
+from millrace.windmill.source_stats import SourceStats
 from simulation import computations
 from simulation.carried import remap_again
 from simulation.oracle import same_completion
@@ -160,7 +161,7 @@ def check_counters(topology: Topology, chains: Chains, last: Completion, deliver
             found.counted == together.counted,
             f"counters of {spec.name} are {found.counted}, of its commits {together.counted}",
         )
-    count = last.injected.get(STREAM, 0)
+    count = last.sources.get(STREAM, SourceStats()).records
     check(count == delivered, f"{count} records were counted as injected, of {delivered}")
 
 

@@ -27,7 +27,6 @@ from millrace.store import (
 from millrace.windmill.arrivals import Arrivals
 from millrace.windmill.epoch_work import run_epoch
 from millrace.windmill.epochs import Epochs
-from millrace.windmill.observed import Observed
 from millrace.windmill.worker import Worker
 
 INTERVALS = 2
@@ -94,7 +93,7 @@ def run(home: Path, until: int, weight: int = 1) -> tuple[Produced, Counter[str]
             repairs["rebuilt"] += result.repair.rebuilt
             repairs["damaged"] += result.repair.damaged
             repairs["snapshot"] += result.repair.snapshot > 0
-        driver.complete(manifest, results, Observed())
+        driver.complete(manifest, results)
         for interval in range(INTERVALS):
             cache = caches.open("Count", interval)
             write_if_due(cache, state.snapshots, "Count", interval, POLICY)

@@ -17,7 +17,6 @@ from millrace.compile.build import build
 from millrace.compile.topology import Topology, injector_name
 from millrace.model.errors import PipelineError
 from millrace.model.time import LATEST_RECORD, MAX_TIMESTAMP, MIN_TIMESTAMP
-from millrace.plane import wire
 from millrace.plane.injection import Injection
 from millrace.plane.lifting import combined_edges
 from millrace.plane.outbox import Outbox
@@ -27,11 +26,11 @@ from millrace.plane.realtime.level import LevelTask
 from millrace.plane.realtime.local import LocalPlane
 from millrace.plane.realtime.messages import FromTask, Mark, Passed, Start, ToTask
 from millrace.plane.realtime.packet import NO_MARK, Pipes
-from millrace.plane.realtime.report import MarkReport
 from millrace.plane.realtime.rows import LiveRows, number_at, row_ids
 from millrace.plane.realtime.task import LiveTask, Sent
 from millrace.plane.realtime.turn import turns_manifest
 from millrace.plane.refusal import EventTimes
+from millrace.plane.reports import TaskReport
 from millrace.plane.runtime import Runtime
 from millrace.plane.task import Task
 from millrace.store import MemoryCaches, MemoryHardState
@@ -243,7 +242,7 @@ class _Script:
             shown_us=max(MIN_TIMESTAMP, self._said[100]),
         )
         task = Task(self._runtime, manifest, self.number)
-        outbox, report = Outbox(task), wire.TaskReport(0, self.number, [], {}, {}, {}, 0.0)
+        outbox, report = Outbox(task), TaskReport()
         sending = Injection(task, _STREAM, 0, outbox, report, EventTimes(LATEST_RECORD))
         numbers = np.arange(count, count + len(elements), dtype=np.int64)
         sending.send(
@@ -263,7 +262,7 @@ class _Script:
                 mark.number,
                 0,
                 self.number,
-                MarkReport(0, self.number).take(),
+                TaskReport(),
                 {p: {_STREAM: us} for p, us in said.items()},
                 {} if self._place is None else {_STREAM: {_PROCESS: self._place}},
             )

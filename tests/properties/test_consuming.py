@@ -16,6 +16,7 @@ from millrace.plane.inbox import Inbox
 from millrace.plane.outbox import Outbox
 from millrace.plane.realtime.consuming import Consumption
 from millrace.plane.realtime.rows import ids_of
+from millrace.plane.reports import TaskReport
 from millrace.plane.task import Task
 from millrace.watermark.intervals import IntervalMap
 from millrace.windmill.manifest import decode_entry
@@ -112,7 +113,7 @@ def test_a_handful_is_consumed_as_a_table_is(turns):
     columnar = Consumption(live.topology, spec, intervals, lambda _: known, table_input)
     for drawn in turns:
         rows = handful(drawn)
-        scratch = wire.TaskReport(2, 0, [], {}, {}, {}, 0.0)
+        scratch = TaskReport()
         table = wire.together([rows.batch(0)])
         received: dict[str, int] = {}
         few = by_hand.few(rows, received)

@@ -21,7 +21,6 @@ from millrace.windmill.counters import Counters
 from millrace.windmill.epoch_log import completion_of, latest
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.manifest import Completion, Manifest
-from millrace.windmill.observed import Observed
 from millrace.windmill.positions import Followed, Positions
 from millrace.windmill.results import IntervalResult
 
@@ -128,7 +127,7 @@ class Run:
             )
             for place in epoch.changed for stands in (self.kept[place],)
         ]  # fmt: skip
-        self.epochs.complete(manifest, results, Observed())
+        self.epochs.complete(manifest, results)
         self.check(self.epochs.positions)
         if epoch.collected:
             self.state.epochs.remove_before(self.epochs.collectable().first_entry)

@@ -18,12 +18,12 @@ import millrace as mr
 from millrace.injectors.advance import Advances, along, decision
 from millrace.injectors.polling import Polling
 from millrace.plane.realtime.rows import LiveRows, ids_of, number_at
+from millrace.plane.reports import TaskReport
 from millrace.plane.task import Task
 from millrace.watermark.shown import LowWatermarks
 from millrace.windmill.channels import number_of, sender_of
 from millrace.windmill.dead_letters import total
 from millrace.windmill.manifest import Manifest
-from millrace.windmill.observed import Observed
 from millrace.windmill.record_ids import injected_count
 from tests.live import Feeds, Kept, Live
 
@@ -192,18 +192,18 @@ def live_rows(kind):
 
 def made(rows, task, table, cuts):
     """Return the rows that a table becomes when it is cut at some places."""
-    found, observed, numbers = [], Observed(), np.arange(len(table["n"])) * 3 + (1 << 40)
+    found, report, numbers = [], TaskReport(), np.arange(len(table["n"])) * 3 + (1 << 40)
     batch = pa.RecordBatch.from_pydict(table)
     for first, end in itertools.pairwise([0, *sorted(cuts), len(numbers)]):
         if first < end:
             part = batch.slice(first, end - first)
             source = task.runtime.sources[0]
-            for one in rows.on_edges(task, source, part, numbers[first:end], 7, observed):
+            for one in rows.on_edges(task, source, part, numbers[first:end], 7, report):
                 batches = [one]
                 if isinstance(one, dict):
                     batches = [some.batch(task) for task, some in one.items()]
                 found += [row for batch in batches for row in batch.to_pylist()]
-    return sorted(map(str, found)), observed
+    return sorted(map(str, found)), report
 
 
 @pytest.mark.parametrize("kind", ["column", "function", "steps"])
@@ -221,6 +221,6 @@ def test_rows_are_the_same_however_they_are_cut(kind):
         whole = made(rows, task, table, [])
         assert made(rows, task, table, cuts) == whole
         refused = numbers.count(13) if kind == "function" else 0
-        assert total(whole[1].letters.get("numbers", {})) == refused
+        assert total(whole[1].source("numbers").letters) == refused
 
     check()

@@ -136,8 +136,8 @@ def _instant(name: str, us: int, newest_us: int) -> dict[str, Any]:
 
 
 def _newest_us(completion: Completion | None) -> int:
-    newest = {} if completion is None else completion.newest
-    return max(newest.values(), default=MIN_TIMESTAMP)
+    sources = {} if completion is None else completion.sources
+    return max((stats.newest_us for stats in sources.values()), default=MIN_TIMESTAMP)
 
 
 def _sinks(claim: Claim, made: Mapping[str, str]) -> dict[str, str]:

@@ -54,11 +54,11 @@ class Point(msgspec.Struct, frozen=True):
         return cls(
             epoch=done.epoch,
             wall_us=done.wall_time_us,
-            newest_us=max(done.newest.values(), default=MIN_TIMESTAMP),
+            newest_us=max((of.newest_us for of in done.sources.values()), default=MIN_TIMESTAMP),
             inputs=dict(done.after.inputs),
             records={name: one.records for name, one in counters.items()},
             productions={name: one.productions for name, one in counters.items()},
-            injected=dict(done.injected),
+            injected={name: of.records for name, of in done.sources.items() if of.records},
             late=sum(one.late for one in counters.values()),
         )
 

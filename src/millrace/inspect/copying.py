@@ -273,7 +273,7 @@ def offset_files(
         completion: As far as the source was read.
         to_base: The base that the target is to have; by default the same.
     """
-    read = {stream for stream, count in completion.injected.items() if count}
+    read = {stream for stream, stats in completion.sources.items() if stats.records}
     unknown = sorted(read - completion.places.keys())
     if not unknown:
         return []

@@ -12,6 +12,7 @@ from millrace.injectors.skew import too_far
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.watermark.process import Process
 from millrace.windmill.manifest import Claim, Completion
+from millrace.windmill.source_stats import SourceStats
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +39,7 @@ def held_back(claim: Claim, completion: Completion) -> list[Held]:
             continue
         own = {
             name: _own_us(process, entry.behind_newest_us)
-            for name, process in completion.processes.get(stream, {}).items()
+            for name, process in completion.sources.get(stream, SourceStats()).processes.items()
             if process.promised_us < MAX_TIMESTAMP
         }
         low_watermark_us = min(shown[sender] for sender in _together(claim, INJECTOR + stream))

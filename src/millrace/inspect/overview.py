@@ -14,6 +14,7 @@ from millrace.watermark.shown import LowWatermarks
 from millrace.windmill.counters import Counters
 from millrace.windmill.dead_letters import Reasons, merge, total
 from millrace.windmill.epochs import Epochs
+from millrace.windmill.source_stats import SourceStats
 
 
 class ComputationOverview(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +105,7 @@ def overview_of_log(found: Ended) -> Overview:
             drained=False,
             unfinished=None if unfinished is None else unfinished.epoch,
             computations=_computations(names, _BEFORE, {}, {}, {}, {}, {}),
-            streams=_streams(streams, _BEFORE, {}, {}, {}, {}, {}),
+            streams=_streams(streams, _BEFORE, {}),
         )
     oldest, timers, pending = {}, {}, {}
     for name in names:
@@ -126,15 +127,7 @@ def overview_of_log(found: Ended) -> Overview:
         computations=_computations(
             names, completion.after, completion.moved, oldest, timers, pending, completion.counters
         ),
-        streams=_streams(
-            streams,
-            completion.after,
-            completion.newest,
-            completion.injected,
-            completion.refused,
-            completion.letters,
-            completion.dropped,
-        ),
+        streams=_streams(streams, completion.after, completion.sources),
     )
 
 
@@ -162,7 +155,7 @@ def overview_of_run(epochs: Epochs) -> Overview:
     It may be asked for beside the run's own thread, and reads no checkpoint.
     """
     bulletins = epochs.authority.bulletins
-    shown, observed = epochs.authority.low_watermarks, epochs.observed
+    shown = epochs.authority.low_watermarks
     # An epoch may be counted meanwhile: dict() copies at once what a loop would trip over.
     counters = {
         name: msgspec.structs.replace(known, counted=dict(known.counted))
@@ -192,11 +185,7 @@ def overview_of_run(epochs: Epochs) -> Overview:
         streams=_streams(
             [n.removeprefix(INJECTOR) for n in list(shown.outputs) if n.startswith(INJECTOR)],
             shown,
-            dict(observed.newest),
-            dict(observed.injected),
-            dict(observed.refused),
-            dict(observed.letters),
-            dict(observed.dropped),
+            dict(epochs.sources),
         ),
     )
 
@@ -235,26 +224,21 @@ def _computations(
 
 
 def _streams(
-    names: Iterable[str],
-    shown: LowWatermarks,
-    newest: Mapping[str, int],
-    injected: Mapping[str, int],
-    refused: Mapping[str, int],
-    letters: Mapping[str, Reasons],
-    dropped: Mapping[str, int],
+    names: Iterable[str], shown: LowWatermarks, sources: Mapping[str, SourceStats]
 ) -> dict[str, StreamOverview]:
     return {
         name: StreamOverview(
             name=name,
             low_watermark=shown.outputs.get(injector_name(name), MIN_TIMESTAMP),
-            newest=newest.get(name),
-            injected=injected.get(name, 0),
-            dead_letters=total(letters.get(name, {})),
-            reasons=letters.get(name, {}),
-            refused_low_watermarks=refused.get(name, 0),
-            dropped=dropped.get(name, 0),
+            newest=None if stats.newest_us == MIN_TIMESTAMP else stats.newest_us,
+            injected=stats.records,
+            dead_letters=total(stats.letters),
+            reasons=dict(stats.letters),
+            refused_low_watermarks=stats.refused_watermarks,
+            dropped=stats.dropped,
         )
         for name in names
+        for stats in [sources.get(name) or SourceStats()]
     }
 
 

@@ -31,6 +31,7 @@ from millrace.store import HardState
 from millrace.watermark.process import ONLY, Process
 from millrace.windmill import rows
 from millrace.windmill.manifest import Claim, Completion, InjectorEntry
+from millrace.windmill.source_stats import SourceStats
 
 
 class Hop(msgspec.Struct, frozen=True, kw_only=True):
@@ -253,7 +254,8 @@ def _slowest(
     entry: InjectorEntry, completion: Completion, stream: str
 ) -> tuple[str, Process] | None:
     """Return the process of an injector that is furthest behind; None if all of them are idle."""
-    processes = completion.processes.get(stream, {})
+    stats = completion.sources.get(stream, SourceStats())
+    processes = stats.processes
     active = {
         name: processes.get(name, Process())
         for name in {*entry.expected, *processes}
@@ -264,7 +266,7 @@ def _slowest(
     if not active and processes:
         return None
     if not active:
-        return ONLY, Process(newest_us=completion.newest.get(stream, MIN_TIMESTAMP))
+        return ONLY, Process(newest_us=stats.newest_us)
     return min(
         active.items(),
         key=lambda one: (
@@ -276,7 +278,9 @@ def _slowest(
 
 def _heard_last(completion: Completion, stream: str) -> tuple[str, Process]:
     """Return the process of an injector that was heard last, and what is known of it."""
-    return max(completion.processes[stream].items(), key=lambda one: (one[1].heard_us, one[0]))
+    return max(
+        completion.sources[stream].processes.items(), key=lambda one: (one[1].heard_us, one[0])
+    )
 
 
 def _first(

@@ -20,6 +20,7 @@ from millrace.plane import wire
 from millrace.plane.inbox import Inbox
 from millrace.plane.lifting import Lifter
 from millrace.plane.outbox import Outbox
+from millrace.plane.reports import TaskReport, report_row
 from millrace.plane.stragglers import Enough
 from millrace.plane.task import Task
 from millrace.store import MemoryCache, MemoryCaches
@@ -71,7 +72,7 @@ class _Run:
         self._task = task
         self._runtime = runtime
         self._level = level
-        self._report = wire.TaskReport(level, task.number, [], {}, {}, {}, 0.0)
+        self._report = TaskReport()
         self._counters = {
             spec.name: Counters() for spec in runtime.topology.computations if spec.level == level
         }
@@ -110,9 +111,9 @@ class _Run:
         if held is not None:
             yield from self._process(held)
         for name, counters in self._counters.items():
-            self._report.intervals.append(IntervalResult(name, 0, 0, NOTHING_PENDING, counters))
+            self._report.results.append(IntervalResult(name, 0, 0, NOTHING_PENDING, counters))
         self._report.seconds = time.perf_counter() - started
-        yield wire.report_row(self._report, self._task.number)
+        yield report_row(self._report, self._task.number)
 
     def _pass(self, table: pa.Table, edges: npt.NDArray[np.int32]) -> Iterator[pa.RecordBatch]:
         on = (edges >= 0) & (self._of(edges) < 0) | (edges == wire.REPORT)

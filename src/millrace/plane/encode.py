@@ -18,10 +18,12 @@ import pyarrow.compute as pc
 from millrace.injectors.offsets import Piece
 from millrace.injectors.origins import Origin
 from millrace.injectors.refusals import column_of
-from millrace.plane import processes, wire
+from millrace.plane import observation, wire
 from millrace.plane.injection import Injection
 from millrace.plane.lifting import Lifter
+from millrace.plane.observation import observe_processes
 from millrace.plane.outbox import Outbox
+from millrace.plane.reports import TaskReport, count, report_row
 from millrace.plane.runtime import SourceColumns
 from millrace.plane.task import Task
 from millrace.windmill.record_ids import LAST_ROW, ROW_BITS
@@ -44,7 +46,7 @@ class EncodeStage:
         for batch in batches:
             yield from run.encoded(batch)
         run.report.seconds = time.perf_counter() - started
-        yield wire.report_row(run.report, task.number % task.tasks)
+        yield report_row(run.report, task.number % task.tasks)
 
 
 class _Run:
@@ -55,7 +57,7 @@ class _Run:
         self._lifter = lifter
         self._outbox = Outbox(task, once=once)
         self._injections: dict[tuple[str, int], Injection] = {}
-        self.report = wire.TaskReport(0, task.number, [], {}, {}, {}, 0.0)
+        self.report = TaskReport()
 
     def encoded(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Yield what a batch of source rows becomes."""
@@ -87,7 +89,7 @@ class _Run:
                 task, stream, partition, self._outbox, self.report, task.event_times(stream)
             )
         values = rows.column(f"s{source.number}")
-        wire.count(self.report.sizes, stream, values.nbytes)
+        count(self.report.injected_bytes, stream, values.nbytes)
         find = None
         if (piece := task.pieces.get((stream, partition))) is not None:
             find = partial(_origins, task, stream, piece, rows.column("sequence"))
@@ -100,13 +102,13 @@ class _Run:
         )
         if accepted and source.names_processes:
             told = _told(rows.take(pa.array(accepted)))
-            processes.note(self.report, stream, told, task.latest_us[stream])
+            observe_processes(self.report, stream, told, task.latest_us[stream])
 
     def _punctuation(self, rows: pa.RecordBatch, source: SourceColumns) -> pa.RecordBatch:
         """Take the low watermarks that come in rows of their own; return the others."""
         flags = rows.column("punctuation")
         told = _told(rows.filter(flags))
-        processes.note(self.report, source.stream, told, self._task.latest_us[source.stream])
+        observe_processes(self.report, source.stream, told, self._task.latest_us[source.stream])
         return rows.filter(pc.invert(flags))
 
 
@@ -121,4 +123,4 @@ def _origins(
 
 def _told(rows: pa.RecordBatch) -> pa.Table:
     """Return the columns that tell of processes."""
-    return pa.Table.from_batches([rows.select(["ts", *processes.COLUMNS])])
+    return pa.Table.from_batches([rows.select(["ts", *observation.COLUMNS])])

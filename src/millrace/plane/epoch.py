@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 from millrace.compile.topology import Topology, injector_name
 from millrace.injectors.publisher import Publisher
 from millrace.model.time import MIN_TIMESTAMP
-from millrace.plane.outcome import Outcome
+from millrace.plane.reports import TaskReport
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.manifest import Completion, Manifest
 from millrace.windmill.place import places_after
+from millrace.windmill.source_stats import processes_of
 
 
 @dataclass(frozen=True)
@@ -27,14 +28,14 @@ class Turn:
 
     Attributes:
         manifest: What it began with.
-        outcome: What came of it.
+        report: What its tasks reported.
         completion: What is known after it.
         parts: How long the driver spent on each part, in seconds: ``planning`` up to the manifest,
             ``tasks`` and ``sinks``, which are published when all tasks have ended, ``completing``.
     """
 
     manifest: Manifest
-    outcome: Outcome
+    report: TaskReport
     completion: Completion
     parts: dict[str, float]
 
@@ -69,7 +70,7 @@ class EpochDriver:
             spec.name: max(outputs[injector_name(spec.name)], said.get(spec.name, MIN_TIMESTAMP))
             for spec in self.topology.injected()
         }
-        processes = self.epochs.observed.processes
+        processes = processes_of(self.epochs.sources)
         by_policy = self.publisher.published(
             processes,
             wall_time_us=wall_time_us,
@@ -92,7 +93,7 @@ class EpochDriver:
     def run(
         self,
         number: int,
-        stages: Callable[[Manifest], Outcome],
+        stages: Callable[[Manifest], tuple[TaskReport, float]],
         *,
         wall_time_us: int,
         draining: bool = False,
@@ -102,7 +103,8 @@ class EpochDriver:
 
         Args:
             number: The one after the last completed.
-            stages: Runs the epoch's stages, and its sinks, at a manifest.
+            stages: Runs the epoch's stages, and its sinks, at a manifest; returns what tasks
+                reported, and how long it took to publish what they had written, in seconds.
             wall_time_us: What time it is.
             draining: Whether the input ends with it.
             splitting: Settings by which its input is cut into partitions.
@@ -125,19 +127,29 @@ class EpochDriver:
         if manifest is None:
             return None
         planned = time.perf_counter()
-        outcome = stages(manifest)
+        report, publishing = stages(manifest)
         ran = time.perf_counter()
-        observed = outcome.observed
-        observed.processes = self.publisher.heard(
-            observed.by_process(), epochs.observed.processes, manifest.wall_time_us
-        )
-        places = places_after(epochs.places, outcome.reached)
-        completion = epochs.complete(manifest, outcome.results, observed, places=places)
+        self._hear(report, manifest)
+        places = places_after(epochs.places, report.reached)
+        completion = epochs.complete(manifest, report.results, report.sources, places=places)
         epochs.dead_letters.check()
         parts = {
             "planning": planned - began,
-            "tasks": ran - planned - outcome.publishing,
-            "sinks": outcome.publishing,
+            "tasks": ran - planned - publishing,
+            "sinks": publishing,
             "completing": time.perf_counter() - ran,
         }
-        return Turn(manifest, outcome, completion, parts)
+        return Turn(manifest, report, completion, parts)
+
+    def _hear(self, report: TaskReport, manifest: Manifest) -> None:
+        """Take what the epoch observed of processes as what is remembered of them."""
+        heard = self.publisher.heard(
+            {stream: stats.by_process() for stream, stats in report.sources.items()},
+            processes_of(self.epochs.sources),
+            manifest.wall_time_us,
+        )
+        for stats in report.sources.values():
+            stats.processes = {}
+        for stream, processes in heard.items():
+            if processes:
+                report.source(stream).processes = processes

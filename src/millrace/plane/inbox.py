@@ -18,12 +18,13 @@ from millrace.injectors.origins import Origin
 from millrace.injectors.refusals import Refusal
 from millrace.model.coder import is_immutable
 from millrace.model.time import EARLIEST_RECORD
-from millrace.plane import processes, wire
+from millrace.plane import wire
 from millrace.plane.arrow_keys import keys_in
+from millrace.plane.observation import SourceObserver, observe_processes
 from millrace.plane.outbox import Outbox
 from millrace.plane.refusal import refuse
+from millrace.plane.reports import TaskReport, count
 from millrace.plane.runtime import SourceColumns
-from millrace.plane.seen import Seen
 from millrace.plane.task import Task
 from millrace.plane.values import shown
 from millrace.windmill.arrival_order import arrival_order
@@ -47,7 +48,7 @@ class Inbox:
         report: Takes what is seen of injected streams.
     """
 
-    def __init__(self, task: Task, level: int, outbox: Outbox, report: wire.TaskReport) -> None:
+    def __init__(self, task: Task, level: int, outbox: Outbox, report: TaskReport) -> None:
         self._task = task
         self._runtime = task.runtime
         self._topology = task.topology
@@ -56,7 +57,7 @@ class Inbox:
         self._latest_us = task.latest_us
         self._outbox = outbox
         self._report = report
-        self._seen = Seen(task, report)
+        self._observer = SourceObserver(task, report)
 
     def arrivals(
         self, table: pa.Table, edges: npt.NDArray[np.int32], spec: ComputationSpec
@@ -99,7 +100,7 @@ class Inbox:
             rows, values = self._read_native(rows, edge, native)
             again = self._reading_again(rows, edge, native)
             timestamps = rows.column("ts").to_numpy()
-            self._seen.note(edge, rows, timestamps)
+            self._observer.observe(edge, rows, timestamps)
             origins = self._origins(rows, edge.stream)
             if edge.identified:
                 fingerprints = b"".join(rows.column(wire.FINGERPRINT).to_pylist())
@@ -128,7 +129,7 @@ class Inbox:
         )
 
     def _receive(self, edge: Edge, values: pa.ChunkedArray) -> None:
-        wire.count(self._report.received, str(edge.computation), values.nbytes)
+        count(self._report.received_bytes, str(edge.computation), values.nbytes)
 
     def _read_native(self, rows: pa.Table, edge: Edge, column: str) -> tuple[pa.Table, list[Any]]:
         """Return the accepted rows of a native source and their values; set the others aside."""
@@ -189,7 +190,7 @@ class Inbox:
             if source.names_processes and f"s{source.number}" in table.column_names:
                 mine = rows.filter(rows.column(f"s{source.number}").is_valid())
                 latest_us = self._latest_us[source.stream]
-                processes.note(self._report, source.stream, mine, latest_us)
+                observe_processes(self._report, source.stream, mine, latest_us)
 
     def refuse_unread(self, table: pa.Table, edges: npt.NDArray[np.int32]) -> None:
         """Set aside the rows that Spark itself could not give a key or a time."""
@@ -251,7 +252,7 @@ class Inbox:
             ids=(self._origin(edge.stream) if upper is None else upper, sequence),
             origin=origin,
         )
-        note(self._report.letters.setdefault(edge.stream, {}), letter)
+        note(self._report.source(edge.stream).letters, letter)
         made = Productions()
         stream = self._topology.streams[edge.stream]
         latest_us = self._latest_us[edge.stream]

@@ -16,11 +16,11 @@ import pyarrow as pa
 from millrace.injectors.letters import letter_in
 from millrace.injectors.refusals import Refusal, refusals_of
 from millrace.model.brief import RAISED, brief_error
-from millrace.model.time import EARLIEST_RECORD, MIN_TIMESTAMP
-from millrace.plane import wire
+from millrace.model.time import EARLIEST_RECORD
 from millrace.plane.origins import BatchOrigins, FindOrigins
 from millrace.plane.outbox import Outbox
 from millrace.plane.refusal import EventTimes, refuse, refuse_again
+from millrace.plane.reports import TaskReport
 from millrace.plane.task import Task
 from millrace.plane.values import shown
 from millrace.watermark.ahead import Ahead
@@ -51,7 +51,7 @@ class Injection:
         stream: str,
         partition: int,
         outbox: Outbox,
-        report: wire.TaskReport,
+        report: TaskReport,
         times: EventTimes,
     ) -> None:
         self._task = task
@@ -89,7 +89,7 @@ class Injection:
         Raises:
             RecordRejected: One was refused, and there is no dead-letter stream.
         """
-        report, stream, productions = self._report, self._stream, Productions()
+        stream, productions = self._stream, Productions()
         router = self._task.runtime.router
         if (
             not refused
@@ -107,15 +107,11 @@ class Injection:
             self._outbox.add_all(productions, *ids(np.array(counts, dtype=np.int64)))
         else:
             self._count(productions)
-        report.injected[stream] = report.injected.get(stream, 0) + len(accepted)
         if accepted:
-            taken = np.array([timestamps[n] for n in accepted], dtype=np.int64)
-            newest_us = max(report.newest.get(stream, MIN_TIMESTAMP), int(taken.max()))
-            report.newest[stream] = newest_us
+            taken, ahead = np.array([timestamps[n] for n in accepted], dtype=np.int64), None
             if self._task.topology.percentiles:
-                published_us = self._task.manifest.injectors[stream]
-                ahead = report.ahead.get(stream, Ahead())
-                report.ahead[stream] = ahead.merged(Ahead.of(taken, published_us))
+                ahead = Ahead.of(taken, self._task.manifest.injectors[stream])
+            self._report.source(stream).count(len(accepted), int(taken.max()), ahead)
         return accepted
 
     def send_columns(
@@ -165,7 +161,7 @@ class Injection:
         origins: FindOrigins | None,
     ) -> tuple[list[int], list[int]]:
         """Append the rows of records; return those that were accepted, and each one's rows."""
-        report, stream, topology = self._report, self._stream, self._task.topology
+        stream, topology = self._stream, self._task.topology
         router, accepted, counts = self._task.runtime.router, list[int](), list[int]()
         send, again, places = router.send_injected, stream == topology.again, None
         sources = None if origins is None else BatchOrigins(origins, len(values))
@@ -174,7 +170,7 @@ class Injection:
             fingerprint = None if fingerprints is None else fingerprints[n]
             known = refused.get(n)
             if known is not None and known.dropped:
-                wire.count(report.dropped, stream, 1)
+                self._report.source(stream).dropped += 1
                 counts.append(0)
                 continue
             reason = self._times.refusal(at_us) if known is None else known.reason
@@ -216,7 +212,7 @@ class Injection:
                         origin=sources.at(n) if sources is not None and not known_whole else None,
                         cause=cause,
                     )
-                note(report.letters.setdefault(stream, {}), letter)
+                note(self._report.source(stream).letters, letter)
                 send(
                     productions,
                     str(topology.dead_letters),

@@ -20,6 +20,7 @@ from millrace.plane import wire
 from millrace.plane.inbox import Inbox
 from millrace.plane.lifting import Lifter
 from millrace.plane.outbox import Outbox
+from millrace.plane.reports import TaskReport, report_row
 from millrace.plane.task import Task
 from millrace.watermark.shown import Pending, Shown
 from millrace.windmill.arrivals import Arrivals
@@ -56,7 +57,7 @@ class _Run:
         self._level = level
         self._topology = task.topology
         self._outbox = Outbox(task)
-        self._report = wire.TaskReport(level, task.number, [], {}, {}, {}, 0.0)
+        self._report = TaskReport()
         self._inbox = Inbox(task, level, self._outbox, self._report)
 
     def over(self, received: list[pa.RecordBatch], started: float) -> Iterator[pa.RecordBatch]:
@@ -101,7 +102,7 @@ class _Run:
             yield wire.control_rows(shown.message(pending), self._task.tasks)
         self._report.written = self._task.runtime.snapshots.take()
         self._report.seconds = time.perf_counter() - started
-        yield wire.report_row(self._report, self._task.number)
+        yield report_row(self._report, self._task.number)
 
     def _shown(self, told: list[bytes]) -> Shown:
         """Return the low watermarks that the levels above show, by the messages of all tasks."""
@@ -130,7 +131,7 @@ class _Run:
         )
         for result, productions in produced:
             self._outbox.add_result(result, productions)
-        self._report.intervals += results
+        self._report.results += results
         spread, ran = bool(self._topology.percentiles), [result.interval for result in results]
         idle = positions.bulletin(spec.name).pending(spread, within=owned, without=ran)
         return Pending.of((result.report for result in results), spread=spread).merged(idle)

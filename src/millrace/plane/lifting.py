@@ -21,8 +21,9 @@ from millrace.compile.topology import Edge
 from millrace.dataflow.lifting import Lift, Lifted
 from millrace.model.brief import RAISED
 from millrace.plane import wire
+from millrace.plane.observation import SourceObserver
+from millrace.plane.reports import TaskReport, report_row
 from millrace.plane.runtime import SourceColumns
-from millrace.plane.seen import Seen
 from millrace.plane.task import Task
 from millrace.plane.values import ValueReader
 from millrace.windmill.record_ids import injected_origin
@@ -127,7 +128,7 @@ class LiftStage:
         if schema is None:
             return  # nothing came, nothing to report
         native.report.seconds = time.perf_counter() - started
-        yield _widened(wire.report_row(native.report, task.number % task.tasks), schema)
+        yield _widened(report_row(native.report, task.number % task.tasks), schema)
 
 
 class NativeLifter:
@@ -143,8 +144,8 @@ class NativeLifter:
         self._by_time = by_time
         self._topology = task.topology
         self._manifest = task.manifest
-        self.report = wire.TaskReport(0, task.number, [], {}, {}, {}, 0.0)
-        self._seen = Seen(task, self.report)
+        self.report = TaskReport()
+        self._observer = SourceObserver(task, self.report)
         self._sources = {source.stream: source for source in task.runtime.sources}
 
     def lifted(self, batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -166,7 +167,8 @@ class NativeLifter:
             origins = pa.array(np.full(rows.num_rows, origin, dtype=np.int64))
             yield _widened(partial_rows(rows, edge, lifted, origins), schema)
             taken = wire.where(rows, lifted.taken)
-            self._seen.note(edge, pa.Table.from_batches([taken]), taken.column("ts").to_numpy())
+            table = pa.Table.from_batches([taken])
+            self._observer.observe(edge, table, taken.column("ts").to_numpy())
             self.report.partials += len(lifted) - taken.num_rows
             left = np.ones(len(edges), dtype=bool)
             left[np.flatnonzero(chosen)[lifted.taken]] = False

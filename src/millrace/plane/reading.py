@@ -22,11 +22,13 @@ import pyarrow as pa
 from millrace.injectors.injector import Injector
 from millrace.injectors.offsets import Piece
 from millrace.injectors.refusals import COLUMN
-from millrace.plane import processes, wire
+from millrace.plane import wire
 from millrace.plane.injected import Injected, injected
 from millrace.plane.injection import Injection
 from millrace.plane.keying import Keying
+from millrace.plane.observation import observe_processes
 from millrace.plane.outbox import Outbox
+from millrace.plane.reports import TaskReport, report_row
 from millrace.plane.runtime import SourceColumns
 from millrace.plane.stragglers import Enough
 from millrace.plane.task import Stage, Task
@@ -71,7 +73,7 @@ class ReadStage:
             return
         if self.then is None:
             reading.report.seconds = time.perf_counter() - started
-        yield wire.report_row(reading.report, task.number % task.tasks)
+        yield report_row(reading.report, task.number % task.tasks)
 
 
 class _Reading:
@@ -83,7 +85,7 @@ class _Reading:
         self._keying = Keying(task) if keyed else None
         self._sources = {source.stream: source for source in task.runtime.sources}
         self._outbox = Outbox(task)
-        self.report = wire.TaskReport(0, task.number, [], {}, {}, {}, 0.0)
+        self.report = TaskReport()
         self.pieces = 0
 
     def letters(self) -> Iterator[pa.RecordBatch]:
@@ -169,7 +171,7 @@ class _Reading:
                 "promised": pa.array([piece.claim_us], pa.int64()),
             }
         )
-        processes.note(self.report, stream, told, self._task.latest_us[stream])
+        observe_processes(self.report, stream, told, self._task.latest_us[stream])
 
 
 def _source_rows(

@@ -14,12 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millrace.store import Written
-from millrace.watermark.ahead import Ahead
-from millrace.watermark.process import Process
 from millrace.watermark.shown import Message
-from millrace.windmill.dead_letters import Reasons
-from millrace.windmill.results import IntervalResult
 
 #: A task's message to every task of the next level: what low watermarks its intervals show.
 CONTROL: Final = -1
@@ -66,57 +61,8 @@ def plain(edges: Any) -> Any:
     return edges & ~_LIFTED
 
 
-class TaskReport(msgspec.Struct, array_like=True):
-    """What one task tells the driver at the end of an epoch.
-
-    Attributes:
-        level: The level that it ran.
-        task: Its number.
-        intervals: One for each interval that it owned and that had work.
-        newest: Injected stream -> latest timestamp that it saw.
-        injected: Injected stream -> records that it saw.
-        refused: Injected stream -> low watermarks of its processes that it refused.
-        seconds: How long it ran Python code.
-        written: Snapshots that its process wrote since the last report.
-        processes: Injected stream -> process of its injector -> what it saw of it.
-        ahead: Injected stream -> how far its records came ahead of its low watermark.
-        liftable: Records of native sources for groupings that take partials.
-        partials: What they became: partials, and those that went on as they were.
-        reached: Injected stream -> process of its injector -> the offset to which it was read, and
-            what the process has promised.
-        sizes: Injected stream -> bytes of the values that it saw.
-        received: Computation -> bytes of the values that came to it.
-        letters: Injected stream -> its records that became dead letters, by reason.
-        dropped: Injected stream -> records that its source was told to drop.
-    """
-
-    level: int
-    task: int
-    intervals: list[IntervalResult]
-    newest: dict[str, int]
-    injected: dict[str, int]
-    refused: dict[str, int]
-    seconds: float
-    written: Written = msgspec.field(default_factory=Written)
-    processes: dict[str, dict[str, Process]] = {}
-    ahead: dict[str, Ahead] = {}
-    liftable: int = 0
-    partials: int = 0
-    reached: dict[str, dict[str, tuple[Any, int | None]]] = {}
-    sizes: dict[str, int] = {}
-    received: dict[str, int] = {}
-    letters: dict[str, Reasons] = {}
-    dropped: dict[str, int] = {}
-
-
-def count(found: dict[str, int], name: str, more: int) -> None:
-    """Add to one of the counts of a report."""
-    found[name] = found.get(name, 0) + more
-
-
 encode = msgspec.msgpack.Encoder().encode
 decode_message = msgspec.msgpack.Decoder(Message).decode
-decode_report = msgspec.msgpack.Decoder(TaskReport).decode
 
 
 def where(rows: Any, mask: npt.NDArray[np.bool_]) -> Any:
@@ -163,11 +109,6 @@ def _plain(column: pa.Array) -> pa.Array:
 def control_rows(message: Message, tasks: int) -> pa.RecordBatch:
     """Return one row a task of the next level, carrying low watermarks."""
     return messages(CONTROL, encode(message), np.arange(tasks, dtype=np.int32))
-
-
-def report_row(report: TaskReport, pid: int) -> pa.RecordBatch:
-    """Return the row that carries a task's report, by way of a task of the next level."""
-    return messages(REPORT, encode(report), np.array([pid], dtype=np.int32))
 
 
 def messages(

@@ -129,7 +129,7 @@ def run_batch(
     display.start()
     try:
         with _settings(spark), display.live():
-            outcome = run_job(plan, rows, manifest, topology.sinks)
+            report, _ = run_job(plan, rows, manifest, topology.sinks)
         left = {} if enough is None else enough.decisions().left(there)
     except BaseException as error:
         state_of_it = "batch failed after"
@@ -142,9 +142,9 @@ def run_batch(
         if enough is not None:
             enough.decisions().forget()
     quiet.end()
-    epochs.complete(manifest, outcome.results, outcome.observed)
+    epochs.complete(manifest, report.results, report.sources)
     seen = Progress(topology.name)
-    seen.add(outcome, time.perf_counter() - started)
+    seen.add(report, time.perf_counter() - started)
     status = replace(seen.status(epochs, Publisher({}), state="drained"), left=left)
     if left:
         _log.warning("%s: %s", pipeline.name, said_of(left))

@@ -16,7 +16,7 @@ from millrace.inspect import Explanation, explain_watermark
 from millrace.model.errors import MillraceError, ZombieWriter
 from millrace.model.pipeline import Declarations
 from millrace.model.time import SECOND, Duration, duration_us
-from millrace.plane.outcome import Outcome
+from millrace.plane.reports import TaskReport
 from millrace.spark.calling import Calling
 from millrace.spark.failure import failed
 from millrace.spark.held import Held
@@ -366,10 +366,10 @@ class Handle(Throttled, Calling, Keeping, Remappable, ABC):
             self._scrapes.serve(self._now)
 
     def _measured(
-        self, outcome: Outcome, seconds: float, parts: Mapping[str, float] | None = None
+        self, report: TaskReport, seconds: float, parts: Mapping[str, float] | None = None
     ) -> None:
-        """Take what came of an epoch, or of a mark, and how long it and its parts took."""
-        self._progress.add(outcome, seconds, parts)
+        """Take what tasks report of an epoch, or of a mark, and how long it and its parts took."""
+        self._progress.add(report, seconds, parts)
         self._lines.add(self._status(active=True), self._clock())
 
     def _status(self, *, active: bool) -> Status:

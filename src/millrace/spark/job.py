@@ -6,13 +6,12 @@ import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.storagelevel import StorageLevel
 
-from millrace.plane.outcome import Messages, Outcome
+from millrace.plane.reports import Messages, TaskReport
 from millrace.plane.task_sinks import WriteAgain
 from millrace.spark.failure import CAREFULLY, worker_died
 from millrace.spark.plan import Plan
@@ -32,8 +31,10 @@ def run_job(
     *,
     lift: bool = True,
     careful: bool = False,
-) -> Outcome:
+) -> tuple[TaskReport, float]:
     """Run an epoch as one Spark job, its sinks included, and publish what tasks have written.
+
+    Returns what the tasks reported, and how long it took to publish, in seconds.
 
     Args:
         plan: Of the run.
@@ -60,8 +61,7 @@ def run_job(
             # The commits are there, so the tasks only replay them.
             _log.warning("epoch %d is written again: %s", manifest.epoch, refused)
             continue
-        outcome = Outcome.of(messages.reports)
-        return replace(outcome, publishing=time.perf_counter() - ran)
+        return TaskReport.together(messages.reports), time.perf_counter() - ran
 
 
 @contextmanager
@@ -88,7 +88,7 @@ def run_patiently(
     *,
     lift: bool,
     attempts: int,
-) -> Outcome:
+) -> tuple[TaskReport, float]:
     """Run an epoch's job again if worker processes died in it, and find out of what the last time.
 
     What was committed in an earlier attempt is there, and is only replayed.

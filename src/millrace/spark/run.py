@@ -35,6 +35,7 @@ from millrace.spark.throttled import EFFECT_S, cannot_hold, check_rate
 from millrace.spark.ticks import Alarm
 from millrace.watermark.remap import Merge, Split
 from millrace.windmill.preparing import Preparation
+from millrace.windmill.source_stats import processes_of
 
 _log = logging.getLogger("millrace")
 
@@ -279,20 +280,18 @@ class Run(Handle):
         )
         if ran is None:
             return
-        observed = ran.outcome.observed
-        self._publisher.throttle.read(observed.injected, self._clock())
+        report = ran.report
+        read = {stream: stats.records for stream, stats in report.sources.items()}
+        self._publisher.throttle.read(read, self._clock())
         self._payoff.seen(
-            records=sum(observed.injected.values()),
-            liftable=ran.outcome.liftable,
-            partials=ran.outcome.partials,
+            records=report.records, liftable=report.liftable, partials=report.partials
         )
         if self._balancing is not None and not epochs.drained:
-            self._balancing.after_epoch(busy=any(observed.injected.values()))
+            self._balancing.after_epoch(busy=bool(report.records))
         self._housekeeping.offer(epochs.collectable())
-        self._measured(ran.outcome, time.perf_counter() - started, ran.parts)
-        quiet = not any(observed.injected.values()) and not any(observed.refused.values())
+        self._measured(report, time.perf_counter() - started, ran.parts)
         settled = self._driver.settled(ran.manifest, self._hold_back())
-        if quiet and settled:
+        if report.is_quiet and settled:
             self._idle = turn
         self._set_alarm(settled)
 
@@ -303,7 +302,7 @@ class Run(Handle):
         """
         published = self._driver.published(self._clock())
         for stream, gate in self._gates.items():
-            processes = self._epochs.observed.processes
+            processes = processes_of(self._epochs.sources)
             gate.close_for(self._publisher.waiting(stream, processes, published))
         return published
 

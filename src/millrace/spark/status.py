@@ -12,7 +12,7 @@ from millrace.injectors.waiting import Waiting
 from millrace.inspect import ComputationLoad, load_of_run, overview_of_run
 from millrace.inspect.overview import dead_letters_of
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, SECOND
-from millrace.plane.outcome import Outcome
+from millrace.plane.reports import TaskReport
 from millrace.plane.stragglers import Left
 from millrace.plane.stuck import Stuck
 from millrace.spark.housekeeping import Housekeeping
@@ -204,19 +204,18 @@ class Progress:
         self._waiting = waiting
 
     def add(
-        self, outcome: Outcome, seconds: float, parts: Mapping[str, float] | None = None
+        self, report: TaskReport, seconds: float, parts: Mapping[str, float] | None = None
     ) -> None:
         """Take one epoch, and how long it and its parts took."""
         self._seconds, self._parts = seconds, dict(parts or {})
-        self._task_seconds += outcome.seconds
-        self._injected_bytes = _more(self._injected_bytes, outcome.observed.sizes)
-        self._received_bytes = _more(self._received_bytes, outcome.received)
-        records = sum(outcome.observed.injected.values())
-        if records:
-            self._recent.append((records, seconds))
-        self._replayed += sum(result.replayed for result in outcome.results)
-        self._written.add(outcome.written)
-        for result in outcome.results:
+        self._task_seconds += report.seconds
+        self._injected_bytes = _more(self._injected_bytes, report.injected_bytes)
+        self._received_bytes = _more(self._received_bytes, report.received_bytes)
+        if report.records:
+            self._recent.append((report.records, seconds))
+        self._replayed += sum(result.replayed for result in report.results)
+        self._written.add(report.written)
+        for result in report.results:
             self._repairs.add(result.repair)
 
     def status(

@@ -21,11 +21,11 @@ from millrace.model.errors import CoderError, PipelineError
 from millrace.model.pipeline import Injection as Injecting
 from millrace.model.stream import by
 from millrace.model.time import LATEST_RECORD, timestamp_us
-from millrace.plane import wire
 from millrace.plane.injection import Injection
 from millrace.plane.lifting import Lifter
 from millrace.plane.outbox import Outbox
 from millrace.plane.refusal import EventTimes
+from millrace.plane.reports import TaskReport, report_row
 from millrace.plane.task import Task
 from millrace.watermark.process import Process
 from millrace.windmill.source_ids import fingerprint
@@ -70,7 +70,7 @@ class Feed:
 
     def rows(self, task: Task) -> Iterator[pa.RecordBatch]:
         """Yield rows on edges and a report, as an encode stage does."""
-        report = wire.TaskReport(0, task.number, [], {}, {}, {}, 0.0)
+        report = TaskReport()
         outbox = Outbox(task)
         times, refused = list[int | None](), dict[int, Refusal]()
         injection = task.topology.streams[self.stream].injection
@@ -95,14 +95,15 @@ class Feed:
         # A test's clock stands where the test set it, so it says nothing about timestamps.
         feeding = Injection(task, self.stream, 0, outbox, report, EventTimes(LATEST_RECORD))
         values = [record.value for record in self.records]
-        processes = report.processes[self.stream] = dict(self.told)
+        stats = report.source(self.stream)
+        stats.processes = dict(self.told)
         for n in feeding.send(values, times, ids, refused, origins=partial(self._origins, task)):
             name, at_us = self.records[n].process, times[n]
             assert at_us is not None, "a record without a time is refused"
-            processes[name] = processes.get(name, Process()).merged(Process(at_us))
+            stats.hear(name, Process(at_us))
         for batch in outbox.batches():
             yield from Lifter(task).lifted(batch)
-        yield wire.report_row(report, task.number)
+        yield report_row(report, task.number)
 
     def _origins(self, task: Task, positions: Sequence[int]) -> dict[int, Origin]:
         """Return what records of an injector were in its source, by position."""

@@ -40,6 +40,7 @@ from millrace.watermark.shown import LowWatermarks
 from millrace.windmill.counters import Counters
 from millrace.windmill.history import History
 from millrace.windmill.manifest import Manifest
+from millrace.windmill.source_stats import processes_of
 
 _ALL_INTERVALS = 4
 
@@ -152,7 +153,7 @@ class Harness:
         injection_of(self._topology, stream)
         driver = self._process.driver
         waiting = driver.publisher.waiting(
-            stream, self._epochs.observed.processes, driver.published(self._wall_time_us)
+            stream, processes_of(self._epochs.sources), driver.published(self._wall_time_us)
         )
         spec = self._topology.streams[stream]
         delivery = poll(spec, self._offsets.get(stream, {}), waiting)

@@ -11,8 +11,8 @@ from millrace.injectors.publisher import Publisher
 from millrace.plane.binding import task_writers
 from millrace.plane.epoch import EpochDriver
 from millrace.plane.exchange import LocalExchange, through_levels
-from millrace.plane.outcome import Outcome, reports_in
 from millrace.plane.outlet import write_to_sinks
+from millrace.plane.reports import TaskReport, reports_in
 from millrace.plane.runtime import Runtime
 from millrace.plane.task import Task
 from millrace.store import (
@@ -83,14 +83,14 @@ class HarnessProcess:
         """Run the epoch that is open, or the next one; return its manifest, and what leaves."""
         epochs, leaving = self.epochs, list[pa.RecordBatch]()
 
-        def stages(manifest: Manifest) -> Outcome:
+        def stages(manifest: Manifest) -> tuple[TaskReport, float]:
             source = Task(self._runtime, manifest, 0)
             sent: list[pa.RecordBatch] = [] if feed is None else list(feed.rows(source))
             exchange = LocalExchange(self._runtime, manifest)
             left = through_levels(exchange, sent, self.topology.depth)
             write_to_sinks(self._runtime, manifest.epoch, left)
             leaving.extend(left)
-            return Outcome.of(reports_in(left))
+            return TaskReport.together(reports_in(left)), 0.0
 
         turn = self.driver.run(
             epochs.open.epoch if epochs.open is not None else epochs.completed + 1,

@@ -169,7 +169,7 @@ def plan_of(end: End, topology: Topology) -> ChangePlan:
         found += _ended(registry, topology, completion)
         found += _missed(claim, topology, completion)
     if completion is not None and (streams or sources_changed(claim, topology)):
-        read = {stream for stream, count in completion.injected.items() if count}
+        read = {stream for stream, stats in completion.sources.items() if stats.records}
         found += _not_kept(topology, read - completion.places.keys())
     if unfinished is not None:
         found = [change.while_unfinished(unfinished.epoch) for change in found]
@@ -237,9 +237,8 @@ def _missed(claim: Claim, topology: Topology, completion: Completion) -> Iterato
     """Yield which streams have gone past the instant that is to part them from a past to come."""
     for stream in topology.streams.values():
         origins = _origins(topology, stream)
-        newest_us = max(
-            (completion.newest.get(one, MIN_TIMESTAMP) for one in origins), default=MIN_TIMESTAMP
-        )
+        known = [completion.sources[one] for one in origins if one in completion.sources]
+        newest_us = max((stats.newest_us for stats in known), default=MIN_TIMESTAMP)
         for since in (getattr(step.function, "function", None) for step in stream.steps):
             if not isinstance(since, Since) or newest_us < since.at_us:
                 continue

@@ -37,15 +37,17 @@ from millrace.windmill.manifest import (
     interval_maps,
     partition_of,
 )
-from millrace.windmill.observed import Observed
 from millrace.windmill.place import Place
 from millrace.windmill.positions import Positions
 from millrace.windmill.read_as import read_as
 from millrace.windmill.results import IntervalResult
+from millrace.windmill.source_stats import Sources, SourceStats, add_sources, ahead_of
 
 # A claim must not hold up the collection of all that came since: a run repeats it after so many
 # entries. The completion after it says where every interval stands; so a start reads as many.
 _CLAIM_ENTRIES = 200
+
+_NO_SOURCES: Mapping[str, SourceStats] = {}
 
 
 class Epochs:
@@ -71,7 +73,7 @@ class Epochs:
         positions: Where every key interval stands after the last completed epoch.
         counters: Computation -> counts since the beginning.
         loads: Computation -> what its intervals cost lately, as far as this process knows.
-        observed: Injected streams since the beginning.
+        sources: Injected stream -> what was observed of it since the beginning.
         history: The epochs that this process completed.
         places: Injected stream -> process of its injector -> how far it was read.
         base: The first batch of Spark's own offsets, which begin anew after live tasks.
@@ -98,7 +100,7 @@ class Epochs:
         self.open: Manifest | None = None
         self.counters = {spec.name: Counters() for spec in topology.computations}
         self.loads = {spec.name: Loads() for spec in topology.computations}
-        self.observed = Observed()
+        self.sources: Sources = {}
         self.history = History()
         self.moved: dict[str, tuple[int, int]] = {}
         self.places: dict[str, dict[str, Place]] = {}
@@ -136,7 +138,7 @@ class Epochs:
 
     def estimated(self, injectors: Mapping[str, int]) -> dict[int, dict[str, int]]:
         """Return what to publish for percentiles with the next epoch; see :class:`Percentiles`."""
-        return self._percentiles.estimated(injectors, self.observed.ahead, self.completed + 1)
+        return self._percentiles.estimated(injectors, ahead_of(self.sources), self.completed + 1)
 
     def begin(
         self,
@@ -208,7 +210,7 @@ class Epochs:
         self,
         manifest: Manifest,
         results: Collection[IntervalResult],
-        observed: Observed,
+        sources: Mapping[str, SourceStats] = _NO_SOURCES,
         *,
         places: Mapping[str, Mapping[str, Place]] | None = None,
         live: LiveMark | None = None,
@@ -219,7 +221,7 @@ class Epochs:
             manifest: Of the epoch.
             results: One for each interval of each computation; an interval may be missing, and is
                 then as it was.
-            observed: What the epoch saw of the injected streams.
+            sources: Injected stream -> what the epoch observed of it.
             places: How far processes of injectors were read, those that were.
             live: What live tasks leave behind.
 
@@ -230,15 +232,20 @@ class Epochs:
         changed = Changes.of(results, self.positions.entry)
         count(self.counters, [(r.computation, r.counters) for r in results], self.topology.titles)
         take(self.loads, results)
-        for stream in observed.letters.keys() - self.observed.letters.keys():
-            tell_first(f"stream {stream!r}", observed.letters[stream])
+        for stream, stats in sources.items():
+            known = self.sources.get(stream)
+            if stats.letters and not (known and known.letters):
+                tell_first(f"stream {stream!r}", stats.letters)
+        letters = [stats.letters for stats in sources.values()]
         self.dead_letters.add(
             manifest.wall_time_us,
-            sum(observed.injected.values()) + sum(map(total, observed.letters.values())),
-            (*observed.letters.values(), *(result.counters.reasons for result in results)),
+            sum(stats.records for stats in sources.values()) + sum(map(total, letters)),
+            (*letters, *(result.counters.reasons for result in results)),
         )
-        self.observed.add(observed)
-        self.observed.ahead = {s: ahead.faded() for s, ahead in self.observed.ahead.items()}
+        add_sources(self.sources, sources)
+        for stats in self.sources.values():
+            if stats.ahead is not None:
+                stats.ahead = stats.ahead.faded()
         shown = self.authority.low_watermarks.outputs
         after = self.authority.advance(
             manifest.injectors,
@@ -320,14 +327,8 @@ class Epochs:
             numbers=said.numbers,
             chains=said.chains,
             reports=said.reports,
-            newest=self.observed.newest,
             counters=self.counters,
-            injected=self.observed.injected,
-            refused=self.observed.refused,
-            letters=self.observed.letters,
-            dropped=self.observed.dropped,
-            processes=self.observed.processes,
-            ahead=self.observed.ahead,
+            sources=self.sources,
             moved=self.moved,
             places=self.places,
             live=live,
@@ -409,9 +410,8 @@ class Epochs:
         )
         there = self.counters.keys() & completion.counters.keys()
         self.counters |= {name: completion.counters[name] for name in there}
-        self.observed = Observed.until(completion).of(
-            {spec.name for spec in self.topology.injected()}
-        )
+        injected = {spec.name for spec in self.topology.injected()}
+        self.sources = {name: of for name, of in completion.sources.items() if name in injected}
         shown = self.authority.low_watermarks.outputs
         self.moved = {name: at for name, at in completion.moved.items() if name in shown}
         self.places = {stream: dict(of) for stream, of in completion.places.items()}

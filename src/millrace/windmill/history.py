@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from millrace.model.time import MIN_TIMESTAMP
 from millrace.windmill.counters import FirstLate
 from millrace.windmill.manifest import Completion
 from millrace.windmill.titles import titled
@@ -49,7 +50,11 @@ class Moment(msgspec.Struct, frozen=True):
             completion.wall_time_us,
             dict(completion.after.inputs),
             dict(completion.after.outputs),
-            dict(completion.newest),
+            {
+                stream: stats.newest_us
+                for stream, stats in completion.sources.items()
+                if stats.newest_us != MIN_TIMESTAMP
+            },
             {p: dict(known.inputs) for p, known in completion.after.percentiles.items()},
             {
                 name: counters.first_late

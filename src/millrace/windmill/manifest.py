@@ -20,15 +20,13 @@ import msgspec
 
 from millrace.compile.registry import Registry
 from millrace.compile.topology import INJECTOR, ComputationSpec
-from millrace.watermark.ahead import Ahead
 from millrace.watermark.intervals import IntervalMap, KeyInterval
-from millrace.watermark.process import Process
 from millrace.watermark.report import Report
 from millrace.watermark.shown import LowWatermarks, Shown
 from millrace.windmill.counters import Counters
-from millrace.windmill.dead_letters import Reasons
 from millrace.windmill.place import Place
 from millrace.windmill.results import IntervalResult
+from millrace.windmill.source_stats import Sources
 
 
 class IntervalEntry(msgspec.Struct, frozen=True):
@@ -290,15 +288,8 @@ class Completion(msgspec.Struct, tag="completion", kw_only=True):
             none is left out, and, if it is said since when, one whose last commit is older.
         chains: Likewise that commit's chain.
         reports: Likewise its last report.
-        newest: Injected stream -> latest timestamp seen so far.
         counters: Computation -> counts since the beginning.
-        injected: Injected stream -> records since the beginning.
-        refused: Injected stream -> low watermarks of its processes refused since the beginning.
-        letters: Injected stream -> records that became dead letters as they were read, by reason,
-            since the beginning; those of computations are in their counters.
-        dropped: Injected stream -> records that its source was told to drop, since the beginning.
-        processes: Injected stream -> process of its injector -> what was seen of it so far.
-        ahead: Injected stream -> how far its records came ahead of its low watermark.
+        sources: Injected stream -> what was observed of it since the beginning.
         moved: Computation, or ``injector:<stream>``, -> the epoch in which the low watermark that
             it shows last moved, and the clock of that epoch.
         places: Injected stream -> process of its injector -> how far it was read. For who goes on
@@ -319,19 +310,13 @@ class Completion(msgspec.Struct, tag="completion", kw_only=True):
     numbers: dict[str, dict[int, int]]
     chains: dict[str, dict[int, int]]
     reports: dict[str, dict[int, Report]]
-    newest: dict[str, int]
     counters: dict[str, Counters]
-    injected: dict[str, int]
-    refused: dict[str, int]
-    processes: dict[str, dict[str, Process]] = {}
-    ahead: dict[str, Ahead] = {}
+    sources: Sources = {}
     moved: dict[str, tuple[int, int]] = {}
     places: dict[str, dict[str, Place]] = {}
     live: LiveMark | None = None
     base: int = 0
     restored: Restoration | None = None
-    letters: dict[str, Reasons] = {}
-    dropped: dict[str, int] = {}
 
 
 def interval_maps(

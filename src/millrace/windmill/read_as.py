@@ -18,7 +18,7 @@ from millrace.windmill.epoch_log import End
 from millrace.windmill.manifest import Completion
 from millrace.windmill.titles import renamed
 
-_BY_STREAM = ("newest", "injected", "refused", "letters", "processes", "ahead", "places")
+_BY_STREAM = ("sources", "places")
 
 
 def read_as(end: End, topology: Topology) -> tuple[End, dict[str, str]]:

@@ -15,7 +15,7 @@ from millrace.store import LmdbCaches, open_location
 from millrace.windmill.arrivals import Arrivals
 from millrace.windmill.epoch_work import run_epoch
 from millrace.windmill.epochs import Epochs
-from millrace.windmill.observed import Observed
+from millrace.windmill.source_stats import SourceStats
 from millrace.windmill.worker import Worker
 
 Millrace = Callable[..., Result]
@@ -105,7 +105,7 @@ class Checkpoint:
         clocks, positions = {100: low_watermark}, epochs.positions
         produced = run_epoch(self._worker, spec, manifest, positions, owned, arrivals, clocks)
         if complete:
-            seen = Observed({"clicks": at}, {"clicks": count}) if count else Observed()
+            seen = {"clicks": SourceStats(at, count)} if count else {}
             epochs.complete(manifest, [result for result, _ in produced], seen)
 
 

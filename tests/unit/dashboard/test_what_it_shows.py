@@ -52,7 +52,9 @@ def test_totals_say_what_went_wrong(page, flown):
 
     assert (totals["dead"], totals["stuck"]) == (1, 0)
     assert totals["late"] > 0 < totals["rate"]
-    assert totals["injected"] == sum(Checkpoint(flown.state).ended.completion.injected.values())
+    assert totals["injected"] == sum(
+        stats.records for stats in Checkpoint(flown.state).ended.completion.sources.values()
+    )
 
 
 def test_a_run_is_silent_when_nobody_answers_and_running_while_epochs_complete(flown):

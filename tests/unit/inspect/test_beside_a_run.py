@@ -18,7 +18,6 @@ from millrace.store import (
     encode_snapshot,
 )
 from millrace.windmill.epochs import Epochs
-from millrace.windmill.observed import Observed
 
 
 class Sum(mr.Computation):
@@ -137,7 +136,7 @@ def test_entries_of_the_log_that_are_collected_in_mid_read_are_passed_over():
         state: Any = SimpleNamespace(epochs=log)
         epochs = Epochs(p.build(), state, intervals=1)
         manifest = epochs.begin(epochs.completed + 1, wall_time_us=0, injectors={})
-        epochs.complete(manifest, [], Observed())
+        epochs.complete(manifest, [])
     assert [moment.epoch for moment in moments(log)] == [0, 1]
     second_claim = log.last() - 2
 

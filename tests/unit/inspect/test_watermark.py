@@ -9,7 +9,6 @@ from millrace.store import MemoryCache, MemoryHardState, SnapshotHead, bring, en
 from millrace.watermark.report import Report
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.manifest import encode_entry
-from millrace.windmill.observed import Observed
 
 
 class Gate(mr.Computation):
@@ -265,7 +264,7 @@ def test_an_interval_that_has_not_reported():
     state = MemoryHardState()
     epochs = Epochs(p.build(), state, intervals=2)
     manifest = epochs.begin(0, wall_time_us=0, injectors={"events": 100})
-    completion = epochs.complete(manifest, [], Observed())
+    completion = epochs.complete(manifest, [])
     completion.epoch, completion.numbers = 1, {"Gate": {0: 1, 1: 1}}
     completion.reports = {"Gate": {0: Report()}}
     state.epochs.append(state.epochs.last() + 1, encode_entry(completion))

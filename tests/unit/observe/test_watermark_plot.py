@@ -10,7 +10,6 @@ import pytest
 import millrace as mr
 from millrace.store import open_location
 from millrace.windmill.epochs import Epochs
-from millrace.windmill.observed import Observed
 
 pytest.importorskip("matplotlib")
 
@@ -184,7 +183,7 @@ def checkpoint(tmp_path: Path) -> Path:
             injectors={"events": START + second * mr.SECOND - mr.SECOND},
         )
         assert manifest is not None
-        epochs.complete(manifest, [], Observed())
+        epochs.complete(manifest, [])
     return path
 
 

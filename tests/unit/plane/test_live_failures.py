@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 import millrace as mr
@@ -19,8 +19,8 @@ from millrace.model.errors import (
 from millrace.plane.realtime import note as notes
 from millrace.plane.realtime.beginning import known_to, last_notes
 from millrace.plane.realtime.coordinator import Marked
-from millrace.plane.realtime.report import MarkReport
 from millrace.plane.realtime.resuming import commits_again
+from millrace.plane.reports import MarkReport
 from millrace.store import (
     NOTHING,
     Commit,
@@ -156,7 +156,7 @@ def test_a_completion_that_was_refused_is_written_by_the_next_session_and_counts
     assert live.epochs.completed == 0
     assert len(kept.rows) == 12
     live.finish()
-    assert live.epochs.observed.injected == {"events": 12}
+    assert live.epochs.sources["events"].records == 12
     assert live.epochs.counters["CountByKey"].records == 12
     assert len(kept.rows) == 12
 
@@ -228,7 +228,7 @@ def test_what_was_decided_before_a_mark_is_read_in_that_order_after_two_failures
     live.finish()
     seen = sorted(row["value"] for row in kept.rows)
     assert len(seen) == 6
-    assert live.epochs.observed.injected == {"events": 6}
+    assert live.epochs.sources["events"].records == 6
 
 
 class Turns:
@@ -460,7 +460,7 @@ def test_a_mark_is_not_complete_behind_the_seal_of_a_run_that_was_superseded():
     assert not isinstance(live.coordinator.failed, ZombieWriter)
     live.boot()
     live.finish()
-    assert live.epochs.observed.injected == {"events": 12}
+    assert live.epochs.sources["events"].records == 12
     assert live.epochs.counters["CountByKey"].records == 12
     assert len(kept.rows) == 12
 
@@ -541,7 +541,7 @@ def test_caches_that_a_session_has_to_build_are_reported_with_its_first_mark() -
     live.plane.settle(live.clock_us)
     live.plane.mark(live.clock_us)
 
-    results = marks[0].outcome.results
+    results = marks[0].report.results
     assert max(result.number for result in results) > 1
     # Of each interval all commits but the one that is new, if there were any.
     assert [(one.repair.deltas_applied, one.repair.rebuilt) for one in results] == [
@@ -550,7 +550,7 @@ def test_caches_that_a_session_has_to_build_are_reported_with_its_first_mark() -
 
 
 def test_all_that_was_done_to_a_cache_between_two_marks_is_reported() -> None:
-    report = MarkReport(1, 0)
+    report = MarkReport()
     result = IntervalResult("Counting", 3, 7, NOTHING_PENDING, Counters(), repair=Repair(2))
     report.repaired("Counting", 3, Repair(1, rebuilt=True, bytes_read=10, snapshot=4))
     report.add(result)
@@ -558,8 +558,8 @@ def test_all_that_was_done_to_a_cache_between_two_marks_is_reported() -> None:
     report.repaired("Counting", 3, Repair(damaged=1))
     report.repaired("Counting", 4, Repair(5))
 
-    (interval,) = report.take().intervals
+    (interval,) = report.take().results
     assert interval.repair == Repair(5, rebuilt=True, bytes_read=10, snapshot=4, damaged=1)
-    report.add(dataclasses.replace(result, interval=4, repair=NOTHING))
-    (interval,) = report.take().intervals
+    report.add(msgspec.structs.replace(result, interval=4, repair=NOTHING))
+    (interval,) = report.take().results
     assert interval.repair == Repair(5), "what had no commit yet is reported with the next"

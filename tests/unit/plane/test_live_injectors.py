@@ -36,7 +36,7 @@ def test_a_process_without_records_does_not_have_another_s_newest():
     live.plane.settle(live.clock_us)
     live.plane.mark(live.clock_us)
 
-    processes = live.epochs.observed.processes["events"]
+    processes = live.epochs.sources["events"].processes
     assert processes["a"].newest_us == 20_000_000
     assert processes["b"].newest_us == mr.MIN_TIMESTAMP
 

@@ -13,6 +13,7 @@ import millrace as mr
 from millrace.inspect.watermark import explain_watermark
 from millrace.model.time import format_duration
 from millrace.plane.realtime.messages import Hold, Reached
+from millrace.windmill.source_stats import processes_of
 from tests.live import Feeds, InEpochs, Kept, Live
 
 SCHEMA = "key long, at long"
@@ -249,9 +250,9 @@ def test_both_planes_hold_the_same_back_and_say_so(policy: mr.BoundedDelay | Non
     assert said in str(explain_watermark(live.state))
 
     epochs, delay_us = InEpochs(live), 0 if policy is None else policy.delay_us
-    observed, low_watermark = epochs.epochs.observed, held["slow"] * STEP - delay_us
+    sources, low_watermark = epochs.epochs.sources, held["slow"] * STEP - delay_us
     assert epochs.driver.publisher.waiting(
-        "events", observed.processes, {"events": low_watermark}
+        "events", processes_of(sources), {"events": low_watermark}
     ) == {"fast"}
 
 

@@ -11,8 +11,8 @@ from millrace.compile.topology import Topology
 from millrace.model.coder import MsgpackCoder
 from millrace.plane import wire
 from millrace.plane.formats import SinkColumns
-from millrace.plane.outcome import Messages
 from millrace.plane.outlet import Outlet
+from millrace.plane.reports import Messages
 from millrace.plane.runtime import Runtime
 
 

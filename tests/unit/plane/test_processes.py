@@ -7,35 +7,37 @@ import millrace as mr
 from millrace.injectors.advance import promise
 from millrace.model.errors import PipelineError
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
-from millrace.plane import processes, wire
+from millrace.plane.observation import observe_processes
+from millrace.plane.reports import TaskReport
 from millrace.watermark.process import ONLY, Process
 
 LATEST_US = 10**15
 
 
 def noted(process, promised):
-    report = wire.TaskReport(0, 0, [], {}, {}, {}, 0.0)
+    report = TaskReport()
     rows = pa.table({"ts": pa.array(range(len(process))), "process": process, "promised": promised})
-    processes.note(report, "in", rows, LATEST_US)
-    return report.processes["in"], report.refused
+    observe_processes(report, "in", rows, LATEST_US)
+    stats = report.sources["in"]
+    return stats.processes, stats.refused_watermarks
 
 
 def test_a_name_that_is_not_utf8_is_known_by_its_escapes():
     names = pa.array([b"a", b"\xff", b"\xff", None]).view(pa.string())
     known, refused = noted(names, pa.nulls(4))
     assert known == {"a": Process(0), "\\xff": Process(2), ONLY: Process(3)}
-    assert refused == {}
+    assert refused == 0
 
 
 @pytest.mark.parametrize(
     ("promised", "known_us", "refused"),
     [
-        (None, MIN_TIMESTAMP, {}),
-        (-(1 << 63), MIN_TIMESTAMP, {}),
-        (-1, -1, {}),
-        (LATEST_US, LATEST_US, {}),
-        (LATEST_US + 1, MIN_TIMESTAMP, {"in": 1}),
-        ((1 << 63) - 1, MAX_TIMESTAMP, {}),
+        (None, MIN_TIMESTAMP, 0),
+        (-(1 << 63), MIN_TIMESTAMP, 0),
+        (-1, -1, 0),
+        (LATEST_US, LATEST_US, 0),
+        (LATEST_US + 1, MIN_TIMESTAMP, 1),
+        ((1 << 63) - 1, MAX_TIMESTAMP, 0),
     ],
 )
 def test_a_promise_is_within_the_ends_of_time(promised, known_us, refused):

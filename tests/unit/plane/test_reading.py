@@ -22,10 +22,10 @@ from millrace.plane.exchange import LocalExchange, through_levels
 from millrace.plane.injected import microseconds
 from millrace.plane.keying import encoded, fingerprints
 from millrace.plane.lifting import LiftStage
-from millrace.plane.outcome import Outcome, reports_in
 from millrace.plane.outlet import values_and_ids
 from millrace.plane.packet import packed, unpacked
 from millrace.plane.reading import ReadStage, packed_piece
+from millrace.plane.reports import TaskReport, reports_in
 from millrace.plane.runtime import Runtime, SourceColumns
 from millrace.plane.task import Task
 from millrace.plane.values import value_columns
@@ -129,7 +129,7 @@ class Reader:
         sent = packed(stage.run(Task(self.runtime, self.manifest, 0), [rows]))
         return list(unpacked(sent))
 
-    def epoch(self, *pieces: Piece, lift: bool = False) -> tuple[list[Any], Outcome]:
+    def epoch(self, *pieces: Piece, lift: bool = False) -> tuple[list[Any], TaskReport]:
         """Return the rows for sinks, by key and place, and what the tasks report."""
         then = LiftStage() if lift else None
         stage = ReadStage(then if self.native else EncodeStage(), keyed=self.native)
@@ -144,7 +144,7 @@ class Reader:
                     values, _, _ = values_and_ids(self.topology, edge.number, mine)
                     decode = self.topology.streams[edge.stream].coder.decode
                     rows += [(edge.stream, decode(value)) for value in values]
-        return sorted(rows, key=repr), Outcome.of(reports_in(left))
+        return sorted(rows, key=repr), TaskReport.together(reports_in(left))
 
 
 ROWS = [
@@ -176,20 +176,20 @@ def test_what_is_keyed_by_columns_is_what_is_keyed_by_record(id):
 
     assert sent(by_columns) == sent(by_record) != []
     counts = [
-        {stream: total(reasons) for stream, reasons in found.observed.letters.items()}
+        {stream: total(stats.letters) for stream, stats in found.sources.items()}
         for found in (seen, also)
     ]
     assert counts == [{"trips": 5 if id is None else 6}] * 2
-    assert seen.observed.injected == also.observed.injected
-    assert seen.observed.newest == also.observed.newest
-    assert seen.observed.processes == also.observed.processes
-    assert seen.observed.processes["trips"]["log"].promised_us == 1234
+    one, other = seen.sources["trips"], also.sources["trips"]
+    assert (one.records, one.newest_us) == (other.records, other.newest_us)
+    assert one.processes == other.processes
+    assert one.processes["log"].promised_us == 1234
     assert seen.reached == also.reached == {"trips": {"log": ("nine", 1234)}}
     # Values are columns there, and encoded here; what is refused was read as well.
-    assert seen.observed.sizes["trips"] > 0
-    assert also.observed.sizes["trips"] >= seen.observed.sizes["trips"]
-    assert seen.received.keys() == also.received.keys() == {"PerZone", "PerMile"}
-    assert min(*seen.received.values(), *also.received.values()) > 0
+    assert seen.injected_bytes["trips"] > 0
+    assert also.injected_bytes["trips"] >= seen.injected_bytes["trips"]
+    assert seen.received_bytes.keys() == also.received_bytes.keys() == {"PerZone", "PerMile"}
+    assert min(*seen.received_bytes.values(), *also.received_bytes.values()) > 0
 
 
 def test_a_record_has_the_same_id_whoever_reads_its_piece_and_when():
@@ -206,8 +206,8 @@ def test_a_promise_alone_is_told_and_nothing_is_read():
     rows, seen = Reader(pipeline(Log([])), native=True).epoch(Piece("log", None, 77, last=True))
 
     assert rows == []
-    assert seen.observed.processes["trips"]["log"].promised_us == 77
-    assert seen.observed.injected == {}
+    assert seen.sources["trips"].processes["log"].promised_us == 77
+    assert seen.sources["trips"].records == 0
 
 
 def test_values_are_combined_before_they_are_sent():
@@ -225,7 +225,7 @@ def test_values_are_combined_before_they_are_sent():
     edges = [edge for batch in sent for edge in batch.column("edge").to_pylist()]
     assert sorted(edges) == [wire.REPORT, wire.REPORT, wire.lifted(0), wire.lifted(0)]
     _, outcome = windowed().epoch(Piece("log", (0, 100), 5000, last=True), lift=True)
-    assert (outcome.observed.injected, outcome.partials) == ({"trips": 100}, 2)
+    assert (outcome.sources["trips"].records, outcome.partials) == (100, 2)
 
 
 def test_keys_are_encoded_as_python_does_it():

@@ -11,7 +11,7 @@ from millrace.compile.build import build
 from millrace.injectors.publisher import Publisher
 from millrace.plane.epoch import EpochDriver
 from millrace.plane.exchange import LocalExchange, through_levels
-from millrace.plane.outcome import Outcome, reports_in
+from millrace.plane.reports import TaskReport, reports_in
 from millrace.plane.runtime import Runtime
 from millrace.plane.task import Task
 from millrace.store import MemoryCaches, MemoryHardState
@@ -32,11 +32,11 @@ def outputs(p: mr.Pipeline, stream: str, *batches: list[tuple[Any, int]]) -> Ite
     for epoch, batch in enumerate(batches):
         feed = Feed("elements", [Read(value, at, ONLY) for value, at in batch], {})
 
-        def stages(manifest: Any, feed: Feed = feed) -> Outcome:
+        def stages(manifest: Any, feed: Feed = feed) -> tuple[TaskReport, float]:
             sent = list(feed.rows(Task(runtime, manifest, 0)))
             left = through_levels(LocalExchange(runtime, manifest), sent, topology.depth)
             found.extend(sorted(sink_rows(topology, left), key=lambda row: row.sequence))
-            return Outcome.of(reports_in(left))
+            return TaskReport.together(reports_in(left)), 0.0
 
         driver.run(epoch, stages, wall_time_us=0)
     return (decode(row.value) for row in found)

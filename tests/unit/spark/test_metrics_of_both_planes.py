@@ -156,7 +156,7 @@ def on_epochs() -> Iterator[tuple[Any, Any, Progress]]:
             spec.injection.source.limit = limit
         live.clock_us += mr.SECOND
         turn = epochs.run(live.clock_us, draining=limit == 30)
-        progress.add(turn.outcome, 0.5, {"tasks": 0.25})
+        progress.add(turn.report, 0.5, {"tasks": 0.25})
         yield epochs.epochs, epochs.driver.publisher, progress
 
 
@@ -178,7 +178,7 @@ def in_real_time() -> Iterator[tuple[Any, Any, Progress]]:
             live.plane.mark(live.clock_us)
         (marked,) = live.marks
         live.marks.clear()
-        progress.add(marked.outcome, 0.5)
+        progress.add(marked.report, 0.5)
         yield live.epochs, publisher, progress
 
 

@@ -3,38 +3,38 @@
 import pyarrow as pa
 
 import millrace as mr
-from millrace.plane import wire
-from millrace.plane.processes import note
+from millrace.plane.observation import observe_processes
+from millrace.plane.reports import TaskReport
 from millrace.watermark.process import Process
 
 NEVER = mr.MIN_TIMESTAMP
 
 
 def noted(*rows, latest=1000):
-    report = wire.TaskReport(1, 0, [], {}, {}, {}, 0.0)
+    report = TaskReport()
     names = ("process", "ts", "promised")
     schema = pa.schema([("process", pa.string()), ("ts", pa.int64()), ("promised", pa.int64())])
     for some in rows:
         table = pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in some], schema)
-        note(report, "s", table, latest)
-    return report
+        observe_processes(report, "s", table, latest)
+    return report.sources.get("s")
 
 
 def test_the_newest_and_the_highest_promise_of_each_count():
     report = noted([("a", 5, 1), ("b", 7, None), ("a", 3, 2)], [("a", None, None), ("a", 6, 1)])
 
-    assert report.processes == {"s": {"a": Process(6, 2), "b": Process(7, NEVER)}}
+    assert report.processes == {"a": Process(6, 2), "b": Process(7, NEVER)}
 
 
 def test_rows_without_a_name_came_by_the_only_process():
-    assert noted([(None, 5, None)]).processes == {"s": {"": Process(5, NEVER)}}
+    assert noted([(None, 5, None)]).processes == {"": Process(5, NEVER)}
 
 
 def test_a_promise_is_refused_beyond_what_the_clock_allows():
     report = noted([("a", None, 1000), ("b", None, 1001), ("c", None, mr.MAX_TIMESTAMP)])
 
-    assert report.refused == {"s": 1}
-    assert report.processes["s"] == {
+    assert report.refused_watermarks == 1
+    assert report.processes == {
         "a": Process(NEVER, 1000),
         "b": Process(NEVER, NEVER),
         "c": Process(NEVER, mr.MAX_TIMESTAMP),
@@ -42,4 +42,4 @@ def test_a_promise_is_refused_beyond_what_the_clock_allows():
 
 
 def test_no_rows_say_nothing():
-    assert noted([]).processes == {}
+    assert noted([]) is None

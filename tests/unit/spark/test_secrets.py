@@ -8,7 +8,6 @@ from millrace.spark.metrics.lines import MetricLines
 from millrace.spark.status_text import as_html, as_text
 from millrace.store import open_location
 from millrace.windmill.epochs import Epochs
-from millrace.windmill.observed import Observed
 from tests.unit.spark.test_status_text import status
 
 pytest.importorskip("confluent_kafka")
@@ -47,7 +46,7 @@ def test_no_file_of_a_checkpoint_has_them(pipeline, tmp_path):
     path = tmp_path / "ckpt"
     epochs = Epochs(pipeline.build(), open_location(path, pipeline="secrets"), intervals=2)
     manifest = epochs.begin(0, wall_time_us=1, injectors={"words": 1})
-    epochs.complete(manifest, [], Observed())
+    epochs.complete(manifest, [])
     one = status()
     lines = MetricLines(path)
     lines.add(one, 0)

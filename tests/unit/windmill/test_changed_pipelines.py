@@ -11,7 +11,6 @@ import pytest
 import millrace as mr
 from millrace.model.errors import CheckpointMismatch
 from millrace.windmill.epochs import Epochs
-from millrace.windmill.observed import Observed
 
 # One class in four versions of a program.
 Before = msgspec.defstruct("Total", [("total", int, 0)])
@@ -124,5 +123,5 @@ def test_while_an_epoch_is_unfinished_a_sinks_format_stays() -> None:
     with pytest.raises(CheckpointMismatch, match="epoch 0 of this checkpoint is unfinished"):
         Epochs(pipeline().build(), h._durable, intervals=1)
 
-    epochs.complete(manifest, [], Observed())
+    epochs.complete(manifest, [])
     assert Epochs(pipeline(sink=True, out=list).build(), h._durable, intervals=1).completed == 0

@@ -9,7 +9,7 @@ from millrace.injectors.publisher import Publisher
 from millrace.model.errors import UserCodeError
 from millrace.plane.epoch import EpochDriver
 from millrace.plane.exchange import LocalExchange, through_levels
-from millrace.plane.outcome import Outcome, reports_in
+from millrace.plane.reports import TaskReport, reports_in
 from millrace.plane.runtime import Runtime
 from millrace.plane.task import Task
 from millrace.store import MemoryCaches, MemoryHardState
@@ -56,7 +56,7 @@ class Driver:
             sent = list(feed.rows(Task(self.runtime, manifest, 0)))
             left = through_levels(LocalExchange(self.runtime, manifest), sent, 1)
             fired.extend(out.value for batch in left for _, out in tapped(self.topology, batch, 0))
-            return Outcome.of(reports_in(left))
+            return TaskReport.together(reports_in(left)), 0.0
 
         number = self.driver.epochs.completed + 1
         turn = self.driver.run(number, stages, wall_time_us=wall_time_us)

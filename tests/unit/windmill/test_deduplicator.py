@@ -10,7 +10,6 @@ from millrace.windmill.arrivals import Arrivals
 from millrace.windmill.deduplication import Deduplicator
 from millrace.windmill.epoch_work import run_epoch
 from millrace.windmill.epochs import Epochs
-from millrace.windmill.observed import Observed
 from millrace.windmill.record_ids import injected_origin
 from millrace.windmill.source_ids import SourceIds, fingerprint
 from millrace.windmill.worker import Worker
@@ -72,7 +71,7 @@ class Run:
     def epoch(self, worker, ids, second=0):
         """Run the next epoch to its end."""
         delivered = self.attempt(worker, ids, second)
-        self.epochs.complete(self.manifest, self.results, Observed({}, {}))
+        self.epochs.complete(self.manifest, self.results)
         return delivered
 
 

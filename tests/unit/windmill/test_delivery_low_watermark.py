@@ -5,7 +5,6 @@ import pytest
 import millrace as mr
 from millrace.store import MemoryHardState
 from millrace.windmill.epochs import Epochs
-from millrace.windmill.observed import Observed
 
 
 class First(mr.Computation):
@@ -47,7 +46,7 @@ def epochs(topology):
     epochs = Epochs(topology, MemoryHardState(), intervals=1)
     for number, published_us in enumerate((10, 20)):
         manifest = epochs.begin(number, wall_time_us=0, injectors={"in": published_us})
-        epochs.complete(manifest, [], Observed())
+        epochs.complete(manifest, [])
     return epochs
 
 

@@ -7,7 +7,6 @@ from millrace.model.errors import DamagedStore
 from millrace.store import MemoryHardState
 from millrace.windmill.epoch_log import completions, latest
 from millrace.windmill.epochs import Epochs
-from millrace.windmill.observed import Observed
 
 
 class Pass(mr.Computation):
@@ -33,7 +32,7 @@ def play(state, *low_watermarks, complete=True):
             epochs.completed + 1, wall_time_us=1_000 + us, injectors={"events": us}
         )
         if complete:
-            epochs.complete(manifest, [], Observed())
+            epochs.complete(manifest, [])
     return epochs
 
 

@@ -9,8 +9,8 @@ from millrace.watermark.report import Report
 from millrace.windmill.bundle import Position
 from millrace.windmill.counters import Counters
 from millrace.windmill.epochs import Epochs
-from millrace.windmill.observed import Observed
 from millrace.windmill.results import IntervalResult
+from millrace.windmill.source_stats import SourceStats
 
 
 class Count(mr.Computation):
@@ -55,9 +55,9 @@ def begin(epochs, epoch=0, *, wall_time_us=0, watermark=0, **options):
     )
 
 
-def whole(epochs, epoch, *results, observed=None, **options):
+def whole(epochs, epoch, *results, sources=None, **options):
     """Begin and complete an epoch."""
-    return epochs.complete(begin(epochs, epoch, **options), results, observed or Observed())
+    return epochs.complete(begin(epochs, epoch, **options), results, sources or {})
 
 
 def test_a_new_checkpoint_is_claimed_by_generation_one(epochs, state):
@@ -147,7 +147,7 @@ def test_a_start_during_which_another_run_collects_the_log_reads_it_again(state)
     def slowly(number):
         state.epochs.read = read
         data = read(number)
-        running.complete(running.open, [], Observed())
+        running.complete(running.open, [])
         for epoch in (1, 2):
             whole(running, epoch)
         assert state.epochs.remove_before(running.collectable().first_entry) > 2
@@ -163,7 +163,7 @@ def test_a_second_claim_makes_the_first_drivers_completion_a_zombies(epochs, sta
     open_epochs(state)
 
     with pytest.raises(ZombieWriter):
-        epochs.complete(manifest, (), Observed())
+        epochs.complete(manifest, ())
 
 
 def test_two_drivers_take_turns_at_most_once(state):
@@ -223,20 +223,20 @@ def test_draining_takes_every_injector_to_the_end_of_time(epochs, state):
 
 
 def test_what_an_epoch_left_is_what_the_next_run_finds(epochs, state):
-    seen = Observed({"events": 7}, {"events": 3}, {"events": 1})
+    seen = {"events": SourceStats(7, 3, 1)}
     whole(
         epochs,
         0,
         result(1, low_watermark_timer_us=50, records=3),
         result(0, interval=1, records=2),
-        observed=seen,
+        sources=seen,
         watermark=20,
     )
     recovered = open_epochs(state)
     manifest = begin(recovered, 1, watermark=0)
 
     assert recovered.completed == 0
-    assert recovered.observed == seen
+    assert recovered.sources == seen
     assert recovered.counters["Count"].records == 5
     assert recovered.positions.numbers == {"Count": {0: 1}}
     assert recovered.positions.of("Count", 0).report == Report(low_watermark_timer_us=50)
@@ -262,7 +262,7 @@ def test_an_open_epoch_keeps_its_interval_map_under_other_settings(epochs, state
     begin(epochs)
     recovered = Epochs(topology(), state, intervals=16)
     whole_map = recovered.open.interval_map("Count")
-    recovered.complete(recovered.open, (), Observed())
+    recovered.complete(recovered.open, ())
 
     assert len(whole_map) == 2
     assert begin(recovered, 1).interval_map("Count") == whole_map

@@ -6,7 +6,6 @@ import millrace as mr
 from millrace.model.errors import CheckpointMismatch
 from millrace.store import MemoryHardState
 from millrace.windmill.epochs import Epochs
-from millrace.windmill.observed import Observed
 
 
 class Counts(mr.Computation):
@@ -83,7 +82,7 @@ def test_an_open_epoch_goes_on_with_a_sink_that_was_mended():
 def test_between_epochs_sinks_may_change():
     state = MemoryHardState()
     first = Epochs(pipeline("good"), state, intervals=1)
-    first.complete(first.begin(0, wall_time_us=0, injectors={}), [], Observed())
+    first.complete(first.begin(0, wall_time_us=0, injectors={}), [])
 
     assert Epochs(pipeline("bad", "good"), state, intervals=1).completed == 0
 
@@ -91,7 +90,7 @@ def test_between_epochs_sinks_may_change():
 def test_the_last_epoch_asked_for_again_is_done_already_and_an_older_one_is_a_mismatch():
     epochs = Epochs(pipeline(), MemoryHardState(), intervals=1)
     for number in (0, 1):
-        epochs.complete(epochs.begin(number, wall_time_us=0, injectors={}), [], Observed())
+        epochs.complete(epochs.begin(number, wall_time_us=0, injectors={}), [])
 
     assert epochs.begin(1, wall_time_us=0, injectors={}) is None
     with pytest.raises(CheckpointMismatch, match="come apart"):

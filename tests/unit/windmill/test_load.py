@@ -10,8 +10,7 @@ import pytest
 import millrace as mr
 from millrace.inspect import load_of_run
 from millrace.model.keys import encode_key, hash_key
-from millrace.plane.realtime.report import MarkReport
-from millrace.plane.wire import decode_report, encode
+from millrace.plane.reports import MarkReport, decode, encode
 from millrace.store import NOTHING, Commit, MemoryCache, Repair, Size, View
 from millrace.testing import Harness
 from millrace.watermark.intervals import IntervalMap
@@ -221,14 +220,14 @@ def test_a_live_task_reports_the_load_of_all_its_bundles_since_the_last_mark() -
     def result(load: Load) -> IntervalResult:
         return IntervalResult("Counter", 0, 1, NOTHING_PENDING, Counters(), load=load)
 
-    gathered, times = MarkReport(1, 0), HookTimes({-3: 2, 1: 1}, 1.5)
+    gathered, times = MarkReport(), HookTimes({-3: 2, 1: 1}, 1.5)
     for n in range(6):
         gathered.add(result(Load(10, 5, 0.25, n, 10 * n, {b"s%d" % n: n, b"shot": 3}, times)))
-    [one] = decode_report(encode(gathered.take())).intervals
+    [one] = decode(encode(gathered.take())).results
 
     hottest = {b"shot": 18, b"s5": 5, b"s4": 4, b"s3": 3}
     assert one.load == Load(60, 30, 1.5, 5, 50, hottest, HookTimes({-3: 12, 1: 6}, 9.0))
-    assert gathered.take().intervals == []
+    assert gathered.take().results == []
 
 
 @pytest.mark.parametrize("rows", [0, 1, 8, 9, 1_000])

@@ -11,7 +11,7 @@ from millrace.windmill.manifest import Completion
 
 COMPLETION = Completion(
     epoch=1, generation=1, drained=False, wall_time_us=0, after={}, intervals={}, numbers={},
-    chains={}, reports={}, newest={}, counters={}, injected={}, refused={},
+    chains={}, reports={}, counters={},
 )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from millrace.compile.topology import Topology
 from millrace.injectors.publisher import Publisher
 from millrace.plane.epoch import EpochDriver
 from millrace.plane.exchange import LocalExchange, through_levels
-from millrace.plane.outcome import Outcome, reports_in
+from millrace.plane.reports import TaskReport, reports_in
 from millrace.plane.runtime import Runtime
 from millrace.plane.task import Task
 from millrace.store import HardState, LocalHardState, MemoryCaches, MemoryHardState
@@ -126,12 +126,12 @@ class Shop:
             for n, (id, item, price) in enumerate(BATCHES[number])
         ]
 
-        def stages(manifest: Manifest) -> Outcome:
+        def stages(manifest: Manifest) -> tuple[TaskReport, float]:
             sent = list(Feed("bids", bids, {}).rows(Task(self.runtime, manifest, 0)))
             left.extend(through_levels(LocalExchange(self.runtime, manifest), sent, levels))
             if levels < self.topology.depth:
                 raise Killed
-            return Outcome.of(reports_in(left))
+            return TaskReport.together(reports_in(left)), 0.0
 
         self.driver.said = {100: {"bids": 1_000 * number}}
         self.driver.run(number, stages, wall_time_us=number)

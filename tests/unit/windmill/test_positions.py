@@ -12,7 +12,6 @@ from millrace.windmill.bundle import Position
 from millrace.windmill.counters import Counters
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.manifest import Completion, Manifest, decode_entry, encode_entry
-from millrace.windmill.observed import Observed
 from millrace.windmill.positions import Followed
 from millrace.windmill.results import IntervalResult
 
@@ -67,7 +66,7 @@ class Run:
             results.append(
                 IntervalResult("Count", interval, stands.number + 1, Report(), Counters())
             )
-        return self.epochs.complete(self.manifests[-1], results, Observed())
+        return self.epochs.complete(self.manifests[-1], results)
 
     def epoch(self, *intervals: int) -> Completion:
         self.begin()

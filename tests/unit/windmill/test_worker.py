@@ -17,7 +17,6 @@ from millrace.windmill.arrivals import Arrivals
 from millrace.windmill.epoch_work import run_epoch
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.hook_times import NO_TIMES
-from millrace.windmill.observed import Observed
 from millrace.windmill.positions import Followed
 from millrace.windmill.worker import Worker
 
@@ -147,7 +146,7 @@ def test_a_retry_in_the_same_process_replays_too(attempts):
 def test_after_a_replay_the_next_epoch_goes_on_from_the_winners_state(attempts):
     attempts.run(attempts.worker(), *VALUES)
     worker = attempts.worker()
-    attempts.epochs.complete(attempts.manifest, attempts.run(worker, *VALUES), Observed())
+    attempts.epochs.complete(attempts.manifest, attempts.run(worker, *VALUES))
     attempts.begin()
     results = attempts.run(worker, *VALUES)
 
@@ -202,7 +201,7 @@ def test_a_race_lost_in_one_interval_only_mixes_no_attempts(attempts):
 
 def test_a_zombie_finds_the_slot_taken_by_a_later_epoch_and_stops(attempts):
     stale = attempts.manifest
-    attempts.epochs.complete(stale, (), Observed())
+    attempts.epochs.complete(stale, ())
     attempts.begin()
     attempts.run(attempts.worker(), *VALUES)
     attempts.manifest = stale
@@ -234,9 +233,7 @@ def test_a_bundle_without_effect_has_a_commit_too(attempts):
 
 def test_a_late_attempt_cannot_take_the_slot_of_the_next_epoch(attempts):
     """User code that draws lots: one attempt changes nothing, the attempt left behind does."""
-    attempts.epochs.complete(
-        attempts.manifest, attempts.run(attempts.worker(), *["nothing"] * 8), Observed()
-    )
+    attempts.epochs.complete(attempts.manifest, attempts.run(attempts.worker(), *["nothing"] * 8))
     with pytest.raises(ZombieWriter, match=r"epoch 0 .* is complete"):
         attempts.run(attempts.worker(), *VALUES)
 
@@ -250,9 +247,7 @@ def test_an_attempt_left_behind_does_not_win_a_slot_that_was_collected(attempts)
     """Its slots are free again; what it puts there reaches no cache and no consumer."""
     left, caches = attempts.manifest, MemoryCaches()
     for _ in range(3):
-        attempts.epochs.complete(
-            attempts.manifest, attempts.run(attempts.worker(), *VALUES), Observed()
-        )
+        attempts.epochs.complete(attempts.manifest, attempts.run(attempts.worker(), *VALUES))
         attempts.begin()
     for interval in (0, 1):
         attempts.state.commits.remove("Count", interval, [1, 2])
@@ -264,9 +259,7 @@ def test_an_attempt_left_behind_does_not_win_a_slot_that_was_collected(attempts)
 
 def test_nor_when_its_manifest_was_collected_too(attempts):
     left = attempts.manifest
-    attempts.epochs.complete(
-        attempts.manifest, attempts.run(attempts.worker(), *VALUES), Observed()
-    )
+    attempts.epochs.complete(attempts.manifest, attempts.run(attempts.worker(), *VALUES))
     attempts.begin()
     for interval in (0, 1):
         attempts.state.commits.remove("Count", interval, [1])
@@ -285,7 +278,7 @@ def test_an_attempt_that_won_and_slept_until_its_epoch_was_over_leaves_its_commi
     def sleep(log, manifest):
         monkeypatch.setattr(fence_module, "refuse_superseded", refuse)
         others = attempts.run(attempts.worker(), *VALUES)
-        attempts.epochs.complete(manifest, others, Observed())
+        attempts.epochs.complete(manifest, others)
         refuse(log, manifest)
 
     monkeypatch.setattr(fence_module, "refuse_superseded", sleep)
@@ -298,7 +291,7 @@ def test_an_attempt_left_behind_does_not_turn_back_a_cache_that_went_on(attempts
     left, caches = attempts.manifest, MemoryCaches()
     for _ in range(2):
         worker = Worker(attempts.topology, attempts.state, caches)
-        attempts.epochs.complete(attempts.manifest, attempts.run(worker, *VALUES), Observed())
+        attempts.epochs.complete(attempts.manifest, attempts.run(worker, *VALUES))
         attempts.begin()
     for interval in (0, 1):
         attempts.state.commits.remove("Count", interval, [1, 2])
@@ -314,7 +307,6 @@ def test_a_cache_that_is_emptied_while_user_code_runs_is_brought_forward_later(a
     attempts.epochs.complete(
         attempts.manifest,
         attempts.run(Worker(attempts.topology, attempts.state, caches), *VALUES),
-        Observed(),
     )
     attempts.begin()
 
@@ -335,9 +327,7 @@ def test_a_claim_since_the_manifest_does_not_end_its_epoch(attempts):
 
 
 def test_an_interval_with_nothing_to_do_has_no_result_and_is_as_before(attempts):
-    attempts.epochs.complete(
-        attempts.manifest, attempts.run(attempts.worker(), *VALUES), Observed()
-    )
+    attempts.epochs.complete(attempts.manifest, attempts.run(attempts.worker(), *VALUES))
     attempts.begin()
     results = attempts.run(attempts.worker())
 
@@ -386,7 +376,7 @@ class TestWeakProductions:
     def test_the_same_worker_can_make_them_again_without_rebuilding_its_cache(self, attempts):
         worker = attempts.worker()
         for _ in range(2):
-            attempts.epochs.complete(attempts.manifest, attempts.run(worker, *VALUES), Observed())
+            attempts.epochs.complete(attempts.manifest, attempts.run(worker, *VALUES))
             attempts.begin()
         attempts.run(worker, *VALUES)
         assert [cache.position for cache in attempts.caches(worker)] == [2, 2], "a commit behind"
@@ -403,7 +393,7 @@ class TestWeakProductions:
             assert [decoded(r)[0] for r in results] == [
                 [epoch + 1] * len(r.productions) for r in results
             ]
-            attempts.epochs.complete(attempts.manifest, results, Observed())
+            attempts.epochs.complete(attempts.manifest, results)
             attempts.begin()
             if between == "cleared":
                 for cache in attempts.caches(worker):
@@ -419,9 +409,7 @@ class TestWeakProductions:
     def test_an_attempt_whose_epoch_is_over_stops(self, attempts):
         manifest = attempts.manifest
         for _ in range(2):
-            attempts.epochs.complete(
-                attempts.manifest, attempts.run(attempts.worker(), *VALUES), Observed()
-            )
+            attempts.epochs.complete(attempts.manifest, attempts.run(attempts.worker(), *VALUES))
             attempts.begin()
         attempts.manifest = manifest
         with pytest.raises(ZombieWriter, match="wants the weak productions of commit 1 of 'Count'"):

@@ -11,8 +11,8 @@ from millrace.plane.realtime.messages import Start
 from millrace.plane.realtime.pacing import steps
 from millrace.store import JournalName, Sealing
 from millrace.windmill.manifest import LiveMark, Manifest
-from millrace.windmill.observed import Observed
 from millrace.windmill.place import Place
+from millrace.windmill.source_stats import Sources, SourceStats
 
 #: Level and number of a task.
 Where = tuple[int, int]
@@ -141,18 +141,18 @@ def readers(topology: Topology, places: Places, tasks: int) -> dict[str, list[in
     return {stream: [n for n in range(tasks) if stream in shares[n]] for stream in steps(topology)}
 
 
-def share_input(start: Start, places: Places, task: int, tasks: int, observed: Observed) -> None:
+def share_input(start: Start, places: Places, task: int, tasks: int, sources: Sources) -> None:
     """Tell an injector task what it is to read, and what is known of that.
 
     What was counted of a stream is shared among the tasks that read it.
     """
     start.input = shared(places, task, tasks)
     for stream, of in start.input.items():
-        known = observed.processes.get(stream, {})
-        start.processes[stream] = {name: known[name] for name in of if name in known}
-        if stream in observed.ahead:
+        stats = sources.get(stream) or SourceStats()
+        start.processes[stream] = {n: stats.processes[n] for n in of if n in stats.processes}
+        if stats.ahead is not None:
             among = [n for n in range(tasks) if stream in shared(places, n, tasks)]
-            start.ahead[stream] = observed.ahead[stream].shared(len(among))[among.index(task)]
+            start.ahead[stream] = stats.ahead.shared(len(among))[among.index(task)]
 
 
 def last_notes(sealing: Sealing, left: LiveMark | None) -> dict[Where, bytes]:

@@ -22,7 +22,6 @@ from msgspec.structs import replace
 from millrace.compile.topology import Topology
 from millrace.model.errors import ZombieWriter
 from millrace.model.time import SECOND
-from millrace.plane.outcome import Outcome
 from millrace.plane.realtime import note as notes
 from millrace.plane.realtime.beginning import (
     Processes,
@@ -54,6 +53,7 @@ from millrace.plane.realtime.passed import as_passed, places, receipts
 from millrace.plane.realtime.resuming import check_consumed
 from millrace.plane.realtime.session import Finishing, Session, sealed_by_another
 from millrace.plane.realtime.session import Marked as Marked
+from millrace.plane.reports import TaskReport
 from millrace.store import Collectable, HardState
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.manifest import LiveMark, Manifest, encode_entry
@@ -330,7 +330,7 @@ class Coordinator:
             start = Start(number, manifest, note=lasts.get((0, n), b""), numbers=numbers)
             if level == 0:
                 start.consumed = consumed
-                share_input(start, read, n, self._tasks, epochs.observed)
+                share_input(start, read, n, self._tasks, epochs.sources)
             else:
                 note = known.get((level, n))
                 start.note = b"" if note is None else notes.encode(note)
@@ -361,7 +361,8 @@ class Coordinator:
             self._session, self.failed = None, sealed_by_another(session.number)
             return [(where, Halt()) for where in self._where]
         epochs, manifest = self._epochs, self._open
-        outcome = Outcome.of(one.report for one in passed.values())
+        parts = {one.journal: one.report.last_commits() for one in passed.values() if one.journal}
+        report = TaskReport.together(one.report for one in passed.values())
         reading = [one for (level, _), one in passed.items() if level == 0]
         said = as_passed(manifest, mark, passed.values(), wall_us)
         written = receipts(passed[where] for where in sorted(passed))
@@ -372,12 +373,11 @@ class Coordinator:
             session=session.number,
             last=mark.last,
         )
-        parts = {one.journal: one.covered for one in passed.values() if one.journal}
-        self._finishing = Finishing(mark, said, outcome, written, parts, session.number)
+        self._finishing = Finishing(mark, said, report, written, parts, session.number)
         session.mark = None
         session.passed.clear()
         read = places(reading, session.numbers)
-        epochs.complete(said, outcome.results, outcome.observed, places=read, live=left)
+        epochs.complete(said, report.results, report.sources, places=read, live=left)
         self._finish(wall_us)
         epochs.dead_letters.check()
         if self.ended:
@@ -403,7 +403,7 @@ class Coordinator:
         self._marked_in = done.session
         self._next_us = self._now_us(wall_us) + self._every_us
         self.ended = done.mark.last
-        self._completed(Marked(done.manifest, done.outcome))
+        self._completed(Marked(done.manifest, done.report))
 
     def _renewed(self, session: Session, wall_us: int) -> Orders:
         """End a session, right after a mark, if there are processes that nobody reads.

@@ -61,7 +61,7 @@ def to_live_tasks(epochs: Epochs) -> None:
             "killed. Start it without realtime=True again, and stop it with run.stop(); after that "
             "either plane can go on."
         )
-    read = {stream for stream, count in epochs.observed.injected.items() if count}
+    read = {stream for stream, stats in epochs.sources.items() if stats.records}
     if unknown := sorted(read - epochs.places.keys()):
         raise CheckpointMismatch(
             f"streams {unknown} were read by Spark's own sources, so that how far they were read "

@@ -40,19 +40,19 @@ from millrace.plane.realtime.messages import (
 )
 from millrace.plane.realtime.packet import NO_MARK, Pipes
 from millrace.plane.realtime.promising import Promising
-from millrace.plane.realtime.report import MarkReport
 from millrace.plane.realtime.rows import Handfuls, LiveRows, by_task, number_at
 from millrace.plane.realtime.task import Sent
 from millrace.plane.realtime.turn import turns_manifest
+from millrace.plane.reports import MarkReport, TaskReport
 from millrace.plane.runtime import Runtime
 from millrace.plane.task import Task
 from millrace.store import Journal
 from millrace.watermark.process import Process
 from millrace.windmill.channels import Number, Sender
 from millrace.windmill.manifest import decode_manifest
-from millrace.windmill.observed import Observed
 from millrace.windmill.place import Place
 from millrace.windmill.record_ids import FIRST_INJECTED
+from millrace.windmill.source_stats import ahead_of
 
 
 @dataclass
@@ -125,7 +125,7 @@ class InjectorTask:
             # What came after a mark is before another now. No record is read without a number.
             self._note_decided()
         self._promising = Promising(self._topology, start, manifest.before, self._wall_us)
-        self._observed, self._report = Observed(), MarkReport(0, self.number)
+        self._report = MarkReport()
         self._rows = LiveRows(self._runtime)
         self._mark: Mark | None = None
         self._passing: Mark | None = None
@@ -204,9 +204,9 @@ class InjectorTask:
             shown_us=promising.shown_us,
             published=promising.read(),
         )
-        task, observed = Task(self._runtime, manifest, self.number), Observed()
+        task, report = Task(self._runtime, manifest, self.number), TaskReport()
         for stream, one in taken:
-            for made, again in self._read(task, stream, one, through, observed):
+            for made, again in self._read(task, stream, one, through, report):
                 if isinstance(made, Mapping):
                     handfuls.append((made, again))
                     continue
@@ -220,9 +220,10 @@ class InjectorTask:
                     plain.append(made)
                 else:
                     lifted += self._rows.lifted(task, made)
-        self._observed.add(observed)
-        promising.throttle.read(observed.injected, self._wall_us)
-        promising.count(observed.ahead)
+        self._report.report.add(report)
+        read = {stream: stats.records for stream, stats in report.sources.items()}
+        promising.throttle.read(read, self._wall_us)
+        promising.count(ahead_of(report.sources))
         clock_us = min(self._wall_us, self._times.pending_us(self._counts()))
         promising.publish(clock_us, draining=mark is not None and mark.draining)
         yield from self._pipes.send(
@@ -236,7 +237,7 @@ class InjectorTask:
             last=mark is not None and mark.last,
         )
         spent = time.perf_counter() - began
-        self._report.spend(spent)
+        self._report.report.seconds += spent
         self.doing.busy_s += spent
         self._passing = mark
 
@@ -312,7 +313,7 @@ class InjectorTask:
         stream: str,
         one: Taken,
         through: dict[Sender, Number],
-        observed: Observed,
+        report: TaskReport,
     ) -> Iterator[tuple[pa.RecordBatch | Handfuls, bool]]:
         """Yield rows on edges, and whether they were maybe sent before; move the process on."""
         reading, source = self._reading[stream][one.process], self._sources[stream]
@@ -331,7 +332,7 @@ class InjectorTask:
                     self._times.of(stream, one.process, which) if stream in self._ingress else None
                 )
                 for made in self._rows.on_edges(
-                    task, source, part, which, place.number, observed, at_us=at_us
+                    task, source, part, which, place.number, report, at_us=at_us
                 ):
                     yield made, first < again
                 newest_us = max(newest_us, self._rows.newest_us)
@@ -345,7 +346,7 @@ class InjectorTask:
         if one.low_watermark is None and not one.rows.num_rows:
             return
         heard = Process(newest_us, MIN_TIMESTAMP if promised_us is None else promised_us)
-        self._observed.add(Observed(processes={stream: {one.process: heard}}))
+        self._report.report.source(stream).hear(one.process, heard)
         self._promising.hear(stream, one.process, heard)
 
     # -- marks -------------------------------------------------------------------------------------
@@ -361,23 +362,12 @@ class InjectorTask:
         if self._times.pending_us(counts) != MAX_TIMESTAMP:
             # The journal that has their times may be gone once the mark is complete.
             self._note_decided()
-        observed, self._observed = self._observed, Observed()
-        report = self._report.take(
-            newest=observed.newest,
-            injected=observed.injected,
-            processes=observed.processes,
-            ahead=observed.ahead,
-            sizes=observed.sizes,
-            refused=observed.refused,
-            letters=observed.letters,
-            dropped=observed.dropped,
-        )
         self.said.append(
             Passed(
                 mark.number,
                 0,
                 self.number,
-                report,
+                self._report.take(),
                 {100: self._promising.said()},
                 {
                     stream: {name: one.place for name, one in of.items() if one.place.number >= 0}

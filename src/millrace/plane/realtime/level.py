@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from millrace.compile.topology import ComputationSpec
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
-from millrace.plane import wire
 from millrace.plane.handful import Handful
 from millrace.plane.inbox import Inbox
 from millrace.plane.lifting import Lifter, combined_edges
@@ -31,12 +30,12 @@ from millrace.plane.realtime.marks import Marks
 from millrace.plane.realtime.messages import FromTask, Passed, Start, ToTask
 from millrace.plane.realtime.outlet import LiveOutlet, Outlet
 from millrace.plane.realtime.packet import NO_MARK, Pipes, Received
-from millrace.plane.realtime.report import MarkReport
 from millrace.plane.realtime.resuming import commits_again
 from millrace.plane.realtime.task import Sent
 from millrace.plane.realtime.telling import ALONE_US
 from millrace.plane.realtime.turn import turns_manifest
 from millrace.plane.realtime.weak import weak_computations
+from millrace.plane.reports import MarkReport
 from millrace.plane.runtime import Runtime
 from millrace.plane.task import Task
 from millrace.store import KEPT_TURNS, Commit
@@ -148,7 +147,7 @@ class LevelTask:
         )
         self._marks = Marks(tasks, manifest.epoch)
         self._over, self._held = False, list[pa.RecordBatch]()
-        self._report, self._done = MarkReport(self.level, self.number), list[IntervalResult]()
+        self._report, self._done = MarkReport(), list[IntervalResult]()
         self.doing = Doing(self.level, self.number)
         if self._last:
             generation = manifest.generation
@@ -237,23 +236,21 @@ class LevelTask:
 
     def _spend(self, began: float) -> None:
         spent = time.perf_counter() - began
-        self._report.spend(spent)
+        self._report.report.seconds += spent
         self.doing.busy_s += spent
 
     def _work(self, arrived: Arrived) -> list[Produced]:
         """Run what there is to do; return what may leave: durable, but where it is weak."""
         by_hand = not arrived.table.num_rows
-        inbox, said = None, self._report
+        inbox, report = None, self._report.report
         if not by_hand:
-            scratch = wire.TaskReport(self.level, self.number, [], {}, {}, {}, 0.0)
-            scratch.received, scratch.letters = said.received, said.letters
-            inbox = Inbox(self._turns_task(), self.level, self._outbox, scratch)
+            inbox = Inbox(self._turns_task(), self.level, self._outbox, report)
             if self.level == 1:
                 inbox.refuse_unread(arrived.table, arrived.table.column("edge").to_numpy())
         made: list[tuple[IntervalResult, Productions, Commit]] = []
         for consuming in self._consuming:
             records = (
-                consuming.few(arrived.few, said.received)
+                consuming.few(arrived.few, report.received_bytes)
                 if inbox is None
                 else consuming.table(arrived.table, arrived.through, inbox)
             )
@@ -372,21 +369,20 @@ class LevelTask:
         self._at = "its sinks, which it writes to"
         receipts = {} if self._outlet is None else self._outlet.pass_mark(mark)
         self._at = ""
-        covered, self._report.covered = self._report.covered, {}
-        snapshots = self._runtime.snapshots
-        for name, intervals in self._report.touched().items():
-            snapshots.offer(name, intervals, mark)
+        report, snapshots = self._report.take(), self._runtime.snapshots
+        for name, intervals in report.last_commits().items():
+            snapshots.offer(name, [*intervals], mark)
         snapshots.passed(mark)
+        report.written = snapshots.take()
         self.said.append(
             Passed(
                 mark,
                 self.level,
                 self.number,
-                self._report.take(written=snapshots.take()),
+                report,
                 self._clocks.injected() if self.level == 1 else {},
                 receipts=receipts,
                 journal=journal,
-                covered=covered,
                 note=self._note(),
             )
         )

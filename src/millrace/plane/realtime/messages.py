@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import msgspec
 
-from millrace.plane.wire import TaskReport
+from millrace.plane.reports import TaskReport
 from millrace.watermark.ahead import Ahead
 from millrace.watermark.process import Process
 from millrace.windmill.place import Place
@@ -122,7 +122,6 @@ class Passed(msgspec.Struct, array_like=True, tag="passed"):
         input: Of an injector task: injected stream -> process -> where it stood.
         receipts: Edge to a sink -> receipt for what the task has written since the mark before.
         journal: Name of the part of its journal that the mark ended; empty if there is none.
-        covered: Computation -> interval -> number of the last commit in that part.
         note: Of a level task: what it knows now, as groups of its journal say it.
     """
 
@@ -134,7 +133,6 @@ class Passed(msgspec.Struct, array_like=True, tag="passed"):
     input: dict[str, dict[str, Place]] = {}
     receipts: dict[int, bytes] = {}
     journal: str = ""
-    covered: dict[str, dict[int, int]] = {}
     note: bytes = b""
 
 

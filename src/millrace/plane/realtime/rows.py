@@ -28,10 +28,10 @@ from millrace.plane.injection import Injection, RowIds
 from millrace.plane.keying import Keying
 from millrace.plane.lifting import Lifter, NativeLifter, lifted_schema
 from millrace.plane.outbox import Outbox
+from millrace.plane.reports import TaskReport, count
 from millrace.plane.runtime import Runtime, SourceColumns
 from millrace.plane.task import Task
 from millrace.watermark.ahead import Ahead
-from millrace.windmill.observed import Observed
 from millrace.windmill.record_ids import FIRST_INJECTED, LIVE_ORIGIN, MADE_BITS, ROW_BITS, place
 from millrace.windmill.routing import Productions
 
@@ -69,7 +69,7 @@ class LiveRows:
         rows: pa.RecordBatch,
         numbers: Ints,
         process: int,
-        observed: Observed,
+        report: TaskReport,
         *,
         at_us: Ints | None = None,
     ) -> Iterator[pa.RecordBatch | Handfuls]:
@@ -81,7 +81,7 @@ class LiveRows:
             rows: With the columns of the injector's schema, at least one row.
             numbers: Their places in their process.
             process: Its number.
-            observed: Takes what is seen.
+            report: Takes what is observed.
             at_us: Their times where they have event time by ingress.
 
         Raises:
@@ -91,19 +91,19 @@ class LiveRows:
         columns = injected(source, stream, rows, f"the follower of {source.stream!r}")
         if at_us is not None:
             columns = columns._replace(at_us=pa.array(at_us))
-        wire.count(observed.sizes, source.stream, columns.nbytes)
+        count(report.injected_bytes, source.stream, columns.nbytes)
         if not source.native or source.stream == self._topology.again:
-            yield from self._encoded(task, stream, columns, process, numbers, observed)
+            yield from self._encoded(task, stream, columns, process, numbers, report)
             return
         if columns.refusals is not None:
             refused = columns.refused
             few = columns.where(refused)
-            yield from self._encoded(task, stream, few, process, numbers[refused], observed)
+            yield from self._encoded(task, stream, few, process, numbers[refused], report)
             columns, numbers = columns.where(~refused), numbers[~refused]
             if not len(numbers):
                 return
         if len(numbers) <= FEW:
-            handfuls = self._few(task, stream, columns, process, numbers, observed)
+            handfuls = self._few(task, stream, columns, process, numbers, report)
             if handfuls is not None:
                 yield handfuls
                 return
@@ -116,7 +116,7 @@ class LiveRows:
         if columns.fingerprints is not None:
             made[wire.FINGERPRINT] = columns.fingerprints
         made[f"s{source.number}"] = columns.values
-        self._note(task, source.stream, columns.at_us, observed)
+        self._note(task, source.stream, columns.at_us, report)
         yield from Keying(task).on_edges(source, pa.RecordBatch.from_pydict(made))
 
     def lifted(self, task: Task, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -135,7 +135,7 @@ class LiveRows:
         columns: Injected,
         process: int,
         numbers: Ints,
-        observed: Observed,
+        report: TaskReport,
     ) -> Handfuls | None:
         """Return a few records whose keys are in columns as a handful, of which no batch is made.
 
@@ -171,7 +171,7 @@ class LiveRows:
         outbox.add_all(made, *ids)
         handfuls = outbox.handfuls()
         if handfuls is not None:
-            self._observe(task, name, times, max(times), observed)
+            self._observe(task, name, times, max(times), report)
         return handfuls
 
     def _encoded(
@@ -181,9 +181,9 @@ class LiveRows:
         columns: Injected,
         process: int,
         numbers: Ints,
-        observed: Observed,
+        report: TaskReport,
     ) -> Iterator[pa.RecordBatch | Handfuls]:
-        outbox, report = Outbox(task), wire.TaskReport(0, task.number, [], {}, {}, {}, 0.0)
+        outbox, part = Outbox(task), TaskReport()
         found, stream = columns.fingerprints, spec.name
 
         def origins(positions: Sequence[int]) -> Mapping[int, Origin]:
@@ -192,7 +192,7 @@ class LiveRows:
             known = task.runtime.origins.of_ids(task.manifest, stream, ids, ())
             return {positions[n]: origin for n, origin in known.items()}
 
-        Injection(task, stream, 0, outbox, report, task.event_times(stream)).send_columns(
+        Injection(task, stream, 0, outbox, part, task.event_times(stream)).send_columns(
             columns.values,
             columns.at_us.to_pylist(),
             None if found is None else found.to_pylist(),
@@ -200,23 +200,15 @@ class LiveRows:
             columns.refusals,
             origins,
         )
-        self.newest_us = report.newest.get(stream, MIN_TIMESTAMP)
-        observed.add(
-            Observed(
-                report.newest,
-                report.injected,
-                ahead=report.ahead,
-                letters=report.letters,
-                dropped=report.dropped,
-            )
-        )
+        self.newest_us = part.source(stream).newest_us
+        report.add(part)
         few = outbox.handfuls()
         if few is None:
             yield from outbox.batches()
         elif few:
             yield few
 
-    def _note(self, task: Task, stream: str, at: pa.Array, observed: Observed) -> None:
+    def _note(self, task: Task, stream: str, at: pa.Array, report: TaskReport) -> None:
         """Note the records whose time may be one. What their format refuses is found later."""
         at_us = at.to_numpy() if not at.null_count else at.drop_null().to_numpy()
         wrong = task.event_times(stream).refused(at_us) | (at_us < EARLIEST_RECORD)
@@ -225,7 +217,7 @@ class LiveRows:
         if not len(at_us):
             self.newest_us = MIN_TIMESTAMP
             return
-        self._observe(task, stream, at_us, int(at_us.max()), observed)
+        self._observe(task, stream, at_us, int(at_us.max()), report)
 
     def _observe(
         self,
@@ -233,14 +225,14 @@ class LiveRows:
         stream: str,
         at_us: Sequence[int] | Ints,
         newest_us: int,
-        observed: Observed,
+        report: TaskReport,
     ) -> None:
         """Note records whose times are accepted, at least one."""
         self.newest_us = newest_us
-        ahead = {}
+        ahead = None
         if self._topology.percentiles:
-            ahead[stream] = Ahead.of(np.asarray(at_us), task.manifest.injectors[stream])
-        observed.add(Observed({stream: newest_us}, {stream: len(at_us)}, {}, {}, ahead))
+            ahead = Ahead.of(np.asarray(at_us), task.manifest.injectors[stream])
+        report.source(stream).count(len(at_us), newest_us, ahead)
 
 
 def by_task(some: Sequence[Handfuls]) -> Handfuls:

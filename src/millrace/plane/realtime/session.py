@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from millrace.model.errors import StoreError
-from millrace.plane.outcome import Outcome
 from millrace.plane.realtime.beginning import Processes, Where
 from millrace.plane.realtime.messages import Mark, Passed
 from millrace.plane.realtime.note import Numbers
 from millrace.plane.realtime.pacing import Pace
+from millrace.plane.reports import TaskReport
 from millrace.windmill.manifest import Manifest
 
 
@@ -46,7 +46,7 @@ class Marked:
     """A mark that is complete."""
 
     manifest: Manifest
-    outcome: Outcome
+    report: TaskReport
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Finishing:
     Attributes:
         mark: The mark.
         manifest: Of the epoch that it ends.
-        outcome: Of that.
+        report: Of all tasks.
         written: Edge to a sink -> receipts.
         parts: Part of a journal that it ended -> computation -> interval -> last commit.
         session: In which it was passed.
@@ -64,7 +64,7 @@ class Finishing:
 
     mark: Mark
     manifest: Manifest
-    outcome: Outcome
+    report: TaskReport
     written: Mapping[int, list[bytes]]
     parts: Mapping[str, dict[str, dict[int, int]]]
     session: int

@@ -40,6 +40,7 @@ from millrace.spark.status import Status
 from millrace.spark.throttled import EFFECT_S, cannot_hold, check_rate
 from millrace.watermark.remap import Merge, Split
 from millrace.windmill.preparing import Preparation
+from millrace.windmill.source_stats import processes_of
 
 _log = logging.getLogger("millrace")
 
@@ -370,21 +371,19 @@ class LiveRun(Handle):
         """Take a mark that is complete."""
         self._patience.well()
         now = time.monotonic()
-        observed = marked.outcome.observed
         self._housekeeping.offer(self._coordinator.collectable())
-        self._measured(marked.outcome, now - self._marked_at)
+        self._measured(marked.report, now - self._marked_at)
         self._marked_at = now
         if not self._coordinator.ended:
-            self._balanced.marked(busy=any(observed.injected.values()))
+            self._balanced.marked(busy=bool(marked.report.records))
         published = dict(marked.manifest.injectors)
-        quiet = not any(observed.injected.values()) and not any(observed.refused.values())
-        self._settled = quiet and published == self._published
+        self._settled = marked.report.is_quiet and published == self._published
         self._published = published
         self._marks += 1
 
     def _nothing_there(self) -> bool:
         """Return whether the sources have nothing that was not read when the last mark was made."""
-        places, processes = self._epochs.places, self._epochs.observed.processes
+        places, processes = self._epochs.places, processes_of(self._epochs.sources)
         return all(
             nothing_left(
                 injector,
