@@ -22,8 +22,8 @@ from millrace.spark.failure import failed
 from millrace.spark.held import Held
 from millrace.spark.keeping import Keeping
 from millrace.spark.live_table import LiveTable
-from millrace.spark.metrics.families import by_name, families
 from millrace.spark.metrics.opentelemetry import observe
+from millrace.spark.metrics.table import values
 from millrace.spark.progress_display import ProgressDisplay
 from millrace.spark.remapping import Remappable
 from millrace.spark.requests import Listener, ask
@@ -65,7 +65,7 @@ class Handle(Throttled, Calling, Keeping, Remappable, ABC):
         table = LiveTable(self._now).table
         self._display = ProgressDisplay(
             self._line, held.shown, table=table, going=self._goes_on,
-            facts=lambda: by_name(families(self._now())),
+            facts=lambda: values(self._now()),
         )  # fmt: skip
         self._scrapes = held.scrapes
         self._end_observing: Callable[[], object] = bool

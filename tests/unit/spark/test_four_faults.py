@@ -16,7 +16,7 @@ import millrace as mr
 from millrace.plane.probe import Probe
 from millrace.plane.stuck import Stuck, Watch
 from millrace.plane.time_limit import TimeLimit
-from millrace.spark.metrics.families import by_name, families
+from millrace.spark.metrics.table import values
 from millrace.spark.status import Progress, Status
 
 
@@ -64,7 +64,7 @@ def test_a_hot_key_is_named(h: Any) -> None:
     h.inject("flights", [flight("AA" if n % 10 else f"C{n}", 1, 5) for n in range(4000)])
     status = status_of(h)
 
-    assert by_name(families(status))["hottest_key_ratio"]["Delays"] > 0.6  # type: ignore[index]
+    assert values(status)["hottest_key_ratio"]["Delays"] > 0.6  # type: ignore[index]
     assert "AA" in status.load["Delays"].hottest[0].key
     assert "hottest key" in str(status)
 
@@ -72,10 +72,10 @@ def test_a_hot_key_is_named(h: Any) -> None:
 def test_a_late_feed_is_named_and_time_goes_on_when_it_is_mended(h: Any) -> None:
     h.inject("flights", [flight("AA", 1, 5)], process="west")
     h.inject("flights", [flight("AA", 1, 100)], process="east")
-    before = by_name(families(status_of(h)))
+    before = values(status_of(h))
     why = str(h.explain_watermark("Delays"))
     h.inject("flights", [flight("AA", 1, 100)], process="west")
-    after = by_name(families(status_of(h)))
+    after = values(status_of(h))
 
     assert before["low_watermark_lag_seconds"] == {"Delays": 96.0}
     assert "process 'west'" in why
@@ -111,7 +111,7 @@ def test_a_stuck_key_is_named_while_it_hangs_and_ended_at_its_limit(h: Any) -> N
         signal.signal(signal.SIGRTMIN, before)
     status = status_of(h, told[0])
 
-    assert by_name(families(status))["stuck_calls"] == {"Delays": 1.0}
+    assert values(status)["stuck_calls"] == {"Delays": 1.0}
     assert "stuck" in str(status)
     assert "key 'AA'" in str(told[0])
     assert [output.value for output in h.outputs("delays")] == [1, 3]
@@ -124,7 +124,7 @@ def test_a_record_that_crashes_is_named_in_a_dead_letter(h: Any) -> None:
     h._process._runtime.worker.execution.carefully(Probe())
     h.inject("flights", [flight("AA", 1, 5), flight("AA", 500, 5), flight("AA", 2, 5)])
 
-    assert by_name(families(status_of(h)))["dead_letters"] == {"Delays": 1.0}
+    assert values(status_of(h))["dead_letters"] == {"Delays": 1.0}
     [letter] = [output.value for output in h.outputs("rejects")]
     assert "signal SIGSEGV" in letter.reason
     assert (letter.key, letter.value) == ("'AA'", "{'carrier': 'AA', 'delay': 500}")

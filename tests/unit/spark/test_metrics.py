@@ -15,9 +15,9 @@ import millrace as mr
 from millrace.inspect import ComputationLoad, KeyShare
 from millrace.model.errors import PipelineError
 from millrace.spark.metrics import lines as lines_module
-from millrace.spark.metrics.families import by_name, families
 from millrace.spark.metrics.lines import MetricLines
 from millrace.spark.metrics.prometheus import Scrapes
+from millrace.spark.metrics.table import values
 from millrace.windmill.hook_times import HookTimes
 from tests.unit.spark.test_status_text import BEFORE_ANYTHING, IN_THE_MIDDLE, NINE, status
 
@@ -94,7 +94,7 @@ def test_what_is_no_port_is_refused(where: Any) -> None:
 def test_lines_in_the_checkpoint_are_rotated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = len(json.dumps(by_name(families(IN_THE_MIDDLE))))
+    one = len(json.dumps(values(IN_THE_MIDDLE)))
     monkeypatch.setattr(lines_module, "_BYTES_MAX", 3 * one)
     lines = MetricLines(tmp_path)
     for epoch in range(40):
@@ -158,7 +158,7 @@ def test_load_is_by_computation_and_only_lines_in_the_checkpoint_name_keys(
     lines.add(one, 0)
     line = json.loads((tmp_path / "metrics" / "epochs.jsonl").read_text())
 
-    assert by_name(families(one))["hottest_key_ratio"] == {"Counter": 0.41}
+    assert values(one)["hottest_key_ratio"] == {"Counter": 0.41}
     assert any('millrace_state_rows{computation="Counter"' in shown for shown in found)
     assert not any("tea" in shown for shown in found)
     assert line["hottest_keys"] == {"Counter": {'"tea"}': 0.41}}

@@ -21,7 +21,7 @@ from millrace.injectors.polling import Polling
 from millrace.inspect import as_json
 from millrace.inspect.ended import ended, fitted
 from millrace.inspect.overview import overview_of_log, overview_of_run
-from millrace.spark.metrics.families import by_name, families, hook_times
+from millrace.spark.metrics.table import BOUNDS, HISTOGRAMS, below, values
 from millrace.spark.status import Progress, Status
 from tests.live import Feeds, InEpochs, Kept, Live
 
@@ -195,10 +195,17 @@ def said(epochs: Any, publisher: Any, progress: Progress) -> dict[str, Any]:
     status: Status = progress.status(epochs, publisher, state="running")
     run, log = overview_of_run(epochs), overview_of_log(fitted(ended(epochs.state.epochs)))
     assert (run.computations, run.streams) == (log.computations, log.streams)
+    (metric,) = HISTOGRAMS
     plain = {
         "status": vars(status) | {"late": status.late, "lag": status.lag},
-        "metrics": by_name(families(status)),
-        "hook_times": hook_times(status)._asdict(),
+        "metrics": values(status),
+        "hook_times": {
+            "name": metric.name,
+            "help": metric.help,
+            "bounds": BOUNDS,
+            "counts": {name: below(times) for name, times in metric.draw(status).items()},
+            "sums": {name: times.seconds for name, times in metric.draw(status).items()},
+        },
         "run": run,
     }
     return rounded(json.loads(as_json(plain)))

@@ -3,8 +3,8 @@
 import pytest
 
 import millrace as mr
-from millrace.spark.metrics.families import by_name, families
 from millrace.spark.metrics.lines import MetricLines
+from millrace.spark.metrics.table import values
 from millrace.spark.status_text import as_html, as_text
 from millrace.store import open_location
 from millrace.windmill.epochs import Epochs
@@ -55,4 +55,4 @@ def test_no_file_of_a_checkpoint_has_them(pipeline, tmp_path):
 
     assert len(files) > 3
     assert not [file for file in files if SECRET.encode() in file.read_bytes()]
-    assert SECRET not in f"{as_text(one)}{as_html(one)}{by_name(families(one))}"
+    assert SECRET not in f"{as_text(one)}{as_html(one)}{values(one)}"

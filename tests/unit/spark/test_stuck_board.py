@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from millrace.plane.stuck import Stuck
-from millrace.spark.metrics.families import by_name, families
+from millrace.spark.metrics.table import values
 from millrace.spark.stuck_board import Board, Reporter
 from millrace.store import LocalHardState, Mailbox, MemoryBlobs
 from tests.unit.spark.test_status_text import IN_THE_MIDDLE, status
@@ -80,4 +80,4 @@ def test_status_and_metrics_say_it() -> None:
     found = status(counters=IN_THE_MIDDLE.counters, stuck=[stuck(12.3)])
 
     assert "stuck          Counter, key 'ann', record 01: in user code for 12 s" in str(found)
-    assert by_name(families(found))["stuck_calls"] == {"Counter": 1, "Alarm[bold]": 0}
+    assert values(found)["stuck_calls"] == {"Counter": 1, "Alarm[bold]": 0}

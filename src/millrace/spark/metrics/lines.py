@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from millrace.inspect import as_json
-from millrace.spark.metrics.families import by_name, families
+from millrace.spark.metrics.table import HISTOGRAMS, values
 from millrace.spark.status import Status
 from millrace.store import HardState, LocalHardState
 
@@ -48,11 +48,13 @@ class MetricLines:
             line = {
                 "at": at_us,
                 "state": status.state,
-                **by_name(families(status)),
-                "hook_duration_seconds": {
-                    name: dict(zip(("p50", "p95", "p99"), load.times.percentiles(), strict=True))
-                    for name, load in status.load.items()
-                    if load.times.calls
+                **values(status),
+                **{
+                    metric.name: {
+                        of: dict(zip(("p50", "p95", "p99"), times.percentiles(), strict=True))
+                        for of, times in metric.draw(status).items()
+                    }
+                    for metric in HISTOGRAMS
                 },
                 "hook_calls": {
                     name: dict(sorted(load.times.calls.items()))

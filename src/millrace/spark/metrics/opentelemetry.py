@@ -18,14 +18,19 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any, Final
 
-from millrace.spark.metrics.families import Family, families
+from millrace.spark.metrics.table import COUNTER, HISTOGRAMS, NUMBERS, SINCE_1970, Metric
 from millrace.spark.status import Status
 
-#: End of a name -> the unit that it says, by UCUM.
-_UNITS: Final = {"_timestamp_seconds": "s", "_seconds": "s", "_bytes": "By", "_ratio": "1"}
+#: Unit -> as UCUM has it, and the end of a name that says it.
+_UNITS: Final = {
+    "s": ("s", "_seconds"),
+    SINCE_1970: ("s", "_seconds"),
+    "bytes": ("By", "_bytes"),
+    "1": ("1", "_ratio"),
+}
 #: All metrics of one collection are of one status, which is asked for again after so long.
 _FRESH_S: Final = 0.5
-_CALLS: Final = "hook_duration_percentile"
+_SHARES: Final = (50, 95, 99)
 
 _lock = threading.Lock()
 _numbers = count()
@@ -40,14 +45,13 @@ class _Observed:
     def __init__(self, status: Callable[[], Status]) -> None:
         self._status = status
         self._asked_s = 0.0
-        self._last: tuple[Status, dict[str, Family]] | None = None
+        self._last: Status | None = None
 
-    def families(self) -> tuple[Status, dict[str, Family]]:
-        """Return the run's metrics by name."""
+    def status(self) -> Status:
+        """Return the run's status, as it was a moment ago."""
         now_s = time.monotonic()
         if self._last is None or now_s - self._asked_s > _FRESH_S:
-            status = self._status()
-            self._last = status, {family.name: family for family in families(status)}
+            self._last = self._status()
             self._asked_s = now_s
         return self._last
 
@@ -72,7 +76,7 @@ def observe(status: Callable[[], Status], provider: Any = None) -> Callable[[], 
         if id(provider) not in _runs:
             _runs[id(provider)] = {}
             meter = metrics.get_meter("millrace", version(), provider)
-            _make(meter, _runs[id(provider)], status())
+            _make(meter, _runs[id(provider)])
         runs = _runs[id(provider)]
         runs[number] = _Observed(status)
 
@@ -87,66 +91,62 @@ def _nothing() -> None:
     pass
 
 
-def _make(meter: Any, runs: dict[int, _Observed], status: Status) -> None:
+def _make(meter: Any, runs: dict[int, _Observed]) -> None:
     """Make every instrument: which there are does not depend on the run."""
-    for family in families(status):
-        name, unit = _named(family.name)
-        made = meter.create_observable_counter if family.counter else meter.create_observable_gauge
-        made(f"millrace.{name}", [_values(runs, family.name)], unit=unit, description=family.help)
-    meter.create_observable_gauge(
-        f"millrace.{_CALLS}", [_percentiles(runs)], unit="s",
-        description="About how long calls of user code took, in this process's epochs: so many "
-        "percent of them at most",
-    )  # fmt: skip
+    for metric in NUMBERS:
+        name, unit = _named(metric)
+        counts = metric.kind == COUNTER
+        made = meter.create_observable_counter if counts else meter.create_observable_gauge
+        made(f"millrace.{name}", [_values(runs, metric)], unit=unit, description=metric.help)
+    for metric in HISTOGRAMS:
+        name, unit = _named(metric)
+        meter.create_observable_gauge(
+            f"millrace.{name}_percentile", [_percentiles(runs, metric)], unit=unit,
+            description=f"{metric.help}: so many percent of them at most",
+        )  # fmt: skip
 
 
-def _named(name: str) -> tuple[str, str]:
-    """Return a name without its unit, and the unit.
+def _named(metric: Metric) -> tuple[str, str]:
+    """Return a metric's name without its unit, and the unit.
 
-    >>> _named("epoch_duration_seconds"), _named("records"), _named("oldest_work_timestamp_seconds")
+    >>> from millrace.spark.metrics.table import METRICS
+    >>> names = {metric.name: _named(metric) for metric in METRICS}
+    >>> names["epoch_duration_seconds"], names["records"], names["oldest_work_timestamp_seconds"]
     (('epoch_duration', 's'), ('records', '1'), ('oldest_work_timestamp', 's'))
     """
-    for end, unit in _UNITS.items():
-        if name.endswith(end):
-            kept = "_timestamp" if end.startswith("_timestamp") else ""
-            return name.removesuffix(end) + kept, unit
-    return name, "1"
+    unit, end = _UNITS.get(metric.unit, ("1", ""))
+    return metric.name.removesuffix(end), unit
 
 
-def _observed(runs: dict[int, _Observed]) -> Iterator[tuple[Status, dict[str, Family]]]:
+def _statuses(runs: dict[int, _Observed]) -> Iterator[Status]:
     with _lock:
         found = list(runs.values())
     for run in found:
-        yield run.families()
+        yield run.status()
 
 
-def _values(runs: dict[int, _Observed], name: str) -> Callable[[Any], Iterator[Any]]:
+def _values(runs: dict[int, _Observed], metric: Metric) -> Callable[[Any], Iterator[Any]]:
     from opentelemetry.metrics import Observation
 
     def observed(_: Any) -> Iterator[Any]:
-        for status, found in _observed(runs):
-            family = found[name]
-            for of, value in family.samples.items():
-                of_it = {f"millrace.{family.label}": of} if family.label else {}
+        for status in _statuses(runs):
+            for of, value in metric.draw(status).items():
+                of_it = {f"millrace.{metric.label}": of} if metric.label else {}
                 yield Observation(value, {"millrace.pipeline": status.pipeline, **of_it})
 
     return observed
 
 
-def _percentiles(runs: dict[int, _Observed]) -> Callable[[Any], Iterator[Any]]:
+def _percentiles(runs: dict[int, _Observed], metric: Metric) -> Callable[[Any], Iterator[Any]]:
     from opentelemetry.metrics import Observation
 
-    wanted = (50, 95, 99)
-
     def observed(_: Any) -> Iterator[Any]:
-        for status, _found in _observed(runs):
-            for name, load in status.load.items():
-                if not load.times.calls:
-                    continue
-                for percent, seconds in zip(wanted, load.times.percentiles(wanted), strict=True):
+        for status in _statuses(runs):
+            for of, times in metric.draw(status).items():
+                for percent, seconds in zip(_SHARES, times.percentiles(_SHARES), strict=True):
                     attributes: dict[str, str | int] = {
                         "millrace.pipeline": status.pipeline,
-                        "millrace.computation": name,
+                        f"millrace.{metric.label}": of,
                         "millrace.percentile": percent,
                     }
                     yield Observation(seconds, attributes)

@@ -9,7 +9,7 @@ from typing import Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from millrace.model.errors import PipelineError
-from millrace.spark.metrics.families import Family, Histogram, families, hook_times
+from millrace.spark.metrics.table import BOUNDS, COUNTER, HISTOGRAMS, NUMBERS, Metric, below
 from millrace.spark.status import Status
 
 #: A scraper that asks and never reads is hung up on after so long.
@@ -72,11 +72,12 @@ class Scrapes:
         if self._status is None:
             return
         status = self._status()
-        for family in families(status):
-            if family.samples:
-                yield _metric(family, status.pipeline)
-        if (times := hook_times(status)).counts:
-            yield _histogram(times, status.pipeline)
+        for metric in NUMBERS:
+            if metric.draw(status):
+                yield _numbers(metric, status)
+        for metric in HISTOGRAMS:
+            if metric.draw(status):
+                yield _histogram(metric, status)
 
     def close(self) -> None:
         """Answer no more."""
@@ -85,28 +86,27 @@ class Scrapes:
         self._server.server_close()
 
 
-def _metric(family: Family, pipeline: str) -> Any:
+def _numbers(metric: Metric, status: Status) -> Any:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-    kind = CounterMetricFamily if family.counter else GaugeMetricFamily
-    labels = ["pipeline", family.label] if family.label else ["pipeline"]
-    metric = kind(f"millrace_{family.name}", family.help, labels=labels)
-    for of, value in family.samples.items():
-        metric.add_metric([pipeline, of] if family.label else [pipeline], value)
-    return metric
+    kind = CounterMetricFamily if metric.kind == COUNTER else GaugeMetricFamily
+    labels = ["pipeline", metric.label] if metric.label else ["pipeline"]
+    family = kind(f"millrace_{metric.name}", metric.help, labels=labels)
+    for of, value in metric.draw(status).items():
+        family.add_metric([status.pipeline, of] if metric.label else [status.pipeline], value)
+    return family
 
 
-def _histogram(found: Histogram, pipeline: str) -> Any:
+def _histogram(metric: Metric, status: Status) -> Any:
     from prometheus_client.core import HistogramMetricFamily
 
-    metric = HistogramMetricFamily(
-        f"millrace_{found.name}", found.help, labels=["pipeline", "computation"]
-    )
-    bounds = [*map(str, found.bounds), "+Inf"]
-    for name, counts in found.counts.items():
-        below = list(zip(bounds, counts, strict=True))
-        metric.add_metric([pipeline, name], below, sum_value=found.sums[name])
-    return metric
+    labels = ["pipeline", metric.label]
+    family = HistogramMetricFamily(f"millrace_{metric.name}", metric.help, labels=labels)
+    bounds = [*map(str, BOUNDS), "+Inf"]
+    for of, times in metric.draw(status).items():
+        buckets = list(zip(bounds, below(times), strict=True))
+        family.add_metric([status.pipeline, of], buckets, sum_value=times.seconds)
+    return family
 
 
 def _address(where: int | str) -> tuple[str, int]:
