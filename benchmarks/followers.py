@@ -42,7 +42,7 @@ from millrace.plane.realtime.rows import LiveRows
 from millrace.plane.runtime import Runtime, SourceColumns
 from millrace.plane.task import Task
 from millrace.plane.values import value_columns
-from millrace.watermark.shown import LowWatermarks
+from millrace.watermark.propagation import LowWatermarks
 from millrace.windmill.manifest import Manifest
 from millrace.windmill.observed import Observed
 

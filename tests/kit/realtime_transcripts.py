@@ -21,13 +21,13 @@ from millrace.plane.injection import Injection
 from millrace.plane.lifting import combined_edges
 from millrace.plane.outbox import Outbox
 from millrace.plane.realtime.coordinator import Coordinator
-from millrace.plane.realtime.doing import Doing
 from millrace.plane.realtime.level import LevelTask
 from millrace.plane.realtime.local import LocalPlane
 from millrace.plane.realtime.messages import FromTask, Mark, Passed, Start, ToTask
 from millrace.plane.realtime.packet import NO_MARK, Pipes
 from millrace.plane.realtime.rows import LiveRows, number_at, row_ids
 from millrace.plane.realtime.task import LiveTask, Sent
+from millrace.plane.realtime.task_stats import TaskStats
 from millrace.plane.realtime.turn import turns_manifest
 from millrace.plane.refusal import EventTimes
 from millrace.plane.reports import TaskReport
@@ -37,7 +37,7 @@ from millrace.store import MemoryCaches, MemoryHardState
 from millrace.testing.output import Output
 from millrace.testing.taps import tapped
 from millrace.testing.transcript import Element, Transcript
-from millrace.watermark.shown import Message
+from millrace.watermark.propagation import Message
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.manifest import decode_manifest
 from millrace.windmill.place import Place
@@ -150,7 +150,7 @@ class _Script:
     def __init__(self, runtime: Runtime, number: int, script: list[_Entry]) -> None:
         self.number = number
         self.said: list[FromTask] = []
-        self.doing = Doing(0, number)
+        self.stats = TaskStats(0, number)
         self._runtime = runtime
         self._topology = runtime.topology
         self._script = script

@@ -20,7 +20,7 @@ from millrace.injectors.polling import Polling
 from millrace.plane.realtime.rows import LiveRows, ids_of, number_at
 from millrace.plane.reports import TaskReport
 from millrace.plane.task import Task
-from millrace.watermark.shown import LowWatermarks
+from millrace.watermark.propagation import LowWatermarks
 from millrace.windmill.channels import number_of, sender_of
 from millrace.windmill.dead_letters import total
 from millrace.windmill.manifest import Manifest

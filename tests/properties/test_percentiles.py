@@ -10,7 +10,7 @@ import millrace as mr
 from millrace.watermark.ahead import Ahead
 from millrace.watermark.estimate import Estimate
 from millrace.watermark.outstanding import Outstanding
-from millrace.watermark.shown import Pending
+from millrace.watermark.propagation import Pending
 
 PERCENTILES = (50, 90, 99)
 ALL = (*PERCENTILES, 100)

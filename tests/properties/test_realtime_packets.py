@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from millrace.plane.realtime import packet as packets
 from millrace.plane.realtime.packet import Pipes, Received, batches_of
-from millrace.watermark.shown import Message
+from millrace.watermark.propagation import Message
 
 NOTHING = Message({}, {}, {})
 

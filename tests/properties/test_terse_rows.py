@@ -13,7 +13,7 @@ from millrace.plane import wire
 from millrace.plane.realtime.packet import Pipes, Received, batches_of
 from millrace.plane.realtime.terse import FEW, Terse
 from millrace.plane.whole_numbers import encoded_numbers, hashes_of_numbers
-from millrace.watermark.shown import Message
+from millrace.watermark.propagation import Message
 
 
 @st.composite

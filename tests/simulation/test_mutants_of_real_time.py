@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from millrace.model.errors import CheckpointUnwritable
-from millrace.plane.realtime import clocks, coordinator, level
+from millrace.plane.realtime import coordinator, level, task_watermarks
 from millrace.plane.realtime.arriving import Sorting
 from millrace.plane.realtime.committing import Committing
 from millrace.plane.realtime.coordinator import Coordinator
@@ -275,12 +275,12 @@ def a_weak_computation_begins_where_its_readers_had_come(patch):
 
 @mutant(0)
 def the_floor_of_low_watermarks_is_not_taken_up(patch):
-    made = clocks.Clocks.__init__
+    made = task_watermarks.TaskWatermarks.__init__
 
     def without(self, *arguments, floor, **more):
         made(self, *arguments, floor={}, **more)
 
-    patch.setattr(clocks.Clocks, "__init__", without)
+    patch.setattr(task_watermarks.TaskWatermarks, "__init__", without)
 
 
 @mutant(1, without_faults=True)

@@ -15,7 +15,7 @@ from millrace.compile.topology import injector_name
 from millrace.model.errors import DamagedStore, NotKept
 from millrace.model.time import MIN_TIMESTAMP
 from millrace.store import EpochLog
-from millrace.watermark.shown import LowWatermarks
+from millrace.watermark.propagation import LowWatermarks
 from millrace.windmill import epoch_log
 from millrace.windmill.history import Moment
 from millrace.windmill.manifest import Claim, Completion, Manifest

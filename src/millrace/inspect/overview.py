@@ -10,7 +10,7 @@ from millrace.compile.topology import INJECTOR, injector_name
 from millrace.inspect.ended import Ended
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.watermark.pending_timers import PendingTimers
-from millrace.watermark.shown import LowWatermarks
+from millrace.watermark.propagation import LowWatermarks
 from millrace.windmill.counters import Counters
 from millrace.windmill.dead_letters import Reasons, merge, total
 from millrace.windmill.epochs import Epochs

@@ -22,7 +22,7 @@ from millrace.plane.lifting import Lifter
 from millrace.plane.outbox import Outbox
 from millrace.plane.reports import TaskReport, report_row
 from millrace.plane.task import Task
-from millrace.watermark.shown import Pending, Shown
+from millrace.watermark.propagation import Pending, WatermarkPropagation
 from millrace.windmill.arrivals import Arrivals
 from millrace.windmill.epoch_work import run_epoch
 
@@ -104,7 +104,7 @@ class _Run:
         self._report.seconds = time.perf_counter() - started
         yield report_row(self._report, self._task.number)
 
-    def _shown(self, told: list[bytes]) -> Shown:
+    def _shown(self, told: list[bytes]) -> WatermarkPropagation:
         """Return the low watermarks that the levels above show, by the messages of all tasks."""
         shown = self._task.manifest.shown()
         if self._level == 1:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millrace.watermark.shown import Message
+from millrace.watermark.propagation import Message
 
 #: A task's message to every task of the next level: what low watermarks its intervals show.
 CONTROL: Final = -1

@@ -35,8 +35,8 @@ from millrace.testing.polling import poll
 from millrace.testing.process import HarnessProcess
 from millrace.testing.taps import tapped, with_taps
 from millrace.watermark.process import ONLY, Process
+from millrace.watermark.propagation import LowWatermarks
 from millrace.watermark.remap import Remap
-from millrace.watermark.shown import LowWatermarks
 from millrace.windmill.counters import Counters
 from millrace.windmill.history import History
 from millrace.windmill.manifest import Manifest

@@ -14,8 +14,8 @@ from millrace.model.errors import InvariantViolation
 from millrace.model.time import MAX_TIMESTAMP
 from millrace.store import Caches, HardState, MemoryCaches, bring
 from millrace.watermark.outstanding import Outstanding
+from millrace.watermark.propagation import LowWatermarks
 from millrace.watermark.report import Report
-from millrace.watermark.shown import LowWatermarks
 from millrace.windmill import rows
 
 

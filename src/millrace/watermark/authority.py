@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping
 from millrace.compile.topology import Topology, injector_name
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.watermark.bulletin import Bulletin, Sequencer
+from millrace.watermark.propagation import LowWatermarks, WatermarkPropagation
 from millrace.watermark.report import Report
-from millrace.watermark.shown import LowWatermarks, Shown
 
 _NO_PERCENTILES: Mapping[int, Mapping[str, int]] = {}
 
@@ -91,7 +91,7 @@ class Authority:
         """
         for computation, reported in reports.items():
             self.bulletins[computation].record(reported, sequencer)
-        shown = Shown(
+        shown = WatermarkPropagation(
             self.low_watermarks,
             injectors,
             {p: percentiles.get(p, injectors) for p in self._topology.percentiles},

@@ -16,8 +16,8 @@ from millrace.model.errors import ZombieWriter
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.watermark.outstanding import NOTHING_OUTSTANDING, Outstanding
 from millrace.watermark.pending_timers import PendingTimers
+from millrace.watermark.propagation import Pending
 from millrace.watermark.report import NEVER, NOTHING_PENDING, Report
-from millrace.watermark.shown import Pending
 from millrace.watermark.tournament import Tournament
 
 #: Who reports, and when: the generation of the run and the number of the epoch. Of two reports of

@@ -21,8 +21,8 @@ import msgspec
 from millrace.compile.registry import Registry
 from millrace.compile.topology import INJECTOR, ComputationSpec
 from millrace.watermark.intervals import IntervalMap, KeyInterval
+from millrace.watermark.propagation import LowWatermarks, WatermarkPropagation
 from millrace.watermark.report import Report
-from millrace.watermark.shown import LowWatermarks, Shown
 from millrace.windmill.counters import Counters
 from millrace.windmill.place import Place
 from millrace.windmill.results import IntervalResult
@@ -231,9 +231,9 @@ class Manifest(msgspec.Struct, tag="manifest", kw_only=True):
             for percentile, known in self.before.percentiles.items()
         }
 
-    def shown(self) -> Shown:
+    def shown(self) -> WatermarkPropagation:
         """Return the low watermarks of the epoch as far as the injectors' are known."""
-        return Shown(self.before, self.injectors, self.percentiles)
+        return WatermarkPropagation(self.before, self.injectors, self.percentiles)
 
     def interval_map(self, computation: str) -> IntervalMap:
         """Return the interval map of a computation."""

@@ -13,7 +13,7 @@ from dataclasses import replace
 import msgspec
 
 from millrace.compile.topology import Topology, injector_name
-from millrace.watermark.shown import LowWatermarks
+from millrace.watermark.propagation import LowWatermarks
 from millrace.windmill.epoch_log import End
 from millrace.windmill.manifest import Completion
 from millrace.windmill.titles import renamed

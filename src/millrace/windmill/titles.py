@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from millrace.watermark.shown import LowWatermarks
+from millrace.watermark.propagation import LowWatermarks
 from millrace.windmill.manifest import Claim, Completion
 
 _Value = TypeVar("_Value")

@@ -14,8 +14,8 @@ from millrace.dashboard.points import Points
 from millrace.dashboard.pulse import Pulse
 from millrace.dashboard.stuck import stuck_in
 from millrace.inspect import Checkpoint, Interval, key_text, shortened
+from millrace.watermark.propagation import LowWatermarks
 from millrace.watermark.report import Report
-from millrace.watermark.shown import LowWatermarks
 
 
 def node(now: Any, name: str) -> Any:

@@ -153,12 +153,12 @@ def test_a_task_without_processes_waits_as_one_does_whose_processes_have_nothing
     monkeypatch.setattr(injecting.time, "sleep", sleep)
     monkeypatch.setattr(injecting.time, "perf_counter", lambda: now)
 
-    [idle] = [task for task in made if not task.doing.records]
-    before_s = idle.doing.waited_s
+    [idle] = [task for task in made if not task.stats.records]
+    before_s = idle.stats.waited_s
     sent = list(idle.turn(live.clock_us, 0.02))
 
     assert (sent, waited) == ([], [0.02])
-    assert idle.doing.waited_s - before_s == pytest.approx(0.02)
+    assert idle.stats.waited_s - before_s == pytest.approx(0.02)
 
 
 def test_a_task_that_finds_something_has_not_waited():
@@ -178,8 +178,8 @@ def test_a_task_that_finds_something_has_not_waited():
     live.boot()
     [task] = made
     feeds.limit = 2
-    before_s = task.doing.waited_s
+    before_s = task.stats.waited_s
     list(task.turn(live.clock_us, 5.0))
 
-    assert task.doing.records == 2
-    assert task.doing.waited_s == before_s
+    assert task.stats.records == 2
+    assert task.stats.waited_s == before_s

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from millrace.model.time import MAX_TIMESTAMP
-from millrace.plane.realtime.doing import Doing
+from millrace.plane.realtime.task_stats import TaskStats
 from millrace.plane.realtime.telling import Telling
 from millrace.watermark.ahead import Ahead
-from millrace.watermark.shown import Message
+from millrace.watermark.propagation import Message
 
 ALONE_US, WITH_ROWS_US = 15_000, 2_000
 
@@ -77,8 +77,8 @@ def test_word_does_not_wait_until_a_clock_that_was_set_back_is_there_again() -> 
 
 
 def test_how_a_task_is_doing_is_told_though_the_clock_was_set_back() -> None:
-    doing = Doing(1, 0)
-    doing.told(3_600_000_000, {})
-    assert doing.due(0)
-    doing.told(0, {})
-    assert not doing.due(1)
+    stats = TaskStats(1, 0)
+    stats.status(3_600_000_000, {})
+    assert stats.due(0)
+    stats.status(0, {})
+    assert not stats.due(1)

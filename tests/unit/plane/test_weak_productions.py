@@ -195,9 +195,9 @@ def test_productions_leave_before_the_append_that_takes_what_waited(monkeypatch)
     after_turn, seen = LevelTask.after_turn, list[tuple[int, int, int, int]]()
 
     def watched(self: LevelTask) -> Iterator[Sent]:
-        left, before = len(live.plane._arrived[2, 0]), self.doing.groups
+        left, before = len(live.plane._arrived[2, 0]), self.stats.groups
         yield from after_turn(self)
-        seen.append((left, len(live.plane._arrived[2, 0]), before, self.doing.groups))
+        seen.append((left, len(live.plane._arrived[2, 0]), before, self.stats.groups))
 
     monkeypatch.setattr(LevelTask, "after_turn", watched)
     for limit in range(1, 3 * WEAK_TURNS):

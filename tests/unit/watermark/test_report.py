@@ -4,8 +4,8 @@ import pytest
 
 import millrace as mr
 from millrace.watermark.outstanding import Outstanding
+from millrace.watermark.propagation import Pending
 from millrace.watermark.report import NOTHING_PENDING, Report
-from millrace.watermark.shown import Pending
 
 
 def pins(*reports, percentile=100):

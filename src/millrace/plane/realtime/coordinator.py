@@ -45,7 +45,7 @@ from millrace.plane.realtime.messages import (
     Rest,
     Slowest,
     Start,
-    Told,
+    TaskStatus,
     ToTask,
 )
 from millrace.plane.realtime.pacing import Pace
@@ -94,7 +94,7 @@ class Coordinator:
         session: Number of the session that runs; None between two.
         failed: Why the last session ended, if not by itself.
         ended: Whether a last mark is complete: no session follows, unless :meth:`go_on` says so.
-        told: Task -> how it is doing.
+        statuses: Task -> how it is doing.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class Coordinator:
         self.ended = epochs.drained
         if self.ended:
             publish_again(epochs, sinks)
-        self.told: dict[Where, Told] = {}
+        self.statuses: dict[Where, TaskStatus] = {}
 
     @property
     def session(self) -> int | None:
@@ -171,8 +171,8 @@ class Coordinator:
         if isinstance(message, Hello):
             self._hello.add(where)
             return self._begun(wall_us)
-        if isinstance(message, Told):
-            self.told[where] = message
+        if isinstance(message, TaskStatus):
+            self.statuses[where] = message
             return []
         if isinstance(message, Reached):
             if self.session == message.session and self._session is not None:

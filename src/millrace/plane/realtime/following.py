@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from millrace.injectors.follower import Follower, Taken
-from millrace.plane.realtime.doing import Doing
+from millrace.plane.realtime.task_stats import TaskStats
 
 
 class Following:
@@ -40,12 +40,12 @@ class Following:
             self._held[stream] = processes
             self._followers[stream].hold(processes)
 
-    def take(self, wait_s: float, doing: Doing) -> list[tuple[str, Taken]]:
+    def take(self, wait_s: float, stats: TaskStats) -> list[tuple[str, Taken]]:
         """Return what there is of each stream; wait for the first if there is nothing.
 
         Args:
             wait_s: How long to wait at the most.
-            doing: Has its time counted there.
+            stats: Has its time counted there.
         """
         found: list[tuple[str, Taken]] = []
         for stream, follower in self._followers.items():
@@ -54,8 +54,8 @@ class Following:
         if not found:
             began, cpu = time.perf_counter(), time.thread_time()
             found = self._wait(wait_s)
-            doing.waited_s += time.perf_counter() - began
-            doing.waited_cpu_s += time.thread_time() - cpu
+            stats.waited_s += time.perf_counter() - began
+            stats.waited_cpu_s += time.thread_time() - cpu
         self.at = ""
         return found
 

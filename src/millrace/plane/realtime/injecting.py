@@ -24,7 +24,6 @@ from millrace.injectors.throttle import EVERYONE
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.plane.lifting import combined_edges
 from millrace.plane.realtime import note as notes
-from millrace.plane.realtime.doing import Doing
 from millrace.plane.realtime.following import Following
 from millrace.plane.realtime.ingress import IngressTimes
 from millrace.plane.realtime.messages import (
@@ -42,6 +41,7 @@ from millrace.plane.realtime.packet import NO_MARK, Pipes
 from millrace.plane.realtime.promising import Promising
 from millrace.plane.realtime.rows import Handfuls, LiveRows, by_task, number_at
 from millrace.plane.realtime.task import Sent
+from millrace.plane.realtime.task_stats import TaskStats
 from millrace.plane.realtime.turn import turns_manifest
 from millrace.plane.reports import MarkReport, TaskReport
 from millrace.plane.runtime import Runtime
@@ -130,7 +130,7 @@ class InjectorTask:
         self._mark: Mark | None = None
         self._passing: Mark | None = None
         self._ended = False
-        self.doing = Doing(0, self.number)
+        self.stats = TaskStats(0, self.number)
         return iter(())
 
     def _offset(self, stream: str, process: str, place: Place) -> Any:
@@ -189,7 +189,7 @@ class InjectorTask:
         elif self._unfinished():
             mark = None
         wait_s = max(0.0, min(wait_s, (self.wake_us - self._wall_us) / 1e6))
-        taken = [] if mark is not None else self._following.take(wait_s, self.doing)
+        taken = [] if mark is not None else self._following.take(wait_s, self.stats)
         began = time.perf_counter()
         self._write_down(taken)
         plain, lifted = list[pa.RecordBatch](), list[pa.RecordBatch]()
@@ -238,7 +238,7 @@ class InjectorTask:
         )
         spent = time.perf_counter() - began
         self._report.report.seconds += spent
-        self.doing.busy_s += spent
+        self.stats.busy_s += spent
         self._passing = mark
 
     def after_turn(self) -> Iterator[Sent]:
@@ -254,8 +254,8 @@ class InjectorTask:
         reached = promising.word(now_us)
         if reached is not None:
             self.said.append(Reached(0, self.number, self._session, reached))
-        if self.doing.due(self._wall_us):
-            self.said.append(self.doing.told(self._wall_us, promising.published))
+        if self.stats.due(self._wall_us):
+            self.said.append(self.stats.status(self._wall_us, promising.published))
         yield from ()
 
     def _hold_back(self) -> None:
@@ -336,7 +336,7 @@ class InjectorTask:
                 ):
                     yield made, first < again
                 newest_us = max(newest_us, self._rows.newest_us)
-            self.doing.records += len(numbers)
+            self.stats.records += len(numbers)
         count = int(numbers[-1]) + 1 if len(numbers) else place.count
         reading.place = Place(place.number, one.offset, count, promised_us)
         self._hear(stream, one, newest_us, promised_us)

@@ -22,16 +22,16 @@ from millrace.plane.lifting import Lifter, combined_edges
 from millrace.plane.outbox import Outbox
 from millrace.plane.realtime import note as notes
 from millrace.plane.realtime.arriving import Arrived, Sorting
-from millrace.plane.realtime.clocks import Clocks
 from millrace.plane.realtime.committing import WEAK_TURNS, Committing
 from millrace.plane.realtime.consuming import Consumption, Through
-from millrace.plane.realtime.doing import Doing
 from millrace.plane.realtime.marks import Marks
 from millrace.plane.realtime.messages import FromTask, Passed, Start, ToTask
 from millrace.plane.realtime.outlet import LiveOutlet, Outlet
 from millrace.plane.realtime.packet import NO_MARK, Pipes, Received
 from millrace.plane.realtime.resuming import commits_again
 from millrace.plane.realtime.task import Sent
+from millrace.plane.realtime.task_stats import TaskStats
+from millrace.plane.realtime.task_watermarks import TaskWatermarks
 from millrace.plane.realtime.telling import ALONE_US
 from millrace.plane.realtime.turn import turns_manifest
 from millrace.plane.realtime.weak import weak_computations
@@ -136,7 +136,7 @@ class LevelTask:
         self._sorting = Sorting(self._topology, here, self.number, takes_few=takes_few)
         self._outbox = Outbox(Task(runtime, manifest, self.number))
         self._wall_us = max(wall_us, manifest.wall_time_us, note.wall_time_us)
-        self._clocks = Clocks(
+        self._clocks = TaskWatermarks(
             self._topology,
             self._specs,
             self._owned,
@@ -148,7 +148,7 @@ class LevelTask:
         self._marks = Marks(tasks, manifest.epoch)
         self._over, self._held = False, list[pa.RecordBatch]()
         self._report, self._done = MarkReport(), list[IntervalResult]()
-        self.doing = Doing(self.level, self.number)
+        self.stats = TaskStats(self.level, self.number)
         if self._last:
             generation = manifest.generation
             self._outlet = self._make_outlet(runtime, start.session, generation, self.number)
@@ -222,7 +222,7 @@ class LevelTask:
         assert self._committing is not None, "a session has begun"
         began = time.perf_counter()
         self._at = _JOURNAL
-        self.doing.groups += self._committing.after_turn()
+        self.stats.groups += self._committing.after_turn()
         self._at = ""
         done, self._done = self._done, []
         for result in done:
@@ -230,14 +230,14 @@ class LevelTask:
         if self._marks.complete(self._epoch):
             yield from self._pass_mark()
         self.wake_us = min(self._clocks.wake_us, self._pipes.wake_us)
-        if self.doing.due(self._wall_us):
-            self.said.append(self.doing.told(self._wall_us, self._clocks.input_us()))
+        if self.stats.due(self._wall_us):
+            self.said.append(self.stats.status(self._wall_us, self._clocks.input_us()))
         self._spend(began)
 
     def _spend(self, began: float) -> None:
         spent = time.perf_counter() - began
         self._report.report.seconds += spent
-        self.doing.busy_s += spent
+        self.stats.busy_s += spent
 
     def _work(self, arrived: Arrived) -> list[Produced]:
         """Run what there is to do; return what may leave: durable, but where it is weak."""
@@ -259,7 +259,7 @@ class LevelTask:
             return []
         assert self._committing is not None, "a session has begun"
         self._at = _JOURNAL
-        self.doing.groups += self._committing.take([commit for _, _, commit in made])
+        self.stats.groups += self._committing.take([commit for _, _, commit in made])
         self._at = ""
         self._move([result for result, _, _ in made])
         return [(result, productions) for result, productions, _ in made]
@@ -278,7 +278,7 @@ class LevelTask:
             return []
         for bundle in bundles:
             consuming.know(bundle.interval.id)
-            self.doing.count(bundle.records)
+            self.stats.count(bundle.records)
         attempt = Attempt(
             self._epoch,
             self._manifest.generation,

@@ -2,7 +2,7 @@
 
 ::
 
-    task -> coordinator    Hello, Passed, Reached, Told, At, Over
+    task -> coordinator    Hello, Passed, Reached, TaskStatus, At, Over
     coordinator -> task    Start, Mark, Slowest, Hold, Ask, Rest, Halt
     its host -> task       Take
 
@@ -136,7 +136,7 @@ class Passed(msgspec.Struct, array_like=True, tag="passed"):
     note: bytes = b""
 
 
-class Told(msgspec.Struct, array_like=True, tag="told"):
+class TaskStatus(msgspec.Struct, array_like=True, tag="status"):
     """How a task is doing; nothing depends on it.
 
     Attributes:
@@ -245,7 +245,7 @@ class Over(msgspec.Struct, array_like=True, tag="over"):
     error: bytes = b""
 
 
-FromTask = Hello | Passed | Reached | Told | Over
+FromTask = Hello | Passed | Reached | TaskStatus | Over
 #: What a line carries to the driver: of a task, and of who hosts it.
 Said = FromTask | Stepped | At
 ToTask = Start | Mark | Slowest | Hold | Ask | Take | Rest | Halt

@@ -21,7 +21,7 @@ from millrace.plane.handful import Handful
 from millrace.plane.packet import parts_by_task
 from millrace.plane.realtime.telling import ALONE_US, Telling
 from millrace.plane.realtime.terse import LeftOut, Terse
-from millrace.watermark.shown import Message
+from millrace.watermark.propagation import Message
 from millrace.windmill.channels import Number, Sender
 
 #: Says that no mark is in a packet; marks are epochs, from 0.

@@ -15,7 +15,7 @@ from millrace.plane.realtime.pacing import Pacing
 from millrace.plane.realtime.telling import ALONE_US
 from millrace.watermark.ahead import Ahead
 from millrace.watermark.process import Process
-from millrace.watermark.shown import LowWatermarks, Message
+from millrace.watermark.propagation import LowWatermarks, Message
 
 
 class Promising:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
-from millrace.plane.realtime.doing import Doing
 from millrace.plane.realtime.messages import FromTask, Start, ToTask
+from millrace.plane.realtime.task_stats import TaskStats
 
 #: A packet on its way: the number of the task of the next level, and its bytes.
 Sent = tuple[int, bytes]
@@ -22,14 +22,14 @@ class LiveTask(Protocol):
         number: Its number in the level.
         said: Messages for the coordinator since the host last took them (and cleared the list).
         wake_us: When it wants a turn though nothing has arrived.
-        doing: What it has done in this session, from its start on.
+        stats: What it has done in this session, from its start on.
     """
 
     level: int
     number: int
     said: list[FromTask]
     wake_us: int
-    doing: Doing
+    stats: TaskStats
 
     def start(self, start: Start, wall_us: int) -> Iterator[Sent]:
         """Take up where the task stood; yield what has to be sent again."""

@@ -13,7 +13,7 @@ from collections.abc import Collection
 from msgspec.structs import replace
 
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, is_over
-from millrace.watermark.shown import Message
+from millrace.watermark.propagation import Message
 
 #: A task that gets no rows is told no more often than this.
 ALONE_US = 15_000

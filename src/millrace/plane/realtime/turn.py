@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from millrace.compile.topology import Topology
 from millrace.model.time import MIN_TIMESTAMP
-from millrace.watermark.shown import LowWatermarks
+from millrace.watermark.propagation import LowWatermarks
 from millrace.windmill.manifest import Manifest
 
 

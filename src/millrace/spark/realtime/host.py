@@ -195,18 +195,18 @@ class _Loop:
         self._speak()
         for message in self._early:
             self._tell(message)
-        doing = self._task.doing
+        stats = self._task.stats
         while not self._over:
             if not self._ended:
                 self._gather()
             if self._over:
                 break
             last = self._ended
-            began_s, waited_s = time.monotonic(), doing.waited_s
-            cpu_s = time.thread_time() - doing.waited_cpu_s
+            began_s, waited_s = time.monotonic(), stats.waited_s
+            cpu_s = time.thread_time() - stats.waited_cpu_s
             yield from self._turn()
-            spent_s = time.thread_time() - doing.waited_cpu_s - cpu_s
-            waited_s, ended_s = doing.waited_s - waited_s, time.monotonic()
+            spent_s = time.thread_time() - stats.waited_cpu_s - cpu_s
+            waited_s, ended_s = stats.waited_s - waited_s, time.monotonic()
             self._not_before = ended_s + self._pauses.after(spent_s, began_s, waited_s, ended_s)
             self._still.forget()
             if last:
@@ -216,8 +216,8 @@ class _Loop:
 
     def _turn(self) -> Iterator[list[Sent]]:
         packets, self.packets = self.packets, []
-        doing = self._task.doing
-        busy_s, records, keys = doing.busy_s, doing.records, doing.keys
+        stats = self._task.stats
+        busy_s, records, keys = stats.busy_s, stats.records, stats.keys
         something = bool(packets)
         if packets:
             self._steps.begun(len(packets))
@@ -229,9 +229,9 @@ class _Loop:
             yield together
             waited_s = (waited_s or 0.0) + time.perf_counter() - asked
         if something:
-            spent_s = doing.busy_s - busy_s
+            spent_s = stats.busy_s - busy_s
             self._steps.ended(spent_s)
-            records, keys = doing.records - records, doing.keys - keys
+            records, keys = stats.records - records, stats.keys - keys
             turn = Turn(records, spent_s, waited_s, time.perf_counter(), keys)
             self._done(packets, turn)
         if (told := self._steps.told(self._task.level, self._task.number)) is not None:

@@ -6,7 +6,7 @@ import logging
 import shutil
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from millrace.model.time import SECOND, Duration, duration_us
 from millrace.plane.balancing import Balancing
 from millrace.plane.realtime.coordinator import Coordinator, Marked, Where
 from millrace.plane.realtime.handover import to_other_intervals
-from millrace.plane.realtime.messages import Hello, Told
+from millrace.plane.realtime.messages import Hello, TaskStatus
 from millrace.spark.failure import CAREFULLY, failed, headline
 from millrace.spark.handle import Handle
 from millrace.spark.held import Held
@@ -34,7 +34,6 @@ from millrace.spark.realtime.patience import Patience
 from millrace.spark.realtime.process_id import ProcessId
 from millrace.spark.realtime.rests import Rests
 from millrace.spark.realtime.silence import Silence
-from millrace.spark.realtime.telling import live_low_watermarks
 from millrace.spark.remapping import Remade
 from millrace.spark.status import Status
 from millrace.spark.throttled import EFFECT_S, cannot_hold, check_rate
@@ -409,13 +408,13 @@ class LiveRun(Handle):
         status = super()._status(active=active)
         return replace(
             status,
-            low_watermarks=live_low_watermarks(status, self._told(), self._parts.tasks),
+            low_watermarks=live_low_watermarks(status, self._statuses(), self._parts.tasks),
             steps=self._conductor.steps.times() if active else {},
             strangers=self._parts.board.strangers,
         )
 
-    def _told(self) -> list[Told]:
-        return [] if self._conductor.session is None else list(self._coordinator.told.values())
+    def _statuses(self) -> list[TaskStatus]:
+        return [] if self._conductor.session is None else list(self._coordinator.statuses.values())
 
     def _tell(self) -> None:
         with self._news:
@@ -424,3 +423,23 @@ class LiveRun(Handle):
     def _close(self) -> None:
         super()._close()
         shutil.rmtree(self._parts.scratch, ignore_errors=True)
+
+
+def live_low_watermarks(
+    status: Status, statuses: Iterable[TaskStatus], tasks: int
+) -> dict[str, int]:
+    """Return computation -> low watermark of its input: what all of its tasks have sent by now.
+
+    Args:
+        status: As of the last mark; nothing is below it.
+        statuses: The last of each task.
+        tasks: How many there are of a level.
+    """
+    inputs: dict[str, list[int]] = {}
+    for one in statuses:
+        for name, us in one.inputs.items() if one.level else ():
+            inputs.setdefault(name, []).append(us)
+    return {
+        name: max(us, min(known)) if len(known := inputs.get(name, [])) == tasks else us
+        for name, us in status.low_watermarks.items()
+    }

@@ -21,12 +21,12 @@ from millrace.plane.realtime.messages import (
     Said,
     Start,
     Stepped,
-    Told,
+    TaskStatus,
     ToTask,
 )
 from millrace.spark.realtime.conductor import Conductor, TaskLost
 from millrace.spark.realtime.line import Address
-from millrace.spark.realtime.telling import live_low_watermarks
+from millrace.spark.realtime.run import live_low_watermarks
 from millrace.windmill.place import Place
 
 ALL: list[Where] = [(0, 0), (1, 0)]
@@ -183,10 +183,10 @@ def test_a_task_that_nobody_expects_is_an_error(stage: Stage) -> None:
 def test_low_watermarks_are_what_all_tasks_have_told_and_never_below_the_last_mark() -> None:
     status: Any = SimpleNamespace(low_watermarks={"A": 10, "B": 10, "C": 10})
     told = [
-        Told(0, 0, 0, {"A": 1}, 0, 0.0),  # what an injector task publishes
-        Told(1, 0, 0, {"A": 30, "C": 5}, 0, 0.0),
-        Told(1, 1, 0, {"A": 20, "C": 40}, 0, 0.0),
-        Told(2, 0, 0, {"B": 50}, 0, 0.0),
+        TaskStatus(0, 0, 0, {"A": 1}, 0, 0.0),  # what an injector task publishes
+        TaskStatus(1, 0, 0, {"A": 30, "C": 5}, 0, 0.0),
+        TaskStatus(1, 1, 0, {"A": 20, "C": 40}, 0, 0.0),
+        TaskStatus(2, 0, 0, {"B": 50}, 0, 0.0),
     ]
     assert live_low_watermarks(status, told, 2) == {"A": 20, "B": 10, "C": 10}
 

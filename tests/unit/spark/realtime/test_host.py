@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Sequence
 import pytest
 
 from millrace.model.errors import UserCodeError
-from millrace.plane.realtime.doing import Doing
 from millrace.plane.realtime.messages import (
     Ask,
     At,
@@ -26,10 +25,11 @@ from millrace.plane.realtime.messages import (
     Start,
     Stepped,
     Take,
-    Told,
+    TaskStatus,
     ToTask,
 )
 from millrace.plane.realtime.task import Sent
+from millrace.plane.realtime.task_stats import TaskStats
 from millrace.spark.realtime import host
 from millrace.spark.realtime import steps as steps_module
 from millrace.spark.realtime.allowance import Turn
@@ -65,7 +65,7 @@ class Echo:
     def __init__(self, level: int = 1) -> None:
         self.level, self.number, self.wake_us = level, 4, 1 << 62
         self.said: list[FromTask] = []
-        self.doing = Doing(level, 4)
+        self.stats = TaskStats(level, 4)
         self.started: list[Start] = []
         self.told: list[ToTask] = []
         self.sent: list[bytes] = []
@@ -90,7 +90,7 @@ class Echo:
                 raise UserCodeError("Echo, key 'no'")
             self.sent.append(packet)
             yield self.number, packet
-        self.said.append(Told(self.level, self.number, len(packets), {}, 0, 0.0))
+        self.said.append(TaskStatus(self.level, self.number, len(packets), {}, 0, 0.0))
 
     def after_turn(self) -> Iterator[Sent]:
         self.left.append(len(self.sent))
@@ -122,7 +122,7 @@ def test_a_task_begins_when_told_so_and_ends_with_its_input() -> None:
     hello, *told, over = line.told
     assert isinstance(hello, Hello)
     assert (hello.level, hello.task) == (1, 4)
-    assert sum(message.records for message in told if isinstance(message, Told)) == 2
+    assert sum(message.records for message in told if isinstance(message, TaskStatus)) == 2
     assert over == Over(1, 4)
 
 
@@ -160,8 +160,8 @@ class Slow(Echo):
             last = self.told[-1]
             assert isinstance(last, Take)
             self.took.append(last.rows)
-            self.doing.records += last.rows
-            self.doing.busy_s += self._seconds.pop(0)
+            self.stats.records += last.rows
+            self.stats.busy_s += self._seconds.pop(0)
             yield self.number, b"rows"
 
 
@@ -199,8 +199,8 @@ class Keyed(Echo):
 
     def turn(self, wall_us: int, wait_s: float) -> Iterator[Sent]:
         for _ in self._packets:
-            self.doing.count(records_of([4, 5, 1]))
-        self.doing.busy_s += 0.5 * len(self._packets)
+            self.stats.count(records_of([4, 5, 1]))
+        self.stats.busy_s += 0.5 * len(self._packets)
         yield from super().turn(wall_us, wait_s)
 
 
@@ -537,8 +537,8 @@ class Waiting(Echo):
     def turn(self, wall_us: int, wait_s: float) -> Iterator[Sent]:
         self.turns += 1
         if self.turns == 2:
-            self.doing.waited_s += 0.25
-            self.doing.waited_cpu_s += 100.0
+            self.stats.waited_s += 0.25
+            self.stats.waited_cpu_s += 100.0
         yield self.number, b"rows"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millrace.plane.realtime.coordinator import Where
-from millrace.plane.realtime.messages import Ask, At, Told, ToTask
+from millrace.plane.realtime.messages import Ask, At, TaskStatus, ToTask
 from millrace.spark.realtime.liveness import Liveness
 
 ONE, OTHER = (1, 0), (1, 1)
@@ -32,7 +32,7 @@ class Tasks:
         """Let time pass; return who hangs then."""
         for _ in range(seconds):
             for where in self.turns:
-                self.liveness.heard(Told(*where, 0, {}, 0, 0.0))
+                self.liveness.heard(TaskStatus(*where, 0, {}, 0, 0.0))
             self.now += 1
             hung = self.liveness.look([ONE, OTHER])
         return hung

@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from millrace.compile.topology import ComputationSpec, Topology, injector_name
 from millrace.model.time import MAX_TIMESTAMP
 from millrace.plane.realtime.packet import Packet
-from millrace.watermark.heard import Heard
-from millrace.watermark.shown import LowWatermarks, Message
+from millrace.watermark.propagation import LowWatermarks, Message
+from millrace.watermark.senders import SenderWatermarks
 from millrace.windmill.positions import Positions
 
 
-class Clocks:
+class TaskWatermarks:
     """What one task of a level knows of low watermarks in a session.
 
     Args:
@@ -50,7 +50,7 @@ class Clocks:
         self._specs = specs
         self._owned = owned
         self._positions = positions
-        self._heard = Heard(topology, before, senders)
+        self._heard = SenderWatermarks(topology, before, senders)
         self._heard.raise_inputs(floor)
         self.shown = {spec.name: before.outputs[spec.name] for spec in specs}
         self._moved = False

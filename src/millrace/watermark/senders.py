@@ -1,7 +1,7 @@
-"""Heard: low watermarks where the tasks of a level speak when they like, and not all at once.
+"""Low watermarks by sender: where tasks of a level send them when they like, not all at once.
 
-The rules are those of :class:`~millrace.watermark.shown.Shown`: the minimum over all senders, and
-never back. What a sender said last counts until it says more.
+The rules are those of :class:`~millrace.watermark.propagation.WatermarkPropagation`: the minimum
+over all senders, and never back. What a sender said last counts until it says more.
 
 Source: MillWheel, "Low Watermarks" (4.5 and 7.2).
 """
@@ -15,10 +15,10 @@ from msgspec.structs import replace
 from millrace.compile.topology import ComputationSpec, Topology
 from millrace.model.time import MIN_TIMESTAMP
 from millrace.watermark.estimate import Estimate
-from millrace.watermark.shown import LowWatermarks, Message, Pending, Shown
+from millrace.watermark.propagation import LowWatermarks, Message, Pending, WatermarkPropagation
 
 
-class Heard:
+class SenderWatermarks:
     """What one task knows of low watermarks.
 
     Args:
@@ -32,7 +32,7 @@ class Heard:
         self._senders = senders
         self._last: dict[int, Message] = {}
         self._estimates: dict[str, Estimate] = {}
-        self._shown = Shown(before, {}, {p: {} for p in topology.percentiles})
+        self._shown = WatermarkPropagation(before, {}, {p: {} for p in topology.percentiles})
 
     @property
     def low_watermarks(self) -> LowWatermarks:
@@ -87,7 +87,7 @@ class Heard:
                     mine[name] = max(mine[name], us)
 
     def message(self, pending: dict[str, Pending]) -> Message:
-        """Return what this task tells the next level; see :meth:`Shown.message`."""
+        """Return what this task tells the next level; see :meth:`WatermarkPropagation.message`."""
         said = self._shown.message(pending)
         return Message(
             dict(said.outputs), {p: dict(us) for p, us in said.percentiles.items()}, said.pending

@@ -1,4 +1,4 @@
-"""Shown: low watermarks within one epoch, from the injectors down, computation after computation.
+"""Propagation: low watermarks within one epoch, from injectors down, computation by computation.
 
 Workers and the authority compute by the same rules: the workers level by level, from what the
 injectors published and what the level before said; the authority, afterwards, from the reports.
@@ -107,7 +107,7 @@ class Message(msgspec.Struct, array_like=True):
     ahead: dict[str, Ahead] = {}
 
 
-class Shown:
+class WatermarkPropagation:
     """Low watermarks of an epoch, as they become known; none is below what it was before.
 
     Args:

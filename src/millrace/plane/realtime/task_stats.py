@@ -1,18 +1,18 @@
-"""How a live task is doing: counted in its turns, told the coordinator now and then."""
+"""Task stats: what a live task counts in its turns, and sends the coordinator now and then."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from millrace.model.time import MIN_TIMESTAMP, is_over
-from millrace.plane.realtime.messages import Told
+from millrace.plane.realtime.messages import TaskStatus
 from millrace.windmill.arrivals import KeyedRecords
 
-#: The coordinator is told how things are so often.
+#: A status is sent so often.
 _EVERY_US = 500_000
 
 
-class Doing:
+class TaskStats:
     """What one task has done in one session.
 
     Args:
@@ -31,7 +31,7 @@ class Doing:
     def __init__(self, level: int, task: int) -> None:
         self._level = level
         self._task = task
-        self._told_us = MIN_TIMESTAMP
+        self._sent_us = MIN_TIMESTAMP
         self.records = 0
         self.keys = 0
         self.groups = 0
@@ -45,15 +45,17 @@ class Doing:
         self.keys += len(records.keys)
 
     def due(self, wall_us: int) -> bool:
-        """Return whether the coordinator is to be told now."""
-        return is_over(_EVERY_US, self._told_us, wall_us)
+        """Return whether the coordinator is to be sent a status now."""
+        return is_over(_EVERY_US, self._sent_us, wall_us)
 
-    def told(self, wall_us: int, inputs: Mapping[str, int]) -> Told:
-        """Return what the coordinator is told now.
+    def status(self, wall_us: int, inputs: Mapping[str, int]) -> TaskStatus:
+        """Return what is sent to the coordinator now.
 
         Args:
             wall_us: What time it is.
             inputs: Computation, or injected stream at level 0, -> its low watermark in the task.
         """
-        self._told_us = wall_us
-        return Told(self._level, self._task, self.records, dict(inputs), self.groups, self.busy_s)
+        self._sent_us = wall_us
+        return TaskStatus(
+            self._level, self._task, self.records, dict(inputs), self.groups, self.busy_s
+        )
