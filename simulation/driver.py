@@ -117,7 +117,7 @@ def feeds(topology: Topology, work: Workload, log: QueryLog, batch: int) -> Iter
     yield Feed(STREAM, records, {})
     for stream, injector in injectors(topology).items():
         (process,) = injector.processes()
-        told = {process: Process(promised_us=MAX_TIMESTAMP)}
+        told = {process: Process(process_watermark_us=MAX_TIMESTAMP)}
         brought = [
             Read(value, at, process) for value, at in brought_by(injector, stream, log, batch)
         ]

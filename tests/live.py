@@ -263,7 +263,7 @@ class InEpochs:
         from_live_tasks(self.epochs, sinks_by_edge(live.topology))
         self.driver = EpochDriver(self.topology, self.epochs, Publisher.of(self.topology))
         self.offsets = {
-            stream: {name: [place.offset, place.promised_us] for name, place in of.items()}
+            stream: {name: [place.offset, place.process_watermark_us] for name, place in of.items()}
             for stream, of in self.epochs.places.items()
         }
 

@@ -101,16 +101,18 @@ def check_clocks(topology: Topology, chains: Chains, *, late: bool) -> None:
         for written in chain.commits:
             where = f"{name}, interval {interval}, commit {written.commit.number}"
             attempt = written.run.attempt
+            arrival_us, inputs = attempt.arrival_watermark_us, attempt.input_watermarks
             check(
-                attempt.delivered_us <= attempt.clocks[100],
-                f"{where}: delivered at {attempt.delivered_us}, fires at {attempt.clocks[100]}",
+                arrival_us <= inputs[100],
+                f"{where}: delivered at {arrival_us}, fires at {inputs[100]}",
             )
             for earlier in (one.run.attempt for one in before):
-                for percentile in attempt.clocks.keys() & earlier.clocks.keys():
+                for percentile in inputs.keys() & earlier.input_watermarks.keys():
+                    before_us = earlier.input_watermarks[percentile]
                     check(
-                        attempt.clocks[percentile] >= earlier.clocks[percentile],
-                        f"{where}: low watermark {percentile} moved back from "
-                        f"{earlier.clocks[percentile]} to {attempt.clocks[percentile]}",
+                        inputs[percentile] >= before_us,
+                        f"{where}: low watermark {percentile} moved back from {before_us} to "
+                        f"{inputs[percentile]}",
                     )
                 check(
                     attempt.wall_time_us >= earlier.wall_time_us,
@@ -118,9 +120,9 @@ def check_clocks(topology: Topology, chains: Chains, *, late: bool) -> None:
                     f"{attempt.wall_time_us}",
                 )
                 check(
-                    attempt.delivered_us >= earlier.clocks[100],
-                    f"{where}: delivered at {attempt.delivered_us}, after "
-                    f"{earlier.clocks[100]} had fired",
+                    arrival_us >= earlier.input_watermarks[100],
+                    f"{where}: delivered at {arrival_us}, after "
+                    f"{earlier.input_watermarks[100]} had fired",
                 )
             before = [written]
             if late:
@@ -128,11 +130,11 @@ def check_clocks(topology: Topology, chains: Chains, *, late: bool) -> None:
             records = written.run.bundle.records
             for n in range(records.cuts[0], records.cuts[-1]):
                 check(
-                    records.timestamps[n] >= attempt.delivered_us
+                    records.timestamps[n] >= arrival_us
                     or records.stream_of(n) in timeless
                     or _takes_back(records.values[n]),
                     f"{where}: a record of {records.stream_of(n)!r} at "
-                    f"{records.timestamps[n]} comes late, behind {attempt.delivered_us}, and "
+                    f"{records.timestamps[n]} comes late, behind {arrival_us}, and "
                     f"nothing was late at the source",
                 )
 

@@ -239,7 +239,7 @@ class _Script:
             self._manifest,
             epoch=self._manifest.epoch,
             wall_us=self._wall_us,
-            shown_us=max(MIN_TIMESTAMP, self._said[100]),
+            output_watermark_us=max(MIN_TIMESTAMP, self._said[100]),
         )
         task = Task(self._runtime, manifest, self.number)
         outbox, report = Outbox(task), TaskReport()

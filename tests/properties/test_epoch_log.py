@@ -143,7 +143,7 @@ class Run:
             for within in (range(INTERVALS), range(2, 6), range(3, 3)):
                 idle = bulletin.pending(False, within=within, without=[n for n in within if n % 3])
                 expected = [oldest[n] for n in within if not n % 3]
-                assert idle.oldest_us == min(expected, default=MAX_TIMESTAMP)
+                assert idle.pending_us == min(expected, default=MAX_TIMESTAMP)
                 due = bulletin.due(within, {100: 20}, 10)
                 assert due == [n for n in within if stands[n].report.due({100: 20}, 10)]
 

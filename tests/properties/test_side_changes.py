@@ -74,20 +74,22 @@ def machine() -> Machine:
     return Machine(TOPOLOGY, TOPOLOGY.computations[0], Router(TOPOLOGY))
 
 
-def work(number: int, came: list[tuple[str, Row, int]], passed_us: int) -> Work:
+def work(number: int, came: list[tuple[str, Row, int]], fired_watermark_us: int) -> Work:
     keys = [*(encode_key(row.name) for _, row, _ in came), encode_key("asked")]
     arrivals = Arrivals(
         np.array([*(0 for _ in came), 1], dtype=np.uint64),
         keys,
         [*(row for _, row, _ in came), 0],
-        np.array([*(at for _, _, at in came), passed_us - 1], dtype=np.int64),
+        np.array([*(at for _, _, at in came), fired_watermark_us - 1], dtype=np.int64),
         [*(stream for stream, _, _ in came), "asks"],
         np.full(len(keys), number, dtype=np.int64),
         np.arange(len(keys), dtype=np.int64),
     )
     ((_, records),) = arrivals.by_interval(IntervalMap.uniform(1))
-    before = max(0, passed_us - 1)
-    return Work(number, number, records, before, passed_us, 0, 0, passed_us=before)
+    before = max(0, fired_watermark_us - 1)
+    return Work(
+        number, number, records, before, fired_watermark_us, 0, 0, fired_watermark_us=before
+    )
 
 
 def told(outcome: Any) -> Any:
@@ -105,15 +107,15 @@ def told(outcome: Any) -> Any:
     ]
 )
 def test_what_is_known_of_other_intervals_changes_nothing(script: Any) -> None:
-    shared, passed_us, numbers = machine(), 0, [0] * INTERVALS
+    shared, fired_watermark_us, numbers = machine(), 0, [0] * INTERVALS
     caches = [MemoryCache("Look", n) for n in range(INTERVALS)]
     for came, where, on in script:
-        passed_us += on
+        fired_watermark_us += on
         fresh = [(stream, row(name, n), at) for stream, name, n, at in came]
         for interval in where:
             numbers[interval] += 1
             number, stored = numbers[interval], caches[interval]
-            bundle = work(number, fresh, passed_us)
+            bundle = work(number, fresh, fired_watermark_us)
             with stored.view() as view:
                 outcome = shared.run(bundle, view)
                 assert told(outcome) == told(machine().run(bundle, view))

@@ -50,16 +50,16 @@ class ColumnarBundle:
     Attributes:
         records: What arrived; None if nothing did.
         number: Of the commit that it will be.
-        low_watermark_before_us: While the records were on their way.
-        low_watermark_us: Now that they are here.
+        arrival_watermark_us: While the records were on their way.
+        input_watermark_us: Now that they are here.
         wall_time_us: Of the epoch.
         stored: The chunks wanted until an instant, that included, in that order.
     """
 
     records: Keyed | None
     number: int
-    low_watermark_before_us: int
-    low_watermark_us: int
+    arrival_watermark_us: int
+    input_watermark_us: int
     wall_time_us: int
     stored: Callable[[int], Iterable[Stored]]
 

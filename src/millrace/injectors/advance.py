@@ -144,8 +144,10 @@ def _changed(before: Any, change: list[Any]) -> Any:
     return made | {name: _changed(made.get(name), of) for name, of in changed.items()}
 
 
-def promise(who: str, process: str, claim_us: int | None, before_us: int | None) -> int | None:
-    """Return what a process has promised, given what it says now and what it had promised.
+def process_watermark(
+    who: str, process: str, reported_us: int | None, before_us: int | None
+) -> int | None:
+    """Return the low watermark of a process, by what it reports now and what it had reported.
 
     What is beyond the ends of time counts as the end.
 
@@ -153,20 +155,21 @@ def promise(who: str, process: str, claim_us: int | None, before_us: int | None)
         WatermarkRegression: It says less than before.
         PipelineError: It says what is no time.
 
-    >>> promise("injector", "a", 1 << 70, None) == MAX_TIMESTAMP
+    >>> process_watermark("injector", "a", 1 << 70, None) == MAX_TIMESTAMP
     True
     """
-    if claim_us is not None:
+    if reported_us is not None:
         try:
-            claim_us = max(MIN_TIMESTAMP, min(operator.index(claim_us), MAX_TIMESTAMP))
+            reported_us = max(MIN_TIMESTAMP, min(operator.index(reported_us), MAX_TIMESTAMP))
         except TypeError:
             raise PipelineError(
-                f"{who}: process {process!r} reported the low watermark {brief(claim_us)}. "
+                f"{who}: process {process!r} reported the low watermark {brief(reported_us)}. "
                 "Expected microseconds since 1970 as an int, or None for nothing new."
             ) from None
-    if claim_us is None or before_us is None or claim_us >= before_us:
-        return before_us if claim_us is None else claim_us
+    if reported_us is None or before_us is None or reported_us >= before_us:
+        return before_us if reported_us is None else reported_us
     raise WatermarkRegression(
-        f"{who}: process {process!r} reported {claim_us} us after {before_us} us; low watermarks "
-        "never move back. Report the minimum over unread input, or deliver the record as late."
+        f"{who}: process {process!r} reported {reported_us} us after {before_us} us; low "
+        "watermarks never move back. Report the minimum over unread input, or deliver the record "
+        "as late."
     )

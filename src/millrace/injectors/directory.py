@@ -97,13 +97,13 @@ class Directory:
             )
 
     def look(
-        self, known: dict[str, list[Any]], promised_us: int, horizon_us: int
+        self, known: dict[str, list[Any]], process_watermark_us: int, horizon_us: int
     ) -> dict[str, list[Any]]:
         """Return the state of every file that counts, with what was read of it so far.
 
         Args:
             known: The states as they were left.
-            promised_us: The low watermark that was published.
+            process_watermark_us: The low watermark that was published.
             horizon_us: Files that were created before it are not read: they may have been.
 
         Raises:
@@ -128,13 +128,13 @@ class Directory:
                 if created_us < horizon_us:
                     self._say_forgotten(str(one.path), created_us, horizon_us)
                     continue
-                if created_us < promised_us:
+                if created_us < process_watermark_us:
                     log.warning(
                         "%s appeared late: it was created at %s, and the low watermark is at %s. "
                         "Its records may be late.",
                         one.path,
                         format_timestamp(created_us),
-                        format_timestamp(promised_us),
+                        format_timestamp(process_watermark_us),
                     )
                 new = [0, 0, created_us, one.stat.st_mtime_ns, False, one.name, self._inode(one)]
                 files[_key(one.name, known)] = new

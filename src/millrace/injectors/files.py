@@ -156,16 +156,16 @@ class Files(Injector):
 
     def backlog(self, process: str, offset: Any) -> Backlog | None:
         """Return how many files there are of which something was not read, and how many bytes."""
-        known, promised_us = (
+        known, process_watermark_us = (
             (offset["files"], offset["promised"]) if offset else ({}, MIN_TIMESTAMP)
         )
-        return self._directory.waiting(known, promised_us - self._forget_us)
+        return self._directory.waiting(known, process_watermark_us - self._forget_us)
 
     def _advance(self, offset: Any, room: int, before_us: int = MAX_TIMESTAMP) -> Advance:
         known: dict[str, list[Any]] = dict(offset["files"]) if offset else {}
-        promised_us: int = offset["promised"] if offset else MIN_TIMESTAMP
-        horizon_us = promised_us - self._forget_us
-        files = self._directory.look(known, promised_us, horizon_us)
+        process_watermark_us: int = offset["promised"] if offset else MIN_TIMESTAMP
+        horizon_us = process_watermark_us - self._forget_us
+        files = self._directory.look(known, process_watermark_us, horizon_us)
         for name in sorted(
             files, key=lambda name: (files[name][CREATED], files[name][MODIFIED], name)
         ):
@@ -175,20 +175,22 @@ class Files(Injector):
             room -= state[READ] - files[name][READ]
             files[name] = state
         open_us = [state[CREATED] for state in files.values() if not state[FINISHED]]
-        times = open_us or [max((state[CREATED] for state in files.values()), default=promised_us)]
-        promised_us = max(promised_us, min(times))
+        times = open_us or [
+            max((state[CREATED] for state in files.values()), default=process_watermark_us)
+        ]
+        process_watermark_us = max(process_watermark_us, min(times))
         # What is read in this advance must stand in it, though it be forgotten with the next.
         kept = {
             name: state
             for name, state in files.items()
             if not state[FINISHED]
-            or not self._directory.is_before(state, promised_us - self._forget_us)
+            or not self._directory.is_before(state, process_watermark_us - self._forget_us)
             or state[READ] != known.get(name, [0])[READ]
         }
-        if offset and (kept, promised_us) == (offset["files"], offset["promised"]):
+        if offset and (kept, process_watermark_us) == (offset["files"], offset["promised"]):
             return Advance(offset, None)
-        claim_us = None if promised_us == MIN_TIMESTAMP else promised_us
-        return Advance({"files": kept, "promised": promised_us}, claim_us)
+        low_watermark = None if process_watermark_us == MIN_TIMESTAMP else process_watermark_us
+        return Advance({"files": kept, "promised": process_watermark_us}, low_watermark)
 
     def split(self, process: str, start: Any, end: Any) -> Iterable[tuple[Any, Any]]:
         """Return pieces of the files of which something is read: large ones are read by several."""

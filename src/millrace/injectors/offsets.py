@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
-from millrace.injectors.advance import promise
+from millrace.injectors.advance import process_watermark
 from millrace.injectors.injector import Injector
 from millrace.injectors.schema import column_names
 from millrace.model.brief import brief
@@ -33,7 +33,7 @@ class Piece(NamedTuple):
     Attributes:
         process: Its name.
         between: The offsets (start, end); None if there is nothing to read.
-        claim_us: What the process promises after it.
+        process_watermark_us: What the process promises after it.
         last: Whether it is the last of its process in the epoch.
         number: Of those of the injector that the epoch reads, from 0: with the row in it a
             record's place in the source.
@@ -42,7 +42,7 @@ class Piece(NamedTuple):
 
     process: str
     between: tuple[Any, Any] | None
-    claim_us: int | None
+    process_watermark_us: int | None
     last: bool
     number: int = 0
     reached: Any = None
@@ -62,29 +62,31 @@ def advanced(name: str, injector: Injector, start: Offsets, held_back: Collectio
     """
     found = dict(start)
     for process in injector.processes():
-        offset, promised_us = start.get(process, (None, None))
+        offset, before_us = start.get(process, (None, None))
         if process in held_back:
             continue
         advance = injector.advance(process, offset)
         who = f"injector of {name!r}"
-        claim_us = promise(who, process, advance.low_watermark, promised_us)
-        found[process] = [advance.offset, claim_us]
+        process_watermark_us = process_watermark(who, process, advance.low_watermark, before_us)
+        found[process] = [advance.offset, process_watermark_us]
     return found
 
 
 def pieces(injector: Injector, start: Offsets, end: Offsets) -> list[Piece]:
     """Return what has to be read between two states, and what the processes then promise."""
     found, number = list[Piece](), 0
-    for process, (offset, claim_us) in end.items():
-        begun, promised_us = start.get(process, (None, None))
-        if process in start and (begun, promised_us) == (offset, claim_us):
+    for process, (offset, process_watermark_us) in end.items():
+        begun, before_us = start.get(process, (None, None))
+        if process in start and (begun, before_us) == (offset, process_watermark_us):
             continue
         between = [] if begun == offset else list(injector.split(process, begun, offset))
         for one in between[:-1]:
             found.append(Piece(process, one, None, last=False, number=number))
             number += 1
         last = between[-1] if between else None
-        found.append(Piece(process, last, claim_us, last=True, number=number, reached=offset))
+        found.append(
+            Piece(process, last, process_watermark_us, last=True, number=number, reached=offset)
+        )
         number += last is not None
     return found
 
@@ -105,16 +107,18 @@ def pieces_until_now(
     """
     number = 0
     for process in injector.processes():
-        start, claim_us = None, None
+        start, process_watermark_us = None, None
         for advance in injector.until_now(process, before):
             who = f"injector of {name!r}"
-            claim_us = promise(who, process, advance.low_watermark, claim_us)
+            process_watermark_us = process_watermark(
+                who, process, advance.low_watermark, process_watermark_us
+            )
             if advance.offset != start:
                 for between in injector.split(process, start, advance.offset):
                     yield Piece(process, between, None, last=False, number=number)
                     number += 1
             start = advance.offset
-        yield Piece(process, None, claim_us, last=True, number=number, reached=start)
+        yield Piece(process, None, process_watermark_us, last=True, number=number, reached=start)
 
 
 def rows(injector: Injector, piece: Piece) -> Iterator[tuple[Any, ...]]:
@@ -132,4 +136,4 @@ def rows(injector: Injector, piece: Piece) -> Iterator[tuple[Any, ...]]:
                 )
             yield (*row, piece.process, None, False)
     if piece.last:
-        yield (*[None] * width, piece.process, piece.claim_us, True)
+        yield (*[None] * width, piece.process, piece.process_watermark_us, True)

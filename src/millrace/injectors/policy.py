@@ -159,7 +159,9 @@ class WatermarkColumn:
         punctuation: A boolean column: rows in which it is true are punctuation, they carry a low
             watermark and are no records.
 
-    >>> WatermarkColumn("complete_until").published_us(Process(newest_us=9, promised_us=7), 0)
+    >>> WatermarkColumn("complete_until").published_us(
+    ...     Process(newest_us=9, process_watermark_us=7), 0
+    ... )
     7
     """
 
@@ -174,7 +176,7 @@ class WatermarkColumn:
 
     def published_us(self, process: Process, read_until_us: int) -> int:
         """Return what the process promised last."""
-        return process.promised_us
+        return process.process_watermark_us
 
     def changes_us(self, process: Process, read_until_us: int) -> int:
         """Return the end of time: the clock is not asked."""

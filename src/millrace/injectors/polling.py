@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from millrace.injectors.advance import Advances, decision, promise
+from millrace.injectors.advance import Advances, decision, process_watermark
 from millrace.injectors.follower import ROOM, Taken, about_bytes
 from millrace.injectors.schema import arrow_schema, conformed
 
@@ -110,7 +110,7 @@ class _Process:
         self._advances = Advances.of(offset)
         self._rows: Iterator[pa.RecordBatch] | None = None
         self._next: pa.RecordBatch | None = None
-        self._promised_us: int | None = None
+        self._process_watermark_us: int | None = None
         self._silent_since: float | None = None
         self.held = False
         self.due = float("-inf")
@@ -127,9 +127,11 @@ class _Process:
                 if not self._injector.seamless:
                     yield self._said(_none(self._injector.schema), decided=decided)
                     return
-            elif (claim_us := self._news(advance.low_watermark)) is not None:
+            elif (process_watermark_us := self._news(advance.low_watermark)) is not None:
                 self._silent_since, self.due = None, float("-inf")
-                yield self._said(_none(self._injector.schema), claim_us=claim_us)
+                yield self._said(
+                    _none(self._injector.schema), process_watermark_us=process_watermark_us
+                )
                 return
             else:
                 now = clock()
@@ -147,9 +149,9 @@ class _Process:
                 self._advances = self._advances.read(rows.num_rows)
                 yield self._said(rows)
                 continue
-            claim_us = self._advances.ahead[0].low_watermark
+            process_watermark_us = self._advances.ahead[0].low_watermark
             self._advances, self._rows = self._advances.done(), None
-            yield self._said(rows, claim_us=self._news(claim_us))
+            yield self._said(rows, process_watermark_us=self._news(process_watermark_us))
 
     def close(self) -> None:
         rows, self._rows = self._rows, None
@@ -184,17 +186,23 @@ class _Process:
                     yield conformed(left, injector.schema, where)
 
     def _said(
-        self, rows: pa.RecordBatch, *, claim_us: int | None = None, decided: Any = None
+        self, rows: pa.RecordBatch, *, process_watermark_us: int | None = None, decided: Any = None
     ) -> Taken:
         return Taken(
-            self._name, rows, self._advances.offset, low_watermark=claim_us, decided=decided
+            self._name,
+            rows,
+            self._advances.offset,
+            low_watermark=process_watermark_us,
+            decided=decided,
         )
 
-    def _news(self, claim_us: int | None) -> int | None:
+    def _news(self, process_watermark_us: int | None) -> int | None:
         """Return a promise if it is a new one."""
-        before_us, who = self._promised_us, f"injector {type(self._injector).__name__}"
-        self._promised_us = promise(who, self._name, claim_us, before_us)
-        return None if self._promised_us == before_us else self._promised_us
+        before_us, who = self._process_watermark_us, f"injector {type(self._injector).__name__}"
+        self._process_watermark_us = process_watermark(
+            who, self._name, process_watermark_us, before_us
+        )
+        return None if self._process_watermark_us == before_us else self._process_watermark_us
 
 
 def _none(ddl: str) -> pa.RecordBatch:

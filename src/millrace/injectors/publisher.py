@@ -97,7 +97,7 @@ class Aggregate:
         idle, missing = [], []
         for name in {*self.expected, *processes}:
             process = processes.get(name, Process())
-            if process.newest_us == process.promised_us == MIN_TIMESTAMP:
+            if process.newest_us == process.process_watermark_us == MIN_TIMESTAMP:
                 missing.append(name)
             if process.is_idle(self.idle_us, wall_time_us, last_epoch_us):
                 idle.append(name)

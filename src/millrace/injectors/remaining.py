@@ -32,11 +32,11 @@ def nothing_left(
         standing = Advances.of(place.offset)
         if standing.ahead:
             return False
-        offset, promised_us = injector.advance(process, standing.start)
+        offset, process_watermark_us = injector.advance(process, standing.start)
         if offset != standing.start:
             return False
-        if promised_us is not None and (
-            place.promised_us is None or promised_us > place.promised_us
+        if process_watermark_us is not None and (
+            place.process_watermark_us is None or process_watermark_us > place.process_watermark_us
         ):
             return False
     return True

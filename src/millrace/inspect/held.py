@@ -40,7 +40,7 @@ def held_back(claim: Claim, completion: Completion) -> list[Held]:
         own = {
             name: _own_us(process, entry.behind_newest_us)
             for name, process in completion.sources.get(stream, SourceStats()).processes.items()
-            if process.promised_us < MAX_TIMESTAMP
+            if process.process_watermark_us < MAX_TIMESTAMP
         }
         low_watermark_us = min(shown[sender] for sender in _together(claim, INJECTOR + stream))
         for name in sorted(too_far(own, low_watermark_us, entry.skew_us)):
@@ -51,7 +51,7 @@ def held_back(claim: Claim, completion: Completion) -> list[Held]:
 
 def _own_us(process: Process, delay_us: int | None) -> int:
     if delay_us is None:
-        return process.promised_us
+        return process.process_watermark_us
     return process.newest_us if process.newest_us == MIN_TIMESTAMP else process.newest_us - delay_us
 
 

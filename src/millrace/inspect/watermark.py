@@ -270,7 +270,9 @@ def _slowest(
     return min(
         active.items(),
         key=lambda one: (
-            one[1].newest_us if one[1].promised_us == MIN_TIMESTAMP else one[1].promised_us,
+            one[1].newest_us
+            if one[1].process_watermark_us == MIN_TIMESTAMP
+            else one[1].process_watermark_us,
             one[0],
         ),
     )

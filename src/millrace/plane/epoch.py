@@ -48,9 +48,9 @@ class EpochDriver:
         topology: The pipeline.
         epochs: Of the run; it holds the checkpoint.
         publisher: What injectors publish by their policies.
-        said: Percentile -> injected stream -> what it published by hand, 100 the low watermark
+        scripted: Percentile -> injected stream -> what it published by hand, 100 the low watermark
             itself; only where somebody scripts time.
-        estimates: Whether percentiles are estimated from the records, and not said.
+        estimates: Whether percentiles are estimated from the records, and not scripted.
         tasks: How many tasks a level an epoch has that is begun now; 0 where there is never another
             number of them.
     """
@@ -58,16 +58,16 @@ class EpochDriver:
     topology: Topology
     epochs: Epochs
     publisher: Publisher
-    said: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+    scripted: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     estimates: bool = True
     tasks: int = 0
 
     def published(self, wall_time_us: int) -> dict[str, int]:
         """Return injected stream -> what it publishes now: never below what it did."""
         outputs = self.epochs.authority.low_watermarks.outputs
-        said = self.said.get(100, {})
+        by_hand = self.scripted.get(100, {})
         before = {
-            spec.name: max(outputs[injector_name(spec.name)], said.get(spec.name, MIN_TIMESTAMP))
+            spec.name: max(outputs[injector_name(spec.name)], by_hand.get(spec.name, MIN_TIMESTAMP))
             for spec in self.topology.injected()
         }
         processes = processes_of(self.epochs.sources)
@@ -81,7 +81,7 @@ class EpochDriver:
 
     def percentiles(self, published: Mapping[str, int]) -> Mapping[int, Mapping[str, int]]:
         """Return percentile -> injected stream -> what it publishes for that share."""
-        return self.epochs.estimated(published) if self.estimates else self.said
+        return self.epochs.estimated(published) if self.estimates else self.scripted
 
     def settled(self, manifest: Manifest, published: Mapping[str, int]) -> bool:
         """Return whether an epoch with what is published now would move no low watermark."""

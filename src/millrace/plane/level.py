@@ -81,7 +81,7 @@ class _Run:
         specs = [s for s in self._topology.computations if s.level == self._level]
         names = {spec.name for spec in specs}
         here = self._topology.edge_mask(names)
-        shown, pending = self._shown(told), dict[str, Pending]()
+        propagation, pending = self._propagation(told), dict[str, Pending]()
         # Rows of a native source are all for this level, and lack the columns of those that pass.
         on = edges == wire.REPORT
         if not here.all():
@@ -94,28 +94,28 @@ class _Run:
             self._inbox.read_punctuation(table, edges)
         for spec in specs:
             arrivals = self._inbox.arrivals(table, edges, spec)
-            pending[spec.name] = self._run(spec, arrivals, shown.inputs(spec))
+            pending[spec.name] = self._run(spec, arrivals, propagation.inputs(spec))
         lifter = Lifter(self._task)
         for batch in self._outbox.batches():
             yield from lifter.lifted(batch)
         if self._level < self._topology.depth:
-            yield wire.control_rows(shown.message(pending), self._task.tasks)
+            yield wire.control_rows(propagation.message(pending), self._task.tasks)
         self._report.written = self._task.runtime.snapshots.take()
         self._report.seconds = time.perf_counter() - started
         yield report_row(self._report, self._task.number)
 
-    def _shown(self, told: list[bytes]) -> WatermarkPropagation:
+    def _propagation(self, told: list[bytes]) -> WatermarkPropagation:
         """Return the low watermarks that the levels above show, by the messages of all tasks."""
-        shown = self._task.manifest.shown()
+        propagation = self._task.manifest.propagation()
         if self._level == 1:
-            return shown
+            return propagation
         if len(told) != self._task.tasks:
             raise InvariantViolation(
                 f"level {self._level}, task {self._task.number}: {len(told)} of "
                 f"{self._task.tasks} tasks of the level before sent their low watermarks"
             )
-        shown.hear(map(wire.decode_message, told), self._topology)
-        return shown
+        propagation.hear(map(wire.decode_message, told), self._topology)
+        return propagation
 
     def _run(self, spec: ComputationSpec, arrivals: Arrivals, clocks: dict[int, int]) -> Pending:
         """Run a computation; return the pending work of the intervals that the task owns."""

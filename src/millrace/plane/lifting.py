@@ -53,7 +53,7 @@ class Lifter:
             edge = self._edges[number]
             spec = self._topology.computation(str(edge.computation))
             at_us = _times(batch)
-            from_us = self._manifest.delivery_low_watermark_us(spec)
+            from_us = self._manifest.arrival_watermark_us(spec)
             # Weak productions may come again, and what is in a partial can be told by no id.
             weak = are_weak(batch.column("origin").to_numpy())
             chosen = (edges == number) & (at_us >= from_us) & ~weak
@@ -186,7 +186,7 @@ class NativeLifter:
         """Return the rows on an edge that are as they should be, and their partials."""
         spec = self._topology.computation(str(edge.computation))
         at_us = _times(batch)
-        from_us = self._manifest.delivery_low_watermark_us(spec)
+        from_us = self._manifest.arrival_watermark_us(spec)
         chosen &= (at_us >= from_us) & ~self._task.event_times(edge.stream).refused(at_us)
         if not chosen.any():
             return None

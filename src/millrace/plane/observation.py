@@ -94,9 +94,9 @@ def observe_processes(report: TaskReport, stream: str, rows: pa.Table, latest_us
     )
     grouped = table.group_by("process").aggregate([("ts", "max"), ("promised", "max")])
     for row in grouped.to_pylist():
-        newest_us, promised_us = (
+        newest_us, process_watermark_us = (
             MIN_TIMESTAMP if us is None else us for us in (row["ts_max"], row["promised_max"])
         )
-        process = Process(newest_us, min(promised_us, MAX_TIMESTAMP))
+        process = Process(newest_us, min(process_watermark_us, MAX_TIMESTAMP))
         name = row["process"].decode("utf-8", "backslashreplace")
         stats.hear(name, process)

@@ -139,7 +139,7 @@ class _Reading:
         if piece.last:
             self._promise(source.stream, piece)
             reached = self.report.reached.setdefault(source.stream, {})
-            reached[piece.process] = piece.reached, piece.claim_us
+            reached[piece.process] = piece.reached, piece.process_watermark_us
 
     def _send_apart(
         self, stream: str, columns: Injected, apart: npt.NDArray[np.bool_], piece: Piece, first: int
@@ -168,7 +168,7 @@ class _Reading:
             {
                 "ts": pa.nulls(1, pa.int64()),
                 "process": pa.array([piece.process]),
-                "promised": pa.array([piece.claim_us], pa.int64()),
+                "promised": pa.array([piece.process_watermark_us], pa.int64()),
             }
         )
         observe_processes(self.report, stream, told, self._task.latest_us[stream])

@@ -259,4 +259,4 @@ def _begin_at(epochs: Epochs, stream: str) -> dict[str, list[Any]]:
     if epochs.base <= epochs.completed:
         return {}
     places = epochs.places.get(stream, {})
-    return {name: [place.offset, place.promised_us] for name, place in places.items()}
+    return {name: [place.offset, place.process_watermark_us] for name, place in places.items()}

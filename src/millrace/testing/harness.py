@@ -102,7 +102,7 @@ class Harness:
         self._epoch_time_us = duration_us(epoch_time, "Harness(epoch_time)")
         self._durable = MemoryHardState()
         self._wall_time_us = 0
-        self._said: Mapping[int, Mapping[str, int]] = {}
+        self._scripted: Mapping[int, Mapping[str, int]] = {}
         self._offsets: dict[str, Offsets] = {}
         self.history = History()
         self._outputs: dict[str, list[Output]] = {name: [] for name in self._topology.streams}
@@ -110,8 +110,8 @@ class Harness:
         self._recover()
         for spec in self._topology.injected():
             if spec.injection is not None and isinstance(spec.injection.source, Keys):
-                said = {**self._said.get(100, {}), spec.name: MAX_TIMESTAMP}
-                self._say({**self._said, 100: said})
+                published = {**self._scripted.get(100, {}), spec.name: MAX_TIMESTAMP}
+                self._script({**self._scripted, 100: published})
                 self.poll(spec.name)
 
     # -- driving -----------------------------------------------------------------------------------
@@ -140,7 +140,9 @@ class Harness:
         """
         told = {}
         if low_watermark is not None:
-            told[process] = Process(promised_us=min(timestamp_us(low_watermark), MAX_TIMESTAMP))
+            told[process] = Process(
+                process_watermark_us=min(timestamp_us(low_watermark), MAX_TIMESTAMP)
+            )
         injection = injection_of(self._topology, stream)
         given = ((value, at, process, *id) for value, at, *id in records)
         self._epoch(Feed(stream, reads(injection, given), told))
@@ -191,13 +193,13 @@ class Harness:
                 "never move back. Report the minimum over unread input, or deliver the record as "
                 "late."
             )
-        said = dict(self._said)
-        of_percentile = dict(said.get(percentile, {})) | {stream: min(to_us, MAX_TIMESTAMP)}
-        self._say(said | {percentile: of_percentile})
+        before = dict(self._scripted)
+        of_percentile = dict(before.get(percentile, {})) | {stream: min(to_us, MAX_TIMESTAMP)}
+        self._script(before | {percentile: of_percentile})
         try:
             self._epoch()
         except Exception:
-            self._say(said)
+            self._script(before)
             raise
 
     def fire(self, name: str, *keys: Any) -> None:
@@ -443,12 +445,12 @@ class Harness:
             intervals=self._intervals,
             publish=self._publish,
             lift=self._lift,
-            said=self._said,
+            scripted=self._scripted,
         )
         self._caches, self._epochs = self._process.caches, self._process.epochs
         self._topology = self._process.topology
         bind_letters(self._topology, self._mailbox)
         self._epochs.history = self.history
 
-    def _say(self, said: Mapping[int, Mapping[str, int]]) -> None:
-        self._said = self._process.driver.said = said
+    def _script(self, scripted: Mapping[int, Mapping[str, int]]) -> None:
+        self._scripted = self._process.driver.scripted = scripted

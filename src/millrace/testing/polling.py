@@ -71,8 +71,10 @@ def poll(spec: StreamSpec, start: Offsets, waiting: Collection[str]) -> Delivery
                 reads.append(replace(read, piece=piece, row=first + n))
             first += rows.num_rows
         if piece.last:
-            promised_us = MIN_TIMESTAMP if piece.claim_us is None else piece.claim_us
-            processes[piece.process] = Process(promised_us=promised_us)
+            process_watermark_us = (
+                MIN_TIMESTAMP if piece.process_watermark_us is None else piece.process_watermark_us
+            )
+            processes[piece.process] = Process(process_watermark_us=process_watermark_us)
     return Delivery(reads, processes, end)
 
 

@@ -42,7 +42,7 @@ class HarnessProcess:
         intervals: Key intervals a computation.
         publish: Whether injectors publish by their policies.
         lift: Whether senders combine values.
-        said: Percentile -> injected stream -> what it published by hand, 100 the low watermark.
+        scripted: Percentile -> injected stream -> what it published by hand, 100 the low watermark.
 
     Attributes:
         topology: The pipeline, under the numbers of the checkpoint.
@@ -60,14 +60,16 @@ class HarnessProcess:
         intervals: int,
         publish: bool,
         lift: bool,
-        said: Mapping[int, Mapping[str, int]],
+        scripted: Mapping[int, Mapping[str, int]],
     ) -> None:
         self.state = CrashingState(durable)
         self.caches = MemoryCaches()
         self.epochs = Epochs(topology, self.state, intervals=intervals)
         self.topology = self.epochs.topology
         publisher = Publisher.of(self.topology) if publish else Publisher({})
-        self.driver = EpochDriver(self.topology, self.epochs, publisher, said, estimates=publish)
+        self.driver = EpochDriver(
+            self.topology, self.epochs, publisher, scripted, estimates=publish
+        )
         self._runtime = Runtime(
             self.topology,
             tasks=1,

@@ -16,12 +16,13 @@ class Process(msgspec.Struct, array_like=True, frozen=True):
 
     Attributes:
         newest_us: Latest record timestamp read from it; MIN_TIMESTAMP if none was.
-        promised_us: Latest low watermark that it published itself; MIN_TIMESTAMP if it does not.
+        process_watermark_us: Latest low watermark that it published itself; MIN_TIMESTAMP if it
+            does not.
         heard_us: Wall clock when it last delivered anything, or else was first expected.
     """
 
     newest_us: int = MIN_TIMESTAMP
-    promised_us: int = MIN_TIMESTAMP
+    process_watermark_us: int = MIN_TIMESTAMP
     heard_us: int = MIN_TIMESTAMP
 
     def is_idle(self, idle_us: int | None, wall_time_us: int, last_epoch_us: int) -> bool:
@@ -48,12 +49,14 @@ class Process(msgspec.Struct, array_like=True, frozen=True):
     def merged(self, other: Process) -> Process:
         """Return what is known from two observations; the order does not matter.
 
-        >>> Process(newest_us=5, heard_us=1).merged(Process(newest_us=3, promised_us=2, heard_us=4))
-        Process(newest_us=5, promised_us=2, heard_us=4)
+        >>> Process(newest_us=5, heard_us=1).merged(
+        ...     Process(newest_us=3, process_watermark_us=2, heard_us=4)
+        ... )
+        Process(newest_us=5, process_watermark_us=2, heard_us=4)
         """
         return Process(
             max(self.newest_us, other.newest_us),
-            max(self.promised_us, other.promised_us),
+            max(self.process_watermark_us, other.process_watermark_us),
             max(self.heard_us, other.heard_us),
         )
 

@@ -52,11 +52,11 @@ class Pending(msgspec.Struct, array_like=True, frozen=True):
     """The pending work of some key intervals.
 
     Attributes:
-        oldest_us: The oldest of it; MAX_TIMESTAMP if there is none.
+        pending_us: The oldest of it; MAX_TIMESTAMP if there is none.
         outstanding: How it is spread; empty where the pipeline uses no percentiles.
     """
 
-    oldest_us: int = MAX_TIMESTAMP
+    pending_us: int = MAX_TIMESTAMP
     outstanding: Outstanding = NOTHING_OUTSTANDING
 
     @classmethod
@@ -80,14 +80,14 @@ class Pending(msgspec.Struct, array_like=True, frozen=True):
     def merged(self, other: Pending) -> Pending:
         """Return the pending work of both."""
         return Pending(
-            min(self.oldest_us, other.oldest_us), self.outstanding.merged(other.outstanding)
+            min(self.pending_us, other.pending_us), self.outstanding.merged(other.outstanding)
         )
 
     def pins_us(self, percentile: int) -> int:
         """Return where it pins the low watermark of a percentile."""
         if percentile == 100:
-            return self.oldest_us
-        return max(self.oldest_us, self.outstanding.passed_us(percentile))
+            return self.pending_us
+        return max(self.pending_us, self.outstanding.passed_us(percentile))
 
 
 class Message(msgspec.Struct, array_like=True):
@@ -147,8 +147,8 @@ class WatermarkPropagation:
         """Take the pending work of a whole computation, after its inputs."""
         name = spec.name
         for percentile, known in self._each():
-            shown_us = min(known.inputs[name], pending.pins_us(percentile))
-            known.outputs[name] = max(known.outputs[name], shown_us)
+            output_us = min(known.inputs[name], pending.pins_us(percentile))
+            known.outputs[name] = max(known.outputs[name], output_us)
 
     def message(self, pending: Mapping[str, Pending]) -> Message:
         """Return the message of a task to the next level.

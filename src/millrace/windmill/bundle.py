@@ -56,14 +56,14 @@ class Attempt:
         epoch: That the commits belong to.
         generation: Of the run.
         wall_time_us: The wall clock.
-        delivered_us: Input low watermark while the records were on their way: one behind it is
-            late.
-        clocks: Percentile -> input low watermark now that they are here; it fires timers. 100 is
-            the low watermark itself.
-        shown_us: Low watermark that the computation had shown its consumers before.
-        delivered: Percentile -> its low watermark while the records were on their way.
-        collected_us: Input low watermark up to which timers have fired, and source ids have been
-            collected.
+        arrival_watermark_us: Input low watermark while the records were on their way: one behind it
+            is late.
+        input_watermarks: Percentile -> input low watermark now that they are here; it fires timers.
+            100 is the low watermark itself.
+        output_watermark_us: Low watermark that the computation had shown its consumers before.
+        arrival_percentiles: Percentile -> its low watermark while the records were on their way.
+        fired_watermark_us: Input low watermark up to which timers have fired, and source ids have
+            been collected.
         intervals: How many intervals share the worker's memory for source ids.
         task: Which of the epoch's tasks it is; of a live one, 0: its commits are in a journal.
     """
@@ -71,10 +71,10 @@ class Attempt:
     epoch: int
     generation: int
     wall_time_us: int
-    delivered_us: int
-    clocks: Mapping[int, int]
-    shown_us: int = MIN_TIMESTAMP
-    delivered: Mapping[int, int] = field(default_factory=dict)
-    collected_us: int = MIN_TIMESTAMP
+    arrival_watermark_us: int
+    input_watermarks: Mapping[int, int]
+    output_watermark_us: int = MIN_TIMESTAMP
+    arrival_percentiles: Mapping[int, int] = field(default_factory=dict)
+    fired_watermark_us: int = MIN_TIMESTAMP
     intervals: int = 1
     task: int = 0

@@ -73,7 +73,7 @@ class Calls:
         self._waits_for = spec.percentiles
         self._alone = spec.fed_by_timers
         self._has_process_timer = not lacks_hook(user, "process_timer")
-        self._shown_us = MIN_TIMESTAMP
+        self._output_watermark_us = MIN_TIMESTAMP
         self._floor_us = MIN_TIMESTAMP
         self.productions = Productions()
         self.at_hand_us = 0
@@ -93,8 +93,10 @@ class Calls:
         """Start a bundle."""
         self.productions = Productions()
         self.pane_at_hand = None
-        self._shown_us = work.shown_us
-        self._floor_us = max(MIN_TIMESTAMP, work.shown_us - self._spec.may_produce_late_us)
+        self._output_watermark_us = work.output_watermark_us
+        self._floor_us = max(
+            MIN_TIMESTAMP, work.output_watermark_us - self._spec.may_produce_late_us
+        )
 
     def written_us(self, clock: int) -> int:
         """Return the time of a write now: of the record or timer at hand, or the wall clock's."""
@@ -129,7 +131,7 @@ class Calls:
             if at_us < self._floor_us and at_us < min(self.at_hand_us, self.earliest_late_us):
                 name, allowed_us = self._spec.title, self._spec.may_produce_late_us
                 raise LateProduction(
-                    late_production(name, stream, at_us, self._shown_us, allowed_us)
+                    late_production(name, stream, at_us, self._output_watermark_us, allowed_us)
                 )
         if panes is not None or pane is not None or retraction:
             value = self._paned(stream, panes, value, pane, retraction)

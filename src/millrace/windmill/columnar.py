@@ -50,8 +50,8 @@ class ColumnarMachine(Machine):
             ColumnarBundle(
                 keyed,
                 work.number,
-                work.low_watermark_before_us,
-                work.low_watermark_us,
+                work.arrival_watermark_us,
+                work.input_watermark_us,
                 work.wall_time_us,
                 lambda until_us: _stored(view, until_us),
             )
@@ -100,9 +100,9 @@ class ColumnarMachine(Machine):
         """Set timers for chunks; return how many timers were due."""
         due = {
             timer: setting
-            for _, _, timer, setting in rows.due_timers(view, 0, work.low_watermark_us)
+            for _, _, timer, setting in rows.due_timers(view, 0, work.input_watermark_us)
         }
-        if min(instants, default=MAX_TIMESTAMP + 1) <= work.low_watermark_us:
+        if min(instants, default=MAX_TIMESTAMP + 1) <= work.input_watermark_us:
             raise InvariantViolation(f"{self.spec.name}: a chunk that is due was not used")
         timers = self._timers
         self._rows.key_row = ALL_KEYS_ROW
@@ -116,7 +116,7 @@ class ColumnarMachine(Machine):
         return len(due)
 
     def _note_all_late(self, work: Work, keyed: Keyed) -> None:
-        late = np.array(keyed.timestamps, np.int64) < work.low_watermark_before_us
+        late = np.array(keyed.timestamps, np.int64) < work.arrival_watermark_us
         for n in np.flatnonzero(late).tolist():
             self._user.key = work.records.keys[int(keyed.key_of[n])]
             self._note_late(work, work.records.cuts[0] + n)

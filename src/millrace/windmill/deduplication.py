@@ -130,15 +130,15 @@ class Deduplicator:
             found = _IntervalFilter(RotatingFilter(self._span_us, budget))
             self._filters[interval] = found
         made = Filtered(records)
-        low_watermark_us = attempt.clocks[100]
+        input_watermark_us = attempt.input_watermarks[100]
         if records.ids is not None and len(records.cuts) > 1:
             # Not by this epoch's low watermark: its rows are there still, for another attempt too.
-            found.ids.expire(attempt.collected_us)
+            found.ids.expire(attempt.fired_watermark_us)
             found.catch_up(view)
-            self._filter(made, found.ids, view, low_watermark_us)
+            self._filter(made, found.ids, view, input_watermark_us)
         kept_until_us = bundle.position.report.ids_us
-        if kept_until_us <= low_watermark_us:
-            _collect(made, view, low_watermark_us)
+        if kept_until_us <= input_watermark_us:
+            _collect(made, view, input_watermark_us)
         else:
             made.expires_us = min(made.expires_us, kept_until_us)
         return made
@@ -152,7 +152,7 @@ class Deduplicator:
         return sum(one.ids.bytes for one in self._filters.values())
 
     def _filter(
-        self, made: Filtered, seen: RotatingFilter, view: View, low_watermark_us: int
+        self, made: Filtered, seen: RotatingFilter, view: View, input_watermark_us: int
     ) -> None:
         ids = _BundleIds(made.records)
         fresh = ids.first_of_each()
@@ -162,7 +162,7 @@ class Deduplicator:
             suspects.sort(key=ids.rows.__getitem__)
             found = view.get_many([ids.rows[n] for n in suspects])
             fresh[suspects] = [value is None for value in found]
-        ids.add_to(made, view.position + 1, fresh, low_watermark_us)
+        ids.add_to(made, view.position + 1, fresh, input_watermark_us)
         dropped = len(fresh) - int(np.count_nonzero(fresh))
         if dropped:
             made.duplicates = dropped
@@ -219,12 +219,12 @@ class _BundleIds:
         made: Filtered,
         number: int,
         fresh: npt.NDArray[np.bool_],
-        low_watermark_us: int,
+        input_watermark_us: int,
     ) -> None:
         """Add the rows of new ids to the mutations of commit ``number``."""
         times = np.array(self._timestamps, dtype=np.int64)
         expiries = self._ids.expiries_us(times)
-        kept = fresh & self.present & (expiries > low_watermark_us)
+        kept = fresh & self.present & (expiries > input_watermark_us)
         if kept.all():
             made.mutations.update(dict.fromkeys(self.rows, b""))
         else:
@@ -270,11 +270,11 @@ class _IntervalFilter:
             self.ids.add(_probes(rows.entries_of(b"".join(lots))), min(expiries), max(expiries))
 
 
-def _collect(made: Filtered, view: View, low_watermark_us: int) -> None:
+def _collect(made: Filtered, view: View, input_watermark_us: int) -> None:
     """Delete the ids that have expired: what it costs depends on how many those are."""
     for row, value in rows.scan(view, rows.IDS_BY_EXPIRY):
         expires_us, number = rows.ExpiryRow.unpack(row, value)
-        if expires_us > low_watermark_us:
+        if expires_us > input_watermark_us:
             made.expires_us = min(made.expires_us, expires_us)
             break
         by_commit = rows.lot_by_commit(number, expires_us)

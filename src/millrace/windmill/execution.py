@@ -236,21 +236,21 @@ class Execution:
         self, spec: ComputationSpec, bundle: Bundle, attempt: Attempt, view: View
     ) -> Effects:
         """Run the machine, over the records that were not delivered before."""
-        report, clocks = bundle.position.report, attempt.clocks
+        report, clocks = bundle.position.report, attempt.input_watermarks
         filtered = self.deduplicators[spec.name].run(bundle, attempt, view)
         work = Work(
             bundle.position.number + 1,
             attempt.epoch,
             filtered.records,
-            attempt.delivered_us,
+            attempt.arrival_watermark_us,
             clocks[100],
             attempt.wall_time_us,
             attempt.wall_time_us,
-            attempt.shown_us,
+            attempt.output_watermark_us,
             _percentiles(spec, clocks, report),
-            attempt.delivered,
+            attempt.arrival_percentiles,
             report,
-            attempt.collected_us,
+            attempt.fired_watermark_us,
         )
         machine, clock = self._machine(spec, work, view), self._seconds
         by_call = clock is not _stopped and spec.columnar is None

@@ -126,7 +126,7 @@ class Failures:
         Raises:
             UserCodeError: No stream takes dead letters.
         """
-        at_us = max(EARLIEST_RECORD, min(work.low_watermark_us, LATEST_RECORD))
+        at_us = max(EARLIEST_RECORD, min(work.input_watermark_us, LATEST_RECORD))
         where = f"key {brief(key)}, state {cell!r}, epoch {work.epoch}\n  value {brief(value)}"
         letter = self._letter(error, "", key, value, at_us, work)
         return self._letter_or_raise(f"migration of {cell!r}", where, letter, error)
@@ -177,7 +177,7 @@ def late_production(computation: str, stream: str, at_us: int, shown_us: int, bo
 
 def timer_loop(work: Work, timer: Timer, rearmed: int) -> str:
     """Return what to say of a hook that keeps setting timers which are due already."""
-    ended = work.low_watermark_us >= MAX_TIMESTAMP
+    ended = work.input_watermark_us >= MAX_TIMESTAMP
     return (
         f"{rearmed:,} timers that were already due were set in one bundle, the last being "
         f"{brief(timer)}. "

@@ -21,7 +21,7 @@ def first_late(work: Work, key: Any, n: int) -> FirstLate:
         brief(key),
         records.stream_of(n),
         records.timestamps[n],
-        work.low_watermark_before_us,
+        work.arrival_watermark_us,
         work.epoch,
     )
 
@@ -35,7 +35,7 @@ def late_record(computation: str, work: Work, key: Any, n: int) -> LateRecord:
         key=brief(key, LETTER_MOST),
         value=brief(plain(records.original(n)), LETTER_MOST),
         timestamp=records.timestamps[n],
-        low_watermark=work.low_watermark_before_us,
+        low_watermark=work.arrival_watermark_us,
         wall_time=work.wall_time_us,
         delivered_in=work.epoch,
     )

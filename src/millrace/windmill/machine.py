@@ -193,8 +193,8 @@ class Machine:
         stream, streams = (
             (records.streams, None) if isinstance(records.streams, str) else ("", records.streams)
         )
-        before_us = user.low_watermark = work.low_watermark_before_us
-        user.percentile_low_watermarks = work.percentiles_before
+        before_us = user.low_watermark = work.arrival_watermark_us
+        user.percentile_low_watermarks = work.arrival_percentiles
         n = 0
         for part, raw in zip(parts, stored, strict=True):
             key_rows.key_row, encoded, user.key, start, stop, due = part
@@ -300,7 +300,7 @@ class Machine:
         self, work: Work, start: int, stop: int, poisoned: dict[Any, DeadLetter]
     ) -> tuple[Any, DeadLetter] | None:
         """Run a key's records and timers, save the poisoned ones; return what fails besides."""
-        records, key, before_us = work.records, self._user.key, work.low_watermark_before_us
+        records, key, before_us = work.records, self._user.key, work.arrival_watermark_us
         self._calls.earliest_late_us = MAX_TIMESTAMP
         self._apart.clear()
         for n in range(start, stop):
@@ -320,7 +320,7 @@ class Machine:
 
     def _note_late(self, work: Work, n: int) -> None:
         """Count the n-th record of the work, which is late, and tell of it where that is wanted."""
-        records, before_us = work.records, work.low_watermark_before_us
+        records, before_us = work.records, work.arrival_watermark_us
         timestamp_us, counters = records.timestamps[n], self._counters
         if self.spec.timeless and records.stream_of(n) in self.spec.timeless:
             return
@@ -338,13 +338,13 @@ class Machine:
     def _fire(self, work: Work, poisoned: dict[Any, DeadLetter]) -> tuple[Any, DeadLetter] | None:
         """Fire a key's due timers in order; return what failed, if dead letters take it."""
         user = self._user
-        user.low_watermark = work.low_watermark_us
+        user.low_watermark = work.input_watermark_us
         user.percentile_low_watermarks = work.percentiles
         try:
             return self._fire_due(work, poisoned)
         finally:
-            user.low_watermark = work.low_watermark_before_us
-            user.percentile_low_watermarks = work.percentiles_before
+            user.low_watermark = work.arrival_watermark_us
+            user.percentile_low_watermarks = work.arrival_percentiles
 
     def _fire_due(
         self, work: Work, poisoned: dict[Any, DeadLetter]

@@ -208,7 +208,7 @@ class Manifest(msgspec.Struct, tag="manifest", kw_only=True):
     live: int = 0
     tasks: int = 0
 
-    def delivery_low_watermark_us(self, spec: ComputationSpec) -> int:
+    def arrival_watermark_us(self, spec: ComputationSpec) -> int:
         """Return a computation's low watermark while the epoch's records are on their way to it.
 
         It is what its senders had shown when they sent them. An injector publishes for an epoch
@@ -223,15 +223,15 @@ class Manifest(msgspec.Struct, tag="manifest", kw_only=True):
         }
         return max(self.before.inputs[spec.name], spec.input_us(senders))
 
-    def delivery_percentiles_us(self, spec: ComputationSpec) -> dict[int, int]:
+    def arrival_percentiles(self, spec: ComputationSpec) -> dict[int, int]:
         """Return its percentile low watermarks then: as the epoch before left them."""
-        least_us = self.delivery_low_watermark_us(spec)
+        least_us = self.arrival_watermark_us(spec)
         return {
             percentile: max(known.inputs[spec.name], least_us)
             for percentile, known in self.before.percentiles.items()
         }
 
-    def shown(self) -> WatermarkPropagation:
+    def propagation(self) -> WatermarkPropagation:
         """Return the low watermarks of the epoch as far as the injectors' are known."""
         return WatermarkPropagation(self.before, self.injectors, self.percentiles)
 

@@ -15,13 +15,13 @@ class Place(msgspec.Struct, frozen=True):
         number: Of the process among those of its stream, from 0; it is never given again.
         offset: Where to go on reading; None at the beginning. Anything that JSON can say.
         count: The number of the next record: how many came before, or what the source says.
-        promised_us: What the process has promised; None if nothing.
+        process_watermark_us: What the process has promised; None if nothing.
     """
 
     number: int
     offset: Any = None
     count: int = 0
-    promised_us: int | None = None
+    process_watermark_us: int | None = None
 
 
 def places_after(
@@ -44,11 +44,11 @@ def places_after(
     for stream, processes in reached.items():
         places = dict(known.get(stream, {}))
         following = 1 + max((place.number for place in places.values()), default=-1)
-        for name, (offset, promised_us) in sorted(processes.items()):
+        for name, (offset, process_watermark_us) in sorted(processes.items()):
             place = places.get(name)
             if place is None:
                 place, following = Place(following), following + 1
             found.setdefault(stream, {})[name] = Place(
-                place.number, offset, place.count, promised_us
+                place.number, offset, place.count, process_watermark_us
             )
     return found

@@ -24,7 +24,7 @@ Part = TypeVar("Part", bound=tuple[Any, ...])
 class _Came(NamedTuple):
     """Rows as a bundle brings them: what, beside a table, decides what becomes of it."""
 
-    passed_us: int
+    fired_watermark_us: int
     keys: list[bytes]
     firsts: list[int]
     streams: Sequence[str]
@@ -37,7 +37,7 @@ class _Came(NamedTuple):
         records, first, last = work.records, ours[0][3], ours[-1][4]
         streams = records.streams
         return cls(
-            work.passed_us,
+            work.fired_watermark_us,
             [part[1] for part in ours],
             [part[3] - first for part in ours],
             streams if isinstance(streams, str) else streams[first:last],
@@ -78,7 +78,7 @@ class SideTables:
         self._calls = calls
         self._failures = failures
         self._set_aside = set_aside
-        self._passed_us = MIN_TIMESTAMP
+        self._fired_watermark_us = MIN_TIMESTAMP
         #: The rows that came last, and what they made of each table. Every interval of a task is
         #: brought the same rows, and most have the same tables; a row is worked on once for all.
         self._last: tuple[_Came, list[TableChange]] | None = None
@@ -101,9 +101,9 @@ class SideTables:
         if not self._by_stream:
             return parts
         records, ours, others = work.records, list[Part](), list[Part]()
-        self._passed_us = work.passed_us
+        self._fired_watermark_us = work.fired_watermark_us
         for side in self._by_stream.values():
-            side.begin(work.passed_us)
+            side.begin(work.fired_watermark_us)
         stream_of, by_stream = _streams(records), self._by_stream
         for part in parts:
             row = part[3] < part[4] and stream_of(part[3]) in by_stream
@@ -116,7 +116,7 @@ class SideTables:
             self._last = last
             for _, _, self._user.key, start, stop, *_ in ours:
                 for n in range(start, stop):
-                    if records.timestamps[n] < work.low_watermark_before_us:
+                    if records.timestamps[n] < work.arrival_watermark_us:
                         note_late(work, n)
         elif (changes := self._take(work, ours, note_late)) is not None:
             self._last = came, changes
@@ -137,7 +137,7 @@ class SideTables:
         for _, encoded, key, start, stop, *_ in ours:
             self._user.key = key
             for n in range(start, stop):
-                if timestamps[n] < work.low_watermark_before_us:
+                if timestamps[n] < work.arrival_watermark_us:
                     note_late(work, n)
                 row, back = records.values[n], False
                 if type(row) is Paned:
@@ -166,7 +166,9 @@ class SideTables:
         Those that a bundle before has passed may be gone, those that the low watermark has not
         passed may not be here yet.
         """
-        return min(max(self._calls.at_hand_us, self._passed_us - 1), self._user.low_watermark - 1)
+        return min(
+            max(self._calls.at_hand_us, self._fired_watermark_us - 1), self._user.low_watermark - 1
+        )
 
 
 def _streams(records: KeyedRecords) -> Callable[[int], str]:

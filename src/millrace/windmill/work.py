@@ -27,18 +27,18 @@ class Work:
         number: The number that the commit will have.
         epoch: The epoch that it belongs to.
         records: What arrived.
-        low_watermark_before_us: Input low watermark while the records were on their way: a record
+        arrival_watermark_us: Input low watermark while the records were on their way: a record
             behind it is late.
-        low_watermark_us: Input low watermark now that they are here: it fires timers.
+        input_watermark_us: Input low watermark now that they are here: it fires timers.
         wall_time_us: Wall-clock time of the epoch.
         wall_timers_us: Up to when wall-clock timers fire: that same time, or at the end of a batch
             the end of time.
-        shown_us: Low watermark that the computation had shown its consumers before: what it
-            produces behind it reaches them late.
+        output_watermark_us: Low watermark that the computation had shown its consumers before: what
+            it produces behind it reaches them late.
         percentiles: Percentile -> low watermark of that share of the input, now.
-        percentiles_before: The same, while the records were on their way.
+        arrival_percentiles: The same, while the records were on their way.
         report: What was pending in the interval before.
-        passed_us: Input low watermark up to which timers have fired before.
+        fired_watermark_us: Input low watermark up to which timers have fired before.
         signals: Of a batch, whose records are in order of time: those for every key that came in
             earlier bundles. None: it is no batch.
     """
@@ -46,21 +46,21 @@ class Work:
     number: int
     epoch: int
     records: KeyedRecords
-    low_watermark_before_us: int
-    low_watermark_us: int
+    arrival_watermark_us: int
+    input_watermark_us: int
     wall_time_us: int
     wall_timers_us: int
-    shown_us: int = MIN_TIMESTAMP
+    output_watermark_us: int = MIN_TIMESTAMP
     percentiles: Mapping[int, int] = field(default_factory=dict)
-    percentiles_before: Mapping[int, int] = field(default_factory=dict)
+    arrival_percentiles: Mapping[int, int] = field(default_factory=dict)
     report: Report = NOTHING_PENDING
-    passed_us: int = MIN_TIMESTAMP
+    fired_watermark_us: int = MIN_TIMESTAMP
     signals: Sequence[Signal] | None = None
 
     def clocks(self) -> dict[int, int]:
         """Return clock -> its time; timers up to there are due."""
         found: dict[int, int] = {
-            LOW_WATERMARK: self.low_watermark_us,
+            LOW_WATERMARK: self.input_watermark_us,
             WALL_TIME: self.wall_timers_us,
         }
         for percentile, us in self.percentiles.items():

@@ -250,7 +250,7 @@ def test_what_there_is_until_now_are_all_advances_of_all_processes():
     steps = Steps(3)
     found = list(pieces_until_now("s", steps))
 
-    assert [(one.process, one.between, one.claim_us, one.number) for one in found] == [
+    assert [(one.process, one.between, one.process_watermark_us, one.number) for one in found] == [
         ("a", (None, 2), None, 0),
         ("a", (2, 3), None, 1),
         ("a", None, 4, 2),

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
-from millrace.injectors.advance import promise
+from millrace.injectors.advance import process_watermark
 from millrace.model.errors import PipelineError
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.plane.observation import observe_processes
@@ -42,23 +42,27 @@ def test_a_name_that_is_not_utf8_is_known_by_its_escapes():
 )
 def test_a_promise_is_within_the_ends_of_time(promised, known_us, refused):
     known, counted = noted(pa.array(["a"]), pa.array([promised], pa.int64()))
-    assert (known["a"].promised_us, counted) == (known_us, refused)
-
-
-@pytest.mark.parametrize("claim_us", [1 << 63, 10**20_000], ids=["64 bits", "20,000 digits"])
-def test_what_an_injector_promises_beyond_the_end_of_time_is_its_end(claim_us):
-    assert promise("injector Feed", "a", claim_us, None) == MAX_TIMESTAMP
-    assert promise("injector Feed", "a", -claim_us, None) == MIN_TIMESTAMP
+    assert (known["a"].process_watermark_us, counted) == (known_us, refused)
 
 
 @pytest.mark.parametrize(
-    "claim_us", [1.5, "soon", float("nan"), object()], ids=["1.5", "text", "nan", "object"]
+    "process_watermark_us", [1 << 63, 10**20_000], ids=["64 bits", "20,000 digits"]
 )
-def test_what_an_injector_promises_is_a_time(claim_us):
+def test_what_an_injector_promises_beyond_the_end_of_time_is_its_end(process_watermark_us):
+    assert process_watermark("injector Feed", "a", process_watermark_us, None) == MAX_TIMESTAMP
+    assert process_watermark("injector Feed", "a", -process_watermark_us, None) == MIN_TIMESTAMP
+
+
+@pytest.mark.parametrize(
+    "process_watermark_us",
+    [1.5, "soon", float("nan"), object()],
+    ids=["1.5", "text", "nan", "object"],
+)
+def test_what_an_injector_promises_is_a_time(process_watermark_us):
     with pytest.raises(
         PipelineError, match="injector Feed: process 'a' reported the low watermark"
     ):
-        promise("injector Feed", "a", claim_us, None)
+        process_watermark("injector Feed", "a", process_watermark_us, None)
 
 
 def test_the_harness_takes_a_promise_beyond_the_end_of_time():

@@ -183,7 +183,7 @@ def test_what_is_keyed_by_columns_is_what_is_keyed_by_record(id):
     one, other = seen.sources["trips"], also.sources["trips"]
     assert (one.records, one.newest_us) == (other.records, other.newest_us)
     assert one.processes == other.processes
-    assert one.processes["log"].promised_us == 1234
+    assert one.processes["log"].process_watermark_us == 1234
     assert seen.reached == also.reached == {"trips": {"log": ("nine", 1234)}}
     # Values are columns there, and encoded here; what is refused was read as well.
     assert seen.injected_bytes["trips"] > 0
@@ -206,7 +206,7 @@ def test_a_promise_alone_is_told_and_nothing_is_read():
     rows, seen = Reader(pipeline(Log([])), native=True).epoch(Piece("log", None, 77, last=True))
 
     assert rows == []
-    assert seen.sources["trips"].processes["log"].promised_us == 77
+    assert seen.sources["trips"].processes["log"].process_watermark_us == 77
     assert seen.sources["trips"].records == 0
 
 

@@ -133,7 +133,7 @@ class Shop:
                 raise Killed
             return TaskReport.together(reports_in(left)), 0.0
 
-        self.driver.said = {100: {"bids": 1_000 * number}}
+        self.driver.scripted = {100: {"bids": 1_000 * number}}
         self.driver.run(number, stages, wall_time_us=number)
         return sorted(_told(self.topology, left))
 

@@ -90,7 +90,7 @@ class SessionColumns(PlainGrouping):
         if bundle.records is not None:
             fresh = self._absorb(bundle.records, bundle, done)
         merges = bundle.number % MERGE_EVERY == 0
-        due = list(bundle.stored(MAX_TIMESTAMP if merges else bundle.low_watermark_us))
+        due = list(bundle.stored(MAX_TIMESTAMP if merges else bundle.input_watermark_us))
         parts = [*map(_stretches, (_decode(chunk.chunk) for chunk in due)), *fresh]
         done.removed = [chunk.row for chunk in due]
         if parts:
@@ -125,7 +125,7 @@ class SessionColumns(PlainGrouping):
         for n in partials:
             window = records.values[n].window
             starts[n], ends[n] = window.start, window.end
-        kept = ends > bundle.low_watermark_before_us
+        kept = ends > bundle.arrival_watermark_us
         fold, pick, values = self.fold, self.pick, records.values
         parts, done.refused = brought(fold, pick, values, np.ones_like(kept))
         if not kept.all():
@@ -212,7 +212,7 @@ class SessionColumns(PlainGrouping):
 
     def _finish(self, sessions: _Stretches, bundle: ColumnarBundle, done: Done) -> None:
         """Emit the sessions that are over, and put the rest back."""
-        over = sessions.ends <= bundle.low_watermark_us
+        over = sessions.ends <= bundle.input_watermark_us
         going_on: dict[int, int] = {}
         if over.any():
             removed = set(done.removed)

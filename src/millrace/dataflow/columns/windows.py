@@ -77,12 +77,12 @@ class WindowColumns(PlainGrouping):
         """Return the panes of the windows that are complete, and chunks of the others."""
         done = Done()
         if bundle.records is not None:
-            self._absorb(bundle.records, bundle.low_watermark_before_us, done)
+            self._absorb(bundle.records, bundle.arrival_watermark_us, done)
         due: dict[_Ends, list[Chunk]] = {}
-        for stored in bundle.stored(bundle.low_watermark_us):
+        for stored in bundle.stored(bundle.input_watermark_us):
             _by_window(due, stored.at_us, [stored.chunk])
             done.removed.append(stored.row)
-        for end_us in [end_us for end_us in done.added if end_us <= bundle.low_watermark_us]:
+        for end_us in [end_us for end_us in done.added if end_us <= bundle.input_watermark_us]:
             _by_window(due, end_us, done.added.pop(end_us))
         for (end_us, start_us), chunks in sorted(due.items()):
             done.emitted.append(self._panes(start_us, end_us, chunks, bundle.wall_time_us))

@@ -201,7 +201,7 @@ class InjectorTask:
             self._manifest,
             epoch=self._epoch,
             wall_us=self._wall_us,
-            shown_us=promising.shown_us,
+            output_watermark_us=promising.output_watermark_us,
             published=promising.read(),
         )
         task, report = Task(self._runtime, manifest, self.number), TaskReport()
@@ -318,7 +318,9 @@ class InjectorTask:
         """Yield rows on edges, and whether they were maybe sent before; move the process on."""
         reading, source = self._reading[stream][one.process], self._sources[stream]
         place, rows, newest_us = reading.place, one.rows, MIN_TIMESTAMP
-        promised_us = place.promised_us if one.low_watermark is None else one.low_watermark
+        process_watermark_us = (
+            place.process_watermark_us if one.low_watermark is None else one.low_watermark
+        )
         numbers = one.places(place.count)
         if len(numbers):
             spec = self._topology.streams[stream]
@@ -338,14 +340,18 @@ class InjectorTask:
                 newest_us = max(newest_us, self._rows.newest_us)
             self.stats.records += len(numbers)
         count = int(numbers[-1]) + 1 if len(numbers) else place.count
-        reading.place = Place(place.number, one.offset, count, promised_us)
-        self._hear(stream, one, newest_us, promised_us)
+        reading.place = Place(place.number, one.offset, count, process_watermark_us)
+        self._hear(stream, one, newest_us, process_watermark_us)
 
-    def _hear(self, stream: str, one: Taken, newest_us: int, promised_us: int | None) -> None:
+    def _hear(
+        self, stream: str, one: Taken, newest_us: int, process_watermark_us: int | None
+    ) -> None:
         """Take what was heard of a process."""
         if one.low_watermark is None and not one.rows.num_rows:
             return
-        heard = Process(newest_us, MIN_TIMESTAMP if promised_us is None else promised_us)
+        heard = Process(
+            newest_us, MIN_TIMESTAMP if process_watermark_us is None else process_watermark_us
+        )
         self._report.report.source(stream).hear(one.process, heard)
         self._promising.hear(stream, one.process, heard)
 
@@ -368,7 +374,7 @@ class InjectorTask:
                 0,
                 self.number,
                 self._report.take(),
-                {100: self._promising.said()},
+                {100: self._promising.reported()},
                 {
                     stream: {name: one.place for name, one in of.items() if one.place.number >= 0}
                     for stream, of in self._reading.items()

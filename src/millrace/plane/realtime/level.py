@@ -136,7 +136,7 @@ class LevelTask:
         self._sorting = Sorting(self._topology, here, self.number, takes_few=takes_few)
         self._outbox = Outbox(Task(runtime, manifest, self.number))
         self._wall_us = max(wall_us, manifest.wall_time_us, note.wall_time_us)
-        self._clocks = TaskWatermarks(
+        self._watermarks = TaskWatermarks(
             self._topology,
             self._specs,
             self._owned,
@@ -207,7 +207,7 @@ class LevelTask:
         raw, self._raw = self._raw, []
         packets = list(self._received.take(raw))
         self._wall_us = max(self._wall_us, wall_us)
-        self._clocks.hear(packets)
+        self._watermarks.hear(packets)
         arrived = self._sorting.sorted(packets, self._marks.come(self._epoch))
         self._held += arrived.held
         produced = self._work(arrived)
@@ -229,9 +229,9 @@ class LevelTask:
             self._report.add(result)
         if self._marks.complete(self._epoch):
             yield from self._pass_mark()
-        self.wake_us = min(self._clocks.wake_us, self._pipes.wake_us)
+        self.wake_us = min(self._watermarks.wake_us, self._pipes.wake_us)
         if self.stats.due(self._wall_us):
-            self.said.append(self.stats.status(self._wall_us, self._clocks.input_us()))
+            self.said.append(self.stats.status(self._wall_us, self._watermarks.input_us()))
         self._spend(began)
 
     def _spend(self, began: float) -> None:
@@ -268,9 +268,9 @@ class LevelTask:
         self, consuming: Consumption, records: Mapping[int, KeyedRecords]
     ) -> list[tuple[IntervalResult, Productions, Commit]]:
         """Run one computation's bundles."""
-        spec, clocks = consuming.spec, self._clocks
+        spec, watermarks = consuming.spec, self._watermarks
         name, intervals = spec.name, self._maps[spec.name]
-        inputs, delivered = clocks.inputs[name], clocks.delivered
+        inputs, arrival = watermarks.inputs[name], watermarks.arrival
         bundles = self._positions.bundles(
             spec, intervals, self._owned[name], records, inputs, self._wall_us
         )
@@ -283,11 +283,11 @@ class LevelTask:
             self._epoch,
             self._manifest.generation,
             self._wall_us,
-            delivered.inputs[name],
+            arrival.inputs[name],
             inputs,
-            clocks.shown[name],
-            {p: known.inputs[name] for p, known in delivered.percentiles.items()},
-            delivered.inputs[name],
+            watermarks.outputs[name],
+            {p: known.inputs[name] for p, known in arrival.percentiles.items()},
+            arrival.inputs[name],
             len(intervals),
         )
         return self._worker.run(spec, bundles, attempt, consuming.channels.take())
@@ -297,7 +297,7 @@ class LevelTask:
     def _note(self) -> bytes:
         """Return what this task knows now."""
         consumed = [(*at, number) for at, number in self._consumed.items()]
-        return notes.encode(notes.Note(self._wall_us, self._clocks.inputs, consumed))
+        return notes.encode(notes.Note(self._wall_us, self._watermarks.inputs, consumed))
 
     def _move(self, results: list[IntervalResult]) -> None:
         """Take where intervals stand now."""
@@ -306,7 +306,7 @@ class LevelTask:
             if self._positions.move(
                 result.computation, result.interval, result.number, result.chain, result.report
             ):
-                self._clocks.pinned()
+                self._watermarks.pinned()
 
     def _leave_all(self, arrived: Arrived, produced: list[Produced]) -> Iterator[Sent]:
         """Send on what passes, and what was produced."""
@@ -339,7 +339,7 @@ class LevelTask:
         mark: int = NO_MARK,
     ) -> Iterator[Sent]:
         """Send rows on, with low watermarks if those moved; the last level writes its sinks."""
-        message = self._clocks.message()
+        message = self._watermarks.message()
         if self._outlet is not None:
             self._at = "its sinks, which it writes to"
             for batch in batches:
@@ -380,7 +380,7 @@ class LevelTask:
                 self.level,
                 self.number,
                 report,
-                self._clocks.injected() if self.level == 1 else {},
+                self._watermarks.injected() if self.level == 1 else {},
                 receipts=receipts,
                 journal=journal,
                 note=self._note(),
@@ -401,6 +401,6 @@ class LevelTask:
             self._manifest,
             epoch=self._epoch,
             wall_us=self._wall_us,
-            shown_us=max(self._clocks.shown.values(), default=MIN_TIMESTAMP),
+            output_watermark_us=max(self._watermarks.outputs.values(), default=MIN_TIMESTAMP),
         )
         return Task(self._runtime, manifest, self.number)

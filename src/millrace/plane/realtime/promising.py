@@ -94,10 +94,10 @@ class Promising:
             known = self._known.setdefault(stream, {})
             for name, process in processes.items():
                 known[name] = known.get(name, Process()).merged(process)
-        said = self._publisher.published(
+        now = self._publisher.published(
             self._known, wall_time_us=wall_us, before=self.published, last_epoch_us=wall_us
         )
-        self.published |= said
+        self.published |= now
         for stream in self._publisher.silent():
             # Nobody here has a say: it goes on as the others do.
             slowest_us = self.pacing.slowest[stream]
@@ -121,7 +121,9 @@ class Promising:
             everyone: Whether all its tasks are told, as with a mark. They are too where records are
                 counted in it, as each task counts all of them once.
         """
-        message = Message({injector_name(stream): us for stream, us in self.said().items()}, {}, {})
+        message = Message(
+            {injector_name(stream): us for stream, us in self.reported().items()}, {}, {}
+        )
         self.wake_us = MAX_TIMESTAMP
         if not self._ahead:
             return message
@@ -131,8 +133,8 @@ class Promising:
         ahead, self._ahead, self._counted_us = self._ahead, {}, wall_us
         return replace(message, ahead={injector_name(s): of for s, of in ahead.items()})
 
-    def said(self) -> dict[str, int]:
-        """Return what this task says of each stream: of one that it does not read, the end."""
+    def reported(self) -> dict[str, int]:
+        """Return what this task reports of each stream: of one that it does not read, the end."""
         return {
             stream: us if stream in self._known else MAX_TIMESTAMP
             for stream, us in self.published.items()
@@ -143,6 +145,6 @@ class Promising:
         return {stream: us for stream, us in self.published.items() if stream in self._known}
 
     @property
-    def shown_us(self) -> int:
+    def output_watermark_us(self) -> int:
         """The highest low watermark of the streams that the task reads."""
         return max(self.read().values(), default=MIN_TIMESTAMP)

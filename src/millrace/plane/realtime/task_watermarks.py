@@ -30,9 +30,9 @@ class TaskWatermarks:
         senders: Tasks of the level before.
 
     Attributes:
-        delivered: Low watermarks while what arrives was on its way. Do not write to it.
+        arrival: Low watermarks while what arrives was on its way. Do not write to it.
         inputs: Computation -> percentile -> low watermark of its input, now.
-        shown: Computation -> how far the task's own intervals have shown theirs.
+        outputs: Computation -> low watermark that the task's own intervals have shown.
     """
 
     def __init__(
@@ -50,9 +50,9 @@ class TaskWatermarks:
         self._specs = specs
         self._owned = owned
         self._positions = positions
-        self._heard = SenderWatermarks(topology, before, senders)
-        self._heard.raise_inputs(floor)
-        self.shown = {spec.name: before.outputs[spec.name] for spec in specs}
+        self._senders = SenderWatermarks(topology, before, senders)
+        self._senders.raise_inputs(floor)
+        self.outputs = {spec.name: before.outputs[spec.name] for spec in specs}
         self._moved = False
         self._pinned = True
         self._now: Message | None = None
@@ -66,14 +66,14 @@ class TaskWatermarks:
             self._copy()
         self._moved = bool(said)
         if said:
-            self._heard.hear(said)
+            self._senders.hear(said)
             self._look()
 
     def _copy(self) -> None:
-        self.delivered = self._heard.low_watermarks.copy(self._topology.percentiles)
+        self.arrival = self._senders.low_watermarks.copy(self._topology.percentiles)
 
     def _look(self) -> None:
-        self.inputs = {spec.name: self._heard.inputs(spec) for spec in self._specs}
+        self.inputs = {spec.name: self._senders.inputs(spec) for spec in self._specs}
         self._pinned = True
 
     def pinned(self) -> None:
@@ -86,13 +86,13 @@ class TaskWatermarks:
 
     def injected(self) -> dict[int, dict[str, int]]:
         """Return percentile -> injected stream -> low watermark of that share, as heard here."""
-        heard = self._heard.low_watermarks.percentiles
+        known = self._senders.low_watermarks.percentiles
         return {
             percentile: {
                 spec.name: known.outputs[injector_name(spec.name)]
                 for spec in self._topology.injected()
             }
-            for percentile, known in heard.items()
+            for percentile, known in known.items()
         }
 
     def message(self) -> Message:
@@ -105,9 +105,9 @@ class TaskWatermarks:
                 for name, places in self._owned.items()
             }
             for name, clocks in self.inputs.items():
-                shown_us = min(clocks[100], pending[name].oldest_us)
-                self.shown[name] = max(self.shown[name], shown_us)
-            now = self._heard.message(pending)
+                output_us = min(clocks[100], pending[name].pending_us)
+                self.outputs[name] = max(self.outputs[name], output_us)
+            now = self._senders.message(pending)
             if now != self._now:
                 self._now = now
         return self._now

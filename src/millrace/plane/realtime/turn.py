@@ -17,7 +17,7 @@ def turns_manifest(
     *,
     epoch: int,
     wall_us: int,
-    shown_us: int,
+    output_watermark_us: int,
     published: Mapping[str, int] = MappingProxyType({}),
 ) -> Manifest:
     """Return a manifest that says what holds in one turn of one task.
@@ -30,7 +30,7 @@ def turns_manifest(
         begun: Of the epoch in which the session began.
         epoch: That is open now.
         wall_us: What time it is.
-        shown_us: The highest low watermark that the task has shown.
+        output_watermark_us: The highest low watermark that the task has shown.
         published: Injected stream -> low watermark, of those that the task reads.
     """
     before = begun.before
@@ -38,10 +38,13 @@ def turns_manifest(
         epoch=epoch,
         generation=begun.generation,
         wall_time_us=wall_us,
-        injectors={spec.name: published.get(spec.name, shown_us) for spec in topology.injected()},
+        injectors={
+            spec.name: published.get(spec.name, output_watermark_us) for spec in topology.injected()
+        },
         draining=False,
         before=LowWatermarks(
-            dict.fromkeys(before.inputs, MIN_TIMESTAMP), dict.fromkeys(before.outputs, shown_us)
+            dict.fromkeys(before.inputs, MIN_TIMESTAMP),
+            dict.fromkeys(before.outputs, output_watermark_us),
         ),
         intervals=begun.intervals,
         entry=begun.entry,

@@ -65,7 +65,7 @@ class BoundSide(Bound, SideInput[Any]):
 
     Attributes:
         as_of: Returns the time whose rows are seen, of the record or timer at hand.
-        passed_us: Of the times before, only what stood there at the end is asked for.
+        fired_watermark_us: Of the times before, only what stood there at the end is asked for.
     """
 
     def __init__(self, cell: SideInput[Any], index: int, sizes: int, key_rows: KeyRows) -> None:
@@ -80,11 +80,11 @@ class BoundSide(Bound, SideInput[Any]):
         self._lengths: dict[bytes, int] = {}
         self._size: int | None = None
         self.as_of: Callable[[], int] = lambda: 0
-        self.passed_us = 0
+        self.fired_watermark_us = 0
 
-    def begin(self, passed_us: int) -> None:
+    def begin(self, fired_watermark_us: int) -> None:
         """Start a bundle, which may be another interval's."""
-        self.passed_us = passed_us
+        self.fired_watermark_us = fired_watermark_us
         self._known, self._found, self._changed = {}, {}, {}
         self._read, self._lengths, self._size = {}, {}, None
 
@@ -211,7 +211,7 @@ class BoundSide(Bound, SideInput[Any]):
         """Return the rows that may still be asked for: from the one that stands on."""
         if not self.waits:
             history = history[-1:]
-        elif (n := bisect.bisect_left(history, self.passed_us, key=_time)) > 1:
+        elif (n := bisect.bisect_left(history, self.fired_watermark_us, key=_time)) > 1:
             history = history[n - 1 :]
         gone = history and history[0][0] is None
         return history[1:] if gone else history

@@ -51,7 +51,7 @@ def epochs(topology):
 
 
 def delivery(topology, manifest):
-    return {spec.name: manifest.delivery_low_watermark_us(spec) for spec in topology.computations}
+    return {spec.name: manifest.arrival_watermark_us(spec) for spec in topology.computations}
 
 
 def test_an_injector_publishes_and_then_sends_a_computation_sends_and_then_shows(topology, epochs):
