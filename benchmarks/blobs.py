@@ -27,7 +27,6 @@ from millrace.store import (
 from millrace.windmill.arrivals import Arrivals
 from millrace.windmill.epoch_work import run_epoch
 from millrace.windmill.epochs import Epochs
-from millrace.windmill.observed import Observed
 from millrace.windmill.worker import Worker
 
 _PATIENCE_S = 60
@@ -104,10 +103,10 @@ class BlobWorker:
         assert manifest is not None, "the next epoch is not complete"
         (spec,) = self.topology.computations
         positions, owned = self._epochs.positions, range(len(manifest.interval_map(spec.name)))
-        results = run_epoch(self._worker, spec, manifest, positions, owned, arrivals, {100: 0})
-        self._epochs.complete(manifest, results, Observed())
+        produced = run_epoch(self._worker, spec, manifest, positions, owned, arrivals, {100: 0})
+        self._epochs.complete(manifest, [result for result, _ in produced])
         seconds = time.perf_counter() - started
-        self.snapshots.offer(spec.name, [result.interval for result in results])
+        self.snapshots.offer(spec.name, [result.interval for result, _ in produced])
         self._collector.collect(self._epochs.collectable())
         return seconds
 

@@ -38,7 +38,7 @@ from millrace.model.keys import encode_key, hash_key
 from millrace.plane.epoch import EpochDriver
 from millrace.plane.exchange import LocalExchange, through_levels
 from millrace.plane.level import LevelStage
-from millrace.plane.outcome import Outcome, reports_in
+from millrace.plane.reports import TaskReport, reports_in
 from millrace.plane.runtime import Runtime
 from millrace.plane.task import Task
 from millrace.store import (
@@ -166,11 +166,11 @@ class _Run:
         if written:
             self._collector.collect(self._epochs.collectable())
 
-    def _stages(self, manifest: Manifest) -> Outcome:
+    def _stages(self, manifest: Manifest) -> tuple[TaskReport, float]:
         reads = [Read(key, manifest.epoch, ONLY) for key in self._keys]
         sent = list(Feed("events", reads, {}).rows(Task(self._runtime, manifest, 0)))
         left = through_levels(LocalExchange(self._runtime, manifest), sent, 1, LevelStage)
-        return Outcome.of(reports_in(left))
+        return TaskReport.together(reports_in(left)), 0.0
 
 
 def main() -> None:

@@ -35,7 +35,7 @@ from millrace.model.keys import encode_key, hash_key
 from millrace.plane.epoch import EpochDriver
 from millrace.plane.exchange import sent_to
 from millrace.plane.level import LevelStage
-from millrace.plane.outcome import Outcome, reports_in
+from millrace.plane.reports import TaskReport, reports_in
 from millrace.plane.runtime import Runtime
 from millrace.plane.task import Task
 from millrace.store import MemoryCaches, MemoryHardState
@@ -131,7 +131,7 @@ class _Run:
         manifest, completion = (len(encode_entry(entry)) for entry in logged)
         return Spent(manifest, completion, self._shipped, spent * 1e6, self._tasks_s * 1e6)
 
-    def _stages(self, manifest: Manifest, *, first: bool) -> Outcome:
+    def _stages(self, manifest: Manifest, *, first: bool) -> tuple[TaskReport, float]:
         started = time.process_time()
         reads = [Read(key, manifest.epoch, ONLY) for key in self._keys.values()]
         sent = list(Feed("events", reads, {}).rows(Task(self._runtime, manifest, 0)))
@@ -141,11 +141,11 @@ class _Run:
             mine = Task(self._runtime, decode_manifest(data), task)
             left += LevelStage(1).run(mine, sent_to(task, sent))
         self._shipped = _TASKS * len(data)
-        outcome = Outcome.of(reports_in(left))
+        report = TaskReport.together(reports_in(left))
         if first:
-            outcome.results.extend(map(_committed, self._idle))
+            report.results.extend(map(_committed, self._idle))
         self._tasks_s = time.process_time() - started
-        return outcome
+        return report, 0.0
 
 
 def _committed(interval: int) -> IntervalResult:

@@ -39,12 +39,12 @@ from millrace.injectors.follower import Follower
 from millrace.injectors.schema import column_names
 from millrace.plane.injected import injected
 from millrace.plane.realtime.rows import LiveRows
+from millrace.plane.reports import TaskReport
 from millrace.plane.runtime import Runtime, SourceColumns
 from millrace.plane.task import Task
 from millrace.plane.values import value_columns
 from millrace.watermark.propagation import LowWatermarks
 from millrace.windmill.manifest import Manifest
-from millrace.windmill.observed import Observed
 
 SIZES = (1, 100, 10_000)
 RATE = 200
@@ -205,7 +205,7 @@ def rows_case(kind: str, size: int, *, ids: bool, rounds: int) -> dict[str, floa
 
     def run() -> None:
         task = Task(runtime, manifest, 0)
-        for _ in made.on_edges(task, source, batch, numbers, 0, Observed()):
+        for _ in made.on_edges(task, source, batch, numbers, 0, TaskReport()):
             pass
 
     times = max(3, 2_000 // size)

@@ -27,9 +27,9 @@ from millrace.windmill.counters import Counters
 from millrace.windmill.deduplication import Deduplicator
 from millrace.windmill.epoch_work import run_epoch
 from millrace.windmill.epochs import Epochs
-from millrace.windmill.observed import Observed
 from millrace.windmill.record_ids import injected_origin
 from millrace.windmill.source_ids import SourceIds
+from millrace.windmill.source_stats import SourceStats
 from millrace.windmill.worker import Worker
 
 STREAM = "events"
@@ -167,7 +167,7 @@ class Kernel:
             order.astype(np.int64),
             ids,
         )
-        results = run_epoch(
+        produced = run_epoch(
             self._worker,
             self._spec,
             manifest,
@@ -182,7 +182,8 @@ class Kernel:
             time.perf_counter() - started_s,
             self._written() - before,
         )
-        self._epochs.complete(manifest, results, Observed({STREAM: now_us}, {STREAM: count}))
+        results = [result for result, _ in produced]
+        self._epochs.complete(manifest, results, {STREAM: SourceStats(now_us, count)})
         return spent
 
     def _written(self) -> int:

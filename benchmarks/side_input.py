@@ -36,7 +36,7 @@ from benchmarks.machine import describe
 from millrace.injectors.publisher import Publisher
 from millrace.plane.epoch import EpochDriver
 from millrace.plane.exchange import LocalExchange, through_levels
-from millrace.plane.outcome import Outcome, reports_in
+from millrace.plane.reports import TaskReport, reports_in
 from millrace.plane.runtime import Runtime
 from millrace.plane.task import Task
 from millrace.store import LmdbCaches, LocalHardState
@@ -108,11 +108,11 @@ class Case:
     def epoch(self, number: int, feeds: list[Feed]) -> None:
         """Do one epoch, and note what it took."""
 
-        def stages(manifest: Manifest) -> Outcome:
+        def stages(manifest: Manifest) -> tuple[TaskReport, float]:
             task = Task(self.runtime, manifest, 0)
             sent = [batch for feed in feeds for batch in feed.rows(task)]
             exchange = LocalExchange(self.runtime, manifest)
-            return Outcome.of(reports_in(list(through_levels(exchange, sent, 1))))
+            return TaskReport.together(reports_in(list(through_levels(exchange, sent, 1)))), 0.0
 
         started, cpu = time.perf_counter(), time.process_time()
         self.driver.run(number, stages, wall_time_us=number * mr.SECOND)

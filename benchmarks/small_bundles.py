@@ -222,7 +222,7 @@ class Stream:
         """Run a bundle; the low watermark is one bundle behind."""
         now_us = bundle.records.timestamps[0]
         moment = Attempt(0, 1, now_us, now_us - STEP_US, {100: now_us - STEP_US})
-        (result,) = (worker or self.worker).run(self.spec, [bundle], moment, Open())
+        ((result, _),) = (worker or self.worker).run(self.spec, [bundle], moment, Open())
         self._position = Position(result.number, result.chain, result.report)
 
     def watched(self, clock: Clock) -> Worker:
