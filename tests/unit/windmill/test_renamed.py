@@ -8,9 +8,12 @@ import pytest
 
 import millrace as mr
 from millrace.model.errors import CheckpointMismatch, PipelineError
+from millrace.watermark.ahead import Ahead
+from millrace.watermark.process import Process
 from millrace.windmill.claims import plan_of
 from millrace.windmill.epoch_log import end_of
 from millrace.windmill.epochs import Epochs
+from millrace.windmill.source_stats import SourceStats
 
 
 class Counts(mr.Computation):
@@ -251,3 +254,20 @@ def test_keys_that_have_begun_do_not_begin_again() -> None:
         h.update(alive("Hearts", was="Beats"))
         h.advance_clock(2 * mr.SECOND)
         assert len(values(h, "beats")) == 2
+
+
+def test_all_that_was_observed_of_an_injected_stream_goes_on_under_its_new_name() -> None:
+    def shop(stream: str, was: Any = ()) -> mr.Pipeline:
+        p = mr.Pipeline("shop")
+        p.inject(stream, format=dict, was=was)
+        p.add(type("Counts", (Counts,), {"inputs": {stream: mr.by("item")}}))
+        return p
+
+    with mr.testing.Harness(shop("bids")) as h:
+        bid(h, 10)
+        h.advance_watermark("bids", 15)
+        observed = SourceStats(10, 1, 2, {}, 4, {"": Process(10)}, Ahead({0: 1}))
+        h._epochs.sources["bids"] = observed
+        h.advance_watermark("bids", 16)
+        h.update(shop("offers", was="bids"))
+        assert h._epochs.sources == {"offers": observed}
