@@ -290,7 +290,8 @@ def low_watermarks_are_told_before_the_rows_they_follow(patch):
     def told_first(self, batches, few=None, **more):
         rows = list(batches)
         if (rows or few) and self._outlet is None:
-            yield from self._pipes.send((), message=self._clocks.message(self._wall_us, told=True))
+            message = self._watermarks.message()
+            yield from self._pipes.send((), message=message, wall_us=self._wall_us)
         yield from leave(self, rows, few, **more)
 
     patch.setattr(LevelTask, "_leave", told_first)
