@@ -229,11 +229,11 @@ def test_rows_that_are_appended_to_a_table(
 
     complete, dying = Epochs.complete, [True]
 
-    def dies(self: Epochs, manifest: Any, results: Any, observed: Any, **more: Any) -> Any:
-        if observed.injected.get("trips") and dying:
+    def dies(self: Epochs, manifest: Any, results: Any, sources: Any, **more: Any) -> Any:
+        if "trips" in sources and sources["trips"].records and dying:
             dying.clear()
             raise OSError("the driver dies")
-        return complete(self, manifest, results, observed, **more)
+        return complete(self, manifest, results, sources, **more)
 
     monkeypatch.setattr(Epochs, "complete", dies)
     run = tools.start(pipeline())

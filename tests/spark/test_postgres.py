@@ -46,11 +46,11 @@ def _pipeline(source: Any, *sinks: Any) -> mr.Pipeline:
 def _dies_before_completion(monkeypatch: pytest.MonkeyPatch) -> None:
     complete, dying = Epochs.complete, [True]
 
-    def dies(self: Epochs, manifest: Any, results: Any, observed: Any, **more: Any) -> Any:
-        if observed.injected.get("scores") and dying:
+    def dies(self: Epochs, manifest: Any, results: Any, sources: Any, **more: Any) -> Any:
+        if "scores" in sources and sources["scores"].records and dying:
             dying.clear()
             raise OSError("the driver dies")
-        return complete(self, manifest, results, observed, **more)
+        return complete(self, manifest, results, sources, **more)
 
     monkeypatch.setattr(Epochs, "complete", dies)
 

@@ -204,11 +204,11 @@ def test_a_retried_epoch_is_written_once(
 
     complete, dying = Epochs.complete, [True]
 
-    def dies(self: Epochs, manifest: Any, results: Any, observed: Any, **more: Any) -> Any:
-        if observed.injected.get("words") and dying:
+    def dies(self: Epochs, manifest: Any, results: Any, sources: Any, **more: Any) -> Any:
+        if "words" in sources and sources["words"].records and dying:
             dying.clear()
             raise OSError("the driver dies")
-        return complete(self, manifest, results, observed, **more)
+        return complete(self, manifest, results, sources, **more)
 
     monkeypatch.setattr(Epochs, "complete", dies)
     feed.add(("a", 1), ("b", 2), ("a", 3))

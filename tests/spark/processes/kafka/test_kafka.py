@@ -284,12 +284,12 @@ def test_a_retried_epoch_sends_the_ids_it_had(
     _send(kafka, source, 0, *range(5), 100)
     complete, dying = Epochs.complete, [True]
 
-    def dies(self: Epochs, manifest: Any, results: Any, observed: Any, **more: Any) -> Any:
+    def dies(self: Epochs, manifest: Any, results: Any, sources: Any, **more: Any) -> Any:
         results = list(results)
         if dying and any(result.counters.timers for result in results):
             dying.clear()
             raise OSError("the driver dies")
-        return complete(self, manifest, results, observed, **more)
+        return complete(self, manifest, results, sources, **more)
 
     monkeypatch.setattr(Epochs, "complete", dies)
     for turn in range(2):
