@@ -566,7 +566,8 @@ class Parts:
                 names[node.name] = source
             elif isinstance(node, ast.Assign | ast.AnnAssign):
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                named = [one.id for one in targets if isinstance(one, ast.Name)]
+                each = [name for target in targets for name in ast.walk(target)]
+                named = [name.id for name in each if isinstance(name, ast.Name)]
                 names |= dict.fromkeys(named, source)
         body = "\n".join(line for n, line in enumerate(lines) if n not in taken)
         return cls(docstring, imports, imported, names, body.strip("\n"))
