@@ -26,7 +26,7 @@ from rich.table import Table
 import millrace as mr
 from benchmarks import result
 from benchmarks.kernel import STREAM, Kernel, alone, batches
-from millrace.dataflow.lifting import Lift
+from millrace.dataflow.partials import Lift
 from millrace.model.keys import encode_key, hash_key
 
 _KEYS = (1_000, 100_000)

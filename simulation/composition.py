@@ -8,7 +8,8 @@ from random import Random
 from typing import Any, NamedTuple
 
 from millrace.dataflow import aggregations, triggers, windows
-from millrace.dataflow.strategy import (
+from millrace.dataflow.triggers.trigger import Trigger
+from millrace.dataflow.windowing import (
     ACCUMULATING,
     ACCUMULATING_AND_RETRACTING,
     DISCARDING,
@@ -16,7 +17,6 @@ from millrace.dataflow.strategy import (
     END_OF_WINDOW,
     LATEST,
 )
-from millrace.dataflow.triggers.trigger import Trigger
 from millrace.model.record import LOW_WATERMARK
 from millrace.model.time import SECOND
 from simulation.definitions import AGGREGATES, Cut, Definition, Windows, at_the_end, each

@@ -11,10 +11,10 @@ from random import Random
 from typing import Any
 
 from millrace.compile.build import build
-from millrace.dataflow.strategy import DISCARDING
 from millrace.dataflow.stream import Stream
 from millrace.dataflow.triggers import OnCall, OnSignal, Repeat
 from millrace.dataflow.triggers.trigger import Trigger
+from millrace.dataflow.windowing import DISCARDING
 from millrace.dataflow.windows import FixedWindows, GlobalWindow
 from millrace.model.computation import Computation
 from millrace.model.keys import decode_key

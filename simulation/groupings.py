@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 from millrace.compile.build import build
-from millrace.dataflow.partners import WEIGHT_MAX
+from millrace.dataflow.joins.join_state import WEIGHT_MAX
 from millrace.dataflow.stream import Stream
 from millrace.model.computation import Computation
 from millrace.model.guarantees import AT_LEAST_ONCE, EXACTLY_ONCE, STRONG, WEAK

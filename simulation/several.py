@@ -7,14 +7,14 @@ from dataclasses import replace
 from random import Random
 from typing import Any, NamedTuple
 
-from millrace.dataflow import aggregates
+from millrace.dataflow.aggregations import catalog
 from simulation.definitions import Aggregate, Definition
 
 
 class _One(NamedTuple):
     """An aggregate, what it is of the numbers, and how its parts add up, if they do."""
 
-    aggregate: aggregates.Aggregate
+    aggregate: catalog.Aggregate
     of: Callable[[list[int]], Any]
     together: Callable[[list[Any]], Any] | None = None
 
@@ -48,23 +48,21 @@ def _most(parts: list[Any]) -> Any:
 
 
 _ALL = {
-    "n": _One(aggregates.count(), len, sum),
-    "odd": _One(aggregates.count(where=_odd), lambda all: len(_odds(all)), sum),
-    "total": _One(aggregates.sum("n"), sum, sum),
-    "little": _One(aggregates.sum("n", where=_small), lambda all: sum(_smalls(all)), sum),
-    "high": _One(aggregates.max("n"), _most, _most),
-    "low": _One(aggregates.min("n", where=_odd), lambda all: _least(_odds(all)), _least),
-    "mean": _One(aggregates.mean("n", where=_small), lambda all: _mean(_smalls(all))),
-    "best": _One(
-        aggregates.top(2, "n", where=_odd), lambda all: sorted(_odds(all), reverse=True)[:2]
-    ),
-    "kinds": _One(aggregates.distinct("n", where=_odd), lambda all: len({*_odds(all)})),
+    "n": _One(catalog.count(), len, sum),
+    "odd": _One(catalog.count(where=_odd), lambda all: len(_odds(all)), sum),
+    "total": _One(catalog.sum("n"), sum, sum),
+    "little": _One(catalog.sum("n", where=_small), lambda all: sum(_smalls(all)), sum),
+    "high": _One(catalog.max("n"), _most, _most),
+    "low": _One(catalog.min("n", where=_odd), lambda all: _least(_odds(all)), _least),
+    "mean": _One(catalog.mean("n", where=_small), lambda all: _mean(_smalls(all))),
+    "best": _One(catalog.top(2, "n", where=_odd), lambda all: sorted(_odds(all), reverse=True)[:2]),
+    "kinds": _One(catalog.distinct("n", where=_odd), lambda all: len({*_odds(all)})),
 }
 
 
 def drawn(
     random: Random, definition: Definition
-) -> tuple[dict[str, aggregates.Aggregate], Definition]:
+) -> tuple[dict[str, catalog.Aggregate], Definition]:
     """Return some aggregates by name, and the definition of a grouping by them.
 
     Args:

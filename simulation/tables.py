@@ -12,8 +12,8 @@ from random import Random
 from typing import Any
 
 from millrace.compile.build import build
-from millrace.dataflow.strategy import DISCARDING
 from millrace.dataflow.triggers import OnSignal, Repeat
+from millrace.dataflow.windowing import DISCARDING
 from millrace.dataflow.windows import FixedWindows
 from millrace.model.computation import Computation
 from millrace.model.record import Record, Timer

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from millrace import testing
-    from millrace.dataflow.aggregates import (
+    from millrace.dataflow.aggregations import CombineFn, VectorFold
+    from millrace.dataflow.aggregations.catalog import (
         Aggregate,
         count,
         distinct,
@@ -24,15 +25,6 @@ if TYPE_CHECKING:
         sum,
         top,
         variance,
-    )
-    from millrace.dataflow.aggregations import CombineFn, VectorFold
-    from millrace.dataflow.strategy import (
-        ACCUMULATING,
-        ACCUMULATING_AND_RETRACTING,
-        DISCARDING,
-        EARLIEST,
-        END_OF_WINDOW,
-        LATEST,
     )
     from millrace.dataflow.triggers import (
         AfterBytes,
@@ -52,6 +44,14 @@ if TYPE_CHECKING:
         RepeatUntil,
         SequenceOf,
         Trigger,
+    )
+    from millrace.dataflow.windowing import (
+        ACCUMULATING,
+        ACCUMULATING_AND_RETRACTING,
+        DISCARDING,
+        EARLIEST,
+        END_OF_WINDOW,
+        LATEST,
     )
     from millrace.dataflow.windows import (
         FixedWindows,
@@ -243,11 +243,11 @@ __all__ = [
 
 #: Module, below this package -> the public names that are there.
 _PUBLIC = {
-    "dataflow.aggregates": (
+    "dataflow.aggregations.catalog": (
         "Aggregate count distinct group max mean min quantiles stddev sum top variance"
     ),
     "dataflow.aggregations": "CombineFn VectorFold",
-    "dataflow.strategy": (
+    "dataflow.windowing": (
         "ACCUMULATING ACCUMULATING_AND_RETRACTING DISCARDING EARLIEST END_OF_WINDOW LATEST"
     ),
     "dataflow.triggers": (

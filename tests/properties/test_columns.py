@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import millrace as mr
 from millrace.dataflow.aggregations import Count, Max, Mean, Min, Sum
-from millrace.dataflow.columns import sessions as columns_of_sessions
-from millrace.dataflow.columns import windows as columns_of_windows
+from millrace.dataflow.columnar import sessions as columns_of_sessions
+from millrace.dataflow.columnar import windows as columns_of_windows
 from millrace.dataflow.grouping import GroupingOperator
 
 windows = st.sampled_from(

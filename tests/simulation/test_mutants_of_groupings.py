@@ -7,12 +7,11 @@ whatever happens, so a comparison of two runs would not notice: the definitions 
 import pytest
 from greenlet import getcurrent
 
-from millrace.dataflow.columns.windows import WindowColumns
-from millrace.dataflow.fanout import CombineByPart
+from millrace.dataflow.columnar.windows import WindowColumns
 from millrace.dataflow.grouping import GroupByKeyAndWindow, panes
-from millrace.dataflow.merging import Merging
+from millrace.dataflow.grouping.window_state import Merging, WindowRow
+from millrace.dataflow.partials.fanout import CombineByPart
 from millrace.dataflow.triggers.data import _Threshold
-from millrace.dataflow.window_row import WindowRow
 from millrace.dataflow.windows import SlidingWindows
 from millrace.model.pane import Paned, PanedCoder, Timing
 from millrace.model.stream import Spread

@@ -2,9 +2,8 @@
 
 import pytest
 
-from millrace.dataflow.nearness import Nearness
-from millrace.dataflow.partners import InMaps, InOneRow
-from millrace.dataflow.time_join import JoinByKeyAndTime
+from millrace.dataflow.joins.interval_join import JoinByKeyAndTime
+from millrace.dataflow.joins.join_state import InMaps, InOneRow, Nearness
 from millrace.model.time import SECOND
 from simulation import Simulation
 from simulation.realtime import RealtimeSimulation

@@ -3,9 +3,8 @@
 import pytest
 
 from millrace.dataflow.aggregations.several import Several
-from millrace.dataflow.enrich import EnrichByKey
-from millrace.dataflow.formats import Picks
-from millrace.dataflow.lookup import Lookup
+from millrace.dataflow.element_types import Picks
+from millrace.dataflow.joins.table_join import EnrichByKey, Lookup
 from millrace.model.element import OfRecord
 from millrace.plane.outbox import Outbox
 from millrace.windmill.cells.expiring import ExpiringMap, Keeping

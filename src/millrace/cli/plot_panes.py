@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from millrace.cli.picture_file import save
-from millrace.dataflow.strategy import AccumulationMode
+from millrace.dataflow.windowing import AccumulationMode
 from millrace.model.errors import PipelineError
 from millrace.observe.pane_plot import plot_panes
 

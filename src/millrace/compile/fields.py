@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 
 from millrace.compile.publishers import Publisher
-from millrace.dataflow.enrich import EnrichByKey
-from millrace.dataflow.fanout import CombineByPart
-from millrace.dataflow.formats import Picks, plain_format
+from millrace.dataflow.element_types import Picks, plain_format
 from millrace.dataflow.grouping import GroupByKeyAndWindow
-from millrace.dataflow.time_join import JoinByKeyAndTime
+from millrace.dataflow.joins.interval_join import JoinByKeyAndTime
+from millrace.dataflow.joins.table_join import EnrichByKey
+from millrace.dataflow.partials.fanout import CombineByPart
 from millrace.model.coder import Coder, type_name
 from millrace.model.element import KEY, OF_A_PANE
 from millrace.model.pane import PanedCoder

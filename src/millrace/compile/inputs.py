@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from millrace.dataflow.beside import Beside
 from millrace.dataflow.operators import operator_of
+from millrace.dataflow.side_stream import Beside
 from millrace.model.keys import decode_key
 from millrace.model.pipeline import Declarations
 from millrace.model.stream import KeyExtractor, by

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from millrace.compile.sink_limits import SinkLimits
-from millrace.dataflow.beside import Beside
+from millrace.dataflow.side_stream import Beside
 from millrace.model.coder import Coder
 from millrace.model.computation import Computation
 from millrace.model.evolution import Evolution
@@ -56,7 +56,7 @@ class Edge:
         identified: Whether records travel it with their source ids: those that were injected with
             one, for a sink or for a computation that filters duplicates.
         lift: How senders combine records for the subscriber before the shuffle, a
-            :class:`~millrace.dataflow.lifting.Lift`; None if they do not.
+            :class:`~millrace.dataflow.partials.Lift`; None if they do not.
         unlifted: Why they do not.
         everywhere: Whether each record goes to every interval of the subscriber.
     """
@@ -117,7 +117,7 @@ class ComputationSpec:
         backwards: Sender -> how far back steps between it and here move timestamps, at most.
         paned: Whether values of its inputs may carry panes.
         columnar: How it works on whole bundles, a
-            :class:`~millrace.dataflow.columnar.Columnar`; None if it works key by key.
+            :class:`~millrace.dataflow.columnar.chunks.Columnar`; None if it works key by key.
         evolution: What becomes of state that earlier versions of it left.
         reshape: What brings such state to the shape that it has now; None if it has it. A
             :class:`~millrace.compile.shapes.Reshape`.

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from millrace.dataflow.beside import Beside
-from millrace.dataflow.columnar import Columnar
-from millrace.dataflow.lifting import Lift
-from millrace.dataflow.sides import subscriptions, with_tables
-from millrace.dataflow.strategy import Windowing
+from millrace.dataflow.columnar.chunks import Columnar
+from millrace.dataflow.partials import Lift
+from millrace.dataflow.side_stream import Beside, subscriptions, with_tables
+from millrace.dataflow.windowing import Windowing
 from millrace.model.coder import Coder
 from millrace.model.computation import Computation
 from millrace.model.record import Timer

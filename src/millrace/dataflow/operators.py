@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from millrace.dataflow.enrich import EnrichByKey, EnrichOperator
-from millrace.dataflow.fanout import CombineByPart, PartOperator
 from millrace.dataflow.grouping import GroupByKeyAndWindow, GroupingOperator
-from millrace.dataflow.join import JoinByKeyAndWindow, JoinOperator
+from millrace.dataflow.joins.interval_join import JoinByKeyAndTime, TimeJoinOperator
+from millrace.dataflow.joins.table_join import EnrichByKey, EnrichOperator
+from millrace.dataflow.joins.window_join import JoinByKeyAndWindow, JoinOperator
 from millrace.dataflow.operator import Operator
-from millrace.dataflow.time_join import JoinByKeyAndTime
-from millrace.dataflow.time_join_operator import TimeJoinOperator
+from millrace.dataflow.partials.fanout import CombineByPart, PartOperator
 from millrace.model.computation import Computation
 
 _OPERATORS: Final[dict[type[Computation], Any]] = {

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from millrace.compile.topology import INJECTOR
-from millrace.dataflow.grouping.timers import address_of
+from millrace.dataflow.grouping.panes import address_of
 from millrace.inspect.checkpoint import Checkpoint, read_latest
 from millrace.inspect.computation import ComputationInspection, Interval
 from millrace.inspect.held import Held, held_back

@@ -9,9 +9,9 @@ import msgspec
 
 from millrace.compile.schemas import Schema
 from millrace.compile.values import Encoded, plain_reader, reader
-from millrace.dataflow.window_row import WindowRow
+from millrace.dataflow.grouping.window_state import WindowRow
 
-#: What :class:`~millrace.dataflow.window_row.RowCoder` calls itself.
+#: What :class:`~millrace.dataflow.grouping.window_state.RowCoder` calls itself.
 _ROWS: Final = "window"
 _decode = msgspec.msgpack.Decoder(WindowRow).decode
 

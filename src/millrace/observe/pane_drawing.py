@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from millrace.dataflow.strategy import ACCUMULATING, DISCARDING, AccumulationMode
+from millrace.dataflow.windowing import ACCUMULATING, DISCARDING, AccumulationMode
 from millrace.model.pane import EARLY, LATE, ON_TIME, Window
 from millrace.observe.labels import Labels
 from millrace.observe.two_clocks import Scale, ends_of

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from millrace.dataflow.strategy import ACCUMULATING, AccumulationMode
+from millrace.dataflow.windowing import ACCUMULATING, AccumulationMode
 from millrace.model.errors import PipelineError
 from millrace.model.stream import by
 from millrace.observe.pane_drawing import Drawing

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace.compile.topology import Edge
-from millrace.dataflow.lifting import Lift, Lifted
+from millrace.dataflow.partials import Lift, Lifted
 from millrace.model.brief import RAISED
 from millrace.plane import wire
 from millrace.plane.observation import SourceObserver

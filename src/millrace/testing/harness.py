@@ -13,8 +13,8 @@ from typing import Any, Self
 
 from millrace.compile.topology import injector_name
 from millrace.dataflow.operators import operator_of
-from millrace.dataflow.strategy import Windowing
 from millrace.dataflow.triggers.call import called
+from millrace.dataflow.windowing import Windowing
 from millrace.injectors.keys import Keys
 from millrace.injectors.letters import LetterLog, bind_letters
 from millrace.injectors.offsets import Offsets

@@ -42,7 +42,8 @@ from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
-from millrace.dataflow import aggregates, aggregations, strategy, triggers, windows
+from millrace.dataflow import aggregations, triggers, windowing, windows
+from millrace.dataflow.aggregations import catalog
 from millrace.dataflow.stream import Stream
 from millrace.model.element import of_record
 from millrace.model.errors import PipelineError
@@ -68,11 +69,11 @@ _NAMES: dict[str, Any] = {
     "LOW_WATERMARK": LOW_WATERMARK,
     "WALL_TIME": WALL_TIME,
     "of_record": of_record,
-    **{mode.name: mode for mode in strategy.AccumulationMode},
-    **{output_time.name: output_time for output_time in strategy.OutputTime},
+    **{mode.name: mode for mode in windowing.AccumulationMode},
+    **{output_time.name: output_time for output_time in windowing.OutputTime},
     **{
         name: getattr(module, name)
-        for module in (aggregations, aggregates, triggers, windows)
+        for module in (aggregations, catalog, triggers, windows)
         for name in module.__all__
     },
 }

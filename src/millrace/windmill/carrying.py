@@ -15,7 +15,7 @@ from itertools import chain
 
 from msgspec.structs import replace
 
-from millrace.dataflow.columns.cutting import cut_chunk
+from millrace.dataflow.columnar.plan import cut_chunk
 from millrace.model.errors import InvariantViolation, PipelineError
 from millrace.store import HardState, MemoryCache, SnapshotHead, Snapshots, bring, encode_snapshot
 from millrace.store.snapshots import parts_of

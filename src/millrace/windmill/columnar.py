@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from millrace.compile.topology import ComputationSpec, Topology
-from millrace.dataflow.columnar import ColumnarBundle, Emitted, Keyed, Stored
+from millrace.dataflow.columnar.chunks import ColumnarBundle, Emitted, Keyed, Stored
 from millrace.model.brief import RAISED
 from millrace.model.errors import InvariantViolation
 from millrace.model.keys import decode_key, encode_key
@@ -33,7 +33,7 @@ from millrace.windmill.work import Work
 
 
 class ColumnarMachine(Machine):
-    """Runs bundles of a computation with :class:`~millrace.dataflow.columnar.Columnar`."""
+    """Runs bundles of a computation with :class:`~millrace.dataflow.columnar.chunks.Columnar`."""
 
     def at_hand(self) -> str:
         """Return what runs, in words, while it runs. Any thread may ask."""

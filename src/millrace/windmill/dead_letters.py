@@ -17,7 +17,7 @@ import msgspec
 
 from millrace.compile.column_types import fields_of
 from millrace.compile.topology import Topology
-from millrace.dataflow.partial import Partial, PartialCoder
+from millrace.dataflow.partials.partial import Partial, PartialCoder
 from millrace.model.coder import JsonCoder, MsgpackCoder
 from millrace.model.errors import DeadLettersExceeded
 from millrace.model.keys import encode_key

@@ -7,7 +7,7 @@ from types import CodeType
 from typing import Any, TypeVar
 
 from millrace.compile.topology import ComputationSpec, Topology
-from millrace.dataflow.sides import WAITING
+from millrace.dataflow.side_stream import WAITING
 from millrace.model.computation import Computation
 from millrace.model.coroutines import unrun
 from millrace.model.errors import PipelineError

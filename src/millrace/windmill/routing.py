@@ -17,7 +17,7 @@ import msgspec
 
 from millrace.compile.sink_limits import limited
 from millrace.compile.topology import Topology
-from millrace.dataflow.columnar import Emitted
+from millrace.dataflow.columnar.chunks import Emitted
 from millrace.model.brief import RAISED, brief_error
 from millrace.model.coder import Coder
 from millrace.model.copies import own_copy

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 
 import millrace as mr
-from millrace.dataflow.columnar import ColumnarBundle, Done, Keyed, Stored
-from millrace.dataflow.columns import windows
-from millrace.dataflow.columns.windows import WindowColumns
+from millrace.dataflow.columnar import windows
+from millrace.dataflow.columnar.chunks import ColumnarBundle, Done, Keyed, Stored
+from millrace.dataflow.columnar.windows import WindowColumns
 from millrace.windmill import rows
 
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 import millrace as mr
-from millrace.dataflow.lookup import LARGEST
+from millrace.dataflow.joins.table_join import LARGEST
 from millrace.model.errors import PipelineError, RecordRejected
 
 

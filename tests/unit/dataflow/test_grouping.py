@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import millrace as mr
-from millrace.dataflow.partial import Partial, PartialCoder
+from millrace.dataflow.partials.partial import Partial, PartialCoder
 
 
 def test_a_window_is_emitted_when_the_low_watermark_reaches_its_end(grouping: Any) -> None:

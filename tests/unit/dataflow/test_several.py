@@ -9,8 +9,7 @@ import pytest
 
 import millrace as mr
 from millrace.dataflow.aggregations import Distinct, Top
-from millrace.dataflow.aggregations.part import Part
-from millrace.dataflow.aggregations.several import Several
+from millrace.dataflow.aggregations.several import Part, Several
 from millrace.model.errors import PipelineError
 from millrace.plane.formats import SinkColumns
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 import millrace as mr
-from millrace.dataflow.time_join import JoinByKeyAndTime
+from millrace.dataflow.joins.interval_join import JoinByKeyAndTime
 from millrace.model.errors import PipelineError
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import millrace as mr
-from millrace.dataflow.time_join import JoinByKeyAndTime
+from millrace.dataflow.joins.interval_join import JoinByKeyAndTime
 from millrace.model.brief import LETTER_MOST, TRACE_MOST
 from millrace.model.errors import MillraceError
 

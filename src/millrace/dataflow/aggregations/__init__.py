@@ -1,12 +1,10 @@
 """Aggregations: what is computed over the values of a window."""
 
+from millrace.dataflow.aggregations.collected import Distinct, Group, Quantiles
 from millrace.dataflow.aggregations.combine_fn import CombineFn, Recomputed, combine
-from millrace.dataflow.aggregations.distinct import Distinct, Quantiles
 from millrace.dataflow.aggregations.extremes import Max, Min, Top
-from millrace.dataflow.aggregations.group import Group
-from millrace.dataflow.aggregations.numeric import Count, Mean, Sum
+from millrace.dataflow.aggregations.numeric import Count, Mean, StdDev, Sum, Variance
 from millrace.dataflow.aggregations.sketches import ApproximateDistinct, ApproximateQuantiles
-from millrace.dataflow.aggregations.variance import StdDev, Variance
 from millrace.dataflow.aggregations.vector import VectorFold
 
 __all__ = [

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from millrace.dataflow.values import Value
+from millrace.dataflow.value import Value
 from millrace.model.brief import brief
 from millrace.model.equality import equalities
 from millrace.model.errors import PipelineError

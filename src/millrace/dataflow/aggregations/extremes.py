@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from millrace.dataflow.aggregations.collected import Ordered
 from millrace.dataflow.aggregations.combine_fn import CombineFn
-from millrace.dataflow.aggregations.ordered import Ordered
 from millrace.dataflow.aggregations.vector import (
     Column,
     Columns,
@@ -17,7 +17,7 @@ from millrace.dataflow.aggregations.vector import (
     VectorFold,
     for_numbers,
 )
-from millrace.dataflow.formats import picker
+from millrace.dataflow.element_types import picker
 from millrace.model.errors import PipelineError
 
 

@@ -1,9 +1,9 @@
 """Several: many aggregates of the same elements in one pass, as one aggregation.
 
 What is folded is a tuple: all that the aggregates need of an element, and of each filter whether
-the element passes it (:class:`~millrace.dataflow.formats.Picks`). The accumulator is a tuple as
-well, of the aggregates' own, or None of one to which no element has come. So whatever can be done
-to one aggregation can be done to several: combining before the shuffle, keeping as columns,
+the element passes it (:class:`~millrace.dataflow.element_types.Picks`). The accumulator is a tuple
+as well, of the aggregates' own, or None of one to which no element has come. So whatever can be
+done to one aggregation can be done to several: combining before the shuffle, keeping as columns,
 fan-out, merging, taking back.
 
 Source: Dataflow patent, "Aggregation API 200"; SQL's ``count(*) FILTER (WHERE ...)``.
@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
+from millrace.dataflow.aggregations.combine_fn import CombineFn
 from millrace.dataflow.aggregations.fields import FieldsCoder, PartsCoder, Results, record_of
-from millrace.dataflow.aggregations.part import Part
 from millrace.dataflow.aggregations.vector import (
     Column,
     Columns,
@@ -33,9 +33,48 @@ from millrace.dataflow.aggregations.vector import (
     plain_column,
     vector_of,
 )
-from millrace.dataflow.formats import SideBySide
+from millrace.dataflow.element_types import SideBySide
 from millrace.model.coder import Coder
 from millrace.model.errors import PipelineError
+
+
+class Part(NamedTuple):
+    """One of several aggregates.
+
+    Attributes:
+        name: Of its result.
+        combine: How.
+        source: Where in the tuple its value is; None if it only counts.
+        condition: Where in the tuple it says whether the element counts; None if all do.
+        about: What it aggregates, as text.
+    """
+
+    name: str
+    combine: CombineFn
+    source: int | None
+    condition: int | None
+    about: str = ""
+
+    @property
+    def fold(self) -> VectorFold:
+        """The aggregate, where it is known to be one of numbers."""
+        assert isinstance(self.combine, VectorFold)
+        return self.combine
+
+    def present(self, values: pa.Array) -> Mask | None:
+        """Return which elements count; None: all."""
+        if self.condition is None:
+            return None
+        found: Mask = values.field(self.condition).to_numpy(zero_copy_only=False)
+        return found.astype(bool)
+
+    @property
+    def vector(self) -> Vector:
+        """The vector form of the aggregate, where it is known to have one."""
+        found = vector_of(self.combine, Any)
+        assert not isinstance(found, str), found
+        return found
+
 
 #: Of these an accumulator cannot be changed in place.
 _NUMBERS = (int, float)

@@ -10,8 +10,8 @@ from typing import Any
 
 import xxhash
 
+from millrace.dataflow.aggregations.collected import shares
 from millrace.dataflow.aggregations.combine_fn import CombineFn
-from millrace.dataflow.aggregations.distinct import shares
 from millrace.dataflow.aggregations.numeric import number
 from millrace.model.equality import canonical
 from millrace.model.errors import PipelineError

@@ -5,8 +5,8 @@ accumulator for each, equal to what ``add`` would have made of them one by one (
 rounding, as always where they are added in another order).
 
 An aggregation says it in its own class. Four clients use it and know of no aggregation by name:
-combining before the shuffle (:mod:`millrace.dataflow.lifting`), keeping as columns
-(:mod:`millrace.dataflow.columns`), and, by the scalar form, fan-out and key by key.
+combining before the shuffle (:mod:`millrace.dataflow.partials`), keeping as columns
+(:mod:`millrace.dataflow.columnar`), and, by the scalar form, fan-out and key by key.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace.dataflow.aggregations.combine_fn import CombineFn
-from millrace.dataflow.values import last_word
+from millrace.dataflow.value import last_word
 
 #: Numbers: int64 or float64; objects where some are Python's, beyond 64 bits or of both kinds.
 Column = npt.NDArray[Any]

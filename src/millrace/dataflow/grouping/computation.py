@@ -15,19 +15,11 @@ from typing import Any
 
 import msgspec
 
-from millrace.dataflow.blame import blame
-from millrace.dataflow.grouping.timers import (
-    WATERMARK,
-    Address,
-    WindowTimers,
-    address_of,
-    due_timer,
-)
-from millrace.dataflow.merging import Active
-from millrace.dataflow.partial import Partial
+from millrace.dataflow.grouping.panes import WATERMARK, Address, WindowTimers, address_of, due_timer
+from millrace.dataflow.grouping.window_state import Active, WindowRow, blame
+from millrace.dataflow.partials.partial import Partial
 from millrace.dataflow.triggers.context import FireMode
 from millrace.dataflow.triggers.tree import Fire
-from millrace.dataflow.window_row import WindowRow
 from millrace.dataflow.windows.window_fn import end_us
 from millrace.model.brief import RAISED
 from millrace.model.pane import Window

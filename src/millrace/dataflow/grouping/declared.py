@@ -7,11 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 from millrace.dataflow.aggregations import CombineFn
-from millrace.dataflow.formats import field_type, picker, plain_format
-from millrace.dataflow.merging import Active, ActiveCoder, Merging
-from millrace.dataflow.strategy import AccumulationMode, OutputTime, Windowing
+from millrace.dataflow.element_types import field_type, picker, plain_format
+from millrace.dataflow.grouping.window_state import (
+    Active,
+    ActiveCoder,
+    Merging,
+    RowCoder,
+    WindowRow,
+)
 from millrace.dataflow.triggers.watermark_only import runner
-from millrace.dataflow.window_row import RowCoder, WindowRow
+from millrace.dataflow.windowing import AccumulationMode, OutputTime, Windowing
 from millrace.dataflow.windows.window_fn import assignment
 from millrace.model.coder import Coder, coder_for
 from millrace.model.computation import Computation

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from millrace.dataflow.aggregations import Recomputed
-from millrace.dataflow.beside import Beside
-from millrace.dataflow.columnar import Columnar
-from millrace.dataflow.columns import columns_of
-from millrace.dataflow.formats import Picks
+from millrace.dataflow.columnar import columns_of
+from millrace.dataflow.columnar.chunks import Columnar
+from millrace.dataflow.element_types import Picks
 from millrace.dataflow.grouping.computation import GroupByKeyAndWindow
-from millrace.dataflow.lifting import Lift, lift_of
 from millrace.dataflow.operator import Operator
-from millrace.dataflow.strategy import AccumulationMode, OutputTime
-from millrace.dataflow.values import text
+from millrace.dataflow.partials import Lift, lift_of
+from millrace.dataflow.side_stream import Beside
+from millrace.dataflow.value import text
+from millrace.dataflow.windowing import AccumulationMode, OutputTime
 from millrace.model.coder import Coder
 from millrace.model.errors import PipelineError
 from millrace.model.pane import PanedCoder

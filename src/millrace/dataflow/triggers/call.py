@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from millrace.dataflow.beside import Beside
+from millrace.dataflow.side_stream import Beside
 from millrace.dataflow.triggers.signal import OnSignal, for_every_key
 from millrace.dataflow.triggers.trigger import Trigger
 from millrace.model.errors import PipelineError

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from millrace.dataflow.durations import positive_us
 from millrace.dataflow.triggers.trigger import Trigger
+from millrace.dataflow.value import positive_us
 from millrace.model.errors import PipelineError
 from millrace.model.record import LOW_WATERMARK, WALL_TIME, TimeDomain
 from millrace.model.time import (

@@ -19,9 +19,9 @@ from millrace.model.record import LOW_WATERMARK, TimeDomain, Timer
 from millrace.model.time import MAX_TIMESTAMP, Instant, timestamp_us
 
 if TYPE_CHECKING:
+    from millrace.dataflow.grouping.window_state import WindowRow
     from millrace.dataflow.triggers.tree import Callback
     from millrace.dataflow.triggers.trigger import Trigger
-    from millrace.dataflow.window_row import WindowRow
 
 
 class FireMode(enum.IntEnum):

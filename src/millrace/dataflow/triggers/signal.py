@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from millrace.dataflow.beside import Beside
+from millrace.dataflow.side_stream import Beside
 from millrace.dataflow.triggers.trigger import Trigger
 from millrace.model.errors import PipelineError
 from millrace.model.stream import ByRecord, KeyExtractor, by, by_key

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
+from millrace.dataflow.grouping.window_state import RowTimer, WindowRow
 from millrace.dataflow.triggers.context import (
     ElementContext,
     FireMode,
@@ -20,7 +21,6 @@ from millrace.dataflow.triggers.data import AfterCount
 from millrace.dataflow.triggers.repeat import Repeat
 from millrace.dataflow.triggers.signal import OnSignal
 from millrace.dataflow.triggers.trigger import CompositeTrigger, Trigger
-from millrace.dataflow.window_row import RowTimer, WindowRow
 from millrace.model.coroutines import truth
 from millrace.model.errors import PipelineError
 from millrace.model.record import LOW_WATERMARK, TimeDomain, Timer

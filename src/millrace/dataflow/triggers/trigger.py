@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from millrace.dataflow.beside import Beside
-from millrace.dataflow.values import Value
+from millrace.dataflow.side_stream import Beside
+from millrace.dataflow.value import Value
 from millrace.model.brief import brief
 from millrace.model.coroutines import truth
 from millrace.model.errors import PipelineError

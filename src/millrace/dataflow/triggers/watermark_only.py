@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from millrace.dataflow.grouping.window_state import RowTimer, WindowRow
 from millrace.dataflow.triggers.context import FireMode
 from millrace.dataflow.triggers.repeat import Repeat
 from millrace.dataflow.triggers.tree import Clocks, Fire, TriggerTree
 from millrace.dataflow.triggers.trigger import Trigger
 from millrace.dataflow.triggers.watermark import AtWatermark
-from millrace.dataflow.window_row import RowTimer, WindowRow
 from millrace.dataflow.windows.window_fn import end_us
 
 _AT_WATERMARK = AtWatermark()

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from millrace.dataflow.durations import positive_us
+from millrace.dataflow.value import positive_us
 from millrace.dataflow.windows.vector import Assigned, Hashes, Ints, one_each
 from millrace.dataflow.windows.window_fn import WindowFn
 from millrace.model.errors import PipelineError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from millrace.dataflow.durations import positive_us
+from millrace.dataflow.value import positive_us
 from millrace.dataflow.windows.vector import Assigned, Hashes, Ints, one_each
 from millrace.dataflow.windows.window_fn import WindowFn, end_us
 from millrace.model.pane import Window

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from millrace.dataflow.durations import positive_us
+from millrace.dataflow.value import positive_us
 from millrace.dataflow.windows.vector import Assigned, Hashes, Ints
 from millrace.dataflow.windows.window_fn import WindowFn
 from millrace.model.errors import PipelineError

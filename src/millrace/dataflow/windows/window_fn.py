@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from millrace.dataflow.values import Value, last_word, text
+from millrace.dataflow.value import Value, last_word, text
 from millrace.dataflow.windows.vector import Assigned, Hashes, Ints, alike, checked
 from millrace.model.brief import brief
 from millrace.model.errors import PipelineError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from millrace.dataflow.sides import SIZES
+from millrace.dataflow.side_stream import SIZES
 from millrace.model.errors import InvariantViolation
 from millrace.model.side_input import SideInput
 from millrace.model.state import BagState, CombiningState, MapState, StateDescriptor, ValueState

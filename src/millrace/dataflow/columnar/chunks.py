@@ -1,0 +1,239 @@
+"""Chunks: what a computation that works on whole bundles is given, and what it leaves behind.
+
+Such a computation keeps no cells: a bundle leaves chunks of bytes, each with the instant when it is
+wanted again. In a chunk are the accumulators of many keys and windows, a column for each part of
+one. Built-in computations only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from millrace.dataflow.aggregations import VectorFold
+from millrace.dataflow.aggregations.vector import Columns, Starts, within
+from millrace.dataflow.windows.vector import Ints
+from millrace.dataflow.windows.window_fn import WindowFn
+from millrace.model.errors import CoderError
+from millrace.model.pane import Pane, Window
+
+
+@dataclass(frozen=True)
+class Keyed:
+    """The records of a bundle, as columns.
+
+    Attributes:
+        keys: The keys, encoded.
+        hashes: Of the keys.
+        key_of: Of each record, the position of its key; ascending.
+        values: Of each record.
+        timestamps: Of each record, microseconds.
+    """
+
+    keys: Sequence[bytes]
+    hashes: npt.NDArray[np.uint64]
+    key_of: npt.NDArray[np.int64]
+    values: Sequence[Any]
+    timestamps: Sequence[int]
+
+
+class Stored(NamedTuple):
+    """A chunk in the store: its row, the instant when it is wanted, and what it says."""
+
+    row: bytes
+    at_us: int
+    chunk: bytes
+
+
+@dataclass(frozen=True)
+class ColumnarBundle:
+    """A bundle of one key interval.
+
+    Attributes:
+        records: What arrived; None if nothing did.
+        number: Of the commit that it will be.
+        arrival_watermark_us: While the records were on their way.
+        input_watermark_us: Now that they are here.
+        wall_time_us: Of the epoch.
+        stored: The chunks wanted until an instant, that included, in that order.
+    """
+
+    records: Keyed | None
+    number: int
+    arrival_watermark_us: int
+    input_watermark_us: int
+    wall_time_us: int
+    stored: Callable[[int], Iterable[Stored]]
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """Panes that differ in key and value, and perhaps in window.
+
+    Attributes:
+        stream: Where they go.
+        keys: Encoded; this and the next by pane.
+        hashes: Of the keys.
+        values: The results.
+        pane: Of all of them, but for the window where those have their own.
+        windows: (start, end) of each; None if all have that of the pane.
+        timestamps: Event times, microseconds.
+    """
+
+    stream: str
+    keys: list[bytes]
+    hashes: list[int]
+    values: Sequence[Any]
+    pane: Pane
+    windows: list[tuple[int, int]] | None
+    timestamps: list[int]
+
+
+@dataclass
+class Done:
+    """What becomes of a bundle.
+
+    Attributes:
+        emitted: Panes, in order.
+        removed: Rows of chunks that are not needed any more.
+        added: Instant -> chunks that are wanted then; after the low watermark.
+        refused: Position of a record -> why it was not taken.
+        failed: Key, instant and reason of what could not be kept any more.
+        counted: Counters.
+    """
+
+    emitted: list[Emitted] = field(default_factory=list)
+    removed: list[bytes] = field(default_factory=list)
+    added: dict[int, list[bytes]] = field(default_factory=dict)
+    refused: dict[int, BaseException] = field(default_factory=dict)
+    failed: list[tuple[bytes, int, Exception]] = field(default_factory=list)
+    counted: dict[str, int] = field(default_factory=dict)
+
+
+class Columnar(Protocol):
+    """A computation that works on whole bundles."""
+
+    def run(self, bundle: ColumnarBundle) -> Done:
+        """Return what becomes of a bundle. Every chunk that is due must be among the removed."""
+
+    def pending(self, chunks: Iterable[tuple[int, bytes]]) -> Mapping[int, int]:
+        """Return how many keys wait for an instant, by instant, each for each window of its own.
+
+        Args:
+            chunks: All there are: when each is wanted, and what it says.
+        """
+
+
+#: What the numbers of a column are in a chunk: integers or floats, little-endian.
+DTYPES = {"i": np.dtype("<i8"), "f": np.dtype("<f8")}
+
+
+@dataclass(frozen=True)
+class Accumulators:
+    """Accumulators, one a row.
+
+    Their *kinds* say of each column whether its numbers are integers, ``i``, or floats, ``f``. In
+    memory a column may have both, as Python's objects.
+    """
+
+    columns: Columns
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    def take(self, chosen: Starts) -> Accumulators:
+        """Return those at some positions."""
+        return Accumulators(tuple(column[chosen] for column in self.columns))
+
+    def reduced(self, fold: VectorFold, starts: Starts) -> Accumulators:
+        """Return those of segments."""
+        return Accumulators(fold.reduce(self.columns, starts))
+
+    @classmethod
+    def together(cls, several: Sequence[Accumulators]) -> Accumulators:
+        """Return several, one after another."""
+        if len(several) == 1:
+            return several[0]
+        columns = []
+        for parts in zip(*(each.columns for each in several), strict=True):
+            if len({part.dtype.kind for part in parts}) > 1:
+                parts = tuple(part.astype(object) for part in parts)
+            columns.append(np.concatenate(parts))
+        return cls(tuple(columns))
+
+    # -- in a chunk --------------------------------------------------------------------------------
+
+    def by_kinds(self) -> tuple[dict[str, Starts], Starts]:
+        """Return the positions of those of the same kinds, and of those that no column can hold."""
+        if all(column.dtype != object for column in self.columns):
+            kinds = "".join(column.dtype.kind for column in self.columns)
+            return {kinds: np.arange(len(self))}, np.array([], np.intp)
+        good = np.logical_and.reduce([within(column) for column in self.columns])
+        rows = [["if"[type(n) is float] for n in column.tolist()] for column in self.columns]
+        kinds_of = np.array(["".join(row) for row in zip(*rows, strict=True)])
+        found = {
+            str(one): np.flatnonzero(good & (kinds_of == one)) for one in np.unique(kinds_of[good])
+        }
+        return found, np.flatnonzero(~good)
+
+    def encoded(self, kinds: str) -> list[bytes]:
+        """Return the columns as bytes; all rows are of these kinds."""
+        return [
+            column.astype(DTYPES[kind]).tobytes()
+            for kind, column in zip(kinds, self.columns, strict=True)
+        ]
+
+    @classmethod
+    def decoded(cls, kinds: str, columns: Iterable[bytes]) -> Accumulators:
+        """Return what :meth:`encoded` made the columns of."""
+        pairs = zip(kinds, columns, strict=True)
+        return cls(tuple(np.frombuffer(column, DTYPES[kind]) for kind, column in pairs))
+
+
+def too_large() -> CoderError:
+    """Return what to say of a number that a column cannot hold."""
+    return CoderError("the accumulator cannot be stored: a number in it is beyond 64 bits.")
+
+
+def exact() -> CoderError:
+    """Return what to say of a Decimal, which a column of 64 bits cannot hold exactly."""
+    return CoderError(
+        "a Decimal came where the type of the values is not known, and they are kept as columns of "
+        "int or float. Choose the value by the name of a field that is declared as Decimal, as in "
+        "sum('amount'), or give the stream format=Decimal."
+    )
+
+
+@dataclass(frozen=True)
+class PlainGrouping:
+    """What is computed, and how its panes are called.
+
+    Attributes:
+        fold: Of the grouping.
+        pick: Chooses the value to aggregate of an element.
+        trigger: The trigger that fires, as text.
+        output: Output stream.
+        window_fn: Of the grouping; one that assigns columns.
+    """
+
+    fold: VectorFold
+    pick: Callable[[Any], Any]
+    trigger: str
+    output: str
+    window_fn: WindowFn
+
+    def __repr__(self) -> str:
+        return "columns"
+
+    def _count(self, done: Done, dropped: Ints, lifted: Ints) -> None:
+        """Count elements that are dropped, and those that came combined."""
+        counts = {"dropped_late": dropped.sum(), "lifted": lifted.sum()}
+        done.counted.update({name: int(count) for name, count in counts.items() if count})
+
+    def _pane(self, window: Window, wall_time_us: int) -> Pane:
+        """Return the only pane of a window: on time, first and last."""
+        return Pane(window, production_time=wall_time_us, percentile=100, trigger=self.trigger)

@@ -1,0 +1,301 @@
+"""Element types: what a grouping knows of its elements, their columns and their keys."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from operator import attrgetter
+from typing import Any, Final
+
+import msgspec
+
+from millrace.dataflow.value import text
+from millrace.model.coder import BytesCoder, Coder, type_name
+from millrace.model.coroutines import truth
+from millrace.model.element import OfRecord
+from millrace.model.errors import PipelineError
+from millrace.model.pane import PanedCoder
+from millrace.model.plain_stream import PlainStream
+from millrace.model.stream import ByFields, KeyExtractor, by, by_key
+from millrace.model.struct_fields import struct_fields
+
+#: What to aggregate of an element: a column name, or a function of it; None: itself.
+Chosen = str | Callable[[Any], Any] | None
+
+
+class SideBySide(Sequence[tuple[Any, ...]]):
+    """Tuples of which the items lie side by side, in columns.
+
+    >>> tuples = SideBySide([[1, 2, 3], [True, False, True]], 3)
+    >>> tuples[1], len(tuples)
+    ((2, False), 3)
+    """
+
+    def __init__(self, columns: list[Sequence[Any]], count: int) -> None:
+        self.columns = columns
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, position: Any) -> Any:
+        return tuple([column[position] for column in self.columns])
+
+
+class Picks:
+    """Chooses all that several aggregates need of an element, as one tuple.
+
+    The values come first, then of each filter whether the element passes it. A value that nobody
+    needs of an element that did not pass is not looked for: it is None.
+
+    Args:
+        sources: What is chosen.
+        wheres: The filters.
+        needed: Of each source the positions of the filters of which one must be passed for anybody
+            to need it; None: it is needed always.
+        kind: The type of the elements, where it is known.
+
+    >>> picks = Picks(("price",), (lambda bid: bid["price"] > 5,), (None,))
+    >>> picks({"price": 7}), picks({"price": 3})
+    ((7, True), (3, False))
+    """
+
+    def __init__(
+        self,
+        sources: tuple[Chosen, ...],
+        wheres: tuple[Chosen, ...],
+        needed: tuple[tuple[int, ...] | None, ...],
+        kind: Any = Any,
+    ) -> None:
+        self.sources = sources
+        self.wheres = wheres
+        self.needed = needed
+        self._kind = kind
+        self._sources = [picker(source, kind) for source in sources]
+        self._wheres = [picker(where, kind) for where in wheres]
+
+    def __call__(self, element: Any) -> tuple[Any, ...]:
+        """Return the tuple."""
+        if not self._wheres:
+            return tuple([pick(element) for pick in self._sources])
+        passed = [truth(where(element), _WHERE) for where in self._wheres]
+        return (
+            *[
+                pick(element) if needed is None or any(passed[n] for n in needed) else None
+                for pick, needed in zip(self._sources, self.needed, strict=True)
+            ],
+            *passed,
+        )
+
+    def __repr__(self) -> str:
+        sources = ", ".join("itself" if each is None else text(each) for each in self.sources)
+        return sources + "".join(f" where {text(each)}" for each in self.wheres)
+
+    def columns(self, elements: Sequence[Any]) -> list[Sequence[Any]]:
+        """Return the items of the tuples of many elements, side by side."""
+        passed = [_truths(list(map(where, elements))) for where in self._wheres]
+        made: list[Sequence[Any]] = []
+        for pick, needed in zip(self._sources, self.needed, strict=True):
+            if needed is None:
+                made.append(elements if pick is itself else list(map(pick, elements)))
+                continue
+            wanted = map(any, zip(*[passed[n] for n in needed], strict=True))
+            pairs = zip(elements, wanted, strict=True)
+            made.append([pick(each) if some else None for each, some in pairs])
+        return [*made, *passed]
+
+    def of_all(self, elements: Sequence[Any]) -> SideBySide:
+        """Return the tuples of many elements."""
+        return SideBySide(self.columns(elements), len(elements))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Picks) and self._made_with == other._made_with
+
+    def __hash__(self) -> int:
+        return hash(self._made_with)
+
+    @property
+    def _made_with(self) -> tuple[Any, ...]:
+        return self.sources, self.wheres, self.needed, self._kind
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Picks, self._made_with
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The columns that are chosen by name."""
+        return tuple(each for each in (*self.sources, *self.wheres) if isinstance(each, str))
+
+    @property
+    def named(self) -> bool:
+        """Whether all is chosen by name, so that no element is needed as a whole."""
+        return len(self.reads) == len(self.sources) + len(self.wheres)
+
+    def typed(self, kind: Any) -> Picks:
+        """Return the same for elements of a type."""
+        return Picks(self.sources, self.wheres, self.needed, kind)
+
+    def kind_of(self, kind: Any) -> Any:
+        """Return the type of the tuples, for elements of a type."""
+        sources = [field_type(kind, source) for source in self.sources]
+        made: Any = tuple
+        return made[(*sources, *[bool for _ in self.wheres])]
+
+
+#: What errors call the function of a filter.
+_WHERE: Final = "the function of where="
+
+
+def _truths(answers: list[Any]) -> list[bool]:
+    """Return the answers of a filter of aggregates as bools."""
+    if set(map(type, answers)) <= {bool}:
+        return answers
+    return [truth(answer, _WHERE) for answer in answers]
+
+
+def plain_format(format: Any) -> Any:
+    """Return the type of a stream's plain values; Any if its format does not say.
+
+    >>> plain_format(PanedCoder(int)), plain_format(BytesCoder())
+    (<class 'int'>, <class 'bytes'>)
+    """
+    if isinstance(format, PanedCoder):
+        return plain_format(format.format)
+    if isinstance(format, BytesCoder):
+        return bytes
+    if isinstance(format, Coder) and not isinstance(format, type):
+        return getattr(format, "type", Any)
+    return format
+
+
+def retracts(format: Any) -> bool:
+    """Return whether retractions may be among the values of a stream's format."""
+    return isinstance(format, PanedCoder) and format.retracts
+
+
+def field_type(kind: Any, chosen: Any) -> Any:
+    """Return the type of what is chosen of values of a type.
+
+    Args:
+        kind: The values' type.
+        chosen: A column name; None, the value itself; or a function: of that nothing is known.
+    """
+    if chosen is None:
+        return kind
+    if isinstance(chosen, Picks):
+        return chosen.kind_of(kind)
+    if isinstance(chosen, str) and isinstance(kind, type):
+        if issubclass(kind, msgspec.Struct):
+            return next((f.type for f in struct_fields(kind) if f.name == chosen), Any)
+        if dataclasses.is_dataclass(kind) or typing.is_typeddict(kind):
+            return typing.get_type_hints(kind).get(chosen, Any)
+    return Any
+
+
+def picker(chosen: Chosen, kind: Any = Any) -> Callable[[Any], Any]:
+    """Return the function that chooses what to aggregate of an element.
+
+    Args:
+        chosen: A column name, a function of the element, or None: itself.
+        kind: The elements' type, where it is known.
+
+    Raises:
+        PipelineError: It is neither a column name, nor a function, nor None.
+
+    >>> picker("points")({"points": 3}), picker(None)(3)
+    (3, 3)
+    """
+    if chosen is None:
+        return itself
+    if isinstance(chosen, Picks):
+        return chosen.typed(kind)
+    if isinstance(chosen, OfRecord):
+        raise PipelineError(
+            f"{chosen!r} cannot choose what is aggregated, which goes by the value, as the key is "
+            "the grouping's own. Put a step before: .map(mr.of_record(...))."
+        )
+    if isinstance(chosen, str):
+        if isinstance(kind, type) and (
+            issubclass(kind, msgspec.Struct) or dataclasses.is_dataclass(kind)
+        ):
+            return attrgetter(chosen)
+        return partial(by(chosen), key=None)
+    if callable(chosen):
+        return chosen
+    raise PipelineError(
+        f"{chosen!r} chooses nothing to aggregate. Expected a column name, a function of the "
+        "element, or nothing: the element itself."
+    )
+
+
+def itself(element: Any) -> Any:
+    """Return the element: it is aggregated as it is."""
+    return element
+
+
+#: A stream by its name, and how its keys are extracted.
+Side = tuple[str, KeyExtractor]
+
+
+def keyed(stream: PlainStream) -> Side:
+    """Return the stream to subscribe to for a stream with keys, and how the keys are extracted.
+
+    Directly after ``key_by`` that is the stream before it, so that the key is extracted where the
+    stream's own consumers' are: by Spark itself, if it is a column.
+    """
+    made_by = [step for step in stream.pipeline.steps if step.target == stream.name]
+    if len(made_by) == 1 and made_by[0].kind == "key_by":
+        assert isinstance(made_by[0].function, KeyExtractor)
+        return made_by[0].source, made_by[0].function
+    return stream.name, by_key()
+
+
+def sides(left: PlainStream, right: PlainStream, call: str) -> tuple[Side, Side]:
+    """Return what a computation of two streams subscribes to.
+
+    Args:
+        left: The one.
+        right: The other; it may be the same stream by another key.
+        call: Of which method, for the message.
+
+    Raises:
+        PipelineError: They are of two pipelines, or one stream by one key.
+    """
+    if not isinstance(right, PlainStream) or right.pipeline is not left.pipeline:
+        raise PipelineError(
+            f"{left!r}.{call}({right!r}): expected another stream of {left.pipeline!r}."
+        )
+    both = keyed(left), keyed(right)
+    if both[0][0] == both[1][0]:
+        both = (left.name, by_key()), (right.name, by_key())
+    if both[0][0] == both[1][0]:
+        raise PipelineError(
+            f"stream {left.name!r} is joined with itself by one key. Give one side a name or a "
+            "step of its own."
+        )
+    return both
+
+
+def check_keys(name: str, inputs: Mapping[str, KeyExtractor], formats: Mapping[str, Coder]) -> None:
+    """Refuse two sides whose keys are surely of different types, which would never be equal."""
+    (left, of_left), (right, of_right) = (
+        (stream, _key_type(extractor, formats[stream])) for stream, extractor in inputs.items()
+    )
+    if of_left is None or of_right is None or of_left == of_right:
+        return
+    said = [", ".join(map(type_name, kinds)) for kinds in (of_left, of_right)]
+    raise PipelineError(
+        f"the join {name!r} has keys of different types, which are never equal: {said[0]} of "
+        f"{left!r} ({inputs[left]!r}), and {said[1]} of {right!r} ({inputs[right]!r}). Make them "
+        "alike: key_by(lambda value: str(value.id))."
+    )
+
+
+def _key_type(extractor: KeyExtractor, coder: Coder) -> tuple[type, ...] | None:
+    """Return the types that a key is made of, if they are surely those."""
+    if not isinstance(extractor, ByFields):
+        return None
+    kinds = tuple(field_type(plain_format(coder), field) for field in extractor.fields)
+    return kinds if all(kind in (str, int, bytes, bool, float) for kind in kinds) else None

@@ -1,0 +1,314 @@
+"""State of a window of a key: one row, the windows that it merges with, and its name in errors.
+
+The row is read and written once a bundle, however many elements the bundle has: the map cell that
+holds rows notices that they changed in place. Where windows merge, a key has a list of those that
+still count. The kernel tells computation, key and element of an error; of windows it knows nothing.
+
+Source: Dataflow patent, "On-disk state": user state, timers, the last emitted value, tombstones;
+FIG. 5, "MergeWindows".
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, NamedTuple
+
+import msgspec
+
+from millrace.dataflow.windows.window_fn import (
+    WindowFn,
+    checked_merge,
+    end_us,
+    joins_overlapping,
+)
+from millrace.model.brief import brief
+from millrace.model.coder import Coder, type_name
+from millrace.model.errors import AccumulatorRefused, PipelineError
+from millrace.model.pane import Pane, Window
+from millrace.model.time import MAX_TIMESTAMP, format_timestamp
+
+
+def named(window: Window) -> str:
+    """Return a window as errors name it.
+
+    >>> named(Window(0, 60_000_000)), named(Window())
+    ('window [1970-01-01T00:00:00Z, 1970-01-01T00:01:00Z)', 'the global window')
+    """
+    if window.start is None:
+        return "the global window"
+    return f"window [{format_timestamp(window.start)}, {format_timestamp(end_us(window))})"
+
+
+def blame(error: BaseException, window: Window) -> None:
+    """Note in which window an error was raised: it stays the user's own, and its traceback too."""
+    error.add_note(f"in {named(window)}")
+
+
+#: What is raised of a row that cannot be encoded.
+_REFUSED = (msgspec.ValidationError, TypeError, OverflowError, UnicodeError, RecursionError)
+
+
+class RowTimer(msgspec.Struct, array_like=True):
+    """A pending timer of a trigger.
+
+    Attributes:
+        at: When, in microseconds.
+        node: Number of the trigger in its tree.
+        tag: Its name within the trigger.
+        clock: Number of the clock.
+    """
+
+    at: int
+    node: int
+    tag: str
+    clock: int
+
+
+class Retractable(msgspec.Struct, array_like=True):
+    """A pane that would have to be taken back: the value as it was encoded."""
+
+    value: bytes
+    pane: Pane
+    timestamp: int
+
+
+class Armed(msgspec.Struct, array_like=True, frozen=True):
+    """The timer that the kernel has for a window on one clock: the earliest of the row's."""
+
+    at: int
+    hold: int | None = None
+
+
+class WindowRow(msgspec.Struct, array_like=True):
+    """One window of one key.
+
+    Attributes:
+        window: The window.
+        size: Elements in the accumulator, retracted ones taken off.
+        pending: Elements since the last pane, retractions included.
+        late: Those of them that came when the low watermark had passed the window's end.
+        earliest: The earliest timestamp among the pending elements.
+        latest: The latest timestamp of all elements.
+        panes: How many panes were emitted.
+        on_time: Whether one of them was ON_TIME or LATE.
+        primed: Whether triggers that need not see every element have seen one.
+        timers: Pending timers of the triggers.
+        state: Trigger's number -> tag -> what it keeps.
+        finished: Numbers of triggers that have finished.
+        emitted: Panes to take back before the next.
+        armed: Clock's number -> the kernel's timer.
+        accumulator: Of the values, encoded by :class:`RowCoder`.
+    """
+
+    window: Window
+    size: int = 0
+    pending: int = 0
+    late: int = 0
+    earliest: int = MAX_TIMESTAMP
+    latest: int = 0
+    panes: int = 0
+    on_time: bool = False
+    primed: bool = False
+    timers: list[RowTimer] = []
+    state: dict[int, dict[str, Any]] = {}
+    finished: list[int] = []
+    emitted: list[Retractable] = []
+    armed: dict[int, Armed] = {}
+    accumulator: Any = None
+
+    def set_timer(self, node: int, tag: str, at: int, clock: int) -> None:
+        """Set or move a trigger's timer."""
+        self.delete_timer(node, tag)
+        self.timers.append(RowTimer(at, node, tag, clock))
+
+    def timer(self, node: int, tag: str) -> RowTimer | None:
+        """Return a trigger's pending timer."""
+        for timer in self.timers:
+            if timer.node == node and timer.tag == tag:
+                return timer
+        return None
+
+    def delete_timer(self, node: int, tag: str) -> None:
+        """Cancel a trigger's timer."""
+        found = self.timer(node, tag)
+        if found is not None:
+            self.timers.remove(found)
+
+    def forget(self, node: int) -> None:
+        """Delete state and timers of a trigger."""
+        self.state.pop(node, None)
+        if self.timers:
+            self.timers = [timer for timer in self.timers if timer.node != node]
+
+
+class RowCoder:
+    """Encodes rows, with the accumulator by its own type.
+
+    Args:
+        accumulator: Type of the accumulator, or its coder.
+        checked: Read what is written: a user's accumulator that is not of its type would otherwise
+            be found by the next bundle, far from the line at fault.
+    """
+
+    type = WindowRow
+
+    def __init__(self, accumulator: Any, *, checked: bool = False) -> None:
+        self.accumulator = accumulator
+        self.checked = checked
+        self._opaque = accumulator if isinstance(accumulator, Coder) else None
+        kind = bytes if self._opaque is not None else accumulator
+        typed: Any = msgspec.defstruct(
+            "_TypedRow", [("accumulator", kind, None)], bases=(WindowRow,), array_like=True
+        )
+        self._decode = msgspec.msgpack.Decoder(typed).decode
+        self._encode = msgspec.msgpack.Encoder().encode
+
+    def encode(self, value: Any) -> bytes:
+        """Return a row as msgpack."""
+        try:
+            if self._opaque is None:
+                data = self._encode(value)
+                if self.checked:
+                    self._decode(data)
+                return data
+            accumulator = value.accumulator
+            value.accumulator = self._opaque.encode(accumulator)
+            data = self._encode(value)
+            value.accumulator = accumulator
+            return data
+        except _REFUSED as refused:
+            raise AccumulatorRefused(self._refusal(value, str(refused))) from None
+
+    def _refusal(self, row: WindowRow, refused: str) -> str:
+        """Return what to say of a row that cannot be stored, for which it has one reason only."""
+        why, _, _ = refused.partition(" - at `$")  # where in the row is nobody's affair
+        return (
+            f"the accumulator of {named(row.window)} is {brief(row.accumulator, 120)} "
+            f"({type(row.accumulator).__name__}), which cannot be stored: {why}. What create, add, "
+            "merge and uncombine return must be of the type that the class says: accumulator = "
+            f"{type_name(self.accumulator)}."
+        )
+
+    def decode(self, data: bytes) -> Any:
+        """Return the row."""
+        row = self._decode(data)
+        if self._opaque is not None:
+            row.accumulator = self._opaque.decode(row.accumulator)
+        return row
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a checkpoint knows it by."""
+        return {"name": "window", "accumulator": self.accumulator}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RowCoder) and other.accumulator == self.accumulator
+
+    def __hash__(self) -> int:
+        return hash((RowCoder, repr(self.accumulator)))
+
+    def __repr__(self) -> str:
+        return f"RowCoder({self.accumulator!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _row_coder, (self.accumulator, self.checked)
+
+
+def _row_coder(accumulator: Any, checked: bool) -> RowCoder:
+    return RowCoder(accumulator, checked=checked)
+
+
+class Active(NamedTuple):
+    """A window of a key, and the address under which its row is kept.
+
+    The address stays while the window grows, so that a session which is extended is the same row.
+    """
+
+    start: int
+    end: int
+    address: int
+
+
+class Merge(NamedTuple):
+    """Windows that become one: what it is, and those there were."""
+
+    whole: Window
+    old: list[Active]
+
+
+class Merging:
+    """Merges windows as a WindowFn says.
+
+    Args:
+        window_fn: One whose windows merge.
+    """
+
+    def __init__(self, window_fn: WindowFn) -> None:
+        self._window_fn = window_fn
+        earlier = getattr(window_fn, "earlier", window_fn)
+        # Then only the neighbours of a new one need be looked at.
+        self._overlapping = joins_overlapping(earlier)
+
+    def with_window(self, active: list[Active], window: Window) -> list[Merge]:
+        """Return the merges that a new window makes; that of the window itself comes last.
+
+        Args:
+            active: The key's windows, by start.
+            window: The new one.
+
+        Raises:
+            PipelineError: A user's merge function invents or loses windows.
+        """
+        start, end = window.start, end_us(window)
+        if start is None:
+            raise PipelineError(f"{self._window_fn!r}: the global window cannot merge with others.")
+        if self._overlapping:
+            old = [known for known in active if known.start < end and start < known.end]
+            if not old:
+                return [Merge(window, old)]
+            first, last = min(old[0].start, start), max(old[-1].end, end)
+            return [Merge(Window(first, last), old)]
+        for known in active:
+            if known.start == start and known.end == end:
+                return [Merge(window, [known])]
+        by_window = {Window(known.start, known.end): known for known in active}
+        windows = sorted([*by_window, window], key=lambda w: (w.start, w.end))
+        merges, last_merge = [], None
+        for whole, sources in checked_merge(self._window_fn, windows):
+            merge = Merge(whole, [by_window[source] for source in sources if source != window])
+            if window in sources:
+                last_merge = merge
+            elif len(merge.old) > 1:
+                merges.append(merge)
+        assert last_merge is not None, "checked_merge loses no window"
+        return [*merges, last_merge]
+
+
+_ENTRY = struct.Struct(">qqq")
+
+
+class ActiveCoder:
+    """Encodes the windows of a key, 24 bytes each."""
+
+    type = tuple
+    immutable = True
+
+    def encode(self, value: tuple[Active, ...]) -> bytes:
+        """Return the windows one after the other."""
+        return b"".join(_ENTRY.pack(*active) for active in value)
+
+    def decode(self, data: bytes) -> tuple[Active, ...]:
+        """Return the windows."""
+        return tuple(map(Active._make, _ENTRY.iter_unpack(data)))
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a checkpoint knows it by."""
+        return {"name": "windows"}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ActiveCoder)
+
+    def __hash__(self) -> int:
+        return hash(ActiveCoder)
+
+    def __repr__(self) -> str:
+        return "ActiveCoder()"

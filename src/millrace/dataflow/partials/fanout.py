@@ -1,0 +1,195 @@
+"""Fan-out: a hot key's values are combined in several places before they meet in one.
+
+A key is processed in one place at a time, so one that has most of the records holds everyone up.
+With ``fanout=n`` each key is first split into n parts, by what a record is; each part combines what
+it gets in a bundle, and sends partials on to the key itself.
+
+Source: Dataflow patent, "combiner lifting" and hot keys; MillWheel 4.2: processing is serialised
+per key.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from millrace.dataflow.aggregations import CombineFn
+from millrace.dataflow.element_types import field_type, picker, plain_format
+from millrace.dataflow.grouping.window_state import blame
+from millrace.dataflow.operator import Operator
+from millrace.dataflow.partials.partial import Partial, PartialCoder
+from millrace.dataflow.triggers import AfterBytes, AfterCount
+from millrace.dataflow.triggers.trigger import Trigger
+from millrace.dataflow.value import text
+from millrace.dataflow.windowing import Windowing
+from millrace.dataflow.windows.window_fn import assignment
+from millrace.model.brief import RAISED
+from millrace.model.coder import Coder, coder_for
+from millrace.model.computation import Computation
+from millrace.model.derived import DerivedFormat
+from millrace.model.errors import PipelineError
+from millrace.model.pane import PanedCoder
+from millrace.model.record import WALL_TIME, Record, Timer
+from millrace.model.state import ValueState
+from millrace.model.stream import Spread
+from millrace.model.time import UNBOUNDED_PAST
+
+#: The most parts of a key.
+LARGEST = 1_000
+
+
+class CombineByPart(Computation):
+    """Combines the values of one part of a key, window by window, and sends partials on.
+
+    Nothing stays in its state: what a bundle brings leaves with it.
+
+    Args:
+        inputs: Input stream -> how keys are split.
+        windowing: Of the grouping that the partials go to.
+        combine: Of that grouping.
+        value: What to aggregate of an element.
+        output: Stream of the partials.
+    """
+
+    may_produce_late = UNBOUNDED_PAST
+
+    def __init__(
+        self,
+        inputs: Mapping[str, Spread],
+        windowing: Windowing,
+        combine: CombineFn,
+        value: str | Callable[[Any], Any] | None,
+        output: str,
+    ) -> None:
+        self.inputs = inputs  # type: ignore[misc]  # of this instance
+        self.windowing = windowing
+        self.combine = combine
+        self.value = value
+        self.output = output
+        self._assign = assignment(windowing.window_fn)
+        self._pick = picker(value)
+        self._sized = windowing.trigger.needs_bytes
+        self.partials: ValueState[list[tuple[int, Partial]]] = ValueState(list[tuple[int, Any]])
+        self.outputs = {output: DerivedFormat(tuple(inputs), self._derive)}  # type: ignore[misc]
+
+    def _derive(self, *formats: Any) -> PartialCoder:
+        kind = field_type(plain_format(formats[0]), self.value)
+        return PartialCoder(self.combine.accumulator_type(kind), kind)
+
+    def typed(self, coders: Sequence[Coder]) -> CombineByPart:
+        """Return the same with a picker for its input's format."""
+        typed = copy.copy(self)
+        typed._pick = picker(self.value, plain_format(coders[0]))
+        typed.outputs = {self.output: typed._derive(*coders)}  # type: ignore[misc]
+        return typed
+
+    def renamed(self, output: str) -> CombineByPart:
+        """Return the same with another name for its output."""
+        return CombineByPart(self.inputs, self.windowing, self.combine, self.value, output)  # type: ignore[arg-type]
+
+    def process_record(self, record: Record) -> None:
+        """Add an element to the partials of its windows."""
+        value, at_us, pane = self._pick(record.value), record.timestamp, record.pane
+        retraction = pane is not None and pane.retraction
+        partials = self.partials.get([])
+        if not partials:
+            # A wall-clock timer of the past is due in this same bundle, after the records.
+            self.set_timer("send", 0, WALL_TIME)
+        size = len(_encode(value)) if self._sized else 0
+        _, record.key = self.key  # windows are those of the key itself
+        for window in self._assign(record):
+            try:
+                for n, (of_us, partial) in enumerate(partials):
+                    if partial.window == window and (of_us < self.low_watermark) == record.late:
+                        partials[n] = of_us, self._more(partial, value, at_us, size, retraction)
+                        break
+                else:
+                    empty = Partial(window, self.combine.create(), 0, 0, at_us, at_us)
+                    partials.append((at_us, self._more(empty, value, at_us, size, retraction)))
+            except RAISED as error:
+                blame(error, window)
+                raise
+        self.partials.set(partials)
+
+    def _more(
+        self, partial: Partial, value: Any, at_us: int, size: int, retraction: bool
+    ) -> Partial:
+        change = self.combine.uncombine if retraction else self.combine.add
+        return Partial(
+            partial.window,
+            change(partial.accumulator, value),
+            partial.elements + 1,
+            partial.bytes + size,
+            min(partial.earliest, at_us),
+            max(partial.latest, at_us),
+            partial.retracted + retraction,
+        )
+
+    def process_timer(self, timer: Timer) -> None:
+        """Send what the bundle has brought, under the key itself."""
+        _, key = self.key
+        for at_us, partial in self.partials.get([]):
+            self.produce(self.output, partial, at_us, key)
+        self.partials.clear()
+
+
+class PartOperator(Operator):
+    """The operator of :class:`CombineByPart`."""
+
+    def __init__(self, parts: CombineByPart) -> None:
+        super().__init__(parts)
+        self._parts = parts
+        self.windowing = parts.windowing
+
+    def described(self) -> list[str]:
+        """Return what is combined."""
+        parts = self._parts
+        what = f" of {text(parts.value)}" if parts.value is not None else ""
+        return [f"what   {parts.combine!r}{what}, of each part of a key"]
+
+    def bound(self, formats: Mapping[str, Coder], *, unbounded: bool) -> CombineByPart:
+        """Return the same with a picker for its input's format."""
+        parts, coders = self._parts, list(formats.values())
+        retracts = any(isinstance(coder, PanedCoder) and coder.retracts for coder in coders)
+        if retracts and not parts.combine.inverts:
+            raise PipelineError(
+                f"{parts.output!r}: with fanout, a retraction may come to another part of its key "
+                f"than what it takes back, and {parts.combine!r} cannot take out what it does not "
+                "have. Leave fanout out here."
+            )
+        return parts.typed(coders)
+
+    def lifting(self, stream: str, coder: Coder) -> str:
+        """Return why senders do not combine for it."""
+        return "the parts of a key combine its values"
+
+
+def check(windowing: Windowing, combine: CombineFn, fanout: int) -> None:
+    """Refuse what cannot be combined in parts.
+
+    Raises:
+        PipelineError: It says what, and why.
+    """
+    if type(fanout) is not int or not 2 <= fanout <= LARGEST:
+        raise PipelineError(
+            f"fanout={fanout!r}: expected into how many parts to split each key, an int from 2 to "
+            f"{LARGEST}."
+        )
+    if combine.whole is not None:
+        raise PipelineError(f"{combine!r} with fanout: {combine.whole}. Leave fanout out.")
+    _check_trigger(windowing.trigger)
+
+
+def _check_trigger(trigger: Trigger) -> None:
+    for child in trigger.children:
+        _check_trigger(child)
+    if trigger.children or not trigger.per_element or isinstance(trigger, AfterCount | AfterBytes):
+        return
+    raise PipelineError(
+        f"fanout goes with triggers of time, AfterCount and AfterBytes: {trigger!r} must see every "
+        "element, and gets only what many have become."
+    )
+
+
+_encode = coder_for(Any).encode
