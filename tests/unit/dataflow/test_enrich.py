@@ -277,7 +277,7 @@ def test_a_row_that_a_value_waits_for_stays_though_the_low_watermark_went_on() -
         h.inject("prices", [(Price("tea", 5), 0), (Price("tea", 7), 20)])
         h.inject("sales", [(Sale("tea", 1), 15)])
         # As an injector's policy publishes it: together with records, before which no timer is due.
-        h._say({100: {"sales": 30, "prices": 30}})
+        h._script({100: {"sales": 30, "prices": 30}})
         h.inject("prices", [(Price("tea", 9), 50)])
         found = [(out.value[1].cents, out.timestamp) for out in h.outputs("priced")]
     assert found == [(5, 15)]
