@@ -16,7 +16,7 @@ ROWS = [
 FOLDERS = (
     ROOT / "tests" / "transcripts",
     ROOT / "tests" / "properties",
-    ROOT / "src" / "millrace" / "testing" / "simulation",
+    ROOT / "simulation",
 )
 
 

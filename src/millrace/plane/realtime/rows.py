@@ -246,6 +246,7 @@ def by_task(some: Sequence[Handfuls]) -> Handfuls:
 def row_ids(stream: int, process: int, numbers: Ints) -> RowIds:
     """Return what gives ids to the rows that records become; for the arguments see :func:`ids_of`.
 
+    >>> from millrace.windmill.record_ids import injected_count
     >>> ids = row_ids(0, 0, np.array([5, 6]))
     >>> [injected_count((LIVE_ORIGIN, low)) for low in ids(np.array([2, 1]))[1].tolist()]
     [5, 5, 6]
@@ -287,6 +288,7 @@ def ids_of(stream: int, process: int, numbers: Ints, made: Any = 0) -> tuple[Int
 def number_at(count: int) -> tuple[int, int]:
     """Return the last number that a record's rows have among its process's, by its place.
 
+    >>> from millrace.windmill.record_ids import injected_count
     >>> injected_count(number_at(7 << 40)) == 7 << 40
     True
     """
