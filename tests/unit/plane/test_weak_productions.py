@@ -14,7 +14,7 @@ from millrace.plane.realtime.committing import WEAK_TURNS
 from millrace.plane.realtime.level import LevelTask
 from millrace.plane.realtime.task import Sent
 from millrace.plane.realtime.weak import weak_computations, why_strong
-from millrace.store.memory_journals import MemoryJournals
+from millrace.store import MemoryBlobs
 from tests.live import Feeds, InEpochs, Kept, Live, undisturbed
 
 
@@ -231,7 +231,7 @@ def test_productions_leave_before_anything_is_durable():
     [(False, WEAK_TURNS, set()), (False, 3 * WEAK_TURNS, {1}), (True, 3 * WEAK_TURNS, set())],
 )
 def test_what_waits_is_durable_some_turns_later_where_that_is_quick(far, rows, levels, monkeypatch):
-    monkeypatch.setattr(MemoryJournals, "far", far)
+    monkeypatch.setattr(MemoryBlobs, "far", far)
     p = begun("kept", rows=rows)
     p.sink("halves", Kept())
     live = Live(p, tasks=1)
