@@ -39,7 +39,7 @@ MUTANTS: list[Mutant] = []
 FOUND_AT = {
     "the_cache_is_written_before_the_commit": 251,
     "due_timers_are_taken_off_before_the_commit": 28,
-    "weak_productions_are_made_again_over_the_state_after": 674,
+    "weak_productions_are_made_again_over_the_state_after": 942,
     "commits_of_the_open_epoch_are_collected": 787,
     "a_claim_that_is_there_is_taken_for_its_own": 12,
     "an_older_commit_is_applied_again": 30,
@@ -47,12 +47,12 @@ FOUND_AT = {
     "a_slot_is_looked_at_and_then_taken": 501,
     "the_loser_sends_its_own_productions": 193,
     "an_attempt_left_behind_takes_back_what_it_won": 320,
-    "nobody_looks_whether_the_epoch_is_over": 1737,
+    "nobody_looks_whether_the_epoch_is_over": 477,
     "commits_are_collected_before_their_snapshot_is_durable": 115,
     "data_is_not_synced_before_it_gets_its_name": 26,
     "source_ids_are_remembered_before_the_commit": 66,
     "a_restart_takes_what_the_last_epoch_changed_for_all": 396,
-    "a_name_that_is_found_is_not_synced": 2096,
+    "a_name_that_is_found_is_not_synced": 26,
 }
 
 

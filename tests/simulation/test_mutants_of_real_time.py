@@ -305,7 +305,7 @@ def what_is_decided_is_read_before_it_is_written_down(patch):
     patch.setattr(InjectorTask, "_note_decided", lambda _: None)
 
 
-@mutant(341)
+@mutant(516)
 def a_mark_forgets_what_was_decided_and_not_read(patch):
     start = InjectorTask.start
 
@@ -339,7 +339,7 @@ def a_mark_says_how_far_was_read_at_the_one_before(patch):
 # -- seals and collection --------------------------------------------------------------------------
 
 
-@mutant(521)
+@mutant(714)
 def a_seal_takes_for_durable_what_is_there(patch):
     end_of = LocalJournals.end_of
 
@@ -363,7 +363,7 @@ def a_group_is_not_synced(patch):
     patch.setattr(LocalJournal, "__init__", lazily)
 
 
-@mutant(1058)
+@mutant(1212)
 def a_seal_does_not_fence(patch):
     patch.setattr(JournalStore, "superseded", lambda *_: False)
 
