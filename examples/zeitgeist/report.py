@@ -46,8 +46,8 @@ SPIKE_SLOT = 0.86
 LABEL_HEIGHT = 0.13
 """Share of the row's height."""
 
-CHARACTER_DAYS = 1.8
-"""Width of a character in a label."""
+CHARACTER_DAYS = 2.05
+"""Width of a character in a label, with a share of the room between two labels."""
 
 LABEL_SHIFTS_DAYS = (0, 9, -9, 18, -18, 27, -27)
 """How far a label may stand from its anomaly, nearest first."""
