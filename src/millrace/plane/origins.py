@@ -27,6 +27,8 @@ _NEAR: Final = 1_000
 #: After a row that is refused, so many times as many as before are read with the next one.
 _GROWTH: Final = 8
 _MOST: Final = 1 << 15
+#: So many rows are read again for the sake of one behind them. It takes some seconds.
+_FAR: Final = 1 << 18
 
 #: Positions in a batch -> the origins of those rows of which they are known.
 FindOrigins = Callable[[Sequence[int]], Mapping[int, Origin]]
@@ -53,6 +55,9 @@ class Origins:
         self._log = log
         self._live = live
         self._places: tuple[int, Mapping[str, Mapping[str, Place]]] | None = None
+        # (Stream, process) -> from where rows were counted last, how many, and the next offset: who
+        # refuses many rows of a piece must not read all that comes before each of them again.
+        self._passed: dict[tuple[str, str], tuple[object, int, int]] = {}
         self.numbers: dict[str, dict[str, int]] = {}
 
     def of(self, stream: str) -> bool:
@@ -123,12 +128,28 @@ class Origins:
         wanted: defaultdict[tuple[str, object], dict[int, int]] = defaultdict(dict)
         for position, (start, row) in enumerate(rows):
             wanted[start][row] = position
-        return {
-            of[row]: origin
-            for (process, offset), of in wanted.items()
-            for row, origin in enumerate(self._read(stream, process, offset, max(of) + 1))
-            if row in of
-        }
+        found = dict[int, Origin]()
+        for (process, first), of in wanted.items():
+            count, offset = 0, first
+            passed = self._passed.get((stream, process))
+            if passed is not None and passed[0] == first and passed[1] <= min(of):
+                _, count, offset = passed
+            if min(of) - count > _FAR:
+                _log.info(
+                    "stream %r, process %r: the messages of refused records lie more than %s rows "
+                    "behind the last one that was read again; their dead letters have the value "
+                    "as JSON.",
+                    stream,
+                    process,
+                    f"{_FAR:,}",
+                )
+                continue
+            for origin in self._read(stream, process, offset, max(of) + 1 - count):
+                if count in of:
+                    found[of[count]] = origin
+                count += 1
+                self._passed[stream, process] = first, count, origin.offset + 1
+        return found
 
     def _read(
         self, stream: str, process: str, offset: object, count: int, last: int | None = None
