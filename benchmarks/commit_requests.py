@@ -33,7 +33,7 @@ from rich.table import Table
 
 import millrace as mr
 from benchmarks.machine import describe
-from millrace.injectors.publisher import Publisher
+from millrace.injectors.publisher import WatermarkPublisher
 from millrace.model.keys import encode_key, hash_key
 from millrace.plane.epoch import EpochDriver
 from millrace.plane.exchange import LocalExchange, through_levels
@@ -147,7 +147,7 @@ class _Run:
         self._state = state
         self._caches = MemoryCaches()
         self._epochs = Epochs(topology, state, intervals=intervals)
-        self._driver = EpochDriver(topology, self._epochs, Publisher({}), tasks=_TASKS)
+        self._driver = EpochDriver(topology, self._epochs, WatermarkPublisher({}), tasks=_TASKS)
         worker = Worker(topology, state, self._caches)
         self._runtime = Runtime(topology, tasks=_TASKS, worker=worker)
         self._collector = Collector(state)

@@ -30,7 +30,7 @@ from rich.table import Table
 
 import millrace as mr
 from benchmarks.machine import describe
-from millrace.injectors.publisher import Publisher
+from millrace.injectors.publisher import WatermarkPublisher
 from millrace.model.keys import encode_key, hash_key
 from millrace.plane.epoch import EpochDriver
 from millrace.plane.exchange import sent_to
@@ -111,7 +111,7 @@ class _Run:
         p.add(Count)
         topology, state = p.build(), MemoryHardState(encoded=False)
         self.epochs = Epochs(topology, state, intervals=intervals)
-        self._driver = EpochDriver(topology, self.epochs, Publisher({}))
+        self._driver = EpochDriver(topology, self.epochs, WatermarkPublisher({}))
         worker = Worker(topology, state, MemoryCaches())
         self._runtime = Runtime(topology, tasks=_TASKS, worker=worker)
         self._keys = dict(_keys(intervals))

@@ -33,7 +33,7 @@ from rich.table import Table
 
 import millrace as mr
 from benchmarks.machine import describe
-from millrace.injectors.publisher import Publisher
+from millrace.injectors.publisher import WatermarkPublisher
 from millrace.plane.epoch import EpochDriver
 from millrace.plane.exchange import LocalExchange, through_levels
 from millrace.plane.reports import TaskReport, reports_in
@@ -103,7 +103,7 @@ class Case:
         topology = self.epochs.topology
         worker = Worker(topology, state, LmdbCaches(scratch / f"{name}-cache", state.uuid))
         self.runtime = Runtime(topology, tasks=1, worker=worker)
-        self.driver = EpochDriver(topology, self.epochs, Publisher({}))
+        self.driver = EpochDriver(topology, self.epochs, WatermarkPublisher({}))
 
     def epoch(self, number: int, feeds: list[Feed]) -> None:
         """Do one epoch, and note what it took."""

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from millrace.compile.topology import Topology
 from millrace.injectors.injector import Injector
-from millrace.injectors.publisher import Publisher
+from millrace.injectors.publisher import WatermarkPublisher
 from millrace.model.time import MAX_TIMESTAMP
 from millrace.plane.epoch import EpochDriver
 from millrace.plane.reports import TaskReport, reports_in
@@ -167,7 +167,9 @@ def drive(world: World, name: str, random_end: Callable[[int], int]) -> None:
     world.claimed(epochs.generation)
     collector = Collector(state, kept_parts=2)
     tasks = world.tasks(epochs.generation)
-    driver = EpochDriver(epochs.topology, epochs, Publisher.of(epochs.topology), tasks=tasks)
+    driver = EpochDriver(
+        epochs.topology, epochs, WatermarkPublisher.of(epochs.topology), tasks=tasks
+    )
     log = world.query_log
     world.scheduler.step("read Spark's log")
     batch = max(log.offsets, default=-1)

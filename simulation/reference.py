@@ -14,7 +14,7 @@ from typing import Protocol
 import msgspec
 
 from millrace.compile.topology import Topology
-from millrace.injectors.publisher import Publisher
+from millrace.injectors.publisher import WatermarkPublisher
 from millrace.plane.epoch import EpochDriver
 from millrace.plane.exchange import LocalExchange, through_levels
 from millrace.plane.reports import TaskReport, reports_in
@@ -155,7 +155,7 @@ class Reference:
         topology = epochs.topology
         worker = Worker(topology, self.state, MemoryCaches())
         self._runtime = Runtime(topology, tasks=1, worker=worker)
-        self._driver = _AsThen(topology, epochs, Publisher.of(topology), tasks=1)
+        self._driver = _AsThen(topology, epochs, WatermarkPublisher.of(topology), tasks=1)
 
     def _stages(
         self, run: Judged, runtime: Runtime, was: Manifest, manifest: Manifest

@@ -14,7 +14,7 @@ from millrace.compile.native import python_reason
 from millrace.compile.topology import Topology
 from millrace.injectors.offsets import advanced, pieces
 from millrace.injectors.polling import Polling
-from millrace.injectors.publisher import Publisher
+from millrace.injectors.publisher import WatermarkPublisher
 from millrace.injectors.schema import column_names
 from millrace.plane.binding import (
     bind_sinks,
@@ -261,7 +261,7 @@ class InEpochs:
         live.topology = self.topology = self.epochs.topology
         self.runtime = live.runtime(0, live=False)
         from_live_tasks(self.epochs, sinks_by_edge(live.topology))
-        self.driver = EpochDriver(self.topology, self.epochs, Publisher.of(self.topology))
+        self.driver = EpochDriver(self.topology, self.epochs, WatermarkPublisher.of(self.topology))
         self.offsets = {
             stream: {name: [place.offset, place.process_watermark_us] for name, place in of.items()}
             for stream, of in self.epochs.places.items()

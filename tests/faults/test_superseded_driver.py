@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import millrace as mr
-from millrace.injectors.publisher import Publisher
+from millrace.injectors.publisher import WatermarkPublisher
 from millrace.model.errors import MillraceError, RunFailed, ZombieWriter
 from millrace.spark.console import Quiet
 from millrace.spark.housekeeping import Housekeeping
@@ -78,7 +78,7 @@ class Drivers:
             epochs=epochs,
             plan=nothing,
             explanation=nothing,
-            publisher=Publisher({}),
+            publisher=WatermarkPublisher({}),
             housekeeping=beside,
             progress_files=nothing,
             alarm=nothing,

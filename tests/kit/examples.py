@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import millrace as mr
 from millrace.compile.topology import StreamSpec, Topology
-from millrace.injectors.publisher import Publisher
+from millrace.injectors.publisher import WatermarkPublisher
 from millrace.model.pipeline import Injection
 from millrace.model.stream import ByFields
 from millrace.model.time import timestamp_us
@@ -145,7 +145,7 @@ def plan(spark: SparkSession, pipeline: mr.Pipeline) -> None:
     topology = pipeline.build()
     pieces = spark.createDataFrame([], struct_type(reading.DDL))
     sources = sources_of(topology, lambda *_: pieces)
-    Publisher.of(topology)
+    WatermarkPublisher.of(topology)
     plan = StreamPlan(topology, sources, tasks=2)
     with pytest.MonkeyPatch.context() as patch:
         # Their writers reach for tables. All get columns of Spark's here.

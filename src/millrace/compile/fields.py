@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from millrace.compile.publishers import Publisher
+from millrace.compile.publishers import StreamProducer
 from millrace.dataflow.element_types import Picks, plain_format
 from millrace.dataflow.grouping import GroupByKeyAndWindow
 from millrace.dataflow.joins.interval_join import JoinByKeyAndTime
@@ -32,7 +32,7 @@ _PLAIN = (int, float, str, bytes, bool, list, tuple, set, frozenset)
 def check_fields(
     pipeline: Declarations,
     inputs: Mapping[str, Mapping[str, KeyExtractor]],
-    publishers: Mapping[str, list[Publisher]],
+    publishers: Mapping[str, list[StreamProducer]],
     formats: Mapping[str, tuple[Any, Coder]],
     problems: list[str],
 ) -> None:
@@ -141,7 +141,7 @@ class _Streams:
     def __init__(
         self,
         pipeline: Declarations,
-        publishers: Mapping[str, list[Publisher]],
+        publishers: Mapping[str, list[StreamProducer]],
         formats: Mapping[str, tuple[Any, Coder]],
     ) -> None:
         self._pipeline = pipeline

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from millrace.compile.publishers import INHERITED, Publisher
+from millrace.compile.publishers import INHERITED, StreamProducer
 from millrace.model.coder import Coder, MsgpackCoder, coder_for
 from millrace.model.derived import DerivedFormat
 from millrace.model.errors import CoderError
@@ -14,13 +14,13 @@ from millrace.model.pane import PanedCoder
 
 
 def formats_of(
-    publishers: Mapping[str, list[Publisher]], problems: list[str]
+    publishers: Mapping[str, list[StreamProducer]], problems: list[str]
 ) -> dict[str, tuple[Any, Coder]]:
     """Return each stream's format and coder; add to ``problems`` where publishers disagree."""
     formats: dict[str, tuple[Any, Coder]] = {}
     known = _Known(publishers)
     for stream, whos in publishers.items():
-        declared: list[tuple[Publisher, Any, Coder]] = []
+        declared: list[tuple[StreamProducer, Any, Coder]] = []
         for who in whos:
             try:
                 format = known.of(who)
@@ -48,7 +48,7 @@ def formats_of(
 class _Known:
     """The formats of streams as far as they are known, each looked for once."""
 
-    def __init__(self, publishers: Mapping[str, list[Publisher]]) -> None:
+    def __init__(self, publishers: Mapping[str, list[StreamProducer]]) -> None:
         self._publishers = publishers
         self._found: dict[str, Any] = {}
 
@@ -66,7 +66,7 @@ class _Known:
             with suppress(CoderError):
                 yield self.of(who)
 
-    def of(self, who: Publisher) -> Any:
+    def of(self, who: StreamProducer) -> Any:
         """Return a publisher's format; a step that keeps values has that of the stream it reads.
 
         Raises:

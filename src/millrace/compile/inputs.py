@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from millrace.dataflow.operators import operator_of
-from millrace.dataflow.side_stream import Beside
+from millrace.dataflow.side_stream import SideStream
 from millrace.model.keys import decode_key
 from millrace.model.pipeline import Declarations
 from millrace.model.stream import KeyExtractor, by
 
 
-def beside_of(pipeline: Declarations) -> dict[str, dict[str, Beside]]:
+def beside_of(pipeline: Declarations) -> dict[str, dict[str, SideStream]]:
     """Return computation -> stream that it takes beside its inputs -> how."""
     found = {name: dict(operator_of(one).beside()) for name, one in pipeline.computations.items()}
     for name, stream in pipeline.starts.items():
         # The stream of keys ends at once, and what is before it has come holds the low watermark.
-        found[name][stream] = Beside(by(decode_key), waits=True)
+        found[name][stream] = SideStream(by(decode_key), waits=True)
     return found
 
 
 def inputs_of(
-    pipeline: Declarations, beside: Mapping[str, Mapping[str, Beside]], problems: list[str]
+    pipeline: Declarations, beside: Mapping[str, Mapping[str, SideStream]], problems: list[str]
 ) -> dict[str, dict[str, KeyExtractor]]:
     """Return computation -> stream that it reads -> key extractor, those beside included.
 

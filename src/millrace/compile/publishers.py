@@ -19,7 +19,7 @@ INHERITED: Any = object()
 
 
 @dataclass(frozen=True)
-class Publisher:
+class StreamProducer:
     """Who feeds a stream: an injector, a computation, a step, or the declaration of one of letters.
 
     Letters are dead letters and late records: they come from everywhere in the pipeline.
@@ -31,29 +31,29 @@ class Publisher:
     backwards_us: int = 0
 
 
-def publishers_of(pipeline: Declarations) -> dict[str, list[Publisher]]:
+def publishers_of(pipeline: Declarations) -> dict[str, list[StreamProducer]]:
     """Return stream -> all that feed it."""
-    found: dict[str, list[Publisher]] = {}
+    found: dict[str, list[StreamProducer]] = {}
     for stream, injection in pipeline.injections.items():
-        found.setdefault(stream, []).append(Publisher("injector", stream, injection.format))
+        found.setdefault(stream, []).append(StreamProducer("injector", stream, injection.format))
     for name, computation in pipeline.computations.items():
         if isinstance(computation.outputs, Mapping):
             for stream, format in computation.outputs.items():
-                made = Publisher("computation", name, _made(computation, format))
+                made = StreamProducer("computation", name, _made(computation, format))
                 found.setdefault(stream, []).append(made)
     for step in pipeline.steps:
         format = pipeline.formats.get(step.target, Any)
         if format is Any and step.keeps_values:
             format = INHERITED
         found.setdefault(step.target, []).append(
-            Publisher("step", step.source, format, step.backwards_us or 0)
+            StreamProducer("step", step.source, format, step.backwards_us or 0)
         )
     for kind, letters, format in (
         ("dead letters", pipeline.dead_letters, DeadLetter),
         ("late records", pipeline.late, LateRecord),
     ):
         if letters is not None:
-            found.setdefault(letters, []).append(Publisher(kind, letters, format))
+            found.setdefault(letters, []).append(StreamProducer(kind, letters, format))
     return found
 
 
@@ -65,7 +65,7 @@ def _made(computation: Computation, format: Any) -> DerivedFormat:
     return DerivedFormat(tuple(inputs), partial(with_retractions, format))
 
 
-def upstream(stream: str, publishers: Mapping[str, list[Publisher]]) -> list[str]:
+def upstream(stream: str, publishers: Mapping[str, list[StreamProducer]]) -> list[str]:
     """Return a stream and those that stateless steps lead from to it."""
     found, pending = [], [stream]
     while pending:
@@ -76,7 +76,7 @@ def upstream(stream: str, publishers: Mapping[str, list[Publisher]]) -> list[str
     return found
 
 
-def roots(stream: str, publishers: Mapping[str, list[Publisher]]) -> Iterable[str]:
+def roots(stream: str, publishers: Mapping[str, list[StreamProducer]]) -> Iterable[str]:
     """Yield the computations and injected streams that feed a stream, through steps."""
     for name in upstream(stream, publishers):
         for who in publishers[name]:
@@ -86,7 +86,7 @@ def roots(stream: str, publishers: Mapping[str, list[Publisher]]) -> Iterable[st
                 yield who.name
 
 
-def letters_on(stream: str, publishers: Mapping[str, list[Publisher]]) -> str:
+def letters_on(stream: str, publishers: Mapping[str, list[StreamProducer]]) -> str:
     """Return what kind of letters a stream carries; empty if none."""
     return next(
         (
@@ -100,7 +100,7 @@ def letters_on(stream: str, publishers: Mapping[str, list[Publisher]]) -> str:
 
 
 def slacks_of(
-    pipeline: Declarations, stream: str, publishers: Mapping[str, list[Publisher]]
+    pipeline: Declarations, stream: str, publishers: Mapping[str, list[StreamProducer]]
 ) -> dict[int, int]:
     """Return the slacks of the injectors with ids that feed a stream, through steps."""
     numbers = {name: number for number, name in enumerate(sorted(pipeline.injections))}
@@ -112,7 +112,7 @@ def slacks_of(
 
 
 def backwards_of(
-    inputs: Iterable[str], publishers: Mapping[str, list[Publisher]]
+    inputs: Iterable[str], publishers: Mapping[str, list[StreamProducer]]
 ) -> dict[str, int]:
     """Return sender -> how far back steps on the way to these streams move timestamps."""
     found: dict[str, int] = {}

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from millrace.compile.sink_limits import SinkLimits
-from millrace.dataflow.side_stream import Beside
+from millrace.dataflow.side_stream import SideStream
 from millrace.model.coder import Coder
 from millrace.model.computation import Computation
 from millrace.model.evolution import Evolution
@@ -163,7 +163,7 @@ class ComputationSpec:
     counted: bool = False
     evolution: Evolution = field(default_factory=Evolution)
     reshape: Any = None
-    beside: Mapping[str, Beside] = field(default_factory=dict)
+    beside: Mapping[str, SideStream] = field(default_factory=dict)
     starts: str | None = None
     draining: bool = False
     called: str = ""

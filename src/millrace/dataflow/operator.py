@@ -10,7 +10,7 @@ from typing import Any
 
 from millrace.dataflow.columnar.chunks import Columnar
 from millrace.dataflow.partials import Lift
-from millrace.dataflow.side_stream import Beside, subscriptions, with_tables
+from millrace.dataflow.side_stream import SideStream, subscriptions, with_tables
 from millrace.dataflow.windowing import Windowing
 from millrace.model.coder import Coder
 from millrace.model.computation import Computation
@@ -47,7 +47,7 @@ class Operator:
         """Return lines that ``p.explain()`` says of it; none of what is no grouping."""
         return ()
 
-    def beside(self) -> Mapping[str, Beside]:
+    def beside(self) -> Mapping[str, SideStream]:
         """Return the streams that it takes beside its inputs, and how."""
         return subscriptions(self._computation)
 

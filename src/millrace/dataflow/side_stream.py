@@ -25,7 +25,7 @@ from millrace.model.stream import KeyExtractor
 
 
 @dataclass(frozen=True)
-class Beside:
+class SideStream:
     """How a computation takes a stream beside its inputs.
 
     Attributes:
@@ -50,9 +50,9 @@ def side_inputs(computation: Computation) -> dict[str, SideInput[Any]]:
     return {name: cell for name, cell in cells if isinstance(cell, SideInput)}
 
 
-def subscriptions(computation: Computation) -> dict[str, Beside]:
+def subscriptions(computation: Computation) -> dict[str, SideStream]:
     """Return stream -> how a computation takes it as a side input."""
-    found: dict[str, Beside] = {}
+    found: dict[str, SideStream] = {}
     for side in side_inputs(computation).values():
         if side.stream in found:
             raise PipelineError(
@@ -60,7 +60,7 @@ def subscriptions(computation: Computation) -> dict[str, Beside]:
                 f"{side.stream!r}. Use one, or give the stream a second name: "
                 f'p.stream({side.stream!r}).to("...").'
             )
-        found[side.stream] = Beside(side.extractor, side.waits, everywhere=True)
+        found[side.stream] = SideStream(side.extractor, side.waits, everywhere=True)
     return found
 
 

@@ -113,7 +113,7 @@ class Aggregate:
         return Publication(published_us, changes_us, frozenset(idle), expected, silent)
 
 
-class Publisher:
+class WatermarkPublisher:
     """The injectors of a pipeline.
 
     Args:
@@ -139,7 +139,7 @@ class Publisher:
         self.throttle = Throttle()
 
     @classmethod
-    def of(cls, topology: Topology) -> Publisher:
+    def of(cls, topology: Topology) -> WatermarkPublisher:
         """Return the publisher of a pipeline's injectors.
 
         Raises:
@@ -165,13 +165,13 @@ class Publisher:
             found[spec.name] = Aggregate(policy, expected, injection.idle_us, injection.skew_us)
         return cls(found, together(topology))
 
-    def only(self, expected: Mapping[str, tuple[str, ...]]) -> Publisher:
+    def only(self, expected: Mapping[str, tuple[str, ...]]) -> WatermarkPublisher:
         """Return the publisher of some processes of some streams: of those that one task reads.
 
         Args:
             expected: Injected stream -> its processes there, each of which must be heard of.
         """
-        return Publisher(
+        return WatermarkPublisher(
             {
                 stream: replace(self._injectors[stream], expected=names)
                 for stream, names in expected.items()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from millrace.compile.topology import Topology, injector_name
-from millrace.injectors.publisher import Publisher
+from millrace.injectors.publisher import WatermarkPublisher
 from millrace.model.time import MIN_TIMESTAMP
 from millrace.plane.reports import TaskReport
 from millrace.windmill.epochs import Epochs
@@ -57,7 +57,7 @@ class EpochDriver:
 
     topology: Topology
     epochs: Epochs
-    publisher: Publisher
+    publisher: WatermarkPublisher
     scripted: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     estimates: bool = True
     tasks: int = 0

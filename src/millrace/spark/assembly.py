@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # the name all of Spark's documentation 
 from millrace.compile.build import build
 from millrace.compile.explanation import Explanation
 from millrace.injectors.letters import bind_letters
-from millrace.injectors.publisher import Publisher
+from millrace.injectors.publisher import WatermarkPublisher
 from millrace.injectors.skew import Gate
 from millrace.model.errors import CheckpointMismatch, PipelineError
 from millrace.model.pipeline import Declarations
@@ -146,7 +146,7 @@ def start(
             spark, stream, injector, gates[stream], tasks=at_once, begin=begin[stream]
         ),
     )
-    publisher = Publisher.of(topology)
+    publisher = WatermarkPublisher.of(topology)
     bounded = [source.stream.name for source in sources if not source.is_streaming]
     if bounded:
         raise PipelineError(

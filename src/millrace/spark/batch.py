@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from millrace.compile.build import build
 from millrace.injectors.injector import Injector
 from millrace.injectors.offsets import Piece
-from millrace.injectors.publisher import Publisher
+from millrace.injectors.publisher import WatermarkPublisher
 from millrace.model.errors import MillraceError, PipelineError
 from millrace.model.pipeline import Declarations
 from millrace.model.time import Instant
@@ -145,7 +145,7 @@ def run_batch(
     epochs.complete(manifest, report.results, report.sources)
     seen = Progress(topology.name)
     seen.add(report, time.perf_counter() - started)
-    status = replace(seen.status(epochs, Publisher({}), state="drained"), left=left)
+    status = replace(seen.status(epochs, WatermarkPublisher({}), state="drained"), left=left)
     if left:
         _log.warning("%s: %s", pipeline.name, said_of(left))
     display.finish(as_line(status))

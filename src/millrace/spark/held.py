@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from millrace.compile.explanation import Explanation
 from millrace.compile.topology import Topology
-from millrace.injectors.publisher import Publisher
+from millrace.injectors.publisher import WatermarkPublisher
 from millrace.spark.console import Quiet
 from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.metrics.lines import MetricLines
@@ -37,7 +37,7 @@ class Held:
 
     topology: Topology
     epochs: Epochs
-    publisher: Publisher
+    publisher: WatermarkPublisher
     housekeeping: Housekeeping
     explanation: Explanation
     clock: Callable[[], int]

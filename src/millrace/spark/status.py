@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from millrace.injectors.backlog import Backlog
-from millrace.injectors.publisher import Publisher
+from millrace.injectors.publisher import WatermarkPublisher
 from millrace.injectors.waiting import Waiting
 from millrace.inspect import ComputationLoad, load_of_run, overview_of_run
 from millrace.inspect.overview import dead_letters_of
@@ -219,7 +219,12 @@ class Progress:
             self._repairs.add(result.repair)
 
     def status(
-        self, epochs: Epochs, publisher: Publisher, *, state: str, stuck: Sequence[Stuck] = ()
+        self,
+        epochs: Epochs,
+        publisher: WatermarkPublisher,
+        *,
+        state: str,
+        stuck: Sequence[Stuck] = (),
     ) -> Status:
         """Return the status of a run."""
         seconds = sum(spent for _, spent in self._recent)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from millrace.compile.topology import Topology
-from millrace.injectors.publisher import Publisher
+from millrace.injectors.publisher import WatermarkPublisher
 from millrace.plane.binding import task_writers
 from millrace.plane.epoch import EpochDriver
 from millrace.plane.exchange import LocalExchange, through_levels
@@ -66,7 +66,7 @@ class HarnessProcess:
         self.caches = MemoryCaches()
         self.epochs = Epochs(topology, self.state, intervals=intervals)
         self.topology = self.epochs.topology
-        publisher = Publisher.of(self.topology) if publish else Publisher({})
+        publisher = WatermarkPublisher.of(self.topology) if publish else WatermarkPublisher({})
         self.driver = EpochDriver(
             self.topology, self.epochs, publisher, scripted, estimates=publish
         )

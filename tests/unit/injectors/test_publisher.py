@@ -5,7 +5,7 @@ import logging
 import pytest
 
 import millrace as mr
-from millrace.injectors.publisher import PROCESSES_MAX, Aggregate, Publisher
+from millrace.injectors.publisher import PROCESSES_MAX, Aggregate, WatermarkPublisher
 from millrace.watermark.process import ONLY, Process
 
 NEVER = mr.MIN_TIMESTAMP
@@ -15,7 +15,7 @@ class Epochs:
     """What the driver does: epochs on a clock, with what they saw."""
 
     def __init__(self, injector):
-        self.publisher = Publisher({"s": injector})
+        self.publisher = WatermarkPublisher({"s": injector})
         self.known = {}
         self.published = NEVER
         self.last_epoch = 0

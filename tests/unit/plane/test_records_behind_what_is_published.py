@@ -8,7 +8,7 @@ from typing import Any
 
 import millrace as mr
 from millrace.compile.build import build
-from millrace.injectors.publisher import Publisher
+from millrace.injectors.publisher import WatermarkPublisher
 from millrace.plane.epoch import EpochDriver
 from millrace.plane.exchange import LocalExchange, through_levels
 from millrace.plane.reports import TaskReport, reports_in
@@ -26,7 +26,9 @@ def outputs(p: mr.Pipeline, stream: str, *batches: list[tuple[Any, int]]) -> Ite
     """Yield what leaves on a stream when each epoch delivers a batch of the stream ``elements``."""
     topology, state = build(p), MemoryHardState()
     runtime = Runtime(topology, tasks=1, worker=Worker(topology, state, MemoryCaches()))
-    driver = EpochDriver(topology, Epochs(topology, state, intervals=1), Publisher.of(topology))
+    driver = EpochDriver(
+        topology, Epochs(topology, state, intervals=1), WatermarkPublisher.of(topology)
+    )
     decode = topology.streams[stream].coder.decode
     found: list[Any] = []
     for epoch, batch in enumerate(batches):

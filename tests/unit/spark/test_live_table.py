@@ -8,7 +8,7 @@ from rich.console import Console
 
 import millrace as mr
 from millrace.compile.build import build
-from millrace.injectors.publisher import Publisher
+from millrace.injectors.publisher import WatermarkPublisher
 from millrace.plane.stuck import Stuck
 from millrace.spark.live_table import LiveTable
 from millrace.spark.progress_display import ProgressDisplay, Where, where_to_show
@@ -24,7 +24,7 @@ def status(**changed: Any) -> Status:
     """Return the status of a run that has only begun, but for what is given."""
     topology = build(mr.Pipeline("p"))
     begun = Progress("p").status(
-        Epochs(topology, MemoryHardState(), intervals=1), Publisher({}), state="running"
+        Epochs(topology, MemoryHardState(), intervals=1), WatermarkPublisher({}), state="running"
     )
     nothing = {"low_watermarks": {"Counter": mr.MIN_TIMESTAMP}}
     return dataclasses.replace(begun, **(nothing | changed))

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import millrace as mr
-from millrace.injectors.publisher import Publisher
+from millrace.injectors.publisher import WatermarkPublisher
 from millrace.model.errors import UserCodeError
 from millrace.plane.epoch import EpochDriver
 from millrace.plane.exchange import LocalExchange, through_levels
@@ -44,7 +44,7 @@ class Driver:
         self.topology = p.build()
         state = MemoryHardState()
         epochs = Epochs(self.topology, state, intervals=1)
-        self.driver = EpochDriver(self.topology, epochs, Publisher({}))
+        self.driver = EpochDriver(self.topology, epochs, WatermarkPublisher({}))
         worker = Worker(self.topology, state, MemoryCaches())
         self.runtime = Runtime(self.topology, tasks=1, worker=worker)
 

@@ -16,7 +16,7 @@ import pytest
 import millrace as mr
 from millrace.compile.registry import Registry
 from millrace.compile.topology import Topology
-from millrace.injectors.publisher import Publisher
+from millrace.injectors.publisher import WatermarkPublisher
 from millrace.plane.epoch import EpochDriver
 from millrace.plane.exchange import LocalExchange, through_levels
 from millrace.plane.reports import TaskReport, reports_in
@@ -107,7 +107,7 @@ class Shop:
     def __init__(self, built: Topology, state: HardState) -> None:
         self.epochs = Epochs(built, state, intervals=4)
         self.topology = self.epochs.topology
-        self.driver = EpochDriver(self.topology, self.epochs, Publisher({}))
+        self.driver = EpochDriver(self.topology, self.epochs, WatermarkPublisher({}))
         worker = Worker(self.topology, state, MemoryCaches())
         self.runtime = Runtime(self.topology, tasks=2, worker=worker)
 

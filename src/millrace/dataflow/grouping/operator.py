@@ -12,7 +12,7 @@ from millrace.dataflow.element_types import Picks
 from millrace.dataflow.grouping.computation import GroupByKeyAndWindow
 from millrace.dataflow.operator import Operator
 from millrace.dataflow.partials import Lift, lift_of
-from millrace.dataflow.side_stream import Beside
+from millrace.dataflow.side_stream import SideStream
 from millrace.dataflow.value import text
 from millrace.dataflow.windowing import AccumulationMode, OutputTime
 from millrace.model.coder import Coder
@@ -59,7 +59,7 @@ class GroupingOperator(Operator):
             f"how    {how.mode!r}",
         ]
 
-    def beside(self) -> Mapping[str, Beside]:
+    def beside(self) -> Mapping[str, SideStream]:
         """Return the streams of signals that its trigger fires by."""
         return self._grouping.windowing.trigger.signals
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from millrace.dataflow.side_stream import Beside
+from millrace.dataflow.side_stream import SideStream
 from millrace.dataflow.triggers.signal import OnSignal, for_every_key
 from millrace.dataflow.triggers.trigger import Trigger
 from millrace.model.errors import PipelineError
@@ -50,10 +50,13 @@ class OnCall(OnSignal):
         self.name = name
 
     @property
-    def signals(self) -> Mapping[str, Beside]:  # type: ignore[override]
+    def signals(self) -> Mapping[str, SideStream]:  # type: ignore[override]
         """Its streams, of calls for keys and for all, and how they are taken."""
         one, every = streams_of(self.name)
-        return {one: Beside(by(decode_key)), every: Beside(by(for_every_key), everywhere=True)}
+        return {
+            one: SideStream(by(decode_key)),
+            every: SideStream(by(for_every_key), everywhere=True),
+        }
 
     def __repr__(self) -> str:
         return f"OnCall({self.name!r})"

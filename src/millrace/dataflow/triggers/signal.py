@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from millrace.dataflow.side_stream import Beside
+from millrace.dataflow.side_stream import SideStream
 from millrace.dataflow.triggers.trigger import Trigger
 from millrace.model.errors import PipelineError
 from millrace.model.stream import ByRecord, KeyExtractor, by, by_key
@@ -76,9 +76,9 @@ class OnSignal(Trigger):
         self.every_key = every_key
 
     @property
-    def signals(self) -> Mapping[str, Beside]:  # type: ignore[override]
+    def signals(self) -> Mapping[str, SideStream]:  # type: ignore[override]
         """Its stream, and how that is taken."""
-        return {self.stream: Beside(self.key, everywhere=self.every_key)}
+        return {self.stream: SideStream(self.key, everywhere=self.every_key)}
 
     def on_element(self, ctx: Any) -> None:
         """Wait from now on."""

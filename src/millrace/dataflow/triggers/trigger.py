@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from millrace.dataflow.side_stream import Beside
+from millrace.dataflow.side_stream import SideStream
 from millrace.dataflow.value import Value
 from millrace.model.brief import brief
 from millrace.model.coroutines import truth
@@ -59,7 +59,7 @@ class Trigger(Value):
     #: Percentile low watermarks that its timers wait for, from 1 to 99.
     percentiles: frozenset[int] = frozenset()
     #: Streams of signals that it fires by, and how a grouping takes them.
-    signals: Mapping[str, Beside] = MappingProxyType({})
+    signals: Mapping[str, SideStream] = MappingProxyType({})
 
     @property
     def children(self) -> tuple[Trigger, ...]:
@@ -180,9 +180,9 @@ class CompositeTrigger(Trigger):
         return frozenset().union(*(child.percentiles for child in self.children))
 
     @property
-    def signals(self) -> Mapping[str, Beside]:  # type: ignore[override]
+    def signals(self) -> Mapping[str, SideStream]:  # type: ignore[override]
         """Those of the children."""
-        found: dict[str, Beside] = {}
+        found: dict[str, SideStream] = {}
         for child in self.children:
             for stream, taken in child.signals.items():
                 if (other := found.setdefault(stream, taken)) != taken:

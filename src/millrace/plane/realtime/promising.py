@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from millrace.compile.topology import Topology, injector_name
-from millrace.injectors.publisher import Publisher
+from millrace.injectors.publisher import WatermarkPublisher
 from millrace.injectors.throttle import Throttle
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, is_over
 from millrace.plane.realtime.messages import Hold, Start
@@ -41,7 +41,7 @@ class Promising:
         wall_us: int,
     ) -> None:
         self._ahead = dict(start.ahead)
-        self._publisher = Publisher.of(topology).only(
+        self._publisher = WatermarkPublisher.of(topology).only(
             {stream: tuple(of) for stream, of in start.input.items()}
         )
         self._read = {stream: len(of) for stream, of in start.input.items() if of}

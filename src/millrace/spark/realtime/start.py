@@ -18,7 +18,7 @@ from millrace.compile.topology import Topology
 from millrace.injectors.injector import Injector
 from millrace.injectors.letters import bind_letters
 from millrace.injectors.policy import WatermarkColumn
-from millrace.injectors.publisher import Publisher
+from millrace.injectors.publisher import WatermarkPublisher
 from millrace.injectors.schema import arrow_schema
 from millrace.model.errors import PipelineError
 from millrace.model.pipeline import Declarations
@@ -151,7 +151,7 @@ def start(
     _check_sources(topology)
     check_live(topology)
     sources = sources_of(topology, lambda _, injector: _unread(spark, injector), realtime=True)
-    publisher = Publisher.of(topology)
+    publisher = WatermarkPublisher.of(topology)
     levels = topology.depth
     tasks = tasks_within(spark, levels) if tasks is None else tasks
     check_settings(spark, tasks=tasks, levels=levels)
