@@ -160,7 +160,7 @@ class Origins:
             source = self._injectors[stream].origins(process, offset, count)
             for origin in islice(source, count):
                 yield origin
-                if origin.offset == last:
+                if last is not None and origin.offset >= last:  # it may be compacted away
                     return
         except Exception as error:  # noqa: BLE001  a letter without its message is still a letter
             _log.warning(

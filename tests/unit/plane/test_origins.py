@@ -88,3 +88,10 @@ def test_a_row_far_behind_is_not_worth_all_that_come_before_it(known, source, mo
     assert source.given == 0
     assert offsets(known, 0, [20]) == [31]
     assert offsets(known, 0, [41]) == [62]
+
+
+def test_no_message_is_read_behind_the_one_that_is_asked_for_though_that_is_gone(known, source):
+    found = known.of_offsets("numbers", [("t-0", 4), ("t-0", 9)])
+
+    assert [found[n].offset for n in sorted(found)] == [4]
+    assert source.given == 5  # 4, 5, 7, 8 and 10, which says that there is no 9
