@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from millrace import spark as on_spark
 from millrace.compile.build import build
@@ -38,7 +38,12 @@ from millrace.model.pipeline import (
 )
 from millrace.model.record import DeadLetter, DeadLetterLimit, LateRecord
 from millrace.model.time import DAY, HOUR, LATEST_RECORD, Duration, TimeUnit, duration_us, time_unit
+from millrace.options import BatchOptions, EpochOptions, RealtimeOptions, RunOptions
 from millrace.plane.realtime.weak import refused_weak
+
+if TYPE_CHECKING:
+    from millrace.spark.handle import Handle
+    from millrace.spark.status import Status
 
 #: Slack where none is given: "typically on the order of a few hours" (MillWheel, 6.1.1).
 _SLACK_US = 2 * HOUR
@@ -391,21 +396,77 @@ class Pipeline(Declarations):
         reasons = on_spark.python_reasons(topology) if bound else {}
         return Explanation(topology, reasons, refused_weak(topology, tasks=1))
 
-    def start(self, spark: Any, *, checkpoint: str, **options: Any) -> Any:
-        """Run on Spark until stopped; see :func:`millrace.spark.start` for options and errors.
+    @overload
+    def start(
+        self,
+        spark: Any,
+        *,
+        checkpoint: str,
+        realtime: Literal[False] = False,
+        **options: Unpack[EpochOptions],
+    ) -> Handle: ...
+
+    @overload
+    def start(
+        self,
+        spark: Any,
+        *,
+        checkpoint: str,
+        realtime: Literal[True],
+        **options: Unpack[RealtimeOptions],
+    ) -> Handle: ...
+
+    @overload
+    def start(
+        self, spark: Any, *, checkpoint: str, realtime: bool, **options: Unpack[RunOptions]
+    ) -> Handle: ...
+
+    def start(
+        self, spark: Any, *, checkpoint: str, realtime: bool = False, **options: Any
+    ) -> Handle:
+        """Run on Spark until stopped, from where the checkpoint stands.
+
+        Args:
+            spark: A session; for real time of an application with
+                :func:`~millrace.spark.realtime_settings`.
+            checkpoint: Directory for hard state and for Spark's own offsets, or ``s3://``,
+                ``gs://`` or ``az://`` and a bucket and prefix. It must be durable and reachable
+                from the driver and every worker. Either plane goes on where the other ended.
+            realtime: Whether on tasks that do not end, record by record, in place of epochs.
+            options: :class:`~millrace.options.EpochOptions`, or with ``realtime=True``
+                :class:`~millrace.options.RealtimeOptions`.
 
         Returns:
             The run's handle: ``wait``, ``status``, ``process_available``, ``drain``, ``stop``.
-        """
-        return on_spark.start(self, spark, checkpoint=checkpoint, **options)
 
-    def run_batch(self, spark: Any, **options: Any) -> Any:
+        Raises:
+            PipelineError: The pipeline, a source, a sink, an option or the application cannot do
+                it. Nothing was written.
+            CheckpointMismatch: The checkpoint is of another pipeline or topology, or was drained.
+            CheckpointUnwritable: The checkpoint cannot be written.
+        """
+        return on_spark.start(self, spark, checkpoint=checkpoint, realtime=realtime, **options)
+
+    def run_batch(self, spark: Any, **options: Unpack[BatchOptions]) -> Status:
         """Run over bounded sources, to their end, as one Spark job without a checkpoint.
 
-        See :func:`millrace.spark.run_batch` for options and errors.
+        A key's records come in order of timestamp, then both clocks go to the end of time and its
+        timers fire in order; ``self.wall_time`` stays the time at which the batch began. No record
+        is late. A sink gets everything as epoch 0; a Parquet directory that has output is refused.
+
+        Args:
+            spark: A session.
+            options: :class:`~millrace.options.BatchOptions`.
 
         Returns:
-            What was done, as ``run.status()`` says it: records, refusals, counters; ``left``.
+            What was done, as ``run.status()`` says it: records, refusals, counters; ``left`` says
+            what was not read.
+
+        Raises:
+            PipelineError: The pipeline, a source or an option cannot do it: an injector without an
+                end, say. Nothing was written.
+            InputLost: Some of what an injector should read is gone.
+            RunFailed: User code or Spark failed; the cause is attached, and a log named.
 
         Source: VLDB 2015 Dataflow paper: batch is the case in which the low watermark goes from the
         beginning to the end of time once.

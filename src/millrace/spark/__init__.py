@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from millrace.model.errors import PipelineError
 from millrace.spark.connect import refuse_connect
 from millrace.spark.realtime.needed import realtime_settings
 
@@ -35,9 +34,8 @@ def start(
         pipeline: The pipeline.
         spark: A session.
         checkpoint: Where its hard state is.
-        realtime: Which plane: see :func:`millrace.spark.assembly.start`, or
-            :func:`millrace.spark.realtime.start.start`, for its options and errors.
-        options: Of the plane.
+        realtime: Which plane.
+        options: Of the plane: see :mod:`millrace.options`.
     """
     from millrace.spark.application import pipeline_at
     from millrace.spark.updating import Started
@@ -61,34 +59,26 @@ def _started(
     pipeline: Declarations, spark: Any, *, realtime: bool, checkpoint: str, **options: Any
 ) -> Handle:
     """Return a run of one of the planes."""
+    from millrace.options import EpochOptions, RealtimeOptions, with_defaults
+
     if realtime:
         from millrace.spark.realtime.start import start as start_live
 
-        if "cache_limit" in options:
-            raise PipelineError(
-                "start(realtime=True, cache_limit=...): in real time a cache cannot be evicted, as "
-                "what was committed since the session began can be read when it is over. Leave it "
-                "out, or run the pipeline by epochs."
-            )
-        others = sorted({"trigger", "spark_checkpoint"} & options.keys())
-        if others:
-            raise PipelineError(
-                f"start(realtime=True, {others[0]}=...): with realtime=True there are no epochs "
-                f"that Spark would begin, and {others[0]} is about those. Leave it out; how often "
-                'a mark is made is marks="2 s".'
-            )
-        return start_live(pipeline, spark, checkpoint=checkpoint, **options)
+        chosen = with_defaults(RealtimeOptions, options)
+        return start_live(pipeline, spark, checkpoint=checkpoint, options=chosen)
     from millrace.spark.assembly import start
 
-    return start(pipeline, spark, checkpoint=checkpoint, **options)
+    by_epochs = with_defaults(EpochOptions, options)
+    return start(pipeline, spark, checkpoint=checkpoint, options=by_epochs)
 
 
 def run_batch(pipeline: Declarations, spark: Any, **options: Any) -> Status:
     """Run a pipeline over bounded input; see :func:`millrace.spark.batch.run_batch`."""
+    from millrace.options import BatchOptions, with_defaults
     from millrace.spark.batch import run_batch
 
     refuse_connect(spark, "run_batch()")
-    return run_batch(pipeline, spark, **options)
+    return run_batch(pipeline, spark, with_defaults(BatchOptions, options))
 
 
 def python_reasons(topology: Topology) -> dict[str, str | None]:

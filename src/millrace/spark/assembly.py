@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -20,7 +19,7 @@ from millrace.injectors.publisher import WatermarkPublisher
 from millrace.injectors.skew import Gate
 from millrace.model.errors import CheckpointMismatch, PipelineError
 from millrace.model.pipeline import Declarations
-from millrace.model.time import Duration
+from millrace.options import EpochOptions
 from millrace.plane.balancing import Balancing
 from millrace.plane.binding import bind_sinks, claim_sinks, sinks_by_edge
 from millrace.plane.realtime.handover import from_live_tasks
@@ -29,9 +28,7 @@ from millrace.spark.console import Quiet
 from millrace.spark.external import external
 from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.metrics.lines import lines_in
-from millrace.spark.metrics.prometheus import Scrapes
 from millrace.spark.opening import (
-    STUCK_AFTER,
     balance_of,
     cache_of,
     call_limits,
@@ -40,6 +37,8 @@ from millrace.spark.opening import (
     check_not_drained,
     intervals_of,
     now_us,
+    scrapes_of,
+    tasks_of,
 )
 from millrace.spark.parallelism import tasks_for
 from millrace.spark.plan import StreamPlan
@@ -56,12 +55,8 @@ from millrace.spark.source import sources_of
 from millrace.spark.splitting import Splitting
 from millrace.spark.ticks import Alarm, ticks
 from millrace.store import open_location
-from millrace.windmill.balancer import Balance
 from millrace.windmill.epochs import Epochs
 
-#: How often Spark asks the sources for news when there was none. Its own default, ten times a
-#: tenth of a second, keeps a core a fifth busy with asking.
-_TRIGGER = "50 milliseconds"
 #: Key intervals a task, unless told otherwise: an epoch's commits are small beside what it costs.
 _INTERVALS = 8
 
@@ -71,55 +66,15 @@ def start(
     spark: SparkSession,
     *,
     checkpoint: str,
-    tasks: int | None = None,
-    intervals: int | None = None,
-    cache: str | None = None,
-    cache_limit: int | None = None,
-    spark_checkpoint: str | None = None,
-    trigger: str = _TRIGGER,
-    clock: Callable[[], int] | None = None,
-    progress: bool | str = True,
-    metrics: int | str | None = None,
-    stuck_after: Duration | None = STUCK_AFTER,
-    time_limit: Duration | None = None,
-    attempts: int = 3,
-    balance: bool | Balance = False,
+    options: EpochOptions,
 ) -> Run:
     """Run a pipeline on Spark until it is stopped, from where its checkpoint stands.
 
     Args:
         pipeline: With a streaming DataFrame and a low-watermark policy for each injected stream.
         spark: A session.
-        checkpoint: Directory for hard state and for Spark's own offsets, or ``s3://``, ``gs://``
-            or ``az://`` and a bucket and prefix. It must be durable and reachable from the driver
-            and every worker.
-        tasks: Tasks a level; by default the session's parallelism. It may change between runs.
-        intervals: Key intervals a computation, a power of two; by default eight a task and at least
-            16. The checkpoint remembers it.
-        cache: Directory for caches, on each worker's own disk; ``$NAME`` in it is a variable of
-            the worker's environment.
-        cache_limit: How many bytes of disk the caches of one host may take. What is more is
-            evicted, the least recently used key interval first, and built again from the checkpoint
-            when it is needed. None: as many as there is state.
-        spark_checkpoint: Directory or URL for Spark's own offsets; by default ``spark`` in the
-            checkpoint. Durable too: without it a run cannot go on.
-        trigger: Spark's processing-time interval: how often to look for data when there was none.
-        clock: Wall-clock microseconds since 1970; by default the machine's.
-        progress: Whether to say on standard error how far it is: on a terminal in a line that is
-            there while ``wait``, ``process_available`` or ``drain`` wait, else in a line of the
-            logger ``millrace.progress`` every 30 seconds and at the end. ``"table"``: on a terminal
-            with a table of the computations below it.
-        metrics: Where Prometheus may ask for them: a port of the driver's loopback interface, such
-            as 9464, or ``"0.0.0.0:9464"``; 0 for any that is free, see ``run.metrics_port``.
-        stuck_after: How long one call of user code may take before it is reported, with its stack:
-            in the log, the status and the metrics. None: it never is.
-        time_limit: How long one call of user code may take before it is ended: its record or timer
-            becomes a dead letter, with the stack, and all else goes on. Native code is ended when
-            it returns to Python. None: it never is.
-        balance: Whether key intervals are split and merged by load while the run goes on, or how
-            hard that is tried. Docs/changing.md says what it costs.
-        attempts: How often an epoch is tried in which worker processes die. The last attempt finds
-            the records of which they do, and makes them dead letters; of one there is none.
+        checkpoint: See :meth:`millrace.Pipeline.start`.
+        options: All of them.
 
     Returns:
         The handle.
@@ -155,17 +110,17 @@ def start(
         )
     if not sources:
         raise PipelineError(f"{pipeline!r} injects no stream, so it would never run.")
-    tasks = at_once if tasks is None else tasks
-    intervals = intervals_of(intervals, tasks, each=_INTERVALS)
+    tasks = tasks_of(options["tasks"], at_once)
+    intervals = intervals_of(options["intervals"], tasks, each=_INTERVALS)
     # What cannot be sent to workers is found before the checkpoint is touched.
     StreamPlan(topology, sources, tasks=tasks)
     # Whether Spark can get there at all is asked before the checkpoint is touched.
-    has_progress(spark, progress_location(checkpoint, spark_checkpoint))
-    limits = call_limits(stuck_after, time_limit)
-    check_attempts(attempts)
-    check_cache_limit(cache_limit)
-    how = balance_of(balance, intervals)
-    scrapes = None if metrics is None else Scrapes(metrics)
+    has_progress(spark, progress_location(checkpoint, options["spark_checkpoint"]))
+    limits = call_limits(options["stuck_after"], options["time_limit"])
+    check_attempts(options["attempts"])
+    check_cache_limit(options["cache_limit"])
+    how = balance_of(options["balance"], intervals)
+    scrapes = scrapes_of(options["metrics"])
     scratch.mkdir(mode=0o700)
     console = Quiet(spark)
     try:
@@ -176,7 +131,7 @@ def start(
         state = open_location(checkpoint, pipeline=pipeline.name)
         topology = bind_sinks(topology, state.uuid)
         epochs = Epochs(topology, state, intervals=intervals)
-        offsets = progress_location(checkpoint, spark_checkpoint, base=epochs.base)
+        offsets = progress_location(checkpoint, options["spark_checkpoint"], base=epochs.base)
         _check_progress(checkpoint, epochs, offsets, has_offsets=has_progress(spark, offsets))
         topology = epochs.topology
         claim_sinks(topology, epochs)
@@ -185,7 +140,8 @@ def start(
             file.write_text(json.dumps(_begin_at(epochs, stream)))
         sources = [source.of(topology) for source in sources]
         plan = StreamPlan(topology, sources, tasks=tasks)
-        plan.attach(state, cache_of(cache, checkpoint, spark), limits, cache_limit)
+        cache = cache_of(options["cache"], checkpoint, spark)
+        plan.attach(state, cache, limits, options["cache_limit"])
         housekeeping = Housekeeping(state)
         balancing = None
         if how is not None:
@@ -196,9 +152,9 @@ def start(
             publisher=publisher,
             housekeeping=housekeeping,
             explanation=Explanation(topology, plan.python_reasons),
-            clock=clock or now_us,
+            clock=options["clock"] or now_us,
             console=console,
-            shown=where_to_show(progress, spark),
+            shown=where_to_show(options["progress"], spark),
             scrapes=scrapes,
             lines=lines_in(state),
             mailbox=state.mailbox,
@@ -208,7 +164,7 @@ def start(
             gates=gates,
             scratch=scratch,
             splitting=Splitting(spark),
-            attempts=attempts,
+            attempts=options["attempts"],
             balancing=balancing,
             tasks=tasks,
         )
@@ -219,7 +175,7 @@ def start(
             .writeStream.queryName(f"millrace: {pipeline.name}")
             .foreachBatch(run.epoch)
             .option("checkpointLocation", offsets)
-            .trigger(processingTime=trigger)
+            .trigger(processingTime=options["trigger"])
         )
 
         def start_query() -> Any:

@@ -21,13 +21,14 @@ from millrace.injectors.offsets import Piece
 from millrace.injectors.publisher import WatermarkPublisher
 from millrace.model.errors import MillraceError, PipelineError
 from millrace.model.pipeline import Declarations
-from millrace.model.time import Instant
+from millrace.options import BatchOptions
 from millrace.plane.binding import bind_sinks, claim_sinks
 from millrace.spark.console import Quiet
 from millrace.spark.enough import enough_of, said_of
 from millrace.spark.external import external_pieces, pieces_there
 from millrace.spark.failure import failed
 from millrace.spark.job import run_job
+from millrace.spark.opening import tasks_of
 from millrace.spark.parallelism import tasks_for
 from millrace.spark.plan import SETTINGS, BatchPlan
 from millrace.spark.progress_display import ProgressDisplay, where_to_show
@@ -43,12 +44,7 @@ _log = logging.getLogger("millrace")
 def run_batch(
     pipeline: Declarations,
     spark: SparkSession,
-    *,
-    tasks: int | None = None,
-    until: Instant | None = None,
-    percentile: int | None = None,
-    scratch: str | None = None,
-    progress: bool = True,
+    options: BatchOptions,
 ) -> Status:
     """Run a pipeline over bounded input, to its end.
 
@@ -60,16 +56,7 @@ def run_batch(
         pipeline: With a bounded DataFrame, or an :class:`~millrace.Injector`, for each injected
             stream. Of an injector it reads what is there when it begins.
         spark: A session.
-        tasks: Tasks a level; by default the session's parallelism, as for :func:`start`. More are
-            smaller, and less is lost with one that fails.
-        until: Read of injectors only what was written before this instant: of ``mr.Kafka``, by its
-            messages' timestamps; of ``mr.Files``, files that were created before.
-        percentile: End when so many percent of the pieces of each injector have been read, and
-            leave what the others have not read by then; see docs/time.md.
-        scratch: For that: a directory, or ``s3://``, ``gs://``, ``az://``, that driver and workers
-            reach, where they tell each other how far they are. No file stays there.
-        progress: Whether to say on standard error that it is under way: on a terminal in a line,
-            else in one of the logger ``millrace.progress`` every 30 seconds and at the end.
+        options: All of them.
 
     Returns:
         What was done: records, refusals, and counters for each computation; ``left`` says what was
@@ -81,6 +68,7 @@ def run_batch(
         InputLost: Some of what an injector should read is gone.
         RunFailed: User code or Spark failed; the cause is attached, and a log named.
     """
+    until = options["until"]
     topology = build(pipeline)
     at_once = tasks_for(spark)
     there: dict[str, list[Piece]] = {}
@@ -90,7 +78,7 @@ def run_batch(
         return external_pieces(spark, stream, there[stream], tasks=at_once)
 
     sources = sources_of(topology, read, batch=True)
-    enough = enough_of(topology, there, percentile, scratch)
+    enough = enough_of(topology, there, options["percentile"], options["scratch"])
     if until is not None and all(source.pieces is None for source in sources):
         raise PipelineError(
             f"run_batch(until={until!r}) is about injectors, and no stream of {pipeline!r} has "
@@ -104,7 +92,7 @@ def run_batch(
         )
     if not sources:
         raise PipelineError(f"{pipeline!r} injects no stream, so it has nothing to run over.")
-    tasks = at_once if tasks is None else tasks
+    tasks = tasks_of(options["tasks"], at_once)
     BatchPlan(topology, sources, tasks=tasks)  # what cannot be sent to workers is found first
     topology = bind_sinks(topology, f"batch {uuid4()}")
     plan = BatchPlan(topology, [source.of(topology) for source in sources], tasks=tasks)
@@ -125,7 +113,7 @@ def run_batch(
     def line() -> str:
         return f"{pipeline.name}: {state_of_it} {time.perf_counter() - started:,.0f} s"
 
-    display = ProgressDisplay(line, where_to_show(progress, spark))
+    display = ProgressDisplay(line, where_to_show(options["progress"], spark))
     display.start()
     try:
         with _settings(spark), display.live():

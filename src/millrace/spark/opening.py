@@ -11,20 +11,36 @@ from pyspark.sql import SparkSession
 from millrace.model.errors import CheckpointMismatch, PipelineError
 from millrace.model.time import SECOND, Duration, duration_us
 from millrace.plane.stuck import CallLimits
+from millrace.spark.metrics.prometheus import Scrapes
 from millrace.spark.parallelism import intervals_for, is_local
 from millrace.store import is_object_store, local_path
 from millrace.windmill.balancer import Balance
 from millrace.windmill.epochs import Epochs
 
-#: How long one call of user code may take before it is reported, unless told otherwise.
-STUCK_AFTER: Final = "10 s"
-#: How long a task may do nothing before its process is ended, unless told otherwise. To wait too
-#: long costs minutes of a run that stands still anyway; to end what would have gone on costs its
-#: work again and again, and in the end the run. So it is as long as Kafka waits for a consumer that
-#: does not poll (max.poll.interval.ms), and longer than Spark does for an executor that is silent.
-HANG_LIMIT: Final = "5 min"
 #: A call that is ended at its time limit ends so many times later at the most.
 _ENDED_WITHIN: Final = 1.5
+
+
+def tasks_of(wanted: int | None, fitting: int) -> int:
+    """Return the number of tasks a level.
+
+    Args:
+        wanted: What was asked for.
+        fitting: How many there are to be, if nothing was.
+
+    Raises:
+        PipelineError: It is no number of tasks.
+    """
+    if wanted is None:
+        return fitting
+    if isinstance(wanted, bool) or not isinstance(wanted, int) or wanted < 1:
+        raise PipelineError(f"tasks={wanted!r}: expected a number of tasks a level, 1 or more.")
+    return wanted
+
+
+def scrapes_of(metrics: int | str | None) -> Scrapes | None:
+    """Return what answers Prometheus; None if nobody asked for that."""
+    return None if metrics is None else Scrapes(metrics)
 
 
 def intervals_of(wanted: int | None, tasks: int, *, each: int) -> int:

@@ -22,7 +22,8 @@ from millrace.injectors.publisher import WatermarkPublisher
 from millrace.injectors.schema import arrow_schema
 from millrace.model.errors import PipelineError
 from millrace.model.pipeline import Declarations
-from millrace.model.time import SECOND, Duration, duration_us
+from millrace.model.time import duration_us
+from millrace.options import RealtimeOptions
 from millrace.plane.balancing import Balancing
 from millrace.plane.binding import bind_sinks, check_live, claim_sinks, live_writers
 from millrace.plane.by_value import pickle_by_value
@@ -37,10 +38,7 @@ from millrace.spark.calling import bind_calls
 from millrace.spark.console import Quiet
 from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.metrics.lines import lines_in
-from millrace.spark.metrics.prometheus import Scrapes
 from millrace.spark.opening import (
-    HANG_LIMIT,
-    STUCK_AFTER,
     balance_of,
     cache_of,
     call_limits,
@@ -49,6 +47,8 @@ from millrace.spark.opening import (
     elapsed_us,
     intervals_of,
     now_us,
+    scrapes_of,
+    tasks_of,
 )
 from millrace.spark.parallelism import is_local
 from millrace.spark.plan import StreamPlan
@@ -80,21 +80,7 @@ def start(
     spark: SparkSession,
     *,
     checkpoint: str,
-    tasks: int | None = None,
-    intervals: int | None = None,
-    cache: str | None = None,
-    marks: Duration = 2 * SECOND,
-    attempts: int = 3,
-    pacemaker: str | None = None,
-    journals: str | None = None,
-    spark_batch: Duration = "12 h",
-    clock: Callable[[], int] | None = None,
-    progress: bool | str = True,
-    metrics: int | str | None = None,
-    stuck_after: Duration | None = STUCK_AFTER,
-    time_limit: Duration | None = None,
-    hang_limit: Duration | None = HANG_LIMIT,
-    balance: bool | Balance = False,
+    options: RealtimeOptions,
 ) -> LiveRun:
     """Run a pipeline in real time until it is stopped, from where its checkpoint stands.
 
@@ -102,36 +88,8 @@ def start(
         pipeline: With an :class:`~millrace.Injector` for each injected stream, such as
             ``mr.Kafka(...)`` or ``mr.Files(...)``.
         spark: A session of an application with :func:`~millrace.spark.realtime_settings`.
-        checkpoint: See :func:`millrace.spark.assembly.start`; the same checkpoint.
-        tasks: Tasks a level; by default as many as the slots are enough for.
-        intervals: Key intervals a computation, a power of two; by default two a task and at least
-            four. The checkpoint remembers it.
-        cache: Directory for caches, on each worker's own disk.
-        marks: How often a mark is made. After a failure as much is read and sent again, and what a
-            sink takes by mark is seen as often. Nothing waits for a mark otherwise.
-        attempts: How often the pipeline's own code may fail in the same place, without a mark that
-            was completed between, before the run gives up. If worker processes have died so often
-            but one, the next session finds the records of which they do, and makes them dead
-            letters.
-        pacemaker: ``kafka:servers/topic``: a topic that nobody writes to, with as many partitions
-            as there are tasks, in place of what Spark brings along to keep tasks running.
-        journals: Of a checkpoint in an object store: a directory that all hosts have mounted, for
-            what tasks commit; the rest stays in the bucket. Chosen when the checkpoint is made.
-        spark_batch: How long Spark's own batches are. At the end of each, tasks are begun anew,
-            which takes about a second; nothing else comes of it.
-        clock: Returns wall-clock microseconds since 1970, in the driver and, as a copy, in all
-            tasks; by default each host's own.
-        progress: See :func:`millrace.spark.assembly.start`.
-        metrics: See :func:`millrace.spark.assembly.start`.
-        stuck_after: See :func:`millrace.spark.assembly.start`.
-        time_limit: See :func:`millrace.spark.assembly.start`.
-        hang_limit: How long a task may do nothing, though it does not wait for other tasks or for
-            input: its process is stopped, in code that never returns, or waits for a disk. Then
-            its process is ended, and all tasks begin again from the last mark. Where user code does
-            it ``attempts`` times, the record or timer becomes a dead letter; without a stream for
-            those the run ends. None: such a task holds the run for ever.
-        balance: See :func:`millrace.spark.assembly.start`. The run rests for each round, at most
-            once in half a minute. Docs/changing.md says how long that takes.
+        checkpoint: See :meth:`millrace.Pipeline.start`.
+        options: All of them.
 
     Returns:
         The handle.
@@ -142,6 +100,7 @@ def start(
         CheckpointMismatch: The checkpoint is of another pipeline or topology, or was drained.
         CheckpointUnwritable: The checkpoint cannot be written.
     """
+    pacemaker = options["pacemaker"]
     check_spark(spark, pacemaker)
     topology = build(pipeline)
     bind_calls(topology, checkpoint)
@@ -153,32 +112,32 @@ def start(
     sources = sources_of(topology, lambda _, injector: _unread(spark, injector), realtime=True)
     publisher = WatermarkPublisher.of(topology)
     levels = topology.depth
-    tasks = tasks_within(spark, levels) if tasks is None else tasks
+    tasks = tasks_of(options["tasks"], tasks_within(spark, levels))
     check_settings(spark, tasks=tasks, levels=levels)
-    intervals = intervals_of(intervals, tasks, each=_INTERVALS)
-    every_us = duration_us(marks, "start(marks)")
-    batch_ms = duration_us(spark_batch, "start(spark_batch)") // 1000
+    intervals = intervals_of(options["intervals"], tasks, each=_INTERVALS)
+    every_us = duration_us(options["marks"], "start(marks)")
+    batch_ms = duration_us(options["spark_batch"], "start(spark_batch)") // 1000
     # What Spark lacks or cannot send to workers is found before the checkpoint is touched.
     if pacemaker is not None:
         pacemaker_of(spark, tasks, pacemaker)
     StreamPlan(topology, sources, tasks=tasks)
-    clock_of_tasks = pickled_clock(clock)
+    clock_of_tasks = pickled_clock(options["clock"])
     scratch = Path(tempfile.gettempdir()) / f"millrace-{uuid4().hex}"
-    limits = call_limits(stuck_after, time_limit, hang_limit)
-    check_attempts(attempts)
-    how = balance_of(balance, intervals)
-    scrapes = None if metrics is None else Scrapes(metrics)
+    limits = call_limits(options["stuck_after"], options["time_limit"], options["hang_limit"])
+    check_attempts(options["attempts"])
+    how = balance_of(options["balance"], intervals)
+    scrapes = scrapes_of(options["metrics"])
     scratch.mkdir(mode=0o700)
     console = Quiet(spark)
     try:
-        state = open_location(checkpoint, pipeline=pipeline.name, journals=journals)
+        state = open_location(checkpoint, pipeline=pipeline.name, journals=options["journals"])
         topology = bind_sinks(topology, state.uuid)
         epochs = Epochs(topology, state, intervals=intervals)
         check_not_drained(checkpoint, epochs)
         topology = epochs.topology
         claim_sinks(topology, epochs)
         plan = StreamPlan(topology, [source.of(topology) for source in sources], tasks=tasks)
-        plan.attach(state, cache_of(cache, checkpoint, spark), limits)
+        plan.attach(state, cache_of(options["cache"], checkpoint, spark), limits)
         housekeeping = Housekeeping(state)
         live, by_mark = live_writers(topology)
         blueprint = replace(plan.blueprint, writers=by_mark, live_writers=live, live=True)
@@ -223,9 +182,9 @@ def start(
                 refused_weak(topology, tasks=tasks),
                 realtime=True,
             ),
-            clock=clock or now_us,
+            clock=options["clock"] or now_us,
             console=console,
-            shown=where_to_show(progress, spark),
+            shown=where_to_show(options["progress"], spark),
             scrapes=scrapes,
             lines=lines_in(state),
             mailbox=state.mailbox,
@@ -234,7 +193,7 @@ def start(
             start_query=start_query,
             roomy=lambda: has_slots(spark, tasks=tasks, levels=levels),
             tasks=tasks,
-            attempts=attempts,
+            attempts=options["attempts"],
             hang_s=limits.hung_s,
             scratch=scratch,
             balancing=None if how is None else _balancing(epochs, tasks, how, housekeeping),
