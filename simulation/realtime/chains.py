@@ -10,7 +10,7 @@ from millrace.compile.topology import Topology
 from millrace.store import Commit
 from millrace.windmill.manifest import Completion, interval_map
 from millrace.windmill.record_ids import production_ids
-from millrace.windmill.routing import Productions
+from millrace.windmill.routing import RowsBuilder
 from simulation.oracle import whole
 from simulation.program import NEVER_US
 from simulation.realtime.history import History, Owner, Written
@@ -146,14 +146,14 @@ class Chains:
 
 def made_of(commit: Commit) -> list[Any]:
     """Return productions without the ids that weak ones have, which say by which task."""
-    made = Productions.unpack(commit.productions)
+    made = RowsBuilder.unpack(commit.productions)
     return [made.edges, made.hashes, made.keys, made.values, made.timestamps]
 
 
 def rows_of(topology: Topology, written: Written) -> Iterator[tuple[tuple[int, int, int], Row]]:
     """Yield the productions of a commit: edge and id, and the row."""
     commit = written.commit
-    made = Productions.unpack(commit.productions)
+    made = RowsBuilder.unpack(commit.productions)
     number = topology.computation(commit.computation).number
     if made.ids is not None:
         origins, sequences = made.ids

@@ -18,7 +18,7 @@ from millrace.model.stream import Spread
 from millrace.plane.lifting import Lifter
 from millrace.windmill import rows, worker
 from millrace.windmill.execution import Execution
-from millrace.windmill.routing import Productions
+from millrace.windmill.routing import RowsBuilder
 from simulation import Simulation, simulation
 from simulation.hosts import _SharedCache
 
@@ -58,7 +58,7 @@ def replays(patch, change):
 def keep(productions, kept):
     """Leave only rows for which a function of their value is true."""
     chosen = [n for n, value in enumerate(productions.values) if kept(value)]
-    for name in Productions.__slots__:
+    for name in RowsBuilder.__slots__:
         column = getattr(productions, name)
         column[:] = [column[n] for n in chosen]
 
@@ -104,7 +104,7 @@ def only_the_last_pane_is_sent_again(patch):
 @harmless_without_faults(10)
 def weak_productions_are_not_made_again(patch):
     def forget(commit, moment, mine):
-        return replay(commit, moment, Productions())
+        return replay(commit, moment, RowsBuilder())
 
     replay = worker.replay
     patch.setattr(worker, "replay", forget)

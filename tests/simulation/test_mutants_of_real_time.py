@@ -23,7 +23,7 @@ from millrace.store.local_journals import LocalJournal, LocalJournals
 from millrace.store.sealing import End
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.live_worker import LiveWorker, SessionFence
-from millrace.windmill.routing import Productions
+from millrace.windmill.routing import RowsBuilder
 from simulation.realtime import RealtimeSimulation
 
 #: Mutant -> the schedule that found it last, to look there first.
@@ -171,7 +171,7 @@ def productions_of_a_sealed_commit_are_not_sent_again(patch):
 
     def quietly(*arguments):
         for result, _ in again(*arguments):
-            yield result, Productions()
+            yield result, RowsBuilder()
 
     patch.setattr(level, "commits_again", quietly)
 

@@ -20,7 +20,7 @@ from millrace.inspect import Checkpoint, Interval, WindowState, keys_of
 from millrace.model.errors import MillraceError
 from millrace.model.keys import decode_key, encode_key, hash_key
 from millrace.model.pane import Pane
-from millrace.windmill.routing import Productions
+from millrace.windmill.routing import RowsBuilder
 
 #: A picture has room for so many.
 _PANES_MAX: Final = 60
@@ -93,7 +93,7 @@ def _emitted(
             commit = checkpoint.state.commits.read(known, interval.id, number)
             if commit is None:
                 break
-            sent = Productions.unpack(commit.productions)
+            sent = RowsBuilder.unpack(commit.productions)
             rows = list(zip(sent.edges, sent.keys, sent.values, strict=True))
             for edge, key, value in reversed(rows):
                 if edge in readers and (pane := _pane(value, readers[edge])) is not None:

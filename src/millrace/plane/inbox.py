@@ -31,7 +31,7 @@ from millrace.windmill.arrival_order import arrival_order
 from millrace.windmill.arrivals import Again, Arrivals
 from millrace.windmill.dead_letters import note
 from millrace.windmill.record_ids import ROW_BITS, injected_origin
-from millrace.windmill.routing import Productions
+from millrace.windmill.routing import RowsBuilder
 from millrace.windmill.source_ids import NO_FINGERPRINT, SourceIds, null_id, unseal
 
 #: Processes of a stream have numbers below 2**20, so that the task fits above one in its 31 bits.
@@ -253,7 +253,7 @@ class Inbox:
             origin=origin,
         )
         note(self._report.source(edge.stream).letters, letter)
-        made = Productions()
+        made = RowsBuilder()
         stream = self._topology.streams[edge.stream]
         latest_us = self._latest_us[edge.stream]
         self._runtime.router.send_injected(

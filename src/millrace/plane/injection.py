@@ -26,7 +26,7 @@ from millrace.plane.values import shown
 from millrace.watermark.ahead import Ahead
 from millrace.windmill.dead_letters import note
 from millrace.windmill.record_ids import injected_origin, place
-from millrace.windmill.routing import Productions
+from millrace.windmill.routing import RowsBuilder
 from millrace.windmill.source_ids import NO_FINGERPRINT, null_id
 
 #: Returns both halves of the ids of rows, given how many each record has become.
@@ -89,7 +89,7 @@ class Injection:
         Raises:
             RecordRejected: One was refused, and there is no dead-letter stream.
         """
-        stream, productions = self._stream, Productions()
+        stream, productions = self._stream, RowsBuilder()
         router = self._task.runtime.router
         if (
             not refused
@@ -152,7 +152,7 @@ class Injection:
 
     def _one_by_one(
         self,
-        productions: Productions,
+        productions: RowsBuilder,
         values: Sequence[Any],
         timestamps: Sequence[int | None],
         fingerprints: Sequence[bytes | None] | None,
@@ -223,7 +223,7 @@ class Injection:
             counts.append(len(productions) - before)
         return accepted, counts
 
-    def _count(self, productions: Productions) -> None:
+    def _count(self, productions: RowsBuilder) -> None:
         # A record may have become several rows, or none.
         first = place(self._partition, self._sent)
         self._sent += len(productions)

@@ -15,7 +15,7 @@ from millrace.plane.task import Task
 from millrace.watermark.intervals import IntervalMap
 from millrace.windmill.record_ids import production_ids
 from millrace.windmill.results import IntervalResult
-from millrace.windmill.routing import Productions
+from millrace.windmill.routing import RowsBuilder
 
 _Ints = npt.NDArray[np.int64]
 #: One half of the ids of some rows: first halves may be one, second ones follow each other.
@@ -39,7 +39,7 @@ class Outbox:
         self._manifest = task.manifest
         self._tasks = task.tasks
         self._own = task.number % self._tasks
-        self._all = Productions()
+        self._all = RowsBuilder()
         self._ids: list[tuple[_Firsts, _Seconds]] = []
         self._maps: dict[int, IntervalMap | None] = {}
         self._everywhere = {
@@ -57,15 +57,15 @@ class Outbox:
     def __len__(self) -> int:
         return len(self._all)
 
-    def add(self, productions: Productions, origin: int, sequences: range) -> None:
+    def add(self, productions: RowsBuilder, origin: int, sequences: range) -> None:
         """Take rows of one origin."""
         self._add(productions, origin, sequences)
 
-    def add_all(self, productions: Productions, origins: _Firsts, sequences: _Seconds) -> None:
+    def add_all(self, productions: RowsBuilder, origins: _Firsts, sequences: _Seconds) -> None:
         """Take rows with their ids."""
         self._add(productions, origins, sequences)
 
-    def add_result(self, result: IntervalResult, productions: Productions) -> int:
+    def add_result(self, result: IntervalResult, productions: RowsBuilder) -> int:
         """Take what a commit produced, with the ids that its rows have; return how many."""
         count = len(productions)
         if not count:
@@ -77,7 +77,7 @@ class Outbox:
             self._add(productions, *production_ids(number, result.number, result.interval, count))
         return count
 
-    def _add(self, productions: Productions, origins: _Firsts, sequences: _Seconds) -> None:
+    def _add(self, productions: RowsBuilder, origins: _Firsts, sequences: _Seconds) -> None:
         if not len(productions):
             return
         if self._everywhere and not self._everywhere.keys().isdisjoint(productions.edges):
@@ -100,10 +100,10 @@ class Outbox:
         return [first for n, first in enumerate(firsts) if n == 0 or tasks[n] != tasks[n - 1]]
 
     def _copied(
-        self, productions: Productions, origins: _Firsts, sequences: _Seconds
-    ) -> tuple[Productions, _Ints, _Ints]:
+        self, productions: RowsBuilder, origins: _Firsts, sequences: _Seconds
+    ) -> tuple[RowsBuilder, _Ints, _Ints]:
         """Return rows and ids, with a copy for each interval of those that go to all."""
-        made, of = Productions(), list[int]()
+        made, of = RowsBuilder(), list[int]()
         for n, (edge, hash) in enumerate(zip(productions.edges, productions.hashes, strict=True)):
             hashes = self._everywhere.get(edge, [hash])
             made.hashes += hashes
@@ -127,7 +127,7 @@ class Outbox:
             return None
         if not len(mine):
             return {}
-        self._all, ids, self._ids = Productions(), self._ids, []
+        self._all, ids, self._ids = RowsBuilder(), self._ids, []
         rows = Handful(
             mine.edges, mine.hashes, mine.keys, mine.values, mine.timestamps,
             [n for origins, sequences in ids for n in _origins(origins, len(sequences))],
@@ -146,7 +146,7 @@ class Outbox:
         mine = self._all
         if not len(mine):
             return
-        self._all, ids, self._ids = Productions(), self._ids, []
+        self._all, ids, self._ids = RowsBuilder(), self._ids, []
         edges = np.array(mine.edges, dtype=np.int32)
         hashes = np.array(mine.hashes, dtype=np.uint64)
         batch = pa.RecordBatch.from_arrays(

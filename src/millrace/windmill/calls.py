@@ -29,7 +29,7 @@ from millrace.model.time import (
 )
 from millrace.windmill.failure import late_production
 from millrace.windmill.holds import KeyHold
-from millrace.windmill.routing import Productions, Router
+from millrace.windmill.routing import Router, RowsBuilder
 from millrace.windmill.timers import KeyTimers
 from millrace.windmill.work import Work
 
@@ -75,7 +75,7 @@ class Calls:
         self._has_process_timer = not lacks_hook(user, "process_timer")
         self._output_watermark_us = MIN_TIMESTAMP
         self._floor_us = MIN_TIMESTAMP
-        self.productions = Productions()
+        self.productions = RowsBuilder()
         self.at_hand_us = 0
         self.pane_at_hand: Pane | None = None
         self.earliest_late_us = MAX_TIMESTAMP
@@ -91,7 +91,7 @@ class Calls:
 
     def begin(self, work: Work) -> None:
         """Start a bundle."""
-        self.productions = Productions()
+        self.productions = RowsBuilder()
         self.pane_at_hand = None
         self._output_watermark_us = work.output_watermark_us
         self._floor_us = max(

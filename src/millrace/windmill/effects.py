@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from millrace.watermark.report import Report
 from millrace.windmill.counters import Counters
 from millrace.windmill.load import NO_LOAD, Load
-from millrace.windmill.routing import Productions
+from millrace.windmill.routing import RowsBuilder
 
 
 @dataclass(slots=True)
@@ -23,7 +23,7 @@ class Effects:
     """
 
     mutations: dict[bytes, bytes | None]
-    productions: Productions
+    productions: RowsBuilder
     report: Report
     counters: Counters = field(default_factory=Counters)
     load: Load = NO_LOAD

@@ -22,7 +22,7 @@ from millrace.windmill.bundle import Attempt, Bundle
 from millrace.windmill.execution import Execution
 from millrace.windmill.record_ids import production_ids
 from millrace.windmill.results import IntervalResult, footing
-from millrace.windmill.routing import Productions
+from millrace.windmill.routing import RowsBuilder
 from millrace.windmill.weak_ids import WEAK_ORIGIN, ids_of_causes
 
 _log = logging.getLogger(__name__)
@@ -116,7 +116,7 @@ class LiveWorker:
         bundles: Sequence[Bundle],
         attempt: Attempt,
         consumed: Mapping[int, Mapping[bytes, bytes]],
-    ) -> list[tuple[IntervalResult, Productions, Commit]]:
+    ) -> list[tuple[IntervalResult, RowsBuilder, Commit]]:
         """Run bundles, one for an interval; nothing of them is durable yet.
 
         Args:
@@ -158,7 +158,7 @@ class LiveWorker:
         return made
 
     def _ids(
-        self, spec: ComputationSpec, number: int, interval: int, productions: Productions
+        self, spec: ComputationSpec, number: int, interval: int, productions: RowsBuilder
     ) -> tuple[list[int], list[int]]:
         """Return the ids of weak productions: of their causes, or of this session only."""
         if productions.causes is not None:

@@ -10,7 +10,7 @@ from millrace.model.errors import ZombieWriter
 from millrace.store import Commit, CommitLog
 from millrace.windmill.bundle import Attempt
 from millrace.windmill.results import Produced, footing_of, result_of
-from millrace.windmill.routing import Productions
+from millrace.windmill.routing import RowsBuilder
 
 
 def holds_productions(log: CommitLog, commit: Commit, attempt: Attempt) -> bool:
@@ -34,7 +34,7 @@ def holds_productions(log: CommitLog, commit: Commit, attempt: Attempt) -> bool:
     return False
 
 
-def replay(commit: Commit, attempt: Attempt, weak: Productions) -> Produced:
+def replay(commit: Commit, attempt: Attempt, weak: RowsBuilder) -> Produced:
     """Return what an earlier attempt committed.
 
     Args:
@@ -47,7 +47,7 @@ def replay(commit: Commit, attempt: Attempt, weak: Productions) -> Produced:
     """
     _refuse_zombie(commit, attempt)
     footing = footing_of(commit)
-    productions = weak if footing.weak else Productions.unpack(commit.productions)
+    productions = weak if footing.weak else RowsBuilder.unpack(commit.productions)
     return result_of(commit, footing, replayed=True), productions
 
 

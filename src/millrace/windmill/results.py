@@ -12,7 +12,7 @@ from millrace.store import NOTHING, Commit, Repair
 from millrace.watermark.report import Report
 from millrace.windmill.counters import Counters
 from millrace.windmill.load import NO_LOAD, Load
-from millrace.windmill.routing import Productions
+from millrace.windmill.routing import RowsBuilder
 
 
 class IntervalResult(msgspec.Struct, array_like=True):
@@ -43,7 +43,7 @@ class IntervalResult(msgspec.Struct, array_like=True):
 
 
 #: A result, and what leaves for consumers: that goes another way than the result.
-Produced = tuple[IntervalResult, Productions]
+Produced = tuple[IntervalResult, RowsBuilder]
 
 
 class Footing(msgspec.Struct, array_like=True):

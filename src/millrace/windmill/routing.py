@@ -30,7 +30,7 @@ from millrace.windmill.dead_letters import opened
 from millrace.windmill.source_ids import nth
 
 
-class Productions:
+class RowsBuilder:
     """Rows on their way to consumers, as columns of equal length.
 
     Attributes:
@@ -77,7 +77,7 @@ class Productions:
         return _encode(columns if self.ids is None else (*columns, *self.ids))
 
     @classmethod
-    def unpack(cls, data: bytes) -> Productions:
+    def unpack(cls, data: bytes) -> RowsBuilder:
         """Return the rows that :meth:`pack` made the bytes from."""
         made = cls()
         if data:
@@ -144,7 +144,7 @@ class Router:
 
     def send(
         self,
-        productions: Productions,
+        productions: RowsBuilder,
         stream: str,
         value: Any,
         timestamp_us: int,
@@ -172,7 +172,7 @@ class Router:
             productions.truncate(length)
             raise
 
-    def send_letter(self, productions: Productions, letter: DeadLetter, timestamp_us: int) -> None:
+    def send_letter(self, productions: RowsBuilder, letter: DeadLetter, timestamp_us: int) -> None:
         """Append the rows of a dead letter's record: to whom it failed for, and to nobody else.
 
         One that failed before it came to a computation goes on by all edges and steps.
@@ -236,7 +236,7 @@ class Router:
             )
         return _Route(whole.name, whole.coder, edges, ())
 
-    def send_panes(self, productions: Productions, emitted: Emitted) -> None:
+    def send_panes(self, productions: RowsBuilder, emitted: Emitted) -> None:
         """Append the rows of many panes, in whole columns where consumers keep the keys.
 
         Raises:
@@ -263,7 +263,7 @@ class Router:
 
     def send_injected(
         self,
-        productions: Productions,
+        productions: RowsBuilder,
         stream: str,
         value: Any,
         timestamp_us: int,
@@ -291,7 +291,7 @@ class Router:
 
     def send_all(
         self,
-        productions: Productions,
+        productions: RowsBuilder,
         stream: str,
         values: Sequence[Any],
         timestamps: Sequence[Any],
@@ -337,7 +337,7 @@ class Router:
 
     def _send(
         self,
-        productions: Productions,
+        productions: RowsBuilder,
         route: _Route,
         value: Any,
         timestamp_us: int,

@@ -22,7 +22,7 @@ from millrace.windmill.execution import Execution
 from millrace.windmill.fence import Fence
 from millrace.windmill.replay import holds_productions, replay
 from millrace.windmill.results import IntervalResult, Produced, footing
-from millrace.windmill.routing import Productions
+from millrace.windmill.routing import RowsBuilder
 
 
 class Worker:
@@ -86,7 +86,7 @@ class Worker:
             if committed is None and mine.over:
                 continue
             if committed is not None and holds_productions(log, committed, attempt):
-                results[interval] = replay(committed, attempt, Productions())
+                results[interval] = replay(committed, attempt, RowsBuilder())
                 continue
             effects, repair = self.execution.run(spec, bundle, attempt, fence, stands)
             if weak and repair.deltas_applied and not repair.rebuilt:

@@ -38,7 +38,7 @@ from millrace.windmill.counters import Counters
 from millrace.windmill.manifest import Completion, LiveMark, decode_entry
 from millrace.windmill.positions import Positions
 from millrace.windmill.results import IntervalResult, footing
-from millrace.windmill.routing import Productions
+from millrace.windmill.routing import RowsBuilder
 from tests.live import Feeds, Kept, Live
 
 FOOTING = footing(NOTHING_PENDING, Counters(), weak=False)
@@ -429,7 +429,7 @@ def test_a_journal_may_be_collected_while_a_task_takes_up_its_commits(
     journals.seal(1)
     for part, number in ((1, 1), (2, 2)):
         journals.create(1, 1, 0, part).append(
-            [Commit("count", 0, number, 1, 1, [], Productions().pack(), FOOTING)]
+            [Commit("count", 0, number, 1, 1, [], RowsBuilder().pack(), FOOTING)]
         )
     journals.seal(2)
     first, _ = listed = journals.names()

@@ -7,7 +7,7 @@ from millrace.model.errors import PipelineError
 from millrace.plane.outbox import Outbox
 from millrace.plane.task import Task
 from millrace.windmill.manifest import decode_entry
-from millrace.windmill.routing import Productions
+from millrace.windmill.routing import RowsBuilder
 from tests.live import Feeds, Live
 
 
@@ -23,7 +23,7 @@ def outbox() -> Outbox:
 
 def test_more_than_a_batch_can_hold_is_refused_with_what_to_do() -> None:
     sending, long = outbox(), bytes(1 << 20)
-    made, count = Productions(), 2_049
+    made, count = RowsBuilder(), 2_049
     made.edges, made.hashes, made.timestamps = [0] * count, [0] * count, [0] * count
     made.keys, made.values = [b""] * count, [long] * count
     sending.add(made, 7, range(count))

@@ -5,7 +5,7 @@ import pytest
 import millrace as mr
 from millrace.model.errors import CoderError
 from millrace.model.keys import decode_key, hash_key
-from millrace.windmill.routing import Productions, Router
+from millrace.windmill.routing import Router, RowsBuilder
 
 
 class Consumer(mr.Computation):
@@ -34,7 +34,7 @@ def rows(made):
 
 
 def test_a_value_becomes_a_row_on_every_edge():
-    made = Productions()
+    made = RowsBuilder()
     router(mr.by(len), mr.by_key(), sink=True).send(made, "events", "abc", 7, "key")
 
     assert made.edges == [0, 1, 2]
@@ -44,7 +44,7 @@ def test_a_value_becomes_a_row_on_every_edge():
 
 
 def test_a_row_to_a_computation_carries_the_hash_of_its_key():
-    made = Productions()
+    made = RowsBuilder()
     router(mr.by(len), sink=True).send(made, "events", "abc", 7, None)
 
     assert made.hashes == [hash_key(made.keys[0]), 0]
@@ -52,7 +52,7 @@ def test_a_row_to_a_computation_carries_the_hash_of_its_key():
 
 def test_each_row_has_its_own_key_where_keys_are_kept():
     """Keys that are equal and not the same have their own bytes: 1, 1.0 and True."""
-    made, sending = Productions(), router(mr.by_key())
+    made, sending = RowsBuilder(), router(mr.by_key())
     keys = ["a", "a", "b", "a", 1, 1.0, True, 1, ("a", 1)]
     for key in keys:
         sending.send(made, "events", "abc", 7, key)
@@ -65,7 +65,7 @@ def test_each_row_has_its_own_key_where_keys_are_kept():
 
 
 def test_a_row_to_a_sink_without_a_key_says_so():
-    made = Productions()
+    made = RowsBuilder()
     router(sink=True).send(made, "events", "abc", 7, None)
 
     assert made.keys == [b""]
@@ -76,7 +76,7 @@ def test_a_stream_that_nobody_reads_makes_no_rows():
     p.inject("events", format=str)
     p.inject("unread", format=str)
     p.sink("events", print)
-    made = Productions()
+    made = RowsBuilder()
     Router(p.build()).send(made, "unread", "abc", 7, None)
 
     assert rows(made) == []
@@ -89,25 +89,25 @@ def test_a_value_is_checked_even_where_nobody_reads_it():
     p.sink("events", print)
 
     with pytest.raises(CoderError, match="stream 'unread'"):
-        Router(p.build()).send(Productions(), "unread", 7, 7, None)
+        Router(p.build()).send(RowsBuilder(), "unread", 7, 7, None)
 
 
 def test_what_is_packed_is_unpacked():
-    made = Productions()
+    made = RowsBuilder()
     route = router(mr.by(len), mr.by_key(), sink=True)
     for n in range(5):
         route.send(made, "events", "x" * n, n, n)
 
-    assert rows(Productions.unpack(made.pack())) == rows(made)
+    assert rows(RowsBuilder.unpack(made.pack())) == rows(made)
 
 
 def test_nothing_packs_to_nothing():
-    assert Productions().pack() == b""
-    assert rows(Productions.unpack(b"")) == []
+    assert RowsBuilder().pack() == b""
+    assert rows(RowsBuilder.unpack(b"")) == []
 
 
 def test_truncating_takes_back_the_last_rows_of_all_columns():
-    made = Productions()
+    made = RowsBuilder()
     route = router(mr.by(len))
     for n in range(5):
         route.send(made, "events", "x" * n, n, None)
@@ -132,7 +132,7 @@ def refusing(value):
     ids=["key is None", "extractor fails", "step fails", "step makes the wrong type"],
 )
 def test_productions_are_unchanged_if_any_consumer_refuses(given):
-    made = Productions()
+    made = RowsBuilder()
     route = router(*given["extractors"], step=given.get("step"))
 
     with pytest.raises((CoderError, ZeroDivisionError)):

@@ -48,7 +48,7 @@ from millrace.windmill.manifest import decode_manifest
 from millrace.windmill.positions import Followed
 from millrace.windmill.record_ids import LAST_ROW
 from millrace.windmill.results import IntervalResult, Produced
-from millrace.windmill.routing import Productions
+from millrace.windmill.routing import RowsBuilder
 
 #: Where a task is whose disk does not answer.
 _JOURNAL = "its journal, which it appends to"
@@ -247,7 +247,7 @@ class LevelTask:
             inbox = Inbox(self._turns_task(), self.level, self._outbox, report)
             if self.level == 1:
                 inbox.refuse_unread(arrived.table, arrived.table.column("edge").to_numpy())
-        made: list[tuple[IntervalResult, Productions, Commit]] = []
+        made: list[tuple[IntervalResult, RowsBuilder, Commit]] = []
         for consuming in self._consuming:
             records = (
                 consuming.few(arrived.few, report.received_bytes)
@@ -266,7 +266,7 @@ class LevelTask:
 
     def _run(
         self, consuming: Consumption, records: Mapping[int, KeyedRecords]
-    ) -> list[tuple[IntervalResult, Productions, Commit]]:
+    ) -> list[tuple[IntervalResult, RowsBuilder, Commit]]:
         """Run one computation's bundles."""
         spec, watermarks = consuming.spec, self._watermarks
         name, intervals = spec.name, self._maps[spec.name]

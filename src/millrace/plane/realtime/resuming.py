@@ -16,7 +16,7 @@ from millrace.windmill import rows
 from millrace.windmill.channels import WEAK_PART
 from millrace.windmill.positions import Positions
 from millrace.windmill.results import Produced, footing_of, result_of
-from millrace.windmill.routing import Productions
+from millrace.windmill.routing import RowsBuilder
 
 
 def commits_again(
@@ -40,7 +40,7 @@ def commits_again(
             continue
         for commit in _commits(journals, name):
             if _follows(commit, name, positions.numbers, positions.maps):
-                productions = Productions.unpack(commit.productions)
+                productions = RowsBuilder.unpack(commit.productions)
                 yield result_of(commit, footing_of(commit)), productions
 
 

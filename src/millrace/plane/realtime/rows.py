@@ -33,7 +33,7 @@ from millrace.plane.runtime import Runtime, SourceColumns
 from millrace.plane.task import Task
 from millrace.watermark.ahead import Ahead
 from millrace.windmill.record_ids import FIRST_INJECTED, LIVE_ORIGIN, MADE_BITS, ROW_BITS, place
-from millrace.windmill.routing import Productions
+from millrace.windmill.routing import RowsBuilder
 
 _MADE_MAX: Final = 1 << MADE_BITS
 #: How many bits of a place are in the second half.
@@ -147,7 +147,7 @@ class LiveRows:
         refusal = task.event_times(name).refusal
         if any(refusal(at_us) is not None for at_us in times):
             return None
-        read, made = self._readers[name].read_columns(columns.columns, len(times)), Productions()
+        read, made = self._readers[name].read_columns(columns.columns, len(times)), RowsBuilder()
         fingerprints = None if found is None else found.to_pylist()
         if read.refused or (fingerprints is not None and None in fingerprints):
             return None
