@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from random import Random
 
-from millrace.plane import handful, outbox
-from millrace.plane.realtime import arriving, rows
+from millrace.plane import rows
 from millrace.plane.runtime import Runtime
 from millrace.store import HardState, Written
 from millrace.windmill.epochs import Epochs
@@ -201,14 +200,12 @@ class RealtimeSimulation(World):
 @contextmanager
 def _few_are(count: int) -> Iterator[None]:
     """Let so many rows be few: a schedule has no more than that in any turn."""
-    earlier = handful.FEW
+    earlier = rows.FEW
     try:
-        for module in (outbox, arriving, rows):
-            module.FEW = count  # type: ignore[attr-defined]  # a constant for all others
+        rows.FEW = count  # type: ignore[misc]  # a constant for all others
         yield
     finally:
-        for module in (outbox, arriving, rows):
-            module.FEW = earlier  # type: ignore[attr-defined]  # as before
+        rows.FEW = earlier  # type: ignore[misc]  # as before
 
 
 class _Snapshots:

@@ -11,7 +11,7 @@ from millrace.injectors.injector import Injector
 from millrace.injectors.schema import column_names
 from millrace.model.errors import PipelineError
 from millrace.model.time import MILLISECOND, SECOND
-from millrace.plane import handful
+from millrace.plane import rows
 from millrace.plane.runtime import SourceColumns
 from millrace.plane.values import ROWS, value_columns
 from simulation.calling import heard
@@ -74,7 +74,7 @@ def generate(random: Random, kind: Of) -> LiveWorkload:
         step_us=step_us,
         mark_every_us=random.choice((40, 100, 250)) * step_us,
         live_sinks=random.randrange(16),
-        few=random.choice((0, 0, 2, handful.FEW)),
+        few=random.choice((0, 0, 2, rows.FEW)),
     )
 
 

@@ -18,7 +18,6 @@ from millrace.compile.topology import Topology, injector_name
 from millrace.model.errors import PipelineError
 from millrace.model.time import LATEST_RECORD, MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.plane.injection import Injection
-from millrace.plane.lifting import combined_edges
 from millrace.plane.outbox import Outbox
 from millrace.plane.realtime.coordinator import Coordinator
 from millrace.plane.realtime.level import LevelTask
@@ -31,6 +30,7 @@ from millrace.plane.realtime.task_stats import TaskStats
 from millrace.plane.realtime.turn import turns_manifest
 from millrace.plane.refusal import EventTimes
 from millrace.plane.reports import TaskReport
+from millrace.plane.rows import Rows
 from millrace.plane.runtime import Runtime
 from millrace.plane.task import Task
 from millrace.store import MemoryCaches, MemoryHardState
@@ -193,7 +193,7 @@ class _Script:
     def turn(self, wall_us: int, wait_s: float) -> Iterator[Sent]:
         """Read one entry of the script."""
         self._wall_us = max(self._wall_us, wall_us)
-        place, batches, through = self._place, list[pa.RecordBatch](), {}
+        place, leaving, through = self._place, list[Rows](), {}
         if place is not None and (at := place.offset or 0) < len(self._script):
             entry, count = self._script[at], place.count
             if entry and isinstance(entry[0], int):
@@ -202,7 +202,7 @@ class _Script:
                     if p <= percentile:
                         self._said[p] = max(self._said[p], us)
             elif entry:
-                batches = list(self._injected(entry, count))
+                leaving = list(self._injected(entry, count))
                 count += len(entry)
                 through = {(FIRST_INJECTED + self._number, place.number): number_at(count - 1)}
             self._place = Place(place.number, at + 1, count)
@@ -215,8 +215,8 @@ class _Script:
         of = {p: {injector_name(_STREAM): us} for p, us in said.items()}
         message = Message(of[100], {p: us for p, us in of.items() if p != 100}, {})
         yield from self._pipes.send(
-            batches,
-            through=dict.fromkeys(combined_edges(batches), through),
+            leaving,
+            through={edge: through for rows in leaving for edge in rows.combined_edges()},
             message=message,
             wall_us=self._wall_us,
             mark=NO_MARK if mark is None else mark.number,
@@ -231,7 +231,7 @@ class _Script:
     def _number(self) -> int:
         return self._topology.streams[_STREAM].number
 
-    def _injected(self, elements: tuple[Any, ...], count: int) -> Iterator[pa.RecordBatch]:
+    def _injected(self, elements: tuple[Any, ...], count: int) -> Iterator[Rows]:
         """Yield records as rows on edges, combined if they were never sent before."""
         assert self._place is not None, "who reads has a place"
         manifest = turns_manifest(
@@ -251,10 +251,11 @@ class _Script:
             ids=row_ids(self._number, self._place.number, numbers),
         )
         for batch in outbox.batches():
+            rows = Rows(batch)  # few, and yet combined, as many are
             if count + len(elements) - 1 <= self._again_to or count <= self._again_to:
-                yield batch
+                yield rows
             else:
-                yield from self._rows.lifted(task, batch)
+                yield from self._rows.lifted(task, rows)
 
     def _pass(self, mark: Mark, said: dict[int, int]) -> None:
         self.said.append(

@@ -1,4 +1,4 @@
-"""A handful of rows is consumed as a table of the same rows is."""
+"""Few rows are consumed as many are: as lists, or as a table of the same rows."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from hypothesis import strategies as st
 
 import millrace as mr
 from millrace.model.keys import encode_key, hash_key
-from millrace.plane import wire
-from millrace.plane.handful import Handful
 from millrace.plane.inbox import Inbox
 from millrace.plane.outbox import Outbox
 from millrace.plane.realtime.consuming import Consumption
 from millrace.plane.realtime.rows import ids_of
 from millrace.plane.reports import TaskReport
+from millrace.plane.rows import RowColumns, Rows
 from millrace.plane.task import Task
 from millrace.watermark.intervals import IntervalMap
 from millrace.windmill.manifest import decode_entry
 from millrace.windmill.record_ids import production_ids
 from millrace.windmill.rows import ChannelRow
+from millrace.windmill.source_ids import fingerprint
 from tests.live import Feeds, Live
 
 
 class Both(mr.Computation):
-    inputs = {"texts": mr.by_key(), "numbers": mr.by_key()}
+    inputs = {"texts": mr.by_key(), "numbers": mr.by_key(), "lines": mr.by(lambda line: line)}
     outputs = {}
 
     def process_record(self, record: mr.Record) -> None:
@@ -43,7 +43,8 @@ class Splits(mr.Computation):
 
 def pipeline() -> mr.Pipeline:
     p = mr.Pipeline("consuming")
-    p.inject("lines", Feeds("text string, at long", {}), timestamp="at", format=str)
+    feeds = Feeds("text string, at long, id string", {})
+    p.inject("lines", feeds, timestamp="at", format=str, id="id", slack="1 min")
     p.add(Splits)
     p.add(Both)
     return p
@@ -74,15 +75,19 @@ def id_of(sender: tuple[str, int, int, int]) -> tuple[int, int]:
     return int(origin), int(sequence)
 
 
-def handful(drawn: list[Any]) -> Handful:
-    made = Handful()
+def few_rows(drawn: list[Any]) -> RowColumns:
+    made = RowColumns()
     for n, (sender, stream, key) in enumerate(drawn):
         encoded, (origin, sequence) = encode_key(key), id_of(sender)
         coder = live.topology.streams[stream].coder
+        made.tasks.append(0)
         made.edges.append(edges[stream].number)
         made.hashes.append(hash_key(encoded))
         made.keys.append(encoded)
-        made.values.append(coder.encode(n if stream == "numbers" else str(n)))
+        value = coder.encode(n if stream == "numbers" else str(n))
+        if stream == "lines" and sender[0] == "injected":
+            value = fingerprint(key) + value
+        made.values.append(value)
         made.timestamps.append(1_000 + n)
         made.origins.append(origin)
         made.sequences.append(sequence)
@@ -96,6 +101,7 @@ def by_interval(found: Any) -> Any:
             (
                 records.key_rows[k], records.keys[k], records.values[n], records.timestamps[n],
                 records.stream_of(n), records.origins[n], records.sequences[n],
+                records.original(n), None if records.ids is None else records.ids.slack_us[n],
             )
             for k in range(len(records.keys))
             for n in range(records.cuts[k], records.cuts[k + 1])
@@ -105,21 +111,20 @@ def by_interval(found: Any) -> Any:
 
 
 @given(st.lists(records, min_size=1, max_size=4))
-def test_a_handful_is_consumed_as_a_table_is(turns):
+def test_few_rows_are_consumed_as_many_are(turns):
     known = [ChannelRow(0, 1, 2, 1)]
     few_input: dict[tuple[int, int], int] = {}
     table_input: dict[tuple[int, int], int] = {}
     by_hand = Consumption(live.topology, spec, intervals, lambda _: known, few_input)
     columnar = Consumption(live.topology, spec, intervals, lambda _: known, table_input)
     for drawn in turns:
-        rows = handful(drawn)
-        scratch = TaskReport()
-        table = wire.together([rows.batch(0)])
+        rows = few_rows(drawn)
+        inbox = Inbox(task, 2, Outbox(task), TaskReport())
         received: dict[str, int] = {}
-        few = by_hand.few(rows, received)
-        many = columnar.table(table, {}, Inbox(task, 2, Outbox(task), scratch))
+        few = by_hand.records(Rows(rows), {}, None, received)
+        many = columnar.records(Rows(rows.batch()), {}, inbox, received)
 
         assert by_interval(few) == by_interval(many)
         assert by_hand.channels.take() == columnar.channels.take()
         assert few_input == table_input
-        assert received[spec.name] == sum(map(len, rows.values))
+        assert received.get(spec.name, 0) == sum(map(len, rows.values))

@@ -10,13 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millrace.plane.realtime import packet as packets
-from millrace.plane.realtime.packet import Pipes, Received, batches_of
+from millrace.plane.realtime.packet import Pipes, Received, rows_of
+from millrace.plane.rows import Rows
 from millrace.watermark.propagation import Message
 
 NOTHING = Message({}, {}, {})
 
 
-def rows(count: int, width: int, first: int) -> pa.RecordBatch:
+def many(count: int, width: int, first: int) -> pa.RecordBatch:
     """Rows for task 0 whose values have so many bytes; numbers say their order."""
     return pa.RecordBatch.from_pydict(
         {
@@ -28,7 +29,7 @@ def rows(count: int, width: int, first: int) -> pa.RecordBatch:
 
 
 def sent(*batches: pa.RecordBatch) -> list[bytes]:
-    return [data for _, data in Pipes(1, 0, 1).send(batches, message=NOTHING, wall_us=0)]
+    return [data for _, data in Pipes(1, 0, 1).send(map(Rows, batches), message=NOTHING, wall_us=0)]
 
 
 def rows_and_bytes(data: bytes) -> tuple[int, int]:
@@ -51,7 +52,7 @@ def rows_and_bytes(data: bytes) -> tuple[int, int]:
 def test_no_packet_is_too_large_and_no_row_is_lost(lots, most_rows, most_bytes):
     first, batches = 0, []
     for count, width in lots:
-        batches.append(rows(count, width, first))
+        batches.append(many(count, width, first))
         first += count
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(packets, "_ROWS", most_rows)
@@ -63,7 +64,7 @@ def test_no_packet_is_too_large_and_no_row_is_lost(lots, most_rows, most_bytes):
     decoded = [packets._decode(data) for data in found]
     assert [one.more for one in decoded] == [True] * (len(found) - 1) + [False]
     (whole,) = Received(1, "here", 1).take(found)
-    numbers = [n for batch in batches_of(whole) for n in batch.column("sequence").to_pylist()]
+    numbers = [n for rows in rows_of(whole) for n in rows.batch().column("sequence").to_pylist()]
     assert numbers == list(range(first))
 
 
@@ -77,8 +78,8 @@ def test_no_packet_is_too_large_and_no_row_is_lost(lots, most_rows, most_bytes):
     ],
 )
 def test_a_packet_is_cut_when_it_is_full_and_not_before(count, width, expected):
-    assert len(sent(rows(count, width, 0))) == expected
+    assert len(sent(many(count, width, 0))) == expected
 
 
 def test_small_batches_share_a_packet():
-    assert len(sent(*(rows(10, 8, 10 * n) for n in range(100)))) == 1
+    assert len(sent(*(many(10, 8, 10 * n) for n in range(100)))) == 1

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from millrace.model.keys import encode_key, hash_key
 from millrace.plane import wire
-from millrace.plane.realtime.packet import Pipes, Received, batches_of
+from millrace.plane.realtime.packet import Pipes, Received, rows_of
 from millrace.plane.realtime.terse import FEW, Terse
+from millrace.plane.rows import Rows
 from millrace.plane.whole_numbers import encoded_numbers, hashes_of_numbers
 from millrace.watermark.propagation import Message
 
@@ -55,7 +56,8 @@ def structs(draw, count: int, others: list[np.ndarray]) -> pa.StructArray:
             continue
         bits = field.type.bit_width
         made = draw(st.one_of(st.sampled_from(others), columns(count, np.int64))).copy()
-        made[draw(st.integers(0, count - 1))] += draw(st.sampled_from([0, 0, 1]))
+        at = draw(st.integers(0, count - 1))
+        made[at : at + 1] += draw(st.sampled_from([0, 0, 1]))  # of an array the largest wraps
         plain = {64: np.int64, 16: np.int16}[bits]
         nulls = np.zeros(count, np.bool_)
         nulls[0] = field.nullable and draw(st.sampled_from([False, False, True]))
@@ -92,10 +94,10 @@ def test_what_was_left_out_is_put_back(rows, first, count):
 @given(st.lists(batches(), min_size=1, max_size=3))
 def test_packets_have_the_rows_that_were_sent_in_order(sent):
     pipes, received = Pipes(1, 0, 4), [Received(1, "here", 1) for _ in range(4)]
-    packets = list(pipes.send(sent, message=Message({}, {}, {}), wall_us=0))
+    packets = list(pipes.send(map(Rows, sent), message=Message({}, {}, {}), wall_us=0))
     for task in range(4):
         mine = [data for pid, data in packets if pid == task]
-        got = [b for packet in received[task].take(mine) for b in batches_of(packet)]
+        got = [rows.batch() for one in received[task].take(mine) for rows in rows_of(one)]
         expected = [rows for rows in sent if rows.column("pid")[0].as_py() == task]
         assert pa.Table.from_batches(got, SCHEMA).equals(pa.Table.from_batches(expected, SCHEMA))
 

@@ -248,8 +248,11 @@ class Topology:
     def _edges(self) -> dict[int, Edge]:
         return {edge.number: edge for edge in self.edges}
 
-    def edge_mask(self, computations: Container[str]) -> npt.NDArray[np.bool_]:
-        """Return for every edge number up to the highest whether it leads to one of these."""
+    def edge_mask(self, computations: Container[str | None]) -> npt.NDArray[np.bool_]:
+        """Return for every edge number up to the highest whether it leads to one of these.
+
+        None stands for sinks.
+        """
         mask = np.zeros(1 + max(self._edges, default=-1), dtype=np.bool_)
         for edge in self.edges:
             mask[edge.number] = edge.computation in computations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, overload
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -11,9 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace.windmill.key_column import KeyColumn
-
-#: Up to so many keys are as well a list.
-_FEW: Final = 100
 
 
 def keys_in(column: pa.ChunkedArray) -> Sequence[bytes]:
@@ -23,8 +20,6 @@ def keys_in(column: pa.ChunkedArray) -> Sequence[bytes]:
     >>> len(keys), keys[300], keys.at([0, 300]), keys.changed().nonzero()
     (301, b'sEWR', [b'sJFK', b'sEWR'], (array([299]),))
     """
-    if len(column) <= _FEW:
-        return column.to_pylist()  # type: ignore[no-any-return]
     return ArrowKeys(column.chunk(0) if column.num_chunks == 1 else column.combine_chunks())
 
 

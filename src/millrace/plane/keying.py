@@ -17,16 +17,13 @@ import pyarrow.compute as pc
 
 from millrace.compile.native import one_field
 from millrace.compile.topology import Edge
-from millrace.model.keys import encode_key, hash_key
+from millrace.model.keys import hash_key
 from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD, MIN_TIMESTAMP
 from millrace.plane import wire
 from millrace.plane.runtime import SourceColumns
 from millrace.plane.task import Task
 from millrace.plane.whole_numbers import encoded_numbers, hashes_of_numbers
 from millrace.windmill.source_ids import FINGERPRINT_BYTES
-
-#: Up to so many rows a loop costs less than Arrow's calls.
-_FEW = 32
 
 
 class Keying:
@@ -114,13 +111,6 @@ def fingerprints(ids: pa.Array) -> pa.Array:
 
 def _keys(column: pa.Array) -> tuple[pa.Array, npt.NDArray[np.uint64]]:
     """Return the encoded keys and their hashes; of a null any hash."""
-    if len(column) <= _FEW:
-        try:
-            few = [None if key is None else encode_key(key) for key in column.to_pylist()]
-        except UnicodeDecodeError:  # whoever reads the value refuses it
-            few = encoded(column).to_pylist()
-        of_few = [0 if key is None else hash_key(key) for key in few]
-        return pa.array(few, pa.binary()), np.array(of_few, dtype=np.uint64)
     if pa.types.is_integer(column.type):
         return encoded_numbers(column), hashes_of_numbers(column)
     # Keys recur, and to find those that do costs less than to hash them again.

@@ -23,6 +23,7 @@ from millrace.model.brief import RAISED
 from millrace.plane import wire
 from millrace.plane.observation import SourceObserver
 from millrace.plane.reports import TaskReport, report_row
+from millrace.plane.rows import Rows
 from millrace.plane.runtime import SourceColumns
 from millrace.plane.task import Task
 from millrace.plane.values import ValueReader
@@ -45,6 +46,13 @@ class Lifter:
         self._edges: dict[int, Edge] = {}
         if task.runtime.lift:
             self._edges = {e.number: e for e in task.topology.edges if e.lift is not None}
+
+    def combined(self, rows: Rows) -> Iterator[Rows]:
+        """Yield rows with partials in the place of what they stand for; few rows as they are."""
+        if rows.few is not None:
+            yield rows
+        else:
+            yield from map(Rows, self.lifted(rows.batch()))
 
     def lifted(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Yield a batch of the wire's schema with partials in the place of what they stand for."""
@@ -76,16 +84,6 @@ class Lifter:
             batch, edges = wire.where(batch, left), edges[left]
         if batch.num_rows:
             yield batch
-
-
-def combined_edges(batches: Iterable[pa.RecordBatch]) -> set[int]:
-    """Return the edges on which some rows of the wire are partials."""
-    found = set[int]()
-    for batch in batches:
-        edges = batch.column("edge").to_numpy()
-        partial = (edges >= 0) & (edges != wire.plain(edges))
-        found.update(wire.plain(number) for number in set(edges[partial].tolist()))
-    return found
 
 
 def partial_rows(rows: Any, edge: Edge, found: Lifted, origins: pa.Array) -> pa.RecordBatch:

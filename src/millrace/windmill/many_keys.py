@@ -15,8 +15,6 @@ import numpy.typing as npt
 from millrace.model.keys import decode_key
 from millrace.windmill import rows
 
-#: From so many keys on, what calls to NumPy cost is less than what they save.
-_MANY: Final = 50
 #: An encoded whole number: its tag, and it, shifted by so much that it sorts as bytes.
 ENCODED_NUMBER: Final = np.dtype([("tag", "u1"), ("shifted", ">u8")])
 _TEXT_TAG, NUMBER_TAG = 0x73, 0x69
@@ -33,7 +31,7 @@ def decode_keys(keys: Sequence[bytes]) -> list[Any]:
     tags = {key[0] for key in keys}
     if tags == {_TEXT_TAG}:
         return [key[1:].decode() for key in keys]
-    if tags == {NUMBER_TAG} and len(keys) >= _MANY:
+    if tags == {NUMBER_TAG}:
         joined = b"".join(keys)
         # Floats have the tag as well, and are longer.
         if len(joined) == len(keys) * ENCODED_NUMBER.itemsize:
@@ -60,7 +58,7 @@ def key_rows(hash8s: bytes, keys: Sequence[bytes]) -> list[bytes]:
     True
     """
     count = len(keys)
-    if count < _MANY or len(keys[0]) > rows.WHOLE or len(set(map(len, keys))) > 1:
+    if not keys or len(keys[0]) > rows.WHOLE or len(set(map(len, keys))) > 1:
         hashes = (hash8s[n : n + rows.HASH_BYTES] for n in range(0, len(hash8s), rows.HASH_BYTES))
         return list(map(rows.key_row, hashes, keys))
     begin, length = rows.HASH_BYTES, len(keys[0])

@@ -1,6 +1,6 @@
 """Consuming: what arrives for one computation of a task, without what its intervals have had.
 
-Rows come as a handful, or as a table: the same is done to both, by Python and by NumPy.
+The same is done to few rows by Python, and to many by NumPy.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from millrace.compile.topology import ComputationSpec, Topology
 from millrace.model.guarantees import AT_LEAST_ONCE
 from millrace.model.keys import decode_key
 from millrace.plane import wire
-from millrace.plane.handful import Handful
 from millrace.plane.inbox import Inbox
+from millrace.plane.rows import RowColumns, Rows
 from millrace.watermark.intervals import IntervalMap
 from millrace.windmill import rows
 from millrace.windmill.arrivals import KeyedRecords
 from millrace.windmill.channels import Channels, Number, Sender, number_of, sender_of
 from millrace.windmill.groups import Ints, coded, lasts
 from millrace.windmill.record_ids import FIRST_INJECTED, ROW_BITS, injected_count
+from millrace.windmill.source_ids import SourceIds, unseal
 from millrace.windmill.weak_ids import are_weak, cause_of, is_weak
 
 #: Edge -> sender -> how far it has come in the partials on that edge.
@@ -49,7 +50,6 @@ class Consumption:
 
     Attributes:
         channels: Of the computation's intervals.
-        takes_few: Whether :meth:`few` can be asked: source ids are columns.
     """
 
     def __init__(
@@ -63,9 +63,13 @@ class Consumption:
         self.spec = spec
         self.channels = Channels(weak=spec.guarantees.delivery is not AT_LEAST_ONCE)
         edges = [edge for edge in topology.edges if edge.computation == spec.name]
-        self.takes_few = not any(edge.identified for edge in edges)
         self._edges = {edge.number: place for place, edge in enumerate(edges)}
         self._streams = [edge.stream for edge in edges]
+        self._slacks = {
+            place: topology.streams[edge.stream].slacks
+            for place, edge in enumerate(edges)
+            if edge.identified
+        }
         self._decode = [topology.streams[edge.stream].coder.decode for edge in edges]
         self._to_it = topology.edge_mask({spec.name})
         self._intervals = intervals
@@ -78,23 +82,33 @@ class Consumption:
         if not self.channels.knows(interval):
             self.channels.load(interval, self._load(interval))
 
-    def few(self, handful: Handful, received: dict[str, int]) -> dict[int, KeyedRecords]:
+    def records(
+        self, rows: Rows, through: Through, inbox: Inbox | None, received: dict[str, int]
+    ) -> dict[int, KeyedRecords]:
         """Return interval -> its records among some rows, in order and cut by key.
 
         Args:
-            handful: The rows.
+            rows: On edges of this level.
+            through: How far partials among them go.
+            inbox: Of the turn, which reads rows that are many; None if they are few.
             received: Takes how many bytes there are in values, by computation.
         """
-        edges, keys = self._edges, handful.keys
+        if rows.few is not None:
+            return self._of_few(rows.few, received)
+        assert inbox is not None, "many rows are read by an inbox"
+        return self._of_many(rows.table(), through, inbox)
+
+    def _of_few(self, few: RowColumns, received: dict[str, int]) -> dict[int, KeyedRecords]:
+        edges, keys = self._edges, few.keys
         arrived: list[_Arrived] = [
             (hash, keys[n], origin, sequence, edges[edge], n)
             for n, (edge, hash, origin, sequence) in enumerate(
-                zip(handful.edges, handful.hashes, handful.origins, handful.sequences, strict=True)
+                zip(few.edges, few.hashes, few.origins, few.sequences, strict=True)
             )
             if edge in edges
         ]
         arrived.sort()
-        values = handful.values
+        values = few.values
         size = sum([len(values[n]) for *_, n in arrived])
         received[self.spec.name] = received.get(self.spec.name, 0) + size
         self._note_few(arrived)
@@ -108,7 +122,7 @@ class Consumption:
             ends.append((interval, len(fresh)))
         if not fresh:
             return {}
-        keyed, found, first = self._keyed(fresh, handful), dict[int, KeyedRecords](), 0
+        keyed, found, first = self._keyed(fresh, few), dict[int, KeyedRecords](), 0
         for interval, end in ends:
             last = bisect_left(keyed.cuts, end, first)
             if last > first:
@@ -119,7 +133,7 @@ class Consumption:
     def _place_of(self, arrived: _Arrived) -> int:
         return self._intervals.place_of(arrived[0])
 
-    def _keyed(self, arrived: list[_Arrived], handful: Handful) -> KeyedRecords:
+    def _keyed(self, arrived: list[_Arrived], few: RowColumns) -> KeyedRecords:
         """Return records, which are in order, by key."""
         starts, names, last = list[int](), list[tuple[int, bytes]](), None
         for n, one in enumerate(arrived):
@@ -128,9 +142,15 @@ class Consumption:
                 starts.append(n)
                 names.append(name)
         encoded = [key for _, key in names]
-        timestamps, decode = handful.timestamps, self._decode
-        _, _, origins, sequences, ways, places = zip(*arrived, strict=True)
-        values = map(handful.values.__getitem__, places)
+        timestamps, decode = few.timestamps, self._decode
+        _, _, origins, sequences, ways, places = map(list, zip(*arrived, strict=True))
+        values, ids = list(map(few.values.__getitem__, places)), None
+        if self._slacks:
+            ids = self._unseal(values, ways, origins)
+        if ids is not None:
+            # From here on the id of a record is that of its source, as in a table.
+            halves = ids.halves_over(np.array(origins, np.int64), np.array(sequences, np.int64))
+            origins, sequences = (half.tolist() for half in halves)
         streams: list[str] | str
         if len(set(ways)) == 1:
             streams = self._streams[ways[0]]
@@ -145,20 +165,29 @@ class Consumption:
             decoded,
             list(map(timestamps.__getitem__, places)),
             streams,
-            list(origins),
-            list(sequences),
+            origins,
+            sequences,
             [*starts, len(arrived)],
-            again=lambda n: decode[ways[n]](handful.values[places[n]]),
+            ids,
+            again=lambda n: decode[ways[n]](values[n]),
         )
 
-    def table(self, table: pa.Table, through: Through, inbox: Inbox) -> dict[int, KeyedRecords]:
-        """Return interval -> its records among the rows of a table, in order and cut by key.
+    def _unseal(self, values: list[bytes], ways: list[int], origins: list[int]) -> SourceIds | None:
+        """Part values, in place, from the source ids before them; return the ids."""
+        found: SourceIds | None = None
+        for way, slacks in self._slacks.items():
+            at = [n for n, one in enumerate(ways) if one == way]
+            if not at:
+                continue
+            sealed, of = [values[n] for n in at], np.array([origins[n] for n in at], np.int64)
+            plain, ids = unseal(self._streams[way], sealed, of, slacks)
+            for n, value in zip(at, plain, strict=True):
+                values[n] = value
+            found = SourceIds.none(len(values)) if found is None else found
+            found.halves[at], found.slack_us[at] = ids.halves, ids.slack_us
+        return found
 
-        Args:
-            table: Rows of the wire.
-            through: How far partials among them go.
-            inbox: Of the turn.
-        """
+    def _of_many(self, table: pa.Table, through: Through, inbox: Inbox) -> dict[int, KeyedRecords]:
         fresh = self._fresh(table, through)
         if not fresh.num_rows:
             return {}

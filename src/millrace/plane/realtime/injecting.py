@@ -9,12 +9,11 @@ Source: MillWheel 5.2; docs/design/2026-11-22-the-real-time-plane.md.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from msgspec.structs import replace
 
 from millrace.injectors.advance import along, is_within
@@ -22,7 +21,6 @@ from millrace.injectors.follower import Taken
 from millrace.injectors.injector import Injector
 from millrace.injectors.throttle import EVERYONE
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
-from millrace.plane.lifting import combined_edges
 from millrace.plane.realtime import note as notes
 from millrace.plane.realtime.following import Following
 from millrace.plane.realtime.ingress import IngressTimes
@@ -39,11 +37,12 @@ from millrace.plane.realtime.messages import (
 )
 from millrace.plane.realtime.packet import NO_MARK, Pipes
 from millrace.plane.realtime.promising import Promising
-from millrace.plane.realtime.rows import Handfuls, LiveRows, by_task, number_at
+from millrace.plane.realtime.rows import LiveRows, number_at
 from millrace.plane.realtime.task import Sent
 from millrace.plane.realtime.task_stats import TaskStats
 from millrace.plane.realtime.turn import turns_manifest
 from millrace.plane.reports import MarkReport, TaskReport
+from millrace.plane.rows import Rows
 from millrace.plane.runtime import Runtime
 from millrace.plane.task import Task
 from millrace.store import Journal
@@ -192,8 +191,7 @@ class InjectorTask:
         taken = [] if mark is not None else self._following.take(wait_s, self.stats)
         began = time.perf_counter()
         self._write_down(taken)
-        plain, lifted = list[pa.RecordBatch](), list[pa.RecordBatch]()
-        handfuls: list[tuple[Handfuls, bool]] = []
+        leaving, combined = list[Rows](), set[int]()
         through: dict[Sender, Number] = {}
         promising = self._promising
         manifest = turns_manifest(
@@ -207,19 +205,12 @@ class InjectorTask:
         task, report = Task(self._runtime, manifest, self.number), TaskReport()
         for stream, one in taken:
             for made, again in self._read(task, stream, one, through, report):
-                if isinstance(made, Mapping):
-                    handfuls.append((made, again))
-                    continue
-                # Few rows that came before these go before them: a process's are in order.
-                for few, few_again in handfuls:
-                    (plain if few_again else lifted).extend(
-                        rows.batch(receiver) for receiver, rows in few.items()
-                    )
-                handfuls.clear()
                 if again:
-                    plain.append(made)
-                else:
-                    lifted += self._rows.lifted(task, made)
+                    leaving.append(made)
+                    continue
+                for part in self._rows.lifted(task, made):
+                    combined |= part.combined_edges()
+                    leaving.append(part)
         self._report.report.add(report)
         read = {stream: stats.records for stream, stats in report.sources.items()}
         promising.throttle.read(read, self._wall_us)
@@ -227,9 +218,8 @@ class InjectorTask:
         clock_us = min(self._wall_us, self._times.pending_us(self._counts()))
         promising.publish(clock_us, draining=mark is not None and mark.draining)
         yield from self._pipes.send(
-            [*plain, *lifted],
-            by_task([few for few, _ in handfuls]),
-            through=dict.fromkeys(combined_edges(lifted), through),
+            leaving,
+            through=dict.fromkeys(combined, through),
             message=promising.message(self._wall_us, everyone=mark is not None),
             wall_us=self._wall_us,
             mark=NO_MARK if mark is None else mark.number,
@@ -314,7 +304,7 @@ class InjectorTask:
         one: Taken,
         through: dict[Sender, Number],
         report: TaskReport,
-    ) -> Iterator[tuple[pa.RecordBatch | Handfuls, bool]]:
+    ) -> Iterator[tuple[Rows, bool]]:
         """Yield rows on edges, and whether they were maybe sent before; move the process on."""
         reading, source = self._reading[stream][one.process], self._sources[stream]
         place, rows, newest_us = reading.place, one.rows, MIN_TIMESTAMP

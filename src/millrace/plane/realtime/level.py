@@ -12,13 +12,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-import pyarrow as pa
-
 from millrace.compile.topology import ComputationSpec
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
-from millrace.plane.handful import Handful
 from millrace.plane.inbox import Inbox
-from millrace.plane.lifting import Lifter, combined_edges
+from millrace.plane.lifting import Lifter
 from millrace.plane.outbox import Outbox
 from millrace.plane.realtime import note as notes
 from millrace.plane.realtime.arriving import Arrived, Sorting
@@ -36,6 +33,7 @@ from millrace.plane.realtime.telling import ALONE_US
 from millrace.plane.realtime.turn import turns_manifest
 from millrace.plane.realtime.weak import weak_computations
 from millrace.plane.reports import MarkReport
+from millrace.plane.rows import Rows
 from millrace.plane.runtime import Runtime
 from millrace.plane.task import Task
 from millrace.store import KEPT_TURNS, Commit
@@ -131,9 +129,7 @@ class LevelTask:
         note = notes.decode(start.note) if start.note else notes.Note(0, {}, [])
         self._consumed = {(stream, part): count for stream, part, count in note.consumed}
         self._consuming = [self._consumption(spec) for spec in self._specs]
-        takes_few = all(consuming.takes_few for consuming in self._consuming)
-        here = {spec.name for spec in self._specs}
-        self._sorting = Sorting(self._topology, here, self.number, takes_few=takes_few)
+        self._sorting = Sorting(self._topology, {spec.name for spec in self._specs})
         self._outbox = Outbox(Task(runtime, manifest, self.number))
         self._wall_us = max(wall_us, manifest.wall_time_us, note.wall_time_us)
         self._watermarks = TaskWatermarks(
@@ -146,7 +142,7 @@ class LevelTask:
             senders=tasks,
         )
         self._marks = Marks(tasks, manifest.epoch)
-        self._over, self._held = False, list[pa.RecordBatch]()
+        self._over, self._held = False, list[Rows]()
         self._report, self._done = MarkReport(), list[IntervalResult]()
         self.stats = TaskStats(self.level, self.number)
         if self._last:
@@ -158,7 +154,7 @@ class LevelTask:
             self._move([result])
             self._outbox.add_result(result, productions)
         self._at = ""
-        yield from self._leave(self._outbox.batches())
+        yield from self._leave(self._outbox.rows())
 
     def _consumption(self, spec: ComputationSpec) -> Consumption:
         """Return what takes the records of a computation."""
@@ -241,19 +237,16 @@ class LevelTask:
 
     def _work(self, arrived: Arrived) -> list[Produced]:
         """Run what there is to do; return what may leave: durable, but where it is weak."""
-        by_hand = not arrived.table.num_rows
-        inbox, report = None, self._report.report
-        if not by_hand:
+        here, report = arrived.here, self._report.report
+        inbox = None
+        if here.few is None:
             inbox = Inbox(self._turns_task(), self.level, self._outbox, report)
             if self.level == 1:
-                inbox.refuse_unread(arrived.table, arrived.table.column("edge").to_numpy())
+                table = here.table()
+                inbox.refuse_unread(table, table.column("edge").to_numpy())
         made: list[tuple[IntervalResult, RowsBuilder, Commit]] = []
         for consuming in self._consuming:
-            records = (
-                consuming.few(arrived.few, report.received_bytes)
-                if inbox is None
-                else consuming.table(arrived.table, arrived.through, inbox)
-            )
+            records = consuming.records(here, arrived.through, inbox, report.received_bytes)
             made += self._run(consuming, records)
         if not made:
             return []
@@ -315,42 +308,30 @@ class LevelTask:
             if self._outbox.add_result(result, productions) and productions.ids is None:
                 number = self._topology.computation(result.computation).number
                 last[number, result.interval] = (result.number, LAST_ROW)
-        passing, few = arrived.passing, self._outbox.handfuls()
-        through = self._sorting.passing(arrived.through)
-        if few is None:
-            few, made = {}, list(self._outbox.batches())
-            if self._combines:
-                lifter = Lifter(self._turns_task())
-                made = [one for batch in made for one in lifter.lifted(batch)]
-                for edge in combined_edges(made):
+        through, leaving = self._sorting.passing(arrived.through), arrived.passing
+        for made in self._outbox.rows():
+            if not self._combines:
+                leaving.append(made)
+                continue
+            for part in Lifter(self._turns_task()).combined(made):
+                for edge in part.combined_edges():
                     through.setdefault(edge, {}).update(last)
-            passing = [*passing, *made]
-        if len(arrived.few_passing):
-            mine = few.get(self.number)
-            few[self.number] = Handful.together([arrived.few_passing, *([mine] if mine else [])])
-        yield from self._leave(passing, few, through=through)
+                leaving.append(part)
+        yield from self._leave(leaving, through=through)
 
     def _leave(
-        self,
-        batches: Iterable[pa.RecordBatch],
-        few: Mapping[int, Handful] | None = None,
-        *,
-        through: Through | None = None,
-        mark: int = NO_MARK,
+        self, leaving: Iterable[Rows], *, through: Through | None = None, mark: int = NO_MARK
     ) -> Iterator[Sent]:
         """Send rows on, with low watermarks if those moved; the last level writes its sinks."""
         message = self._watermarks.message()
         if self._outlet is not None:
             self._at = "its sinks, which it writes to"
-            for batch in batches:
-                self._outlet.write(batch, self._epoch)
-            for task, handful in (few or {}).items():
-                self._outlet.write(handful.batch(task), self._epoch)
+            for part in leaving:
+                self._outlet.write(part.batch(), self._epoch)
             self._at = ""
             return
         yield from self._pipes.send(
-            batches,
-            few or {},
+            leaving,
             through=through,
             message=message,
             wall_us=self._wall_us,

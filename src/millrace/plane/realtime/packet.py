@@ -9,6 +9,7 @@ Source: docs/design/2026-11-22-the-real-time-plane.md.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -17,10 +18,9 @@ import pyarrow as pa
 import pyarrow.ipc as ipc
 
 from millrace.model.errors import InvariantViolation
-from millrace.plane.handful import Handful
-from millrace.plane.packet import parts_by_task
 from millrace.plane.realtime.telling import ALONE_US, Telling
 from millrace.plane.realtime.terse import LeftOut, Terse
+from millrace.plane.rows import RowColumns, Rows
 from millrace.watermark.propagation import Message
 from millrace.windmill.channels import Number, Sender
 
@@ -40,11 +40,9 @@ _ONE_THREAD: Final = ipc.IpcWriteOptions(use_threads=False)
 #: Edge -> sender -> the last of its numbers that partials on that edge stand for.
 Through = dict[int, list[tuple[int, int, int, int]]]
 
-_NOTHING: Final[Mapping[int, Handful]] = {}
 
-
-class Rows(msgspec.Struct, array_like=True):
-    """Rows in a packet.
+class RowStream(msgspec.Struct, array_like=True, tag=0):
+    """Many rows in a packet.
 
     Attributes:
         stream: Batches of one schema, as an Arrow stream.
@@ -55,7 +53,10 @@ class Rows(msgspec.Struct, array_like=True):
     left_out: LeftOut | None = None
 
 
-_NO_ROWS: Final[list[list[Rows]]] = [[]]
+#: Rows in a packet: many, or few.
+PackedRows = RowStream | RowColumns
+
+_NO_ROWS: Final[list[list[PackedRows]]] = [[]]
 
 
 class Packet(msgspec.Struct, array_like=True):
@@ -65,8 +66,7 @@ class Packet(msgspec.Struct, array_like=True):
         session: Of both.
         sender: Number of the task that sends.
         number: 1, 2, 3 ... between these two tasks in this session.
-        rows: Rows of the wire, in order.
-        few: A handful besides, after them: of no sender the rows before some of ``rows``.
+        rows: Rows on edges, in order.
         through: How far senders have come in the partials among them.
         message: Low watermarks that hold when the rows have been taken; None if as before.
         mark: The mark that comes after all of this; NO_MARK if none.
@@ -78,8 +78,7 @@ class Packet(msgspec.Struct, array_like=True):
     session: int
     sender: int
     number: int
-    rows: list[Rows] = []
-    few: Handful | None = None
+    rows: list[PackedRows] = []
     through: Through = {}
     message: Message | None = None
     mark: int = NO_MARK
@@ -92,11 +91,15 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Packet).decode
 
 
-def batches_of(packet: Packet) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a packet."""
-    for rows in packet.rows:
-        for batch in ipc.open_stream(rows.stream, options=_ALIGNED):
-            yield batch if rows.left_out is None else rows.left_out.put_back(batch)
+def rows_of(packet: Packet) -> Iterator[Rows]:
+    """Yield the rows of a packet, in order."""
+    for packed in packet.rows:
+        if isinstance(packed, RowColumns):
+            yield Rows(packed)
+            continue
+        for batch in ipc.open_stream(packed.stream, options=_ALIGNED):
+            left_out = packed.left_out
+            yield Rows(batch if left_out is None else left_out.put_back(batch))
 
 
 class Pipes:
@@ -124,8 +127,7 @@ class Pipes:
 
     def send(
         self,
-        batches: Iterable[pa.RecordBatch],
-        few: Mapping[int, Handful] = _NOTHING,
+        rows: Iterable[Rows],
         *,
         through: Mapping[int, Mapping[Sender, Number]] | None = None,
         message: Message,
@@ -137,8 +139,7 @@ class Pipes:
         """Yield what goes to each task: rows that name it, and what it is told.
 
         Args:
-            batches: Rows of the wire.
-            few: Task -> rows besides, after them: of no sender those before some of the batches.
+            rows: On edges, those of a sender in order.
             through: Edge -> how far senders have come in the partials among them.
             message: Low watermarks that hold when the rows have been taken.
             wall_us: What time it is.
@@ -146,29 +147,27 @@ class Pipes:
             draining: Whether the mark ends the input.
             last: Whether nothing but this mark's work follows in the session.
         """
-        by_task: dict[int, list[pa.RecordBatch]] = {}
-        for batch in batches:
-            for pid, rows in parts_by_task(batch):
-                by_task.setdefault(pid, []).append(rows)
-        rows_for = {*by_task, *few}
-        told = self._telling.tell(message, wall_us, rows_for, everyone=mark != NO_MARK)
+        by_task: dict[int, list[Rows]] = {}
+        for some in rows:
+            for task, part in some.by_task():
+                by_task.setdefault(task, []).append(part)
+        told = self._telling.tell(message, wall_us, by_task.keys(), everyone=mark != NO_MARK)
         far = {
             edge: [(*sender, *number) for sender, number in of.items()]
             for edge, of in (through or {}).items()
         }
-        for pid in sorted(rows_for | told):
-            cuts = list(_cut(by_task[pid])) if pid in by_task else _NO_ROWS
-            for n, rows in enumerate(cuts, 1):
-                self._numbers[pid] += 1
-                packet = Packet(self._session, self._sender, self._numbers[pid], rows)
+        for task in sorted(by_task.keys() | told):
+            cuts = list(_cut(by_task[task])) if task in by_task else _NO_ROWS
+            for n, packed in enumerate(cuts, 1):
+                self._numbers[task] += 1
+                packet = Packet(self._session, self._sender, self._numbers[task], packed)
                 if n == len(cuts):
-                    packet.few = few.get(pid)
-                    packet.through = far if rows else {}
-                    packet.message = message if pid in told else None
+                    packet.through = far if packed else {}
+                    packet.message = message if task in told else None
                     packet.mark, packet.draining, packet.last = mark, draining, last
                 else:
                     packet.more = True
-                yield pid, _encode(packet)
+                yield task, _encode(packet)
 
 
 class Received:
@@ -222,40 +221,49 @@ class Received:
             yield packet
 
 
-def _cut(batches: Sequence[pa.RecordBatch]) -> Iterator[list[Rows]]:
+def _cut(rows: Sequence[Rows]) -> Iterator[list[PackedRows]]:
     """Yield the rows of one packet after another."""
-    open_: list[Terse] = []
+    if len(rows) == 1 and (few := rows[0].few) is not None:
+        yield [few]  # of nearly every turn
+        return
+    open_: list[Terse | RowColumns] = []
     size = count = 0
-    for batch in batches:
-        for part in _parts(Terse.of(batch)):
-            size += part.rows.nbytes
-            count += part.rows.num_rows
-            if open_ and (size > _PACKET or count > _ROWS):
-                yield _streams(open_)
-                open_, size, count = [], part.rows.nbytes, part.rows.num_rows
-            open_.append(part)
-    yield _streams(open_)
+    for part in itertools.chain.from_iterable(map(_parts, rows)):
+        nbytes, length = part.nbytes, len(part)
+        if open_ and (size + nbytes > _PACKET or count + length > _ROWS):
+            yield _packed(open_)
+            open_, size, count = [], 0, 0
+        size, count = size + nbytes, count + length
+        open_.append(part)
+    yield _packed(open_)
 
 
-def _parts(terse: Terse) -> Iterator[Terse]:
-    rows = terse.rows
-    count = max(1, -(-rows.nbytes // _PACKET), -(-rows.num_rows // _ROWS))
-    step = max(1, -(-rows.num_rows // count))
-    for first in range(0, rows.num_rows, step):
+def _parts(rows: Rows) -> Iterator[Terse | RowColumns]:
+    if rows.few is not None:
+        yield rows.few
+        return
+    terse = Terse.of(rows.batch())
+    count = max(1, -(-terse.nbytes // _PACKET), -(-len(terse) // _ROWS))
+    step = max(1, -(-len(terse) // count))
+    for first in range(0, len(terse), step):
         yield terse.slice(first, step)
 
 
-def _streams(parts: Sequence[Terse]) -> list[Rows]:
-    """Return rows as Arrow streams, one for each run of batches of one schema."""
-    streams: list[Rows] = []
+def _packed(parts: Sequence[Terse | RowColumns]) -> list[PackedRows]:
+    """Return rows as they are, if few, and as Arrow streams, one for a run of one schema."""
+    packed: list[PackedRows] = []
     n = 0
     while n < len(parts):
         first = parts[n]
-        schema = first.rows.schema
+        if isinstance(first, RowColumns):
+            packed.append(first)
+            n += 1
+            continue
         sink = pa.BufferOutputStream()
-        with ipc.new_stream(sink, schema, options=_ONE_THREAD) as stream:
-            while n < len(parts) and parts[n].goes_with(first):
-                stream.write_batch(parts[n].rows)
+        with ipc.new_stream(sink, first.rows.schema, options=_ONE_THREAD) as stream:
+            while n < len(parts) and first.goes_with(part := parts[n]):
+                assert isinstance(part, Terse), "no other goes with one"
+                stream.write_batch(part.rows)
                 n += 1
-        streams.append(Rows(sink.getvalue().to_pybytes(), first.left_out))
-    return streams
+        packed.append(RowStream(sink.getvalue().to_pybytes(), first.left_out))
+    return packed

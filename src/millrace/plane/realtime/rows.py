@@ -21,14 +21,15 @@ from millrace.compile.topology import StreamSpec
 from millrace.injectors.origins import Origin
 from millrace.model.errors import CoderError, PipelineError
 from millrace.model.time import EARLIEST_RECORD, MIN_TIMESTAMP
+from millrace.plane import rows as plane_rows
 from millrace.plane import wire
-from millrace.plane.handful import FEW, Handful
 from millrace.plane.injected import Injected, injected
 from millrace.plane.injection import Injection, RowIds
 from millrace.plane.keying import Keying
 from millrace.plane.lifting import Lifter, NativeLifter, lifted_schema
 from millrace.plane.outbox import Outbox
 from millrace.plane.reports import TaskReport, count
+from millrace.plane.rows import Rows
 from millrace.plane.runtime import Runtime, SourceColumns
 from millrace.plane.task import Task
 from millrace.watermark.ahead import Ahead
@@ -41,8 +42,6 @@ _PLACE_BITS: Final = ROW_BITS - MADE_BITS
 _PLACE_MASK: Final = (1 << _PLACE_BITS) - 1
 
 Ints = npt.NDArray[np.int64]
-#: Task -> a handful of rows for it.
-Handfuls = Mapping[int, Handful]
 
 
 class LiveRows:
@@ -72,8 +71,8 @@ class LiveRows:
         report: TaskReport,
         *,
         at_us: Ints | None = None,
-    ) -> Iterator[pa.RecordBatch | Handfuls]:
-        """Yield what rows of a source become: batches, see :meth:`lifted`, or a handful.
+    ) -> Iterator[Rows]:
+        """Yield what rows of a source become; see :meth:`lifted`.
 
         Args:
             task: With a manifest that says what holds now.
@@ -97,15 +96,15 @@ class LiveRows:
             return
         if columns.refusals is not None:
             refused = columns.refused
-            few = columns.where(refused)
-            yield from self._encoded(task, stream, few, process, numbers[refused], report)
+            apart = columns.where(refused)
+            yield from self._encoded(task, stream, apart, process, numbers[refused], report)
             columns, numbers = columns.where(~refused), numbers[~refused]
             if not len(numbers):
                 return
-        if len(numbers) <= FEW:
-            handfuls = self._few(task, stream, columns, process, numbers, report)
-            if handfuls is not None:
-                yield handfuls
+        if len(numbers) <= plane_rows.FEW:
+            few = self._few(task, stream, columns, process, numbers, report)
+            if few is not None:
+                yield from few
                 return
         origins, sequences = ids_of(stream.number, process, numbers)
         made = {
@@ -117,16 +116,18 @@ class LiveRows:
             made[wire.FINGERPRINT] = columns.fingerprints
         made[f"s{source.number}"] = columns.values
         self._note(task, source.stream, columns.at_us, report)
-        yield from Keying(task).on_edges(source, pa.RecordBatch.from_pydict(made))
+        yield from map(Rows, Keying(task).on_edges(source, pa.RecordBatch.from_pydict(made)))
 
-    def lifted(self, task: Task, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def lifted(self, task: Task, rows: Rows) -> Iterator[Rows]:
         """Yield rows that were never sent before, combined where receivers take partials."""
-        if not self._lifts:
-            yield batch
-        elif "value" in batch.schema.names:
-            yield from Lifter(task).lifted(batch)
+        if not self._lifts or rows.few is not None:
+            yield rows
+            return
+        batch = rows.batch()
+        if "value" in batch.schema.names:
+            yield from map(Rows, Lifter(task).lifted(batch))
         else:
-            yield from NativeLifter(task).lifted(batch, lifted_schema(batch.schema))
+            yield from map(Rows, NativeLifter(task).lifted(batch, lifted_schema(batch.schema)))
 
     def _few(
         self,
@@ -136,12 +137,12 @@ class LiveRows:
         process: int,
         numbers: Ints,
         report: TaskReport,
-    ) -> Handfuls | None:
-        """Return a few records whose keys are in columns as a handful, of which no batch is made.
+    ) -> list[Rows] | None:
+        """Return a few records whose keys are in columns, of which no batch is made.
 
         Returns:
-            None if they take much memory, or one of them is refused: whoever has columns says so,
-            whether it came with few or with many.
+            None if one of them is refused: whoever has columns says so, whether it came with few or
+            with many.
         """
         name, times, found = stream.name, columns.at_us.to_pylist(), columns.fingerprints
         refusal = task.event_times(name).refusal
@@ -169,10 +170,8 @@ class LiveRows:
             ids = row_ids(stream.number, process, numbers)(np.array(rows, np.int64))
         outbox = Outbox(task)
         outbox.add_all(made, *ids)
-        handfuls = outbox.handfuls()
-        if handfuls is not None:
-            self._observe(task, name, times, max(times), report)
-        return handfuls
+        self._observe(task, name, times, max(times), report)
+        return outbox.rows()
 
     def _encoded(
         self,
@@ -182,7 +181,7 @@ class LiveRows:
         process: int,
         numbers: Ints,
         report: TaskReport,
-    ) -> Iterator[pa.RecordBatch | Handfuls]:
+    ) -> Iterator[Rows]:
         outbox, part = Outbox(task), TaskReport()
         found, stream = columns.fingerprints, spec.name
 
@@ -202,11 +201,7 @@ class LiveRows:
         )
         self.newest_us = part.source(stream).newest_us
         report.add(part)
-        few = outbox.handfuls()
-        if few is None:
-            yield from outbox.batches()
-        elif few:
-            yield few
+        yield from outbox.rows()
 
     def _note(self, task: Task, stream: str, at: pa.Array, report: TaskReport) -> None:
         """Note the records whose time may be one. What their format refuses is found later."""
@@ -233,14 +228,6 @@ class LiveRows:
         if self._topology.percentiles:
             ahead = Ahead.of(np.asarray(at_us), task.manifest.injectors[stream])
         report.source(stream).count(len(at_us), newest_us, ahead)
-
-
-def by_task(some: Sequence[Handfuls]) -> Handfuls:
-    """Return task -> its rows, all that it has in some handfuls."""
-    if len(some) < 2:
-        return some[0] if some else {}
-    tasks = sorted({task for one in some for task in one})
-    return {task: Handful.together([one[task] for one in some if task in one]) for task in tasks}
 
 
 def row_ids(stream: int, process: int, numbers: Ints) -> RowIds:

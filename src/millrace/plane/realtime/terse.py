@@ -128,14 +128,23 @@ class Terse:
         sent = {name: column for name, column in columns.items() if column is not None}
         return cls(pa.RecordBatch.from_arrays([*sent.values()], names=[*sent]), left_out)
 
+    def __len__(self) -> int:
+        return int(self.rows.num_rows)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what is sent."""
+        return int(self.rows.nbytes)
+
     def slice(self, first: int, count: int) -> Terse:
         """Return some of the rows."""
         return Terse(self.rows.slice(first, count), self.left_out)
 
-    def goes_with(self, other: Terse) -> bool:
+    def goes_with(self, other: Any) -> bool:
         """Return whether both can be in one stream."""
-        same = self.left_out is other.left_out
-        return same and bool(self.rows.schema.equals(other.rows.schema))
+        if not isinstance(other, Terse) or self.left_out is not other.left_out:
+            return False
+        return bool(self.rows.schema.equals(other.rows.schema))
 
 
 def _one_value(column: pa.Array) -> int | None:
