@@ -14,12 +14,13 @@ from millrace.store import Commit, LmdbCaches
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.report import NOTHING_PENDING
 from millrace.windmill.arrivals import Arrivals, KeyedRecords
+from millrace.windmill.bundle import Attempt, Bundle, Position
 from millrace.windmill.effects import Effects
 from millrace.windmill.machine import Machine
 from millrace.windmill.routing import Router
-from millrace.windmill.work import Work
 
 _BUNDLE = 100_000
+_MAP = IntervalMap.uniform(1)
 
 
 class OneInterval:
@@ -53,11 +54,12 @@ class OneInterval:
         """Return the effects of a bundle, applied, and its seconds."""
         self._number += 1
         before = mr.MIN_TIMESTAMP
-        work = Work(self._number, self._number, records, before, low_watermark_us, 0, 0)
-        work.report = self._report
+        attempt = Attempt(self._number, 1, 0, before, {100: low_watermark_us})
+        position = Position(self._number - 1, report=self._report)
+        bundle = Bundle(_MAP.intervals[0], position, attempt, records)
         started = time.perf_counter()
         with self._cache.view() as view:
-            effects = self._machine.run(work, view)
+            effects = self._machine.run(bundle, view)
         self._report = effects.report
         mutations = list(effects.mutations.items())
         self._cache.apply(Commit(self._spec.name, 0, self._number, self._number, 1, mutations))
@@ -80,4 +82,4 @@ def bundles(
             np.zeros(count, dtype=np.int64),
             np.arange(start, start + count, dtype=np.int64),
         )
-        yield from (records for _, records in arrivals.by_interval(IntervalMap.uniform(1)))
+        yield from (records for _, records in arrivals.by_interval(_MAP))

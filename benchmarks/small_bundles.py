@@ -38,6 +38,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from rich.console import Console
 from rich.table import Table
 
@@ -51,7 +52,6 @@ from millrace.windmill.arrivals import Arrivals
 from millrace.windmill.bundle import Attempt, Bundle, Position
 from millrace.windmill.columnar import machine_for
 from millrace.windmill.routing import Router
-from millrace.windmill.work import Work
 from millrace.windmill.worker import Worker
 
 SIZES = (1, 10, 100, 1_000)
@@ -214,15 +214,15 @@ class Stream:
         )
 
     def bundle(self, arrivals: Arrivals) -> Bundle:
-        """Return records as the bundle that comes next."""
+        """Return records as the bundle that comes next; the low watermark is one bundle behind."""
         ((_, records),) = arrivals.by_interval(self._map)
-        return Bundle(self._interval, self._position, records)
+        now_us = records.timestamps[0]
+        attempt = Attempt(0, 1, now_us, now_us - STEP_US, {100: now_us - STEP_US})
+        return Bundle(self._interval, self._position, attempt, records)
 
     def run(self, bundle: Bundle, worker: Worker | None = None) -> None:
-        """Run a bundle; the low watermark is one bundle behind."""
-        now_us = bundle.records.timestamps[0]
-        moment = Attempt(0, 1, now_us, now_us - STEP_US, {100: now_us - STEP_US})
-        ((result, _),) = (worker or self.worker).run(self.spec, [bundle], moment, Open())
+        """Run a bundle."""
+        ((result, _),) = (worker or self.worker).run(self.spec, [bundle], Open())
         self._position = Position(result.number, result.chain, result.report)
 
     def watched(self, clock: Clock) -> Worker:
@@ -235,14 +235,14 @@ class Stream:
     def machine_us(self, bundles: int) -> float:
         """Return what the machine alone takes a record, over rows in LMDB, committing nothing."""
         machine = machine_for(self.topology, self.spec, Router(self.topology))
-        made = [self.bundle(arrivals) for arrivals in self.arrivals(bundles)]
-        number, now_us = self._position.number, made[0].records.timestamps[0] - STEP_US
+        first, *_ = made = [self.bundle(arrivals) for arrivals in self.arrivals(bundles)]
+        now_us = first.records.timestamps[0] - STEP_US
+        attempt = Attempt(0, 1, now_us, now_us, {100: now_us}, now_us)
+        made = [replace(bundle, attempt=attempt) for bundle in made]
         with self._caches.open(self.spec.name, 0).view() as view:
             start_s = time.process_time()
             for bundle in made:
-                machine.run(
-                    Work(number + 1, 0, bundle.records, now_us, now_us, now_us, now_us), view
-                )
+                machine.run(bundle, view)
             return (time.process_time() - start_s) / bundles / self._size * 1e6
 
 

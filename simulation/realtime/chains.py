@@ -118,7 +118,7 @@ class Chains:
                         f"{where}: commit {n} is not made from the one before",
                     )
                     chain.commits.append(written)
-                    highest_us = max(highest_us, written.run.attempt.input_watermarks[100])
+                    highest_us = max(highest_us, written.run.bundle.attempt.input_watermarks[100])
                     for _, row in rows_of(self._topology, written):
                         self.marks[row] = said.epoch
         return highest_us

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from millrace.compile.topology import ComputationSpec
 from millrace.store import Commit, Journal, JournalName, Journals, Repair, Sealing
-from millrace.windmill.bundle import Attempt, Bundle
+from millrace.windmill.bundle import Bundle
 from millrace.windmill.effects import Effects
 from millrace.windmill.execution import Execution
 from simulation.scheduler import Process, Scheduler
@@ -25,13 +25,11 @@ class Run(NamedTuple):
     """One run of user code.
 
     Attributes:
-        bundle: Over what.
-        attempt: When.
+        bundle: Over what, and when.
         draws: The random numbers that it got.
     """
 
     bundle: Bundle
-    attempt: Attempt
     draws: tuple[int, ...]
 
 
@@ -77,10 +75,10 @@ class History:
         """Take it that user code begins."""
         self._draws[self._scheduler.current] = []
 
-    def ran(self, name: str, bundle: Bundle, attempt: Attempt) -> None:
+    def ran(self, name: str, bundle: Bundle) -> None:
         """Take it that user code ran over a bundle."""
         process = self._scheduler.current
-        run = Run(bundle, attempt, tuple(self._draws.get(process, ())))
+        run = Run(bundle, tuple(self._draws.get(process, ())))
         at = name, bundle.interval.id, bundle.position.number + 1
         self._pending.setdefault(process, {})[at] = run
 
@@ -179,10 +177,10 @@ class RecordedExecution(Execution):
     history: History
 
     def run(
-        self, spec: ComputationSpec, bundle: Bundle, attempt: Attempt, *more: Any, **how: Any
+        self, spec: ComputationSpec, bundle: Bundle, *more: Any, **how: Any
     ) -> tuple[Effects, Repair]:
         """Run a bundle."""
         self.history.begin()
-        made = super().run(spec, bundle, attempt, *more, **how)
-        self.history.ran(spec.name, bundle, attempt)
+        made = super().run(spec, bundle, *more, **how)
+        self.history.ran(spec.name, bundle)
         return made

@@ -100,13 +100,13 @@ def check_clocks(topology: Topology, chains: Chains, *, late: bool) -> None:
         timeless = topology.computation(name).timeless
         for written in chain.commits:
             where = f"{name}, interval {interval}, commit {written.commit.number}"
-            attempt = written.run.attempt
+            attempt = written.run.bundle.attempt
             arrival_us, inputs = attempt.arrival_watermark_us, attempt.input_watermarks
             check(
                 arrival_us <= inputs[100],
                 f"{where}: delivered at {arrival_us}, fires at {inputs[100]}",
             )
-            for earlier in (one.run.attempt for one in before):
+            for earlier in (one.run.bundle.attempt for one in before):
                 for percentile in inputs.keys() & earlier.input_watermarks.keys():
                     before_us = earlier.input_watermarks[percentile]
                     check(
@@ -227,7 +227,7 @@ def _repeat(
             if row.startswith(rows.CHANNELS) and value is not None
         }
         draws[:] = run.draws
-        ((_, _, again),) = worker.run(spec, [run.bundle], run.attempt, {interval: channels})
+        ((_, _, again),) = worker.run(spec, [run.bundle], {interval: channels})
         check(again.mutations == commit.mutations, f"{where}: other state comes of it")
         check(made_of(again) == made_of(commit), f"{where}: other productions come of it")
         check(again.report == commit.report, f"{where}: another report comes of it")

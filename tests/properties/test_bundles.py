@@ -115,9 +115,9 @@ class Case:
         for start, stop in itertools.pairwise(edges):
             # Low watermarks come after what was sent before them: with the last bundle.
             clocks = {100: self.after if stop == len(records) else BEFORE}
-            bundle = Bundle(INTERVAL, position, self.arrived(records[start:stop]))
             attempt = Attempt(0, 1, 0, BEFORE, clocks)
-            ((result, made),) = worker.run(self.spec, [bundle], attempt, Open())
+            bundle = Bundle(INTERVAL, position, attempt, self.arrived(records[start:stop]))
+            ((result, made),) = worker.run(self.spec, [bundle], Open())
             position = Position(result.number, result.chain, result.report)
             told += zip(made.keys, made.values, made.timestamps, strict=True)
         with caches.open(self.spec.name, 0).view() as view:

@@ -13,9 +13,9 @@ from millrace.model.keys import encode_key
 from millrace.store import Commit, MemoryCache
 from millrace.watermark.intervals import IntervalMap
 from millrace.windmill.arrivals import Arrivals
+from millrace.windmill.bundle import Attempt, Bundle, Position
 from millrace.windmill.machine import Machine
 from millrace.windmill.routing import Router
-from millrace.windmill.work import Work
 
 INTERVALS = 3
 
@@ -74,7 +74,7 @@ def machine() -> Machine:
     return Machine(TOPOLOGY, TOPOLOGY.computations[0], Router(TOPOLOGY))
 
 
-def work(number: int, came: list[tuple[str, Row, int]], fired_watermark_us: int) -> Work:
+def work(number: int, came: list[tuple[str, Row, int]], fired_watermark_us: int) -> Bundle:
     keys = [*(encode_key(row.name) for _, row, _ in came), encode_key("asked")]
     arrivals = Arrivals(
         np.array([*(0 for _ in came), 1], dtype=np.uint64),
@@ -85,11 +85,10 @@ def work(number: int, came: list[tuple[str, Row, int]], fired_watermark_us: int)
         np.full(len(keys), number, dtype=np.int64),
         np.arange(len(keys), dtype=np.int64),
     )
-    ((_, records),) = arrivals.by_interval(IntervalMap.uniform(1))
+    ((interval, records),) = arrivals.by_interval(IntervalMap.uniform(1))
     before = max(0, fired_watermark_us - 1)
-    return Work(
-        number, number, records, before, fired_watermark_us, 0, 0, fired_watermark_us=before
-    )
+    attempt = Attempt(number, 1, 0, before, {100: fired_watermark_us}, fired_watermark_us=before)
+    return Bundle(interval, Position(number - 1), attempt, records)
 
 
 def told(outcome: Any) -> Any:

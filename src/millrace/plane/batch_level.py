@@ -28,13 +28,13 @@ from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.report import NOTHING_PENDING
 from millrace.windmill import rows
 from millrace.windmill.all_keys import tables_in
+from millrace.windmill.bundle import Attempt, Bundle, Position, Signal
 from millrace.windmill.counters import Counters
 from millrace.windmill.deduplication import without_repeats
 from millrace.windmill.effects import Effects
 from millrace.windmill.record_ids import production_ids
 from millrace.windmill.results import IntervalResult
 from millrace.windmill.to_all_keys import signal_streams, signals_in
-from millrace.windmill.work import Signal, Work
 
 _EVERYTHING = IntervalMap.uniform(1)
 
@@ -151,17 +151,17 @@ class _Run:
         edges = arrived.column("edge").to_numpy()
         arrivals = self._inbox(outbox).arrivals(arrived, edges, spec)
         machine = self._runtime.machines[spec.name]
-        for _, keyed in arrivals.by_interval(_EVERYTHING, by_time=True):
+        for interval, keyed in arrivals.by_interval(_EVERYTHING, by_time=True):
             filtered = without_repeats(keyed)
             records = filtered.records
             wall_us = self._task.manifest.wall_time_us
-            ends_us = self._low_watermark_us
-            work = Work(1, 0, records, MIN_TIMESTAMP, ends_us, wall_us, MAX_TIMESTAMP)
-            work.percentiles = self._percentiles
-            work.signals = signals = self._signals.setdefault(spec.name, [])
+            clocks = {100: self._low_watermark_us, **self._percentiles}
+            attempt = Attempt(0, 0, wall_us, MIN_TIMESTAMP, clocks, wall_timers_us=MAX_TIMESTAMP)
+            signals = self._signals.setdefault(spec.name, [])
+            bundle = Bundle(interval, Position(), attempt, records, signals)
             tables = self._tables.setdefault(spec.name, MemoryCaches().open(spec.name, 0))
             with tables.view() as view:
-                outcome = machine.run(work, view)
+                outcome = machine.run(bundle, view)
             signals += signals_in(records, signal_streams(spec))
             if changed := tables_in(outcome.mutations):
                 tables.load(0, 0, [[*changed.items()]])

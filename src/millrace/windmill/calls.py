@@ -27,11 +27,11 @@ from millrace.model.time import (
     duration_us,
     timestamp_us,
 )
+from millrace.windmill.bundle import Bundle
 from millrace.windmill.failure import late_production
 from millrace.windmill.holds import KeyHold
 from millrace.windmill.routing import Router, RowsBuilder
 from millrace.windmill.timers import KeyTimers
-from millrace.windmill.work import Work
 
 _DOMAINS = tuple(TimeDomain)
 
@@ -89,13 +89,13 @@ class Calls:
         }
         vars(user).update(bound)
 
-    def begin(self, work: Work) -> None:
+    def begin(self, bundle: Bundle) -> None:
         """Start a bundle."""
         self.productions = RowsBuilder()
         self.pane_at_hand = None
-        self._output_watermark_us = work.output_watermark_us
+        self._output_watermark_us = bundle.attempt.output_watermark_us
         self._floor_us = max(
-            MIN_TIMESTAMP, work.output_watermark_us - self._spec.may_produce_late_us
+            MIN_TIMESTAMP, bundle.attempt.output_watermark_us - self._spec.may_produce_late_us
         )
 
     def written_us(self, clock: int) -> int:

@@ -26,10 +26,10 @@ from millrace.watermark.report import Report
 from millrace.windmill import rows
 from millrace.windmill.all_keys import ALL_KEYS, ALL_KEYS_ROW
 from millrace.windmill.arrivals import KeyedRecords
+from millrace.windmill.bundle import Bundle
 from millrace.windmill.hooks import Around
 from millrace.windmill.machine import Machine
 from millrace.windmill.routing import Router, panes_of
-from millrace.windmill.work import Work
 
 
 class ColumnarMachine(Machine):
@@ -39,47 +39,47 @@ class ColumnarMachine(Machine):
         """Return what runs, in words, while it runs. Any thread may ask."""
         return f"computation {self.spec.title!r}, all keys of an interval together"
 
-    def _run_bundle(self, work: Work, view: View) -> None:
-        records, counters = work.records, self._counters
+    def _run_bundle(self, bundle: Bundle, view: View) -> None:
+        records, counters = bundle.records, self._counters
         first = records.cuts[0]
         self._rows.delta = None  # what waits are keys, see _report, and not the timers for them all
         keyed = _keyed(records) if len(records.cuts) > 1 else None
         if keyed is not None:
-            self._note_all_late(work, keyed)
+            self._note_all_late(bundle, keyed)
         done = self.spec.columnar.run(
             ColumnarBundle(
                 keyed,
-                work.number,
-                work.arrival_watermark_us,
-                work.input_watermark_us,
-                work.wall_time_us,
+                bundle.number,
+                bundle.attempt.arrival_watermark_us,
+                bundle.attempt.input_watermark_us,
+                bundle.attempt.wall_time_us,
                 lambda until_us: _stored(view, until_us),
             )
         )
         for n, error in sorted(done.refused.items()):
             assert keyed is not None, "only records can be refused"
             key = records.keys[int(keyed.key_of[n])]
-            self._set_aside(self._failures.of_record(work, key, error, first + n), key)
+            self._set_aside(self._failures.of_record(bundle, key, error, first + n), key)
         for encoded, at_us, error in done.failed:
             key = decode_key(encoded)
-            self._set_aside(self._failures.of_timer(work, key, error, Timer(at_us, at_us)), key)
+            self._set_aside(self._failures.of_timer(bundle, key, error, Timer(at_us, at_us)), key)
         counters.counted.update(done.counted)
         for emitted in done.emitted:
-            self._send(work, emitted)
+            self._send(bundle, emitted)
         mutations = self._rows.mutations
         mutations.update((row, None) for row in done.removed)
         for at_us, chunks in done.added.items():
             for n, chunk in enumerate(chunks):
-                mutations[rows.chunk(at_us, work.number, n)] = chunk
-        counters.timers = self._wait(work, view, list(done.added))
+                mutations[rows.chunk(at_us, bundle.number, n)] = chunk
+        counters.timers = self._wait(bundle, view, list(done.added))
         counters.keys = len(records.keys)
 
-    def _report(self, work: Work, view: View) -> Report:
+    def _report(self, bundle: Bundle, view: View) -> Report:
         """Return what pins the low watermark, with how many keys wait for what, if that is asked.
 
         As if each had a timer of its own. It takes a look at all chunks, whoever they are of.
         """
-        report = super()._report(work, view)
+        report = super()._report(bundle, view)
         if not self.spec.counted:
             return report
         mutations = self._rows.mutations
@@ -96,13 +96,13 @@ class ColumnarMachine(Machine):
         waiting = Outstanding().changed(self.spec.columnar.pending(left))
         return msgspec.structs.replace(report, outstanding=waiting)
 
-    def _wait(self, work: Work, view: View, instants: list[int]) -> int:
+    def _wait(self, bundle: Bundle, view: View, instants: list[int]) -> int:
         """Set timers for chunks; return how many timers were due."""
         due = {
             timer: setting
-            for _, _, timer, setting in rows.due_timers(view, 0, work.input_watermark_us)
+            for _, _, timer, setting in rows.due_timers(view, 0, bundle.attempt.input_watermark_us)
         }
-        if min(instants, default=MAX_TIMESTAMP + 1) <= work.input_watermark_us:
+        if min(instants, default=MAX_TIMESTAMP + 1) <= bundle.attempt.input_watermark_us:
             raise InvariantViolation(f"{self.spec.name}: a chunk that is due was not used")
         timers = self._timers
         self._rows.key_row = ALL_KEYS_ROW
@@ -115,13 +115,13 @@ class ColumnarMachine(Machine):
             timers.flush(ALL_KEYS)
         return len(due)
 
-    def _note_all_late(self, work: Work, keyed: Keyed) -> None:
-        late = np.array(keyed.timestamps, np.int64) < work.arrival_watermark_us
+    def _note_all_late(self, bundle: Bundle, keyed: Keyed) -> None:
+        late = np.array(keyed.timestamps, np.int64) < bundle.attempt.arrival_watermark_us
         for n in np.flatnonzero(late).tolist():
-            self._user.key = work.records.keys[int(keyed.key_of[n])]
-            self._note_late(work, work.records.cuts[0] + n)
+            self._user.key = bundle.records.keys[int(keyed.key_of[n])]
+            self._note_late(bundle, bundle.records.cuts[0] + n)
 
-    def _send(self, work: Work, emitted: Emitted) -> None:
+    def _send(self, bundle: Bundle, emitted: Emitted) -> None:
         """Send panes, all at once if nothing is wrong with any of them."""
         length = len(self._calls.productions)
         try:
@@ -135,7 +135,7 @@ class ColumnarMachine(Machine):
                 self._router.send(self._calls.productions, emitted.stream, paned, at_us, key)
             except RAISED as error:  # steps are the user's
                 timer = Timer(at_us + 1, at_us + 1)
-                self._set_aside(self._failures.of_timer(work, key, error, timer), key)
+                self._set_aside(self._failures.of_timer(bundle, key, error, timer), key)
 
 
 def _stored(view: View, until_us: int) -> Iterator[Stored]:

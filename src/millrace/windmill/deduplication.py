@@ -31,7 +31,7 @@ from millrace.store import View
 from millrace.windmill import rows
 from millrace.windmill.arrivals import KeyedRecords
 from millrace.windmill.bloom import RotatingFilter
-from millrace.windmill.bundle import Attempt, Bundle
+from millrace.windmill.bundle import Bundle
 from millrace.windmill.effects import Effects
 
 #: Memory of the Bloom filters of one computation in one process: room for 10 to 30 million live ids
@@ -69,12 +69,12 @@ class Filtered:
 class Deduplication(Protocol):
     """What a worker does about records that were delivered before; one object a computation."""
 
-    def run(self, bundle: Bundle, attempt: Attempt, view: View) -> Filtered:
+    def run(self, bundle: Bundle, view: View) -> Filtered:
         """Return the records of a bundle that were not delivered before.
 
         Args:
-            bundle: What arrived for one interval. Its position says when ids will have expired.
-            attempt: Its low watermark says which ids expire now: they are collected, and an id that
+            bundle: What arrived for one interval. Its position says when ids will have expired. Its
+                attempt's low watermark says which expire now: they are collected, and an id that
                 would expire by it is not kept. What expired by the one before is in no row.
             view: The interval's rows as of the last commit.
         """
@@ -88,7 +88,7 @@ class Deduplication(Protocol):
 class AsTheyCome:
     """The deduplication of computations whose records have no source ids: there is none."""
 
-    def run(self, bundle: Bundle, attempt: Attempt, view: View) -> Filtered:
+    def run(self, bundle: Bundle, view: View) -> Filtered:
         """Return all records."""
         return Filtered(bundle.records)
 
@@ -121,16 +121,16 @@ class Deduplicator:
         self._filters: dict[int, _IntervalFilter] = {}
         self.lookups = 0
 
-    def run(self, bundle: Bundle, attempt: Attempt, view: View) -> Filtered:
+    def run(self, bundle: Bundle, view: View) -> Filtered:
         """See :meth:`Deduplication.run`."""
-        interval, records = bundle.interval.id, bundle.records
+        interval, records, attempt = bundle.interval.id, bundle.records, bundle.attempt
         found = self._filters.get(interval)
         if found is None:
             budget = self._bytes_max // max(1, attempt.intervals)
             found = _IntervalFilter(RotatingFilter(self._span_us, budget))
             self._filters[interval] = found
         made = Filtered(records)
-        input_watermark_us = attempt.input_watermarks[100]
+        input_watermark_us = attempt.input_watermark_us
         if records.ids is not None and len(records.cuts) > 1:
             # Not by this epoch's low watermark: its rows are there still, for another attempt too.
             found.ids.expire(attempt.fired_watermark_us)

@@ -55,11 +55,12 @@ def run_epoch(
         for interval, records in arrivals.by_interval(intervals)
         if len(records.cuts) > 1
     }
-    bundles = positions.bundles(spec, intervals, owned, arrived, clocks, manifest.wall_time_us)
+    moment = attempt(spec, manifest, clocks, task)
+    bundles = positions.bundles(spec, intervals, owned, arrived, moment)
     if not bundles:
         return []
     fence = EpochFence(worker.state.epochs, manifest)
-    return worker.run(spec, bundles, attempt(spec, manifest, clocks, task), fence)
+    return worker.run(spec, bundles, fence)
 
 
 def attempt(

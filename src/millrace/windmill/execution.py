@@ -11,8 +11,7 @@ from __future__ import annotations
 import copy
 import logging
 import threading
-from collections.abc import Callable, Container, Iterable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Container, Iterable
 from typing import Any, Protocol
 
 from msgspec.structs import replace
@@ -32,8 +31,7 @@ from millrace.store import (
     View,
     bring,
 )
-from millrace.watermark.report import Report
-from millrace.windmill.bundle import Attempt, Bundle
+from millrace.windmill.bundle import Bundle, Position
 from millrace.windmill.columnar import machine_for
 from millrace.windmill.deduplication import deduplication_of
 from millrace.windmill.effects import Effects
@@ -42,12 +40,8 @@ from millrace.windmill.hook_times import NO_TIMES
 from millrace.windmill.load import CommitSizes, KeySampler, Load, StateSizes
 from millrace.windmill.machine import Machine
 from millrace.windmill.routing import Router
-from millrace.windmill.work import Work
 
 _log = logging.getLogger(__name__)
-
-# User code is given it, and must not write to it.
-_NO_PERCENTILES: Mapping[int, int] = MappingProxyType({})
 
 
 class Running:
@@ -155,19 +149,19 @@ class Execution:
         """Return where the cache of an interval stands."""
         return self.caches.open(spec.name, interval).standing
 
-    def ready(self, spec: ComputationSpec, bundle: Bundle, fence: Fence) -> tuple[Cache, Repair]:
-        """Return the cache of a bundle's interval, brought to where the bundle begins."""
-        cache = self.caches.open(spec.name, bundle.interval.id)
-        position = bundle.position
+    def ready(
+        self, spec: ComputationSpec, interval: int, position: Position, fence: Fence
+    ) -> tuple[Cache, Repair]:
+        """Return the cache of an interval, brought to where that stands."""
+        cache = self.caches.open(spec.name, interval)
         if cache.standing[:2] == (position.number, position.chain):
             return cache, NOTHING
-        return cache, self._get_data(cache, spec, bundle, fence)
+        return cache, self._get_data(cache, spec, interval, position, fence)
 
     def run(
         self,
         spec: ComputationSpec,
         bundle: Bundle,
-        attempt: Attempt,
         fence: Fence,
         standing: Standing | None = None,
     ) -> tuple[Effects, Repair]:
@@ -176,31 +170,30 @@ class Execution:
         Args:
             spec: The computation.
             bundle: What there is to do.
-            attempt: In whose name.
             fence: Asked before a cache is taken from those that have gone on with it.
             standing: Where the cache stood when it mattered; None for where it stands now.
         """
-        number = bundle.position.number
-        interval = bundle.interval.id
+        interval, position = bundle.interval.id, bundle.position
+        number = position.number
         cache = self.caches.open(spec.name, interval)
-        at = number, bundle.position.chain
+        at = number, position.chain
         try:
             if standing is None:
                 with cache.view() as view:
                     if view.standing[:2] == at:
-                        return self._run_user_code(spec, bundle, attempt, view), NOTHING
+                        return self._run_user_code(spec, bundle, view), NOTHING
                     standing = view.standing
             repair = NOTHING
             if standing[:2] != at:
-                repair = self._get_data(cache, spec, bundle, fence)
+                repair = self._get_data(cache, spec, interval, position, fence)
             with cache.view(at=number) as view:
-                return self._run_user_code(spec, bundle, attempt, view), repair
+                return self._run_user_code(spec, bundle, view), repair
         except DamagedCache as damage:
             _log.warning("%s", damage)
             self.deduplicators[spec.name].forget(interval)
-        repair = self._get_data(cache, spec, bundle, fence)
+        repair = self._get_data(cache, spec, interval, position, fence)
         with cache.view(at=number) as view:
-            effects = self._run_user_code(spec, bundle, attempt, view)
+            effects = self._run_user_code(spec, bundle, view)
             return effects, replace(repair, damaged=repair.damaged + 1)
 
     def at_hand(self) -> str:
@@ -232,34 +225,19 @@ class Execution:
         """Leave the cache a commit behind until the interval's next bundle needs it."""
         self._deferred[commit.computation, commit.interval] = commit
 
-    def _run_user_code(
-        self, spec: ComputationSpec, bundle: Bundle, attempt: Attempt, view: View
-    ) -> Effects:
+    def _run_user_code(self, spec: ComputationSpec, bundle: Bundle, view: View) -> Effects:
         """Run the machine, over the records that were not delivered before."""
-        report, clocks = bundle.position.report, attempt.input_watermarks
-        filtered = self.deduplicators[spec.name].run(bundle, attempt, view)
-        work = Work(
-            bundle.position.number + 1,
-            attempt.epoch,
-            filtered.records,
-            attempt.arrival_watermark_us,
-            clocks[100],
-            attempt.wall_time_us,
-            attempt.wall_time_us,
-            attempt.output_watermark_us,
-            _percentiles(spec, clocks, report),
-            attempt.arrival_percentiles,
-            report,
-            attempt.fired_watermark_us,
-        )
-        machine, clock = self._machine(spec, work, view), self._seconds
+        filtered = self.deduplicators[spec.name].run(bundle, view)
+        if filtered.records is not bundle.records:
+            bundle = replace(bundle, records=filtered.records)
+        machine, clock = self._machine(spec, bundle, view), self._seconds
         by_call = clock is not _stopped and spec.columnar is None
         if by_call:
             machine.timer.begin(clock)
         began = clock()
         self.running.thread = threading.get_ident()
         self.running.machine = machine
-        effects = machine.run(work, view)
+        effects = machine.run(bundle, view)
         self.running.machine = None
         seconds, times = clock() - began, NO_TIMES
         if by_call:
@@ -281,7 +259,7 @@ class Execution:
         """Return what a bundle cost, with what is committed of it."""
         return effects.load.committing(self._committed[commit.computation].of(commit))
 
-    def _machine(self, spec: ComputationSpec, work: Work, view: View) -> Machine:
+    def _machine(self, spec: ComputationSpec, bundle: Bundle, view: View) -> Machine:
         """Return what is to run a bundle."""
         probe = self._probe
         if probe is None or probe.over or spec.columnar is not None:
@@ -295,16 +273,14 @@ class Execution:
                 causes=spec.name in self._causes,
                 around=probe.call,
             )
-        probe.look(lambda: machine.run(work, view))
+        probe.look(lambda: machine.run(bundle, view))
         return machine
 
     def _get_data(
-        self, cache: Cache, spec: ComputationSpec, bundle: Bundle, fence: Fence
+        self, cache: Cache, spec: ComputationSpec, interval: int, position: Position, fence: Fence
     ) -> Repair:
-        """Bring an interval's cache to where the bundle begins."""
-        interval, number, chain = (
-            bundle.interval.id, bundle.position.number, bundle.position.chain
-        )  # fmt: skip
+        """Bring an interval's cache to where the interval stands."""
+        number, chain = position.number, position.chain
         deferred = self._deferred.get((spec.name, interval))
         if deferred is not None and deferred.number <= number:
             del self._deferred[spec.name, interval]
@@ -326,14 +302,3 @@ class Execution:
 def _stopped() -> float:
     """Show what a stopwatch does that nobody started."""
     return 0.0
-
-
-def _percentiles(
-    spec: ComputationSpec, clocks: Mapping[int, int], report: Report
-) -> Mapping[int, int]:
-    """Return the low watermarks of the percentiles that something waits for, or may."""
-    if len(clocks) == 1 and not spec.percentiles and not report.percentile_timers:
-        return _NO_PERCENTILES
-    waiting = (p for p, _ in report.percentile_timers)
-    # A timer whose percentile nobody declares any more waits for the low watermark.
-    return {p: clocks.get(p, clocks[100]) for p in {*spec.percentiles, *clocks, *waiting} - {100}}

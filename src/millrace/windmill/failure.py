@@ -32,9 +32,9 @@ from millrace.model.time import (
     format_duration,
     format_timestamp,
 )
+from millrace.windmill.bundle import Bundle
 from millrace.windmill.cells import sides
 from millrace.windmill.dead_letters import Provenance
-from millrace.windmill.work import Work
 
 _OURS = f"{Path(__file__).parents[1]}/"
 
@@ -55,15 +55,15 @@ class Failures:
         self._computation = computation
         self._letters = letters
 
-    def of_record(self, work: Work, key: Any, error: BaseException, n: int) -> DeadLetter:
-        """Return the dead letter of the n-th record of the work.
+    def of_record(self, bundle: Bundle, key: Any, error: BaseException, n: int) -> DeadLetter:
+        """Return the dead letter of the n-th record of a bundle.
 
         Raises:
             UserCodeError: No stream takes dead letters.
         """
-        records = work.records
+        records = bundle.records
         letter = self.of_waiting(
-            work, key, error, records.stream_of(n), records.original(n), records.timestamps[n]
+            bundle, key, error, records.stream_of(n), records.original(n), records.timestamps[n]
         )
         if letter.place or self._provenance is None:
             return letter
@@ -72,7 +72,7 @@ class Failures:
 
     def of_waiting(
         self,
-        work: Work,
+        bundle: Bundle,
         key: Any,
         error: BaseException,
         stream: str,
@@ -80,7 +80,7 @@ class Failures:
         timestamp_us: int,
         *_: int,
     ) -> DeadLetter:
-        """Return the dead letter of a record that may be of an earlier work, and has waited.
+        """Return the dead letter of a record that may be of an earlier bundle, and has waited.
 
         Raises:
             UserCodeError: No stream takes dead letters.
@@ -89,9 +89,9 @@ class Failures:
         came, value = value, plain(value)
         where = (
             f"key {brief(key)}, stream {stream!r}, timestamp {format_timestamp(timestamp_us)}, "
-            f"epoch {work.epoch}\n  value {brief(value)}{', a retraction' * retraction}"
+            f"epoch {bundle.attempt.epoch}\n  value {brief(value)}{', a retraction' * retraction}"
         )
-        letter = self._letter(error, stream, key, value, timestamp_us, work)
+        letter = self._letter(error, stream, key, value, timestamp_us, bundle)
         if self._letters and self._provenance is not None:
             raw, raw_key = self._provenance.raw(value)
             letter = msgspec.structs.replace(
@@ -103,21 +103,20 @@ class Failures:
             )
         return self._letter_or_raise("process_record", where, letter, error)
 
-    def of_timer(self, work: Work, key: Any, error: BaseException, timer: Timer) -> DeadLetter:
+    def of_timer(self, bundle: Bundle, key: Any, error: BaseException, timer: Timer) -> DeadLetter:
         """Return the dead letter of a timer.
 
         Raises:
             UserCodeError: No stream takes dead letters.
             TimerLoop: It is about timers that set themselves without end.
         """
-        where = (
-            f"key {brief(key)}, {brief(timer)} ({format_timestamp(timer.at)}), epoch {work.epoch}"
-        )
-        letter = self._letter(error, "", key, timer.tag, timer.at, work)
+        at, epoch = format_timestamp(timer.at), bundle.attempt.epoch
+        where = f"key {brief(key)}, {brief(timer)} ({at}), epoch {epoch}"
+        letter = self._letter(error, "", key, timer.tag, timer.at, bundle)
         return self._letter_or_raise("process_timer", where, letter, error)
 
     def of_migration(
-        self, work: Work, key: Any, error: BaseException, cell: str, value: Any
+        self, bundle: Bundle, key: Any, error: BaseException, cell: str, value: Any
     ) -> DeadLetter:
         """Return the dead letter of a value that its cell's migration raised for.
 
@@ -126,13 +125,20 @@ class Failures:
         Raises:
             UserCodeError: No stream takes dead letters.
         """
-        at_us = max(EARLIEST_RECORD, min(work.input_watermark_us, LATEST_RECORD))
-        where = f"key {brief(key)}, state {cell!r}, epoch {work.epoch}\n  value {brief(value)}"
-        letter = self._letter(error, "", key, value, at_us, work)
+        attempt = bundle.attempt
+        at_us = max(EARLIEST_RECORD, min(attempt.input_watermark_us, LATEST_RECORD))
+        where = f"key {brief(key)}, state {cell!r}, epoch {attempt.epoch}\n  value {brief(value)}"
+        letter = self._letter(error, "", key, value, at_us, bundle)
         return self._letter_or_raise(f"migration of {cell!r}", where, letter, error)
 
     def _letter(
-        self, error: BaseException, stream: str, key: Any, value: Any, timestamp_us: int, work: Work
+        self,
+        error: BaseException,
+        stream: str,
+        key: Any,
+        value: Any,
+        timestamp_us: int,
+        bundle: Bundle,
     ) -> DeadLetter:
         return DeadLetter(
             stream=stream,
@@ -142,7 +148,7 @@ class Failures:
             key=brief(key, LETTER_MOST),
             value=brief(value, LETTER_MOST),
             timestamp=timestamp_us,
-            refused_in=work.epoch,
+            refused_in=bundle.attempt.epoch,
         )
 
     def _letter_or_raise(
@@ -175,9 +181,9 @@ def late_production(computation: str, stream: str, at_us: int, shown_us: int, bo
     )
 
 
-def timer_loop(work: Work, timer: Timer, rearmed: int) -> str:
+def timer_loop(bundle: Bundle, timer: Timer, rearmed: int) -> str:
     """Return what to say of a hook that keeps setting timers which are due already."""
-    ended = work.input_watermark_us >= MAX_TIMESTAMP
+    ended = bundle.attempt.input_watermark_us >= MAX_TIMESTAMP
     return (
         f"{rearmed:,} timers that were already due were set in one bundle, the last being "
         f"{brief(timer)}. "

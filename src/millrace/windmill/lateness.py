@@ -10,32 +10,32 @@ from typing import Any
 from millrace.model.brief import LETTER_MOST, brief
 from millrace.model.pane import plain
 from millrace.model.record import LateRecord
+from millrace.windmill.bundle import Bundle
 from millrace.windmill.counters import FirstLate
-from millrace.windmill.work import Work
 
 
-def first_late(work: Work, key: Any, n: int) -> FirstLate:
-    """Return what a run is told of its first late record, the n-th of some work."""
-    records = work.records
+def first_late(bundle: Bundle, key: Any, n: int) -> FirstLate:
+    """Return what a run is told of its first late record, the n-th of a bundle."""
+    records = bundle.records
     return FirstLate(
         brief(key),
         records.stream_of(n),
         records.timestamps[n],
-        work.arrival_watermark_us,
-        work.epoch,
+        bundle.attempt.arrival_watermark_us,
+        bundle.attempt.epoch,
     )
 
 
-def late_record(computation: str, work: Work, key: Any, n: int) -> LateRecord:
-    """Return what the stream of late records gets of the n-th record of some work."""
-    records = work.records
+def late_record(computation: str, bundle: Bundle, key: Any, n: int) -> LateRecord:
+    """Return what the stream of late records gets of the n-th record of a bundle."""
+    records = bundle.records
     return LateRecord(
         computation=computation,
         stream=records.stream_of(n),
         key=brief(key, LETTER_MOST),
         value=brief(plain(records.original(n)), LETTER_MOST),
         timestamp=records.timestamps[n],
-        low_watermark=work.arrival_watermark_us,
-        wall_time=work.wall_time_us,
-        delivered_in=work.epoch,
+        low_watermark=bundle.attempt.arrival_watermark_us,
+        wall_time=bundle.attempt.wall_time_us,
+        delivered_in=bundle.attempt.epoch,
     )

@@ -18,7 +18,7 @@ from millrace.compile.topology import ComputationSpec
 from millrace.model.errors import DamagedCache, DamagedStore, StoreError, ZombieWriter
 from millrace.store import KEPT_TURNS, AheadCaches, Commit, Journals, Repair, chain_of
 from millrace.windmill import rows
-from millrace.windmill.bundle import Attempt, Bundle
+from millrace.windmill.bundle import Bundle, Position
 from millrace.windmill.execution import Execution
 from millrace.windmill.record_ids import production_ids
 from millrace.windmill.results import IntervalResult, footing
@@ -89,24 +89,24 @@ class LiveWorker:
         self._task = task
 
     def channels(
-        self, spec: ComputationSpec, bundle: Bundle
+        self, spec: ComputationSpec, interval: int, position: Position
     ) -> tuple[list[rows.ChannelRow], Repair]:
         """Return an interval's channels, and what it took to bring its cache to its position."""
         try:
             try:
-                return self._channels(spec, bundle)
+                return self._channels(spec, interval, position)
             except DamagedCache as damage:
                 _log.warning("%s", damage)
-                found, repair = self._channels(spec, bundle)
+                found, repair = self._channels(spec, interval, position)
                 return found, replace(repair, damaged=repair.damaged + 1)
         except DamagedStore as damage:
-            raise self._explained(damage, spec, bundle) from damage
+            raise self._explained(damage, spec, interval, position.number) from damage
 
     def _channels(
-        self, spec: ComputationSpec, bundle: Bundle
+        self, spec: ComputationSpec, interval: int, position: Position
     ) -> tuple[list[rows.ChannelRow], Repair]:
-        cache, repair = self.execution.ready(spec, bundle, self._fence)
-        with cache.view(at=bundle.position.number) as view:
+        cache, repair = self.execution.ready(spec, interval, position, self._fence)
+        with cache.view(at=position.number) as view:
             found = rows.scan(view, rows.CHANNELS)
             return [rows.ChannelRow.unpack(*row) for row in found], repair
 
@@ -114,25 +114,23 @@ class LiveWorker:
         self,
         spec: ComputationSpec,
         bundles: Sequence[Bundle],
-        attempt: Attempt,
         consumed: Mapping[int, Mapping[bytes, bytes]],
     ) -> list[tuple[IntervalResult, RowsBuilder, Commit]]:
         """Run bundles, one for an interval; nothing of them is durable yet.
 
         Args:
             spec: The computation.
-            bundles: For different intervals.
-            attempt: In whose name, and what time it is.
+            bundles: For different intervals, of one attempt.
             consumed: Interval -> rows of its channels that have moved.
         """
         execution, name = self.execution, spec.name
         made = []
         for bundle in bundles:
-            interval, position = bundle.interval.id, bundle.position
+            interval, position, attempt = bundle.interval.id, bundle.position, bundle.attempt
             try:
-                effects, repair = execution.run(spec, bundle, attempt, self._fence)
+                effects, repair = execution.run(spec, bundle, self._fence)
             except DamagedStore as damage:
-                raise self._explained(damage, spec, bundle) from damage
+                raise self._explained(damage, spec, interval, position.number) from damage
             effects.counters.productions = len(effects.productions)
             mutations = [*effects.mutations.items(), *consumed.get(interval, _NOTHING).items()]
             chain, number = chain_of(position.chain, mutations), position.number + 1
@@ -166,9 +164,10 @@ class LiveWorker:
         origin, sequences = production_ids(spec.number, number, interval, len(productions))
         return [origin | WEAK_ORIGIN] * len(sequences), list(sequences)
 
-    def _explained(self, damage: DamagedStore, spec: ComputationSpec, bundle: Bundle) -> StoreError:
+    def _explained(
+        self, damage: DamagedStore, spec: ComputationSpec, interval: int, number: int
+    ) -> StoreError:
         """Tell a cache that cannot be made again yet from a store that is damaged."""
-        interval, number = bundle.interval.id, bundle.position.number
         if self.execution.state.commits.exists(spec.name, interval, number):
             return damage
         return StoreError(

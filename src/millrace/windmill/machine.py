@@ -1,7 +1,7 @@
 """The machine: one bundle of one key interval in, its effects out.
 
 It is pure: it reads rows through the view it is given, calls user code, and returns what would be
-committed. It opens nothing, waits for nothing, and knows no clock but those in the work.
+committed. It opens nothing, waits for nothing, and knows no clock but those of the attempt.
 
 Order within a bundle, for every key: its records in order of arrival, then its due timers in order
 of time, those that a hook sets meanwhile included. Keys do not see each other.
@@ -12,7 +12,7 @@ Source: MillWheel, 6.1 (steps upon receipt of a record), 4.6, 6.2; Streaming Eng
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import repeat
 from types import CodeType
 from typing import Any
@@ -29,6 +29,7 @@ from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD, MAX_TIMESTAMP, f
 from millrace.store import View
 from millrace.watermark.report import Report
 from millrace.windmill import rows
+from millrace.windmill.bundle import Bundle
 from millrace.windmill.calls import Calls
 from millrace.windmill.cells import Cells
 from millrace.windmill.counters import Counters
@@ -41,13 +42,12 @@ from millrace.windmill.hooks import Around, codes_of, hooked, refuse_unrun, with
 from millrace.windmill.key_rows import KeyRows
 from millrace.windmill.lateness import first_late, late_record
 from millrace.windmill.parts import Part, parts_of
-from millrace.windmill.pending import report_of
+from millrace.windmill.pending import percentiles_of, report_of
 from millrace.windmill.reshaping import Reshaping
 from millrace.windmill.routing import Router
 from millrace.windmill.side_tables import SideTables
 from millrace.windmill.timers import DueTimers, KeyTimers
 from millrace.windmill.to_all_keys import signal_streams, told
-from millrace.windmill.work import Work
 
 #: A hook may set timers that are already due; a chain of this many for one key in one bundle is a
 #: loop. An hourly chain over a century has 876,600.
@@ -110,11 +110,12 @@ class Machine:
         operator_of(user).set_refuse(self._refuse_answer)
         self._careful = False
         self._apart: list[DeadLetter] = []
-        self._work: Work
+        self._bundle: Bundle
+        self._percentiles_us: Mapping[int, int] = {}
         self._overdue: dict[Any, DeadLetter] = {}
         self._counters = Counters()
 
-    def run(self, work: Work, view: View) -> Effects:
+    def run(self, bundle: Bundle, view: View) -> Effects:
         """Return what the bundle changes.
 
         Raises:
@@ -125,22 +126,24 @@ class Machine:
         key_rows.timed = []
         key_rows.freed = []
         key_rows.counts = [0, 0]
-        key_rows.number = work.number
-        calls.begin(work)
+        key_rows.number = bundle.number
+        calls.begin(bundle)
         if self._causes:
             calls.productions.causes = []
         self._counters = Counters()
-        reshaped, view = self._reshaping.run(work, view)
+        reshaped, view = self._reshaping.run(bundle, view)
         key_rows.view = view
-        self._user.wall_time = work.wall_time_us
-        self._work = work
+        self._user.wall_time = bundle.attempt.wall_time_us
+        self._bundle = bundle
         self._apart.clear()  # an earlier bundle may have ended with an error
-        self._timers.clocks = work.clocks()
+        attempt, report = bundle.attempt, bundle.position.report
+        self._percentiles_us = percentiles_of(self.spec, attempt.input_watermarks, report)
+        self._timers.clocks = attempt.clocks(self._percentiles_us)
         # Counted only where some computation of the pipeline waits for a percentile.
         key_rows.delta = {} if self._percentiles else None
-        self._run_bundle(work, view)
-        self._counters.records = work.records.count()
-        report = self._reshaping.reported(self._report(work, view))
+        self._run_bundle(bundle, view)
+        self._counters.records = bundle.records.count()
+        report = self._reshaping.reported(self._report(bundle, view))
         mutations = reshaped | key_rows.mutations if reshaped else key_rows.mutations
         return Effects(mutations, calls.productions, report, self._counters)
 
@@ -159,22 +162,22 @@ class Machine:
         """Return what runs, in words, while it runs. Any thread may ask."""
         return f"computation {self.spec.title!r}, key {brief(self.key_at_hand)}"
 
-    def _report(self, work: Work, view: View) -> Report:
+    def _report(self, bundle: Bundle, view: View) -> Report:
         """Return what pins the low watermark now."""
-        return report_of(self._rows, work)
+        return report_of(self._rows, bundle.position.report, self._percentiles_us)
 
-    def _run_bundle(self, work: Work, view: View) -> None:
+    def _run_bundle(self, bundle: Bundle, view: View) -> None:
         """Run what every key has to do."""
-        parts = parts_of(work, view, self._timers.clocks)
+        parts = parts_of(bundle, view, self._timers.clocks)
         self._counters.keys = len(parts)
-        parts = self._sides.take(work, parts, self._note_late)
-        work, parts = told(work, parts, view, self._signals, self._counters)
+        parts = self._sides.take(bundle, parts, self._note_late)
+        bundle, parts = told(bundle, parts, view, self._signals, self._counters)
         stored: Iterable[bytes | None] = repeat(None, len(parts))
         if self._cells.scalars is not None:
             stored = view.get_many([rows.VALUES + part[0] for part in parts])
-        self._run_keys(work, parts, stored)
+        self._run_keys(bundle, parts, stored)
 
-    def _run_keys(self, work: Work, parts: list[Part], stored: Iterable[bytes | None]) -> None:
+    def _run_keys(self, bundle: Bundle, parts: list[Part], stored: Iterable[bytes | None]) -> None:
         """Run every key's part.
 
         Nearly all the time that Millrace takes goes by here, so what does not change from key to
@@ -187,14 +190,14 @@ class Machine:
         collections, flush = self._cells.collections, self._flush
         apart = self._apart
         process_record = self.timer.process_record
-        records = work.records
+        records = bundle.records
         values, timestamps = records.values, records.timestamps
         origins, sequences = records.origins, records.sequences
         stream, streams = (
             (records.streams, None) if isinstance(records.streams, str) else ("", records.streams)
         )
-        before_us = user.low_watermark = work.arrival_watermark_us
-        user.percentile_low_watermarks = work.arrival_percentiles
+        before_us = user.low_watermark = bundle.attempt.arrival_watermark_us
+        user.percentile_low_watermarks = bundle.attempt.arrival_percentiles
         n = 0
         for part, raw in zip(parts, stored, strict=True):
             key_rows.key_row, encoded, user.key, start, stop, due = part
@@ -212,7 +215,7 @@ class Machine:
                 for n in range(start, stop):
                     calls.at_hand_us = timestamp_us = timestamps[n]
                     if is_late := timestamp_us < before_us:
-                        self._note_late(work, n)
+                        self._note_late(bundle, n)
                     returned = process_record(
                         Record(
                             key,
@@ -227,17 +230,17 @@ class Machine:
                     if returned is not None:
                         refuse_unrun(returned, "process_record")
             except _CAUGHT as error:
-                self._failed(n, self._failures.of_record(work, key, error, n), error)
+                self._failed(n, self._failures.of_record(bundle, key, error, n), error)
                 failed = True
             else:
-                failed = bool(timers.heap) and self._fire(work, _NONE_POISONED) is not None
+                failed = bool(timers.heap) and self._fire(bundle, _NONE_POISONED) is not None
             if failed or not flush(encoded):
-                self._run_again(work, part, raw, before)
+                self._run_again(bundle, part, raw, before)
             if apart:
                 self._send_apart(key)
 
     def _run_again(
-        self, work: Work, part: Part, raw: bytes | None, before: tuple[int, int, int]
+        self, bundle: Bundle, part: Part, raw: bytes | None, before: tuple[int, int, int]
     ) -> None:
         """Run a key's part again without what fails in it, which becomes dead letters.
 
@@ -255,7 +258,7 @@ class Machine:
                 self._calls.productions.truncate(length)
                 self._counters.late, self._counters.timers = late, fired
                 self._begin(raw, due)
-                failed = self._attempt(work, start, stop, poisoned)
+                failed = self._attempt(bundle, start, stop, poisoned)
                 if failed is None:
                     break
                 name, letter = failed
@@ -268,7 +271,7 @@ class Machine:
             self._set_aside(letter, key)
             if self._causes:
                 self._calls.productions.caused_by(
-                    work.records.origins[name], work.records.sequences[name]
+                    bundle.records.origins[name], bundle.records.sequences[name]
                 )
 
     def _set_aside(self, letter: DeadLetter, key: Any) -> None:
@@ -288,7 +291,7 @@ class Machine:
         if self._dead_letters is None:
             raise error
         timer = Timer(value, at_us)
-        self._apart.append(self._failures.of_timer(self._work, self._user.key, error, timer))
+        self._apart.append(self._failures.of_timer(self._bundle, self._user.key, error, timer))
 
     def _send_apart(self, key: Any) -> None:
         """Send the dead letters of single answers of a key, once its part is done."""
@@ -297,16 +300,20 @@ class Machine:
         self._apart.clear()
 
     def _attempt(
-        self, work: Work, start: int, stop: int, poisoned: dict[Any, DeadLetter]
+        self, bundle: Bundle, start: int, stop: int, poisoned: dict[Any, DeadLetter]
     ) -> tuple[Any, DeadLetter] | None:
         """Run a key's records and timers, save the poisoned ones; return what fails besides."""
-        records, key, before_us = work.records, self._user.key, work.arrival_watermark_us
+        records, key, before_us = (
+            bundle.records,
+            self._user.key,
+            bundle.attempt.arrival_watermark_us,
+        )
         self._calls.earliest_late_us = MAX_TIMESTAMP
         self._apart.clear()
         for n in range(start, stop):
             self._calls.at_hand_us = timestamp_us = records.timestamps[n]
             if is_late := timestamp_us < before_us:
-                self._note_late(work, n)
+                self._note_late(bundle, n)
             if n in poisoned:
                 continue
             try:
@@ -315,12 +322,12 @@ class Machine:
                 )
                 self._cells.verify()
             except _CAUGHT as error:
-                return n, self._failures.of_record(work, key, error, n)
-        return self._fire(work, poisoned) if self._timers.heap else None
+                return n, self._failures.of_record(bundle, key, error, n)
+        return self._fire(bundle, poisoned) if self._timers.heap else None
 
-    def _note_late(self, work: Work, n: int) -> None:
-        """Count the n-th record of the work, which is late, and tell of it where that is wanted."""
-        records, before_us = work.records, work.arrival_watermark_us
+    def _note_late(self, bundle: Bundle, n: int) -> None:
+        """Count the n-th record of a bundle, which is late, and tell of it where that is wanted."""
+        records, before_us = bundle.records, bundle.attempt.arrival_watermark_us
         timestamp_us, counters = records.timestamps[n], self._counters
         if self.spec.timeless and records.stream_of(n) in self.spec.timeless:
             return
@@ -328,26 +335,28 @@ class Machine:
         counters.late += 1
         counters.worst_lateness_us = max(counters.worst_lateness_us, before_us - timestamp_us)
         if counters.first_late is None:
-            counters.first_late = first_late(work, self._user.key, n)
+            counters.first_late = first_late(bundle, self._user.key, n)
         if self._late_records is not None:
             key, productions = self._user.key, self._calls.productions
-            letter = late_record(self.spec.title, work, key, n)
+            letter = late_record(self.spec.title, bundle, key, n)
             self._router.send(productions, str(self._late_records), letter, timestamp_us, key)
             productions.caused_by(records.origins[n], records.sequences[n])
 
-    def _fire(self, work: Work, poisoned: dict[Any, DeadLetter]) -> tuple[Any, DeadLetter] | None:
+    def _fire(
+        self, bundle: Bundle, poisoned: dict[Any, DeadLetter]
+    ) -> tuple[Any, DeadLetter] | None:
         """Fire a key's due timers in order; return what failed, if dead letters take it."""
         user = self._user
-        user.low_watermark = work.input_watermark_us
-        user.percentile_low_watermarks = work.percentiles
+        user.low_watermark = bundle.attempt.input_watermark_us
+        user.percentile_low_watermarks = self._percentiles_us
         try:
-            return self._fire_due(work, poisoned)
+            return self._fire_due(bundle, poisoned)
         finally:
-            user.low_watermark = work.arrival_watermark_us
-            user.percentile_low_watermarks = work.arrival_percentiles
+            user.low_watermark = bundle.attempt.arrival_watermark_us
+            user.percentile_low_watermarks = bundle.attempt.arrival_percentiles
 
     def _fire_due(
-        self, work: Work, poisoned: dict[Any, DeadLetter]
+        self, bundle: Bundle, poisoned: dict[Any, DeadLetter]
     ) -> tuple[Any, DeadLetter] | None:
         timers, fired = self._timers, 0
         self._calls.pane_at_hand = None
@@ -362,7 +371,7 @@ class Machine:
                     if self._careful:
                         self._cells.verify()
                 except _CAUGHT as error:
-                    letter = self._failures.of_waiting(work, self._user.key, error, *record)
+                    letter = self._failures.of_waiting(bundle, self._user.key, error, *record)
                     return self._failed(due, letter, error)
                 continue
             if poisoned and due in poisoned:
@@ -376,7 +385,7 @@ class Machine:
             timer = Timer(decode_key(tag), at_us, _DOMAINS[domain], hold_us, percentile)
             try:
                 if timers.rearmed > _REARMED_MAX:
-                    raise TimerLoop(timer_loop(work, timer, _REARMED_MAX))
+                    raise TimerLoop(timer_loop(bundle, timer, _REARMED_MAX))
                 refuse_unrun(self.timer.process_timer(timer), "process_timer")
                 if self._careful:
                     self._cells.verify()
@@ -384,7 +393,7 @@ class Machine:
                 shown = msgspec.structs.replace(
                     timer, tag=operator_of(self._user).shown_tag(timer.tag)
                 )
-                letter = self._failures.of_timer(work, self._user.key, error, shown)
+                letter = self._failures.of_timer(bundle, self._user.key, error, shown)
                 return self._failed(due, letter, error)
             fired += 1
         self._counters.timers += fired

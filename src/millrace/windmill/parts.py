@@ -11,9 +11,9 @@ from millrace.model.keys import decode_key
 from millrace.store import View
 from millrace.watermark.report import NOTHING_PENDING, Report
 from millrace.windmill import rows
+from millrace.windmill.bundle import Bundle
 from millrace.windmill.pending import pending_by
 from millrace.windmill.timers import DueTimers
-from millrace.windmill.work import Work
 
 #: A key's part of a bundle: its row, its key encoded and as it is, its first record and past its
 #: last, its due timers.
@@ -25,16 +25,20 @@ _Due = dict[bytes, tuple[bytes, DueTimers]]
 _NONE_DUE: _Due = {}
 
 
-def parts_of(work: Work, view: View, clocks: Mapping[int, int]) -> list[Part]:
+def parts_of(bundle: Bundle, view: View, clocks: Mapping[int, int]) -> list[Part]:
     """Return what each key has to do, sorted by row.
 
     Args:
-        work: The bundle.
+        bundle: The bundle.
         view: The rows of its interval, as they were before it.
         clocks: Clock -> its time; timers up to there are due.
     """
-    due = _NONE_DUE if work.report == NOTHING_PENDING else _due(work.report, view, clocks)
-    records = work.records
+    due = (
+        _NONE_DUE
+        if bundle.position.report == NOTHING_PENDING
+        else _due(bundle.position.report, view, clocks)
+    )
+    records = bundle.records
     cuts = records.cuts
     timers: Iterable[DueTimers | None] = repeat(None, len(records.keys))
     if due:

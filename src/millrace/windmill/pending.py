@@ -9,15 +9,19 @@ Source: MillWheel 4.5: the oldest work of a computation.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
+from millrace.compile.topology import ComputationSpec
 from millrace.model.record import LOW_WATERMARK, WALL_TIME
 from millrace.model.time import MAX_TIMESTAMP
 from millrace.watermark.outstanding import Outstanding
 from millrace.watermark.report import NOTHING_PENDING, Report
 from millrace.windmill import rows
 from millrace.windmill.key_rows import KeyRows
-from millrace.windmill.work import Work
+
+# User code is given it, and must not write to it.
+_NO_PERCENTILES: Mapping[int, int] = MappingProxyType({})
 
 _LOW_WATERMARK, _WALL = rows.timers(LOW_WATERMARK), rows.timers(WALL_TIME)
 
@@ -36,9 +40,31 @@ def pending_by(report: Report, clock: int) -> int:
     return dict(report.percentile_timers).get(percentile, MAX_TIMESTAMP)
 
 
-def report_of(key_rows: KeyRows, work: Work) -> Report:
-    """Return what pins the low watermark once a bundle's mutations are committed."""
-    before = work.report
+def percentiles_of(
+    spec: ComputationSpec, clocks: Mapping[int, int], report: Report
+) -> Mapping[int, int]:
+    """Return the low watermarks of the percentiles that something waits for, or may.
+
+    Args:
+        spec: The computation.
+        clocks: Percentile -> input low watermark, 100 among them.
+        report: What was pending in the interval before.
+    """
+    if len(clocks) == 1 and not spec.percentiles and not report.percentile_timers:
+        return _NO_PERCENTILES
+    waiting = (p for p, _ in report.percentile_timers)
+    # A timer whose percentile nobody declares any more waits for the low watermark.
+    return {p: clocks.get(p, clocks[100]) for p in {*spec.percentiles, *clocks, *waiting} - {100}}
+
+
+def report_of(key_rows: KeyRows, before: Report, percentiles: Iterable[int]) -> Report:
+    """Return what pins the low watermark once a bundle's mutations are committed.
+
+    Args:
+        key_rows: What the bundle changed.
+        before: What pinned it before.
+        percentiles: Those that something waits for, or may.
+    """
     if before == NOTHING_PENDING and not key_rows.timed and key_rows.delta is None:
         return before
     timers_us = earliest_us(key_rows, _LOW_WATERMARK, before.low_watermark_timer_us)
@@ -50,7 +76,7 @@ def report_of(key_rows: KeyRows, work: Work) -> Report:
             rows.timers(rows.clock_of(LOW_WATERMARK, p)),
             pending_by(before, rows.clock_of(LOW_WATERMARK, p)),
         )
-        for p in sorted(work.percentiles)
+        for p in sorted(percentiles)
     }
     percentile_timers = tuple((p, us) for p, us in waiting.items() if us < MAX_TIMESTAMP)
     outstanding = None

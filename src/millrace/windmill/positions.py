@@ -16,7 +16,7 @@ from millrace.watermark.bulletin import Bulletin
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.report import NOTHING_PENDING, Report
 from millrace.windmill.arrivals import NO_RECORDS, KeyedRecords
-from millrace.windmill.bundle import Bundle, Position
+from millrace.windmill.bundle import Attempt, Bundle, Position
 from millrace.windmill.epoch_log import completions_to
 from millrace.windmill.fence import left_behind, refuse_superseded
 from millrace.windmill.manifest import Changes, Manifest, Partition
@@ -80,8 +80,7 @@ class Positions:
         intervals: IntervalMap,
         owned: range,
         records: Mapping[int, KeyedRecords],
-        clocks: Mapping[int, int],
-        wall_time_us: int,
+        attempt: Attempt,
     ) -> list[Bundle]:
         """Return a bundle for each interval that has something to do, in the order of the map.
 
@@ -90,14 +89,19 @@ class Positions:
             intervals: Its interval map.
             owned: Places in it where to look for timers that are due.
             records: Interval id -> what arrived for it.
-            clocks: Percentile -> the computation's input low watermark, 100 among them.
-            wall_time_us: The wall clock.
+            attempt: At all of them.
         """
         name, bulletin = spec.name, self._bulletins[spec.name]
-        due = bulletin.due(owned, clocks, wall_time_us) + self.behind(spec, owned)
+        due = bulletin.due(owned, attempt.input_watermarks, attempt.wall_time_us)
+        due = due + self.behind(spec, owned)
         places = sorted(intervals.places[interval] for interval in {*records, *due})
         return [
-            Bundle(interval, self.of(name, interval.id), records.get(interval.id, NO_RECORDS))
+            Bundle(
+                interval,
+                self.of(name, interval.id),
+                attempt,
+                records.get(interval.id, NO_RECORDS),
+            )
             for interval in map(intervals.intervals.__getitem__, places)
         ]
 

@@ -25,8 +25,8 @@ from millrace.model.record import DeadLetter
 from millrace.store import OverView, View
 from millrace.watermark.report import Report
 from millrace.windmill import rows
+from millrace.windmill.bundle import Bundle
 from millrace.windmill.failure import Failures
-from millrace.windmill.work import Work
 
 #: Told of a value that cannot be migrated: the key's part of a row, the cell, the value, the error.
 Refused = Callable[[bytes, str, Any, BaseException], None]
@@ -55,23 +55,23 @@ class Reshaping:
         self._reshape: Reshape = spec.reshape or _NOTHING
         self._makers = {n: _Maker(spec, *how) for n, how in self._reshape.migrated.items()}
 
-    def run(self, work: Work, view: View) -> tuple[dict[bytes, bytes | None], View]:
+    def run(self, bundle: Bundle, view: View) -> tuple[dict[bytes, bytes | None], View]:
         """Return the rows of an interval that change, and a view in which they have.
 
         Args:
-            work: The interval's bundle.
+            bundle: The interval's bundle.
             view: The interval, as its last commit left it.
 
         Raises:
             UserCodeError: A migration raised, and no stream takes dead letters.
         """
-        if work.report.version >= self._reshape.version:
+        if bundle.position.report.version >= self._reshape.version:
             return _NO_ROWS, view
 
         def refused(key_row: bytes, cell: str, value: Any, error: BaseException) -> None:
             encoded = rows.key_in(key_row)
             key = None if encoded is None else decode_key(encoded)
-            self._set_aside(self._failures.of_migration(work, key, error, cell, value), key)
+            self._set_aside(self._failures.of_migration(bundle, key, error, cell, value), key)
 
         found: dict[bytes, bytes | None] = {}
         if self._reshape.before:

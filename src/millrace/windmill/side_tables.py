@@ -12,10 +12,10 @@ from millrace.model.pane import Paned
 from millrace.model.record import DeadLetter
 from millrace.model.time import MIN_TIMESTAMP
 from millrace.windmill.arrivals import KeyedRecords
+from millrace.windmill.bundle import Bundle
 from millrace.windmill.calls import Calls
 from millrace.windmill.cells.sides import BoundSide, TableChange
 from millrace.windmill.failure import Failures
-from millrace.windmill.work import Work
 
 #: What one key has to do: key row, encoded key, key, first record and past its last, and the rest.
 Part = TypeVar("Part", bound=tuple[Any, ...])
@@ -32,12 +32,12 @@ class _Came(NamedTuple):
     values: Sequence[Any]
 
     @classmethod
-    def of(cls, work: Work, ours: list[Part]) -> _Came:
+    def of(cls, bundle: Bundle, ours: list[Part]) -> _Came:
         """Return the rows of a bundle, with what lies between them, which is next to nothing."""
-        records, first, last = work.records, ours[0][3], ours[-1][4]
+        records, first, last = bundle.records, ours[0][3], ours[-1][4]
         streams = records.streams
         return cls(
-            work.fired_watermark_us,
+            bundle.attempt.fired_watermark_us,
             [part[1] for part in ours],
             [part[3] - first for part in ours],
             streams if isinstance(streams, str) else streams[first:last],
@@ -86,12 +86,12 @@ class SideTables:
             side.as_of = self._as_of
 
     def take(
-        self, work: Work, parts: list[Part], note_late: Callable[[Work, int], None]
+        self, bundle: Bundle, parts: list[Part], note_late: Callable[[Bundle, int], None]
     ) -> list[Part]:
         """Take the rows among the records of a bundle; return the parts that are not rows.
 
         Args:
-            work: The bundle.
+            bundle: The bundle.
             parts: Of each key. Those of rows hash to the first of the interval's hashes.
             note_late: Called with the number of a row that is late.
 
@@ -100,10 +100,10 @@ class SideTables:
         """
         if not self._by_stream:
             return parts
-        records, ours, others = work.records, list[Part](), list[Part]()
-        self._fired_watermark_us = work.fired_watermark_us
+        records, ours, others = bundle.records, list[Part](), list[Part]()
+        self._fired_watermark_us = bundle.attempt.fired_watermark_us
         for side in self._by_stream.values():
-            side.begin(work.fired_watermark_us)
+            side.begin(bundle.attempt.fired_watermark_us)
         stream_of, by_stream = _streams(records), self._by_stream
         for part in parts:
             row = part[3] < part[4] and stream_of(part[3]) in by_stream
@@ -111,22 +111,22 @@ class SideTables:
         last, self._last = self._last, None
         if not ours:
             return others
-        came = _Came.of(work, ours)
+        came = _Came.of(bundle, ours)
         if last is not None and last[0].is_like(came) and self._repeat(last[1]):
             self._last = last
             for _, _, self._user.key, start, stop, *_ in ours:
                 for n in range(start, stop):
-                    if records.timestamps[n] < work.arrival_watermark_us:
-                        note_late(work, n)
-        elif (changes := self._take(work, ours, note_late)) is not None:
+                    if records.timestamps[n] < bundle.attempt.arrival_watermark_us:
+                        note_late(bundle, n)
+        elif (changes := self._take(bundle, ours, note_late)) is not None:
             self._last = came, changes
         return others
 
     def _take(
-        self, work: Work, ours: list[Part], note_late: Callable[[Work, int], None]
+        self, bundle: Bundle, ours: list[Part], note_late: Callable[[Bundle, int], None]
     ) -> list[TableChange] | None:
         """Take rows one by one; return what that made of each table, None if some were refused."""
-        records, refused = work.records, False
+        records, refused = bundle.records, False
         stream_of, timestamps = _streams(records), records.timestamps
         coming: dict[str, list[bytes]] = {}
         for _, encoded, _, start, stop, *_ in ours:
@@ -137,8 +137,8 @@ class SideTables:
         for _, encoded, key, start, stop, *_ in ours:
             self._user.key = key
             for n in range(start, stop):
-                if timestamps[n] < work.arrival_watermark_us:
-                    note_late(work, n)
+                if timestamps[n] < bundle.attempt.arrival_watermark_us:
+                    note_late(bundle, n)
                 row, back = records.values[n], False
                 if type(row) is Paned:
                     row, back = row.value, row.pane.retraction
@@ -147,7 +147,7 @@ class SideTables:
                     side.take(encoded, row, timestamps[n], back=back)
                 except RAISED as error:  # it says which row it is
                     refused = True
-                    self._set_aside(self._failures.of_record(work, key, error, n), key)
+                    self._set_aside(self._failures.of_record(bundle, key, error, n), key)
         changes = [side.flush() for side in self._by_stream.values()]
         return None if refused else changes
 

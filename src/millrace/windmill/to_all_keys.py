@@ -10,8 +10,9 @@ Source: Dataflow patent, "any other relevant external signals (data injection re
 from __future__ import annotations
 
 import bisect
-import dataclasses
 from collections.abc import Collection, Iterator
+
+from msgspec.structs import replace
 
 from millrace.compile.topology import ComputationSpec
 from millrace.model.keys import decode_key
@@ -20,9 +21,9 @@ from millrace.store import View
 from millrace.windmill import rows
 from millrace.windmill.all_keys import ALL_KEYS_ROW
 from millrace.windmill.arrivals import KeyedRecords
+from millrace.windmill.bundle import Bundle, Signal
 from millrace.windmill.counters import Counters
 from millrace.windmill.parts import Part
-from millrace.windmill.work import Signal, Work
 
 #: Counter of keys that have windows and were not told, for they are too long to stand in a row.
 UNTOLD = "signals_untold"
@@ -46,23 +47,23 @@ def signals_in(records: KeyedRecords, streams: Collection[str]) -> list[Signal]:
 
 
 def told(
-    work: Work, parts: list[Part], view: View, streams: Collection[str], counters: Counters
-) -> tuple[Work, list[Part]]:
-    """Return work and parts in which the signals are records of each key, after its others.
+    bundle: Bundle, parts: list[Part], view: View, streams: Collection[str], counters: Counters
+) -> tuple[Bundle, list[Part]]:
+    """Return a bundle and parts in which the signals are records of each key, after its others.
 
     In a batch, where they are in order of time, they come after what is not later.
 
     Args:
-        work: The bundle.
+        bundle: The bundle.
         parts: Of each key.
         view: The rows of its interval, as they were before it.
         streams: As :func:`signal_streams` has them.
         counters: Takes :data:`UNTOLD`.
     """
-    records, before = work.records, work.signals
+    records, before = bundle.records, bundle.signals
     signals = [*(before or ()), *signals_in(records, streams)] if streams else []
     if not signals:
-        return work, parts
+        return bundle, parts
     by_key: dict[bytes, Part] = {
         part[0]: part
         for part in parts
@@ -103,7 +104,7 @@ def told(
         sequences,
         [0, *(part[4] for part in found)],
     )
-    return dataclasses.replace(work, records=spread), found
+    return replace(bundle, records=spread), found
 
 
 def _with_windows(view: View) -> Iterator[bytes]:

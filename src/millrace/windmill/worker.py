@@ -52,15 +52,12 @@ class Worker:
         """Hard state."""
         return self.execution.state
 
-    def run(
-        self, spec: ComputationSpec, bundles: Sequence[Bundle], attempt: Attempt, fence: Fence
-    ) -> list[Produced]:
+    def run(self, spec: ComputationSpec, bundles: Sequence[Bundle], fence: Fence) -> list[Produced]:
         """Run bundles of one computation, one for an interval; commit them together.
 
         Args:
             spec: The computation.
-            bundles: For different intervals.
-            attempt: In whose name, and what time it is.
+            bundles: For different intervals, of one attempt; at least one.
             fence: Asked after the commits are durable, before anything of them leaves.
 
         Returns:
@@ -72,7 +69,7 @@ class Worker:
         Raises:
             ZombieWriter: Another epoch has committed where this one must, or the fence says so.
         """
-        name, log = spec.name, self.state.commits
+        name, log, attempt = spec.name, self.state.commits, bundles[0].attempt
         # In this order: if the cache has what another attempt committed, so has the log.
         standing = [self.execution.standing(spec, bundle.interval.id) for bundle in bundles]
         mine = log.of_task(name, attempt.epoch, attempt.task)
@@ -88,7 +85,7 @@ class Worker:
             if committed is not None and holds_productions(log, committed, attempt):
                 results[interval] = replay(committed, attempt, RowsBuilder())
                 continue
-            effects, repair = self.execution.run(spec, bundle, attempt, fence, stands)
+            effects, repair = self.execution.run(spec, bundle, fence, stands)
             if weak and repair.deltas_applied and not repair.rebuilt:
                 # Its cache is a commit behind, see _commit; another process made it.
                 repair = replace(repair, deltas_applied=repair.deltas_applied - 1)

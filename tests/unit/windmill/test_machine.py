@@ -7,11 +7,13 @@ import millrace as mr
 from millrace.model.keys import encode_key, hash_key
 from millrace.store import Commit, MemoryCache
 from millrace.watermark.intervals import IntervalMap
-from millrace.watermark.report import Report
+from millrace.watermark.report import NOTHING_PENDING, Report
 from millrace.windmill.arrivals import NO_RECORDS, Arrivals
+from millrace.windmill.bundle import Attempt, Bundle, Position
 from millrace.windmill.machine import Machine
 from millrace.windmill.routing import Router
-from millrace.windmill.work import Work
+
+INTERVALS = IntervalMap.uniform(1)
 
 
 class Everything(mr.Computation):
@@ -48,7 +50,7 @@ def machine():
     return Machine(topology, topology.computations[0], Router(topology))
 
 
-def work(number, values, low_watermark_us=mr.MIN_TIMESTAMP, wall_time_us=0):
+def work(number, values, low_watermark_us=mr.MIN_TIMESTAMP, wall_time_us=0, report=NOTHING_PENDING):
     keys = [encode_key(value % 4) for value in values]
     arrivals = Arrivals(
         np.array([hash_key(key) for key in keys], dtype=np.uint64),
@@ -59,11 +61,10 @@ def work(number, values, low_watermark_us=mr.MIN_TIMESTAMP, wall_time_us=0):
         np.full(len(keys), number, dtype=np.int64),
         np.arange(len(keys), dtype=np.int64),
     )
-    found = [records for _, records in arrivals.by_interval(IntervalMap.uniform(1))]
+    found = [records for _, records in arrivals.by_interval(INTERVALS)]
     records = found[0] if found else NO_RECORDS
-    return Work(
-        number, number, records, mr.MIN_TIMESTAMP, low_watermark_us, wall_time_us, wall_time_us
-    )
+    attempt = Attempt(number, 1, wall_time_us, mr.MIN_TIMESTAMP, {100: low_watermark_us})
+    return Bundle(INTERVALS.intervals[0], Position(number - 1, report=report), attempt, records)
 
 
 def commit(number, outcome):
@@ -78,10 +79,8 @@ def told(outcome):
 
 def test_the_same_work_on_the_same_rows_has_the_same_outcome(machine):
     cache, report = MemoryCache("Everything", 0), Report()
-    for number, given in enumerate(
-        [work(1, range(1, 9)), work(2, range(5, 12), 30, 20), work(3, [], 1_000, 1_000)], start=1
-    ):
-        given.report = report
+    for number, what in enumerate([(range(1, 9),), (range(5, 12), 30, 20), ([], 1_000, 1_000)], 1):
+        given = work(number, *what, report=report)
         with cache.view() as view:
             first, second = machine.run(given, view), machine.run(given, view)
 
@@ -155,8 +154,7 @@ def test_once_all_is_undone_no_row_is_left(machine):
     machine = Machine(topology, topology.computations[0], Router(topology))
     cache, report = MemoryCache("Everything", 0), Report()
     for number, value in ((1, 1), (2, 5)):
-        given = work(number, [value])
-        given.report = report
+        given = work(number, [value], report=report)
         with cache.view() as view:
             outcome = machine.run(given, view)
         report = outcome.report
@@ -192,8 +190,7 @@ def test_timers_of_both_domains_that_become_due_at_once_fire_in_order_of_time():
         first = machine.run(work(1, [1]), view)
     cache.apply(Commit("Order", 0, 1, 1, 1, list(first.mutations.items())))
     with cache.view() as view:
-        given = work(2, [], 100, 100)
-        given.report = first.report
+        given = work(2, [], 100, 100, report=first.report)
         outcome = machine.run(given, view)
 
     decode = topology.streams["fired"].coder.decode

@@ -5,7 +5,7 @@ import pytest
 import millrace as mr
 from millrace.model.errors import UserCodeError, WatermarkRegression
 from millrace.watermark.report import Report
-from millrace.windmill.execution import _percentiles
+from millrace.windmill.pending import percentiles_of
 from tests.live import Feeds
 
 
@@ -350,7 +350,7 @@ def test_a_percentile_of_which_nothing_is_known_is_the_low_watermark():
     pipeline.add(Early)
     pipeline.add(Below)
     early, below = map(pipeline.build().computation, ("Early", "Below"))
-    assert _percentiles(early, {100: 5}, Report()) == {90: 5, 99: 5}
-    assert _percentiles(early, {100: 5, 90: 7}, Report()) == {90: 7, 99: 5}
-    assert _percentiles(below, {100: 5}, Report(percentile_timers=((75, 3),))) == {75: 5}
-    assert _percentiles(below, {100: 5}, Report()) == {}
+    assert percentiles_of(early, {100: 5}, Report()) == {90: 5, 99: 5}
+    assert percentiles_of(early, {100: 5, 90: 7}, Report()) == {90: 7, 99: 5}
+    assert percentiles_of(below, {100: 5}, Report(percentile_timers=((75, 3),))) == {75: 5}
+    assert percentiles_of(below, {100: 5}, Report()) == {}

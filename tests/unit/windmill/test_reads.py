@@ -9,9 +9,9 @@ from millrace.store import Commit, MemoryCache
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.report import Report
 from millrace.windmill.arrivals import Arrivals
+from millrace.windmill.bundle import Attempt, Bundle, Position
 from millrace.windmill.machine import Machine
 from millrace.windmill.routing import Router
-from millrace.windmill.work import Work
 
 
 class SpyingView:
@@ -84,8 +84,9 @@ def work(n, keys, report):
         np.full(len(keys), n, dtype=np.int64),
         np.arange(len(keys), dtype=np.int64),
     )
-    ((_, records),) = arrivals.by_interval(IntervalMap.uniform(1))
-    return Work(n + 1, n, records, mr.MIN_TIMESTAMP, 100, 0, 0, report=report)
+    ((interval, records),) = arrivals.by_interval(IntervalMap.uniform(1))
+    attempt = Attempt(n, 1, 0, mr.MIN_TIMESTAMP, {100: 100})
+    return Bundle(interval, Position(n, report=report), attempt, records)
 
 
 def fill(m):

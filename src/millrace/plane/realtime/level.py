@@ -39,7 +39,7 @@ from millrace.plane.task import Task
 from millrace.store import KEPT_TURNS, Commit
 from millrace.windmill import rows
 from millrace.windmill.arrivals import KeyedRecords
-from millrace.windmill.bundle import Attempt, Bundle
+from millrace.windmill.bundle import Attempt
 from millrace.windmill.channels import Number, Sender
 from millrace.windmill.live_worker import LiveWorker, SessionFence
 from millrace.windmill.manifest import decode_manifest
@@ -161,10 +161,8 @@ class LevelTask:
         intervals, positions = self._maps[spec.name], self._positions
 
         def load(interval: int) -> list[rows.ChannelRow]:
-            place = intervals.places[interval]
             position = positions.of(spec.name, interval)
-            bundle = Bundle(intervals.intervals[place], position)
-            found, repair = self._worker.channels(spec, bundle)
+            found, repair = self._worker.channels(spec, interval, position)
             self._report.repaired(spec.name, interval, repair)
             return found
 
@@ -264,14 +262,6 @@ class LevelTask:
         spec, watermarks = consuming.spec, self._watermarks
         name, intervals = spec.name, self._maps[spec.name]
         inputs, arrival = watermarks.inputs[name], watermarks.arrival
-        bundles = self._positions.bundles(
-            spec, intervals, self._owned[name], records, inputs, self._wall_us
-        )
-        if not bundles:
-            return []
-        for bundle in bundles:
-            consuming.know(bundle.interval.id)
-            self.stats.count(bundle.records)
         attempt = Attempt(
             self._epoch,
             self._manifest.generation,
@@ -283,7 +273,13 @@ class LevelTask:
             arrival.inputs[name],
             len(intervals),
         )
-        return self._worker.run(spec, bundles, attempt, consuming.channels.take())
+        bundles = self._positions.bundles(spec, intervals, self._owned[name], records, attempt)
+        if not bundles:
+            return []
+        for bundle in bundles:
+            consuming.know(bundle.interval.id)
+            self.stats.count(bundle.records)
+        return self._worker.run(spec, bundles, consuming.channels.take())
 
     # -- after the bundles -------------------------------------------------------------------------
 
