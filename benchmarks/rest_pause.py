@@ -169,8 +169,8 @@ def _run(spark: Any, folder: Path, given: argparse.Namespace) -> list[Rest]:
     rests = []
     for n in range(given.rounds):
         split = [mr.Split(n)]
-        rests.append(rested("a split", lambda split=split: run._remade("Noting", split).pause))
-        rests.append(rested("a savepoint", lambda n=n: run._keep_as(f"round-{n}").pause))
+        rests.append(rested("a split", lambda split=split: run._run.remap("Noting", split).pause))
+        rests.append(rested("a savepoint", lambda n=n: run._run.keep(f"round-{n}").pause))
     run.stop()
     kept = mr.open_checkpoint(folder / "checkpoint")
     assert len(kept["Noting"].intervals) == 8 + given.rounds, "not divided"

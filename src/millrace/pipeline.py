@@ -445,7 +445,9 @@ class Pipeline(Declarations):
             CheckpointMismatch: The checkpoint is of another pipeline or topology, or was drained.
             CheckpointUnwritable: The checkpoint cannot be written.
         """
-        return on_spark.start(self, spark, checkpoint=checkpoint, realtime=realtime, **options)
+        from millrace.spark.start import start
+
+        return start(self, spark, checkpoint=checkpoint, realtime=realtime, **options)
 
     def run_batch(self, spark: Any, **options: Unpack[BatchOptions]) -> Status:
         """Run over bounded sources, to their end, as one Spark job without a checkpoint.
@@ -471,4 +473,6 @@ class Pipeline(Declarations):
         Source: VLDB 2015 Dataflow paper: batch is the case in which the low watermark goes from the
         beginning to the end of time once.
         """
-        return on_spark.run_batch(self, spark, **options)
+        from millrace.spark.batch import run_batch
+
+        return run_batch(self, spark, **options)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 import millrace as mr
 from millrace.injectors.publisher import WatermarkPublisher
-from millrace.model.errors import MillraceError, RunFailed, ZombieWriter
+from millrace.model.errors import MillraceError, PipelineError, RunFailed, ZombieWriter
 from millrace.spark.console import Quiet
+from millrace.spark.epoch_engine import EpochEngine
+from millrace.spark.handle import Handle
 from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.metrics.lines import MetricLines
 from millrace.spark.progress_display import Where
-from millrace.spark.run import Parts, Run
+from millrace.spark.run import Run, RunParts
 from millrace.spark.splitting import Splitting
 from millrace.store import LocalBlobs, Mailbox, MemoryHardState
 from millrace.windmill.epochs import Epochs
@@ -39,6 +42,9 @@ class Query:
         self.error = error
         self.isActive = error is None
 
+    def fail(self, error: str) -> None:
+        self.error, self.isActive = error, False
+
     def exception(self) -> Exception | None:
         return None if self.error is None else RuntimeError(self.error)
 
@@ -59,6 +65,17 @@ class Unsplit(Splitting):
         pass
 
 
+class Started:
+    """Starts a run that has been made."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def run(self, _: mr.Pipeline) -> Run:
+        self._run.launch()
+        return self._run
+
+
 class Drivers:
     def __init__(self, folder: Path) -> None:
         p = mr.Pipeline("p")
@@ -72,32 +89,41 @@ class Drivers:
         """Return a run that claims the checkpoint; each start of its query takes one of these."""
         epochs = Epochs(self.topology, self.state, intervals=2)
         nothing: Any = None
-        beside = Housekeeping(self.state)
-        parts = Parts(
-            topology=self.topology,
-            epochs=epochs,
+        publisher = WatermarkPublisher({})
+        left = list(queries)
+        engine = EpochEngine(
+            self.topology,
+            epochs,
+            publisher,
+            lambda: 0,
+            tasks=1,
             plan=nothing,
-            explanation=nothing,
-            publisher=WatermarkPublisher({}),
-            housekeeping=beside,
+            start_query=lambda _epoch: left.pop(0),
             progress_files=nothing,
             alarm=nothing,
             gates={},
-            scratch=self.folder,
-            clock=lambda: 0,
             splitting=Unsplit(),
+            attempts=3,
+            balancing=None,
+        )
+        parts = RunParts(
+            topology=self.topology,
+            epochs=epochs,
+            publisher=publisher,
+            housekeeping=Housekeeping(self.state),
+            explanation=nothing,
+            clock=lambda: 0,
             console=Quiet(nothing),
             shown=Where.NOWHERE,
             scrapes=None,
             lines=MetricLines(None),
             mailbox=Mailbox(LocalBlobs(self.folder)),
-            attempts=3,
-            tasks=1,
+            scratch=self.folder / uuid4().hex,
         )
-        run = Run(parts)
-        left = list(queries)
-        run.launch(lambda: left.pop(0))
-        return run
+        starter: Any = Started(Run(parts, engine))
+        handle = Handle()
+        handle._begin(nothing, starter)
+        return handle
 
 
 @pytest.fixture
@@ -121,8 +147,10 @@ def test_it_is_not_begun_again_for_ever(drivers) -> None:
 
 def test_the_superseded_driver_ends_whatever_it_stumbled_over(drivers) -> None:
     for error in (COLLISION, "FileNotFoundException: the newer run has cleaned up"):
-        old = drivers.start(Query(error))
+        query = Query()
+        old = drivers.start(query)
         drivers.start(Query())
+        query.fail(error)
         with pytest.raises(ZombieWriter, match="zombie writer: this run has generation") as ended:
             old.wait("10 s")
         assert error in str(ended.value.__cause__)
@@ -139,3 +167,10 @@ def test_a_run_that_was_stopped_is_not_begun_again(drivers) -> None:
     run.stop()
     run.query.error = COLLISION
     assert run.wait("1 s") is True
+
+
+def test_tasks_of_epochs_stay_in_no_process(drivers) -> None:
+    run = drivers.start(Query())
+    with pytest.raises(PipelineError, match=r"a run by epochs has no tasks that stay in a process"):
+        run.hosts  # noqa: B018
+    run.stop()

@@ -13,9 +13,7 @@ from pyspark.sql import SparkSession
 
 import millrace as mr
 from millrace.model.errors import CheckpointMismatch, RunFailed
-from millrace.spark.calling import Called
-from millrace.spark.requests import ask
-from millrace.spark.updating import Wanted
+from millrace.spark.asks import CallAsked, UpdateAsked, ask
 from millrace.windmill.epochs import Epochs
 
 
@@ -50,7 +48,7 @@ def _write(folder: Path, hour: int, *zones: str, mode: str = "w") -> None:
 
 def _waiting(run: Any, stream: str) -> mr.Backlog:
     """Return what waits in a stream's source, asked for now."""
-    run._backlog.ask(stream)
+    run._run._backlog.ask(stream)
     found: mr.Backlog = run.status().backlog[stream]
     return found
 
@@ -103,7 +101,7 @@ def test_files(spark: SparkSession, tools: Any, tmp_path: Path) -> None:
     assert f"Some(files: epoch {min(kept.epochs)}, level 1)" in _jobs(spark) - earlier
     assert run.status().load["Hours"].times.calls
     # What there is is kept from outside, by name and by epoch; the run goes on.
-    mailbox, generation, epoch = run._epochs.state.mailbox, 1, run.status().epoch
+    mailbox, generation, epoch = run._run.epochs.state.mailbox, 1, run.status().epoch
     answer = ask(mailbox, "savepoint", generation, about="before", timeout_s=60)
     assert answer is not None
     assert (answer.done, answer.said) == (True, f"epoch {epoch} is kept as savepoint before")
@@ -125,14 +123,16 @@ def test_files(spark: SparkSession, tools: Any, tmp_path: Path) -> None:
     assert _waiting(run, "trips") == mr.Backlog(files=0, size=0)
     assert run.status().injected == {"trips": 5}
     # From outside, as `millrace update` asks; the handle is that of who took over from then on.
-    run.started.load = lambda name: pipeline(kept, more=name == "jobs.py:more")
-    about = msgspec.json.encode(Wanted("jobs.py:more")).decode()
+    query = run.query
+    run._starter.load = lambda name: pipeline(kept, more=name == "jobs.py:more")
+    about = msgspec.json.encode(UpdateAsked("jobs.py:more")).decode()
     answer = ask(mailbox, "update", generation, about=about, timeout_s=60)
     assert answer is not None
     assert (answer.done, answer.said) == (True, "jobs.py:more has taken over")
     assert run.status().generation == generation + 1
+    assert run.query is not query
     # What Spark saw are two files that a task had to read, and no record.
-    seen = [s.numInputRows for p in run.query.recentProgress for s in p.sources]
+    seen = [s.numInputRows for p in query.recentProgress for s in p.sources]
     assert max(seen) == 2
     _write(folder, 10, "Ely")
     _write(others, 9, "Soho", "Bow")
@@ -142,7 +142,7 @@ def test_files(spark: SparkSession, tools: Any, tmp_path: Path) -> None:
     assert run.status().injected == {"bikes": 2, "trips": 6}
     assert run.status().counters["Bikes"].records == 2
     # From outside, as `millrace fire` asks, and by the handle: what came since the update.
-    about = msgspec.json.encode(Called("so far", [])).decode()
+    about = msgspec.json.encode(CallAsked("so far", [])).decode()
     answer = ask(mailbox, "fire", generation + 1, about=about, timeout_s=60)
     assert answer is not None
     assert (answer.done, answer.said) == (True, "so far was called")

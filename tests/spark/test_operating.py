@@ -179,7 +179,7 @@ def test_four_faults_are_found_and_mended_while_the_run_goes_on(
     assert "JFK" in operator.shell("status").partition("hottest key")[2]
     operator.wait(lambda: [one["key"] for one in status()["hot"]][:1] == ["JFK"])
     operator.picture("operating-hot-key", "hot")
-    run.started.load = lambda _: pipeline(parts=True)
+    run._starter.load = lambda _: pipeline(parts=True)
     said = CliRunner().invoke(main, ["update", "flights.py:parts", tools.checkpoint])
     assert (said.exit_code, "has taken over" in said.output) == (0, True), said.output
     fly("east west", range(660, 960))

@@ -14,8 +14,7 @@ from pyspark.sql import SparkSession
 
 import millrace as mr
 from millrace.model.errors import PipelineError
-from millrace.spark.remapping import Remaps
-from millrace.spark.requests import ask
+from millrace.spark.asks import RemapAsked, ask
 from millrace.store import open_location
 
 
@@ -70,7 +69,7 @@ def test_intervals_split_and_merge_under_load(spark: SparkSession, tmp_path: Pat
     run.process_available()
     assert run.remap("windows", [mr.Split(1), mr.Split(2)]) == 6
     mailbox = open_location(checkpoint, pipeline="words").mailbox
-    about = msgspec.json.encode(Remaps("Counts", [(5, None)], [(1, 6)])).decode()
+    about = msgspec.json.encode(RemapAsked("Counts", [(5, None)], [(1, 6)])).decode()
     answer = ask(mailbox, "remap", 1, about=about, timeout_s=60)
     assert answer is not None
     assert answer.said.startswith("Counts has 4 key intervals after epoch ")

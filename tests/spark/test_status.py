@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import millrace as mr
-import millrace.spark.run
+import millrace.spark.epoch_engine
 
 SECOND = mr.SECOND
 
@@ -193,7 +193,7 @@ def test_an_idle_run_wakes_for_a_timer_and_not_for_nothing(tools: Any) -> None:
 def test_an_idle_run_on_an_injected_clock(tools: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The injected clock decides: it stands still, so nothing happens; it moves, so timers fire."""
     # That the clock has moved is seen at the next epoch of an idle run.
-    monkeypatch.setattr(millrace.spark.run, "_IDLE_US", 3 * SECOND)
+    monkeypatch.setattr(millrace.spark.epoch_engine, "_IDLE_US", 3 * SECOND)
     found = []
     for now in (0, 2**52):  # behind the machine's, and ahead
         p, feed, sink = _pipeline(tools, Later, f"reminders at {now}")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import millrace as mr
-from millrace.spark.run import Run
+from millrace.spark.epoch_engine import EpochEngine
 
 
 class Echo(mr.Computation):
@@ -43,13 +43,13 @@ def test_an_epoch_that_begins_while_the_run_stops(
     tools: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     called = threading.Event()
-    epoch = Run.epoch
+    epoch = EpochEngine.epoch
 
-    def calling(self: Run, rows: Any, number: int) -> None:
+    def calling(self: EpochEngine, rows: Any, number: int) -> None:
         called.set()
         epoch(self, rows, number)
 
-    monkeypatch.setattr(Run, "epoch", calling)
+    monkeypatch.setattr(EpochEngine, "epoch", calling)
     feed, sink = tools.feed("word string, at long"), tools.Kept()
     p = mr.Pipeline("echo")
     p.inject("words", feed.stream, timestamp="at", low_watermark=mr.BoundedDelay("1 s"))
@@ -58,7 +58,8 @@ def test_an_epoch_that_begins_while_the_run_stops(
     # On a clock that is behind the machine's, epochs follow each other without a pause.
     run = tools.start(p, clock=lambda: 1_000_000)
     tools.step(run)
-    run.query = SlowToStop(run.query, called)
+    engine = run._run.engine
+    engine.query = SlowToStop(run.query, called)
 
     def stop() -> None:
         # That of the rescue below.
@@ -71,7 +72,7 @@ def test_an_epoch_that_begins_while_the_run_stops(
     stopped = not stopper.is_alive()
     if not stopped:
         # So that a failure does not take the other tests along.
-        run._turn.release()
+        engine._turn.release()
         stopper.join(60)
 
     assert stopped, "stop() waits for the epoch, and the epoch for stop()"

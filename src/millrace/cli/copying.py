@@ -7,7 +7,7 @@ import msgspec
 
 from millrace import inspect
 from millrace.inspect.run_end import run_end
-from millrace.spark.requests import ask
+from millrace.spark.asks import ask
 
 
 @click.command("copy", short_help="Make an independent checkpoint of one.")

@@ -6,7 +6,7 @@ import click
 
 from millrace.dashboard import Dashboard
 from millrace.inspect import state_at
-from millrace.spark.requests import ask
+from millrace.spark.asks import ask
 
 
 @click.command(short_help="Show a run in the browser, live or dead.")

@@ -7,7 +7,7 @@ import msgspec
 
 from millrace import inspect
 from millrace.cli.requests import asked, timeout_option
-from millrace.spark.remapping import Remaps
+from millrace.spark.asks import RemapAsked
 
 _PAIR = click.Tuple([int, int])
 
@@ -37,13 +37,13 @@ def remap(
     """
     if at is not None and len(splits) != 1:
         raise click.UsageError("--at is of one --split.")
-    wanted = Remaps(computation, [(one, at) for one in splits], [*merges])
-    if not wanted.asked():
+    wanted = RemapAsked(computation, [(one, at) for one in splits], [*merges])
+    if not wanted.remaps():
         for one in inspect.open_checkpoint(path)[computation].intervals:
             click.echo(f"{one.id:6}  {one.start:20} to {one.end - 1:20}  commit {one.commit:,}")
         return
     if stopped:
-        count = inspect.remap_checkpoint(path, computation, wanted.asked())
+        count = inspect.remap_checkpoint(path, computation, wanted.remaps())
         click.echo(f"{computation} has {count} key intervals")
         return
     answer = asked(path, "remap", timeout, msgspec.json.encode(wanted).decode())

@@ -16,10 +16,8 @@ from millrace.inspect.run_end import run_end
 from millrace.model.errors import StoreError
 from millrace.model.keys import encode_key
 from millrace.model.time import SECOND
-from millrace.spark.calling import Called
+from millrace.spark.asks import Answer, CallAsked, UpdateAsked, ask
 from millrace.spark.plain_text import in_words
-from millrace.spark.requests import Answer, ask
-from millrace.spark.updating import Wanted
 
 _Command = Callable[..., None]
 
@@ -114,7 +112,7 @@ def update(
         app = f"{Path(name).resolve()}{colon}{attribute}"
     given = {"tasks": tasks, "realtime": realtime}
     options = {option: value for option, value in given.items() if value is not None}
-    about = msgspec.json.encode(Wanted(app, options)).decode()
+    about = msgspec.json.encode(UpdateAsked(app, options)).decode()
     answer = asked(path, "update", timeout, about)
     if not answer.done:
         click.echo(f"not updated: {answer.said}", err=True)
@@ -134,7 +132,7 @@ def fire(path: str, name: str, keys: tuple[str, ...], timeout: float) -> None:
     come to their windows since the last pane is emitted, once.
     """
     encoded = [encode_key(each).hex() for key in keys for each in keys_of(key)]
-    answer = asked(path, "fire", timeout, msgspec.json.encode(Called(name, encoded)).decode())
+    answer = asked(path, "fire", timeout, msgspec.json.encode(CallAsked(name, encoded)).decode())
     if not answer.done:
         raise click.ClickException(f"the run did not fire: {answer.said}")
     click.echo(f"{answer.said}, after epoch {answer.epoch}")

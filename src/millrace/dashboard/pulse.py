@@ -44,7 +44,7 @@ class Ask(Protocol):
     def __call__(
         self, mailbox: Mailbox, what: str, generation: int, *, about: str = "", timeout_s: float
     ) -> Answer | None:
-        """Ask; see ``millrace.spark.requests.ask``."""
+        """Ask; see ``millrace.spark.asks.ask``."""
         ...
 
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
@@ -21,15 +22,15 @@ from millrace.injectors.offsets import Piece
 from millrace.injectors.publisher import WatermarkPublisher
 from millrace.model.errors import MillraceError, PipelineError
 from millrace.model.pipeline import Declarations
-from millrace.options import BatchOptions
+from millrace.options import BatchOptions, with_defaults
 from millrace.plane.binding import bind_sinks, claim_sinks
+from millrace.spark.connect import refuse_connect
 from millrace.spark.console import Quiet
 from millrace.spark.enough import enough_of, said_of
 from millrace.spark.external import external_pieces, pieces_there
 from millrace.spark.failure import failed
 from millrace.spark.job import run_job
-from millrace.spark.opening import tasks_of
-from millrace.spark.parallelism import tasks_for
+from millrace.spark.parallelism import tasks_for, tasks_of
 from millrace.spark.plan import SETTINGS, BatchPlan
 from millrace.spark.progress_display import ProgressDisplay, where_to_show
 from millrace.spark.source import sources_of
@@ -41,33 +42,10 @@ from millrace.windmill.epochs import Epochs
 _log = logging.getLogger("millrace")
 
 
-def run_batch(
-    pipeline: Declarations,
-    spark: SparkSession,
-    options: BatchOptions,
-) -> Status:
-    """Run a pipeline over bounded input, to its end.
-
-    A key's records come in order of timestamp, then both clocks go to the end of time and its
-    timers fire in order; ``self.wall_time`` stays the time at which the batch began. No record is
-    late. A sink gets everything as epoch 0; a Parquet directory that has output is refused.
-
-    Args:
-        pipeline: With a bounded DataFrame, or an :class:`~millrace.Injector`, for each injected
-            stream. Of an injector it reads what is there when it begins.
-        spark: A session.
-        options: All of them.
-
-    Returns:
-        What was done: records, refusals, and counters for each computation; ``left`` says what was
-        not read.
-
-    Raises:
-        PipelineError: The pipeline, or a source, cannot run: an injector without an end, say.
-            Nothing was written.
-        InputLost: Some of what an injector should read is gone.
-        RunFailed: User code or Spark failed; the cause is attached, and a log named.
-    """
+def run_batch(pipeline: Declarations, spark: SparkSession, **given: Any) -> Status:
+    """Run a pipeline over bounded input, to its end; see :meth:`millrace.Pipeline.run_batch`."""
+    refuse_connect(spark, "run_batch()")
+    options = with_defaults(BatchOptions, given)
     until = options["until"]
     topology = build(pipeline)
     at_once = tasks_for(spark)

@@ -1,48 +1,62 @@
-"""The handle of a run: what a user asks and tells it, whichever plane the run is on."""
+"""The handle of a run: what a user asks and tells it, whichever plane the run is on.
+
+A changed pipeline takes the place of one that runs between two of its epochs: the run ends with the
+epoch under way, and a run of the changed pipeline begins where it left off, on the same session and
+with the same options; asked for in its program, or from any shell by the checkpoint's mailbox.
+Spark cannot change the plan of a query that runs, so it is another query. What cannot go on is
+found before anything is ended; and where the changed pipeline does not start, the one that ran is
+started again.
+
+Source: MillWheel, "Streams" (4.3): computations are added to and removed from a topology that runs.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
 
+from millrace.compile.build import build
 from millrace.compile.explanation import Explanation as PipelineExplanation
 from millrace.dashboard import Dashboard
-from millrace.injectors.waiting import Waiting, asking
 from millrace.inspect import Explanation, explain_watermark
-from millrace.model.errors import MillraceError, ZombieWriter
+from millrace.model.errors import CheckpointMismatch, PipelineError, UpdateFailed
 from millrace.model.pipeline import Declarations
 from millrace.model.time import SECOND, Duration, duration_us
-from millrace.plane.reports import TaskReport
-from millrace.spark.calling import Calling
-from millrace.spark.failure import failed
-from millrace.spark.held import Held
-from millrace.spark.keeping import Keeping
-from millrace.spark.live_table import LiveTable
-from millrace.spark.metrics.opentelemetry import observe
-from millrace.spark.metrics.table import values
-from millrace.spark.progress_display import ProgressDisplay
-from millrace.spark.remapping import Remappable
-from millrace.spark.requests import Listener, ask
-from millrace.spark.signals import interrupted
-from millrace.spark.status import Progress, Status
-from millrace.spark.status_text import as_line
-from millrace.spark.stuck_board import Board
-from millrace.spark.throttled import Throttled
-from millrace.spark.updating import Started
+from millrace.spark.asks import ask
+from millrace.spark.run import Run
+from millrace.spark.status import Status
 from millrace.store import location_of
+from millrace.watermark.remap import Merge, Split
+from millrace.windmill.claims import plan_of
+from millrace.windmill.epoch_log import end_of
+from millrace.windmill.epochs import Epochs
 from millrace.windmill.history import History
 
-#: How often requests are looked for: in a directory that costs microseconds, in an object store a
-#: request, of which so many are a third of a dollar in a month.
-_LISTENED_S = 0.5
-_LISTED_S = 5.0
+
+class Starter(Protocol):
+    """How a run was started, to start another in its place."""
+
+    def run(self, pipeline: Declarations) -> Run:
+        """Return a run of a pipeline, with its tasks started."""
+        ...
+
+    def load(self, application: str) -> Declarations:
+        """Import a pipeline that is named, anew."""
+        ...
+
+    def changed(self, options: Mapping[str, Any]) -> Starter:
+        """Return how to start with other options.
+
+        Raises:
+            PipelineError: One is no option of the plane.
+        """
+        ...
 
 
-class Handle(Throttled, Calling, Keeping, Remappable, ABC):
+class Handle:
     """The handle of a running pipeline. Its methods may be called from any thread.
 
     ``wait``, ``process_available`` and ``drain`` also take Ctrl-C and SIGTERM when they are called
@@ -52,53 +66,20 @@ class Handle(Throttled, Calling, Keeping, Remappable, ABC):
     that of its run.
     """
 
-    def __init__(self, held: Held) -> None:
-        self._topology = held.topology
-        self._epochs = held.epochs
-        self._publisher = held.publisher
-        self._housekeeping = held.housekeeping
-        self._explanation = held.explanation
-        self._clock = held.clock
-        self._console = held.console
-        self._backlog = Waiting(asking(held.topology, lambda: held.epochs.places))
-        self._progress = Progress(held.topology.name, held.housekeeping, self._backlog)
-        table = LiveTable(self._now).table
-        self._display = ProgressDisplay(
-            self._line, held.shown, table=table, going=self._goes_on,
-            facts=lambda: values(self._now()),
-        )  # fmt: skip
-        self._scrapes = held.scrapes
-        self._end_observing: Callable[[], object] = bool
-        self._lines = held.lines
-        self._news = threading.Condition()
-        self._waiting = 0
-        self._stopping = False
-        self._interrupted = False
-        self._error: BaseException | None = None
-        self._ended = False
-        self._epoch_since: float | None = None
-        self.started: Started | None = None
-        self._mailbox = held.mailbox
-        self._board = Board(held.mailbox)
-        self._listener = Listener(
-            held.mailbox,
-            held.epochs.generation,
-            {
-                "stop": lambda _: self._said_of(self.stop),
-                "drain": lambda _: self._said_of(self.drain),
-                "status": lambda _: str(self._now()),
-                "update": self._update_from_outside,
-                **self.holding_acts(held.publisher.throttle),
-                **self.calling_acts(),
-                **self.keeping_acts(),
-                **self.remapping_acts(),
-            },
-            ended=lambda: self._status(active=False).state,
-            epoch=lambda: self._epochs.completed,
-            every_s=_LISTED_S if held.mailbox.far else _LISTENED_S,
-            seen=self._board.look,
-            outliving={"update", "remap", "savepoint", "snapshot"},
-        )
+    _run: Run
+    _pipeline: Declarations
+    _starter: Starter
+
+    def __init__(self) -> None:
+        # Held by the thread that has another run take over.
+        self._taking_over = threading.RLock()
+        self._lost: UpdateFailed | None = None
+
+    def _begin(self, pipeline: Declarations, starter: Starter) -> None:
+        """Start a run, of which this is the handle from now on."""
+        self._run = starter.run(pipeline)
+        self._pipeline, self._starter = pipeline, starter
+        self._run.publish(self._update_from_outside)
 
     def wait(self, timeout: Duration | None = None) -> bool:
         """Wait until the run ends; return whether it has.
@@ -106,7 +87,7 @@ class Handle(Throttled, Calling, Keeping, Remappable, ABC):
         Raises:
             RunFailed: It ended with an error; the cause is attached, and a log named.
         """
-        return self._through(lambda run, left: run._wait_until(lambda: False, left), timeout)
+        return self._through(lambda run, left: run.wait_until(lambda: False, left), timeout)
 
     def process_available(self, timeout: Duration | None = None) -> bool:
         """Wait until all input that is there now is processed, and low watermarks stand still.
@@ -117,7 +98,7 @@ class Handle(Throttled, Calling, Keeping, Remappable, ABC):
         Raises:
             RunFailed: The run ended with an error.
         """
-        return self._through(lambda run, left: run._process_available(left), timeout)
+        return self._through(lambda run, left: run.engine.process_available(left), timeout)
 
     def drain(self, timeout: Duration | None = None) -> bool:
         """End the input: raise every low watermark to the end of time, fire what waits, and stop.
@@ -128,20 +109,24 @@ class Handle(Throttled, Calling, Keeping, Remappable, ABC):
         Returns:
             Whether the run ended; False if the time ran out first.
         """
-        return self._through(lambda run, left: run._drain(left), timeout)
+        return self._through(lambda run, left: run.drain(left), timeout)
 
     def stop(self, timeout: Duration = 60 * SECOND) -> None:
         """Stop: finish the epoch that is under way, or, after the timeout, roll it back.
 
         An epoch that is rolled back runs again when the pipeline is started with the same
-        checkpoint; either way nothing is lost and nothing happens twice.
+        checkpoint; either way nothing is lost and nothing happens twice. In real time a last mark
+        is made; what came after the last one that is complete, the next run takes up from journals
+        and sources.
         """
 
-        def stop(run: Handle, _left: object) -> bool:
-            run._stop(timeout)
+        def stop(run: Run, _left: object) -> bool:
+            run.stop(timeout)
             return True
 
         self._through(stop, None)
+
+    # -- another pipeline in its place -------------------------------------------------------------
 
     def update(
         self, pipeline: Declarations, *, timeout: Duration = 60 * SECOND, **options: Any
@@ -160,27 +145,209 @@ class Handle(Throttled, Calling, Keeping, Remappable, ABC):
 
         Raises:
             CheckpointMismatch: The pipeline cannot go on with the checkpoint; this run goes on.
-            PipelineError: It cannot be built, and this run goes on; or the run was updated before.
+            PipelineError: It cannot be built, or an option is none, and this run goes on; or the
+                run was updated before.
             UpdateFailed: It could not be started. The pipeline that ran was started again: ``run``
                 of the error.
 
         Source: MillWheel, "Streams" (4.3).
         """
-        before = self._survivor()
-        assert before.started is not None, "who starts a run says how"
-        run: Handle = before.started.update(before, before._epochs, pipeline, timeout, options)
-        return run
+        self._that_stays()
+        heir = Handle()
+        self._hand_over(heir, pipeline, options, timeout)
+        return heir
+
+    def _update_from_outside(self, application: str, options: Mapping[str, Any]) -> None:
+        """Let an application that a request names take over; who waits for the run waits for it."""
+        pipeline = self._starter.load(application)
+        with self._taking_over:
+            try:
+                self._hand_over(self, pipeline, options, 60 * SECOND)
+            except UpdateFailed as failed:
+                self._lost = failed if failed.run is None else None
+                raise
+
+    def _hand_over(
+        self, heir: Handle, pipeline: Declarations, options: Mapping[str, Any], timeout: Duration
+    ) -> None:
+        """End the run, and begin one of another pipeline, or this one again, under a handle."""
+        run = self._run
+        if not run.updating.acquire(blocking=False):
+            raise PipelineError(
+                "this run is being updated, or has been. Update the run that update() returned."
+            )
+        try:
+            starter = self._starter.changed(options)
+            _check_change(run.epochs, pipeline)
+        except BaseException:
+            run.updating.release()
+            raise
+        run.stop(timeout)
+        try:
+            heir._begin(pipeline, starter)
+        except Exception as problem:
+            raise self._back(heir, problem) from problem
+
+    def _back(self, heir: Handle, problem: Exception) -> UpdateFailed:
+        """Start the pipeline that ran again; return what to say."""
+        try:
+            heir._begin(self._pipeline, self._starter)
+        except Exception as another:  # noqa: BLE001  told, with the first
+            return UpdateFailed(
+                f"the changed pipeline could not be started: {problem}\nNor could the one that "
+                f"ran: {another}\nNothing runs; nothing was lost."
+            )
+        return UpdateFailed(
+            f"the changed pipeline could not be started: {problem}\nThe one that ran was started "
+            "again: it is the `run` of this error.",
+            run=heir,
+        )
+
+    def _that_stays(self) -> Run:
+        """Return the run, once nobody is taking over.
+
+        Raises:
+            UpdateFailed: None could, and the run has ended for it.
+        """
+        with self._taking_over:
+            if self._lost is not None:
+                raise self._lost
+            return self._run
+
+    def _through(
+        self, act: Callable[[Run, Duration | None], bool], timeout: Duration | None
+    ) -> bool:
+        """Do something with the run, and with those that take over meanwhile."""
+        until = None if timeout is None else time.monotonic() + duration_us(timeout) / SECOND
+        run, left = self._that_stays(), timeout
+        while True:
+            done = act(run, left)
+            if (heir := self._that_stays()) is run:
+                return done
+            run = heir
+            left = None if until is None else max(0, int((until - time.monotonic()) * SECOND))
+
+    # -- holding streams back ----------------------------------------------------------------------
+
+    def pause(self, stream: str) -> None:
+        """Read nothing more of an injected stream; what it has waits where it is.
+
+        It returns when no epoch, or in real time no task, reads of it any more. Low watermarks wait
+        with it. It holds as long as the run: the next one reads again.
+
+        Args:
+            stream: One that an :class:`~millrace.Injector` reads, such as ``mr.Kafka``.
+
+        Raises:
+            PipelineError: There is no such stream, or Spark reads it.
+        """
+        self._run.pause(stream)
+
+    def resume(self, stream: str) -> None:
+        """Read an injected stream again, as it comes; see :meth:`pause`."""
+        self._run.resume(stream)
+
+    def limit_rate(self, stream: str, records_per_second: float) -> None:
+        """Read of an injected stream so many records a second on the average; see :meth:`pause`.
+
+        An epoch, or in real time a turn of a task, reads what it would read otherwise, and those
+        after it nothing until as much time has passed as the rate gives.
+        """
+        self._run.limit_rate(stream, records_per_second)
+
+    # -- what may be done beside it ----------------------------------------------------------------
+
+    def fire(self, name: str, *keys: Any) -> None:
+        """Have the triggers ``mr.OnCall(name)`` fire, for some keys or for all.
+
+        It is durable when this returns, and is taken once, soon: by the next epoch or turn; or,
+        where the run ends before, by the next run. What the run had read by then is in the panes.
+
+        Args:
+            name: Of the triggers.
+            keys: Whose windows fire; without any those of all keys.
+
+        Raises:
+            PipelineError: No trigger is called so.
+            CoderError: A key is none.
+            StoreError: The checkpoint cannot be written.
+        """
+        self._that_stays().fire(name, keys)
+
+    def remap(self, computation: str, remaps: Sequence[Split | Merge]) -> int:
+        """Split and merge key intervals of a computation, between two epochs; return how many.
+
+        The rows of the intervals are read while the run goes on, and it waits while what was
+        committed since is applied, and all is written. What the intervals keep goes with their
+        keys: cells, timers, holds, ids, windows; no low watermark moves. Who they are:
+        ``mr.open_checkpoint(path)[computation].intervals``. In real time all tasks wait at a mark
+        for it, and go on: the run stands still for some tenths of a second.
+
+        Args:
+            computation: As the pipeline calls it.
+            remaps: :class:`~millrace.Split` and :class:`~millrace.Merge`; no interval is in two.
+
+        Returns:
+            How many key intervals the computation has now.
+
+        Raises:
+            PipelineError: There is no such computation or interval, another remap took one while
+                rows were read, no epoch has completed yet, or the run has ended; nothing has
+                changed.
+            CheckpointMismatch: Intervals that are to be one differ in what they keep for all keys.
+
+        Source: MillWheel, "Architecture" (7.1); docs/changing.md.
+        """
+        return self._run.remap(computation, remaps).intervals
+
+    def savepoint(self, name: str) -> int:
+        """Keep the checkpoint as it was after the last completed epoch; return the epoch.
+
+        It is :func:`~millrace.add_savepoint` beside the run, whose collection waits for it; epochs
+        go on. In real time all tasks wait at a mark for about a tenth of a second, and the copy is
+        made beside them. Where a run goes on from it:
+        :func:`~millrace.copy_checkpoint`.
+
+        Args:
+            name: Letters, digits, ``_``, ``-`` and ``.``; one that there is not yet.
+
+        Raises:
+            PipelineError: That cannot be a name.
+            CheckpointMismatch: There is one of that name.
+            NotKept: No epoch has completed yet.
+            CheckpointUnwritable: The savepoint cannot be written; the run goes on.
+        """
+        return self._run.keep(name).epoch
+
+    def snapshot(self) -> str:
+        """Keep the checkpoint as :meth:`savepoint` does, by its epoch: return ``epoch-41``, say."""
+        return self._run.keep(None).name
+
+    # -- looking at it -----------------------------------------------------------------------------
 
     def status(self) -> Status:
         """Return where the run stands. Print it; a notebook shows it as tables."""
-        run = self._latest()
-        return run._status(active=run._active())
+        return self._run.status()
 
     @property
     def metrics_port(self) -> int | None:
         """The port at which metrics are served, see ``start(metrics=)``; None if none is."""
-        scrapes = self._latest()._scrapes
+        scrapes = self._run.parts.scrapes
         return None if scrapes is None else scrapes.port
+
+    @property
+    def query(self) -> Any:
+        """Spark's own streaming query that runs the tasks now; another one after a failure."""
+        return self._run.engine.query
+
+    @property
+    def hosts(self) -> Mapping[tuple[int, int], Any]:
+        """(Level, number) of a task -> the process that it runs in, in real time.
+
+        Raises:
+            PipelineError: The run is by epochs, whose tasks stay in no process.
+        """
+        return self._run.engine.hosts()
 
     def dashboard(
         self, port: int = 0, *, host: str = "127.0.0.1", token: str | None = None
@@ -199,11 +366,11 @@ class Handle(Throttled, Calling, Keeping, Remappable, ABC):
             PipelineError: The port is in use, the token has less than 16 characters, or Starlette
                 and uvicorn are not installed (``pip install 'millrace-spark[dashboard]'``).
         """
-        state = self._epochs.state
+        state = self._run.epochs.state
 
         def alive(generation: int) -> bool | None:
-            run = self._latest()
-            return None if generation != run._epochs.generation else not run._ended
+            run = self._run
+            return None if generation != run.epochs.generation else run.active
 
         return Dashboard(
             state, location_of(state), ask, port=port, host=host, token=token, alive=alive
@@ -212,11 +379,11 @@ class Handle(Throttled, Calling, Keeping, Remappable, ABC):
     @property
     def history(self) -> History:
         """Where the low watermarks stood after each epoch of this process, for pictures."""
-        return self._latest()._epochs.history
+        return self._run.epochs.history
 
     def explain(self) -> PipelineExplanation:
         """Return how the pipeline runs, as :meth:`Pipeline.explain` does. Print it."""
-        return self._latest()._explanation
+        return self._run.parts.explanation
 
     def explain_watermark(self, computation: str | None = None) -> Explanation:
         """Return why a low watermark is where it is, as of the last completed epoch.
@@ -230,170 +397,15 @@ class Handle(Throttled, Calling, Keeping, Remappable, ABC):
         Raises:
             PipelineError: No epoch has completed yet, or there is no such computation.
         """
-        return explain_watermark(self._epochs.state, computation)
+        return explain_watermark(self._run.epochs.state, computation)
 
-    # -- who took over -----------------------------------------------------------------------------
 
-    def _update_from_outside(self, about: str) -> str:
-        assert self.started is not None, "who starts a run says how"
-        return self.started.update_from_outside(self, self._epochs, about)
-
-    def _latest(self) -> Handle:
-        """Return the run that took over last; this one if none did."""
-        heir = None if self.started is None else self.started.heir
-        return self if heir is None else heir._latest()
-
-    def _that_runs(self) -> Handle:
-        return self._latest()
-
-    def _survivor(self) -> Handle:
-        """Return it, once nobody is taking over."""
-        heir = None if self.started is None else self.started.settled()
-        return self if heir is None else heir._survivor()
-
-    def _through(
-        self, act: Callable[[Handle, Duration | None], bool], timeout: Duration | None
-    ) -> bool:
-        """Do something with the run, and with those that take over meanwhile."""
-        until = None if timeout is None else time.monotonic() + duration_us(timeout) / SECOND
-        run, left = self._survivor(), timeout
-        while True:
-            done = act(run, left)
-            if (heir := run._survivor()) is run:
-                return done
-            run = heir
-            left = None if until is None else max(0, int((until - time.monotonic()) * SECOND))
-
-    # -- what the planes differ in -----------------------------------------------------------------
-
-    @abstractmethod
-    def _process_available(self, timeout: Duration | None) -> bool:
-        """See :meth:`process_available`."""
-
-    @abstractmethod
-    def _drain(self, timeout: Duration | None) -> bool:
-        """See :meth:`drain`."""
-
-    @abstractmethod
-    def _stop(self, timeout: Duration = 60 * SECOND) -> None:
-        """See :meth:`stop`."""
-
-    @abstractmethod
-    def _active(self) -> bool:
-        """Return whether the run goes on; begin it again if it should."""
-
-    @abstractmethod
-    def _on(self) -> bool:
-        """Return whether the run goes on, and do nothing about it."""
-
-    def _failure(self) -> BaseException | None:
-        """Return why the run failed; None if it did not."""
-        return self._error
-
-    # -- waiting -----------------------------------------------------------------------------------
-
-    def _wait_until(self, reached: Callable[[], bool], timeout: Duration | None) -> bool:
-        """Wait for a condition, or the run's end; return whether the run has ended."""
-        deadline = None if timeout is None else time.monotonic() + duration_us(timeout) / SECOND
-        with interrupted(self._interrupt), self._awaited(), self._display.live():
-            while self._active() and not reached():
-                if self._interrupted or self._epochs.drained:
-                    self._stop()
-                    break
-                if deadline is not None and time.monotonic() >= deadline:
-                    return False
-                with self._news:
-                    self._news.wait(0.1)
-        if not self._on():
-            self._close()
-            self._raise_failure()
-        return not self._on()
-
-    @contextmanager
-    def _awaited(self) -> Iterator[None]:
-        """Let a failure be told by who waits for it, and by nobody else."""
-        with self._news:
-            self._waiting += 1
-        try:
-            yield
-        finally:
-            with self._news:
-                self._waiting -= 1
-
-    def _interrupt(self) -> None:
-        self._interrupted = True
-
-    def _raise_failure(self) -> None:
-        if self._stopping or self._epochs.drained:
-            return
-        cause = self._failure()
-        if cause is None:
-            return
-        superseded = self._epochs.superseded()
-        if superseded is not None and not isinstance(cause, ZombieWriter):
-            # Whatever it stumbled over: a newer run's files, offsets, or tables.
-            raise superseded from cause
-        if isinstance(cause, MillraceError):
-            raise cause
-        raise failed(self._topology.name, cause, self._console.spark) from None
-
-    def _close(self) -> None:
-        self._console.end(failed=self._error is not None)
-        self._ended = True
-        self._display.finish()
-        self._housekeeping.close()
-        self._listener.close()
-        self._lines.close()
-        self._backlog.close()
-        self._end_observing()
-        if self._scrapes is not None:
-            self._scrapes.close()
-
-    def _said_of(self, end: Callable[[], object]) -> str:
-        """End the run for somebody who asked for it elsewhere; return how it ended."""
-        end()
-        return self._status(active=False).state
-
-    # -- progress ----------------------------------------------------------------------------------
-
-    def _begin_telling(self) -> None:
-        """Show progress, and answer those who ask for metrics or something else, from now on."""
-        self._display.start()
-        self._backlog.start()
-        self._listener.start()
-        self._end_observing = observe(self._now)
-        if self._scrapes is not None:
-            self._scrapes.serve(self._now)
-
-    def _measured(
-        self, report: TaskReport, seconds: float, parts: Mapping[str, float] | None = None
-    ) -> None:
-        """Take what tasks report of an epoch, or of a mark, and how long it and its parts took."""
-        self._progress.add(report, seconds, parts)
-        self._lines.add(self._status(active=True), self._clock())
-
-    def _status(self, *, active: bool) -> Status:
-        if self._epochs.drained:
-            state = "drained"
-        elif active:
-            state = "running"
-        else:
-            state = "stopped" if self._stopping or self._error is None else "failed"
-        stuck = self._board.now() if active else []
-        return self._progress.status(self._epochs, self._publisher, state=state, stuck=stuck)
-
-    def _now(self) -> Status:
-        return self._status(active=not self._ended)
-
-    def _line(self) -> str:
-        """Return where the run stands in a line. Other threads draw it, so it asks nobody."""
-        under_way = time.monotonic() - (self._epoch_since or time.monotonic())
-        return as_line(self._now(), under_way=under_way)
-
-    def _goes_on(self) -> bool:
-        """Return whether the run goes on, for a thread that may outlive Spark."""
-        try:
-            self._ended = not self._active()
-        except Exception:  # noqa: BLE001  Spark was stopped, and with it what would answer
-            self._ended = True
-        return not self._ended
+def _check_change(epochs: Epochs, pipeline: Declarations) -> None:
+    """Refuse what could not go on once the epoch under way is finished."""
+    # As it will be then.
+    end = replace(end_of(epochs.state.epochs), manifest=None)
+    plan = plan_of(end, build(pipeline))
+    if plan.refused:
+        raise CheckpointMismatch(
+            f"{plan}\nThe run goes on as it was. Mend what is refused as it says there."
+        )

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from millrace.model.errors import StoreError
 from millrace.store import Collectable, Collected, Collector, HardState
+from millrace.windmill.preparing import Preparation
 
 _log = logging.getLogger(__name__)
 
@@ -52,6 +53,25 @@ class Housekeeping:
         """Collect nothing meanwhile, for somebody who reads what is no longer the last."""
         with self._turn:
             yield
+
+    def prepare(self, preparation: Preparation) -> None:
+        """Read what a remap will need, in this thread; less of it if the run ends.
+
+        What is read is no longer the last commit as epochs go on, and would be collected.
+        """
+        with self.held():
+            preparation.read(lambda: not self.closed)
+
+    def prepare_beside(self, preparation: Preparation) -> None:
+        """Do as :meth:`prepare` in a thread of its own, and return at once."""
+
+        def run() -> None:
+            try:
+                self.prepare(preparation)
+            except Exception:  # noqa: BLE001  the run reads what is missing, and says what is wrong with it
+                _log.exception("the rows of a remap could not be read ahead")
+
+        threading.Thread(target=run, name="millrace-preparing", daemon=True).start()
 
     def close(self, timeout: float = 5.0) -> None:
         """Stop, after the round under way; what it leaves, the next run collects."""

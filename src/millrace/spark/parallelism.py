@@ -8,6 +8,8 @@ import re
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # the name all of Spark's documentation uses
 
+from millrace.model.errors import PipelineError
+
 
 def is_local(spark: SparkSession) -> bool:
     """Return whether driver and workers are one machine."""
@@ -39,3 +41,20 @@ def intervals_for(tasks: int, *, each: int = 8) -> int:
     (16, 1024, 4)
     """
     return 1 << (each * max(2, tasks) - 1).bit_length()
+
+
+def tasks_of(wanted: int | None, fitting: int) -> int:
+    """Return the number of tasks a level.
+
+    Args:
+        wanted: What was asked for.
+        fitting: How many there are to be, if nothing was.
+
+    Raises:
+        PipelineError: It is no number of tasks.
+    """
+    if wanted is None:
+        return fitting
+    if isinstance(wanted, bool) or not isinstance(wanted, int) or wanted < 1:
+        raise PipelineError(f"tasks={wanted!r}: expected a number of tasks a level, 1 or more.")
+    return wanted

@@ -1,4 +1,8 @@
-"""A run of the epoch plane: a pipeline as a Structured Streaming query, batch by batch."""
+"""A run: its parts, the thread that looks after its tasks, how it is waited for, and how it ends.
+
+All of that is one for both planes. What differs is how tasks are launched, brought to rest, drained
+and stopped: that an :class:`Engine` knows.
+"""
 
 from __future__ import annotations
 
@@ -6,354 +10,384 @@ import logging
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
-from pyspark.sql import DataFrame
-
+from millrace.compile.explanation import Explanation
+from millrace.compile.topology import Topology
+from millrace.dataflow.triggers.call import called
+from millrace.injectors.calls import put_call
 from millrace.injectors.injector import Injector
-from millrace.injectors.skew import Gate
-from millrace.injectors.throttle import EVERYONE
-from millrace.model.errors import MillraceError, PipelineError, RunFailed
+from millrace.injectors.publisher import WatermarkPublisher
+from millrace.injectors.throttle import Throttle
+from millrace.injectors.waiting import Waiting, asking
+from millrace.inspect import add_savepoint, check_savepoint, savepoints
+from millrace.model.errors import MillraceError, NotKept, PipelineError, ZombieWriter
 from millrace.model.time import SECOND, Duration, duration_us
-from millrace.plane.balancing import Balancing
-from millrace.plane.epoch import EpochDriver
-from millrace.plane.lifting import Payoff
-from millrace.spark.failure import failed
-from millrace.spark.handle import Handle
-from millrace.spark.held import Held
-from millrace.spark.job import run_patiently
-from millrace.spark.plan import SETTINGS, StreamPlan
-from millrace.spark.preparing import read
-from millrace.spark.progress_files import ProgressFiles
-from millrace.spark.remapping import Remade
-from millrace.spark.sparks_backlog import asking_spark
-from millrace.spark.splitting import Splitting
-from millrace.spark.throttled import EFFECT_S, cannot_hold, check_rate
-from millrace.spark.ticks import Alarm
+from millrace.plane.reports import TaskReport
+from millrace.spark.asks import OUTLIVING, Listener, acts_of
+from millrace.spark.console import Quiet
+from millrace.spark.engine import Engine, Remade
+from millrace.spark.failure import failed, headline
+from millrace.spark.housekeeping import Housekeeping
+from millrace.spark.live_table import LiveTable
+from millrace.spark.metrics.lines import MetricLines
+from millrace.spark.metrics.opentelemetry import observe
+from millrace.spark.metrics.prometheus import Scrapes
+from millrace.spark.metrics.table import values
+from millrace.spark.progress_display import ProgressDisplay, Where
+from millrace.spark.signals import interrupted
+from millrace.spark.status import Progress, Status
+from millrace.spark.status_text import as_line
+from millrace.spark.stuck_board import Board
+from millrace.store import Mailbox, location_of
 from millrace.watermark.remap import Merge, Split
+from millrace.windmill.epochs import Epochs
 from millrace.windmill.preparing import Preparation
-from millrace.windmill.source_stats import processes_of
 
 _log = logging.getLogger("millrace")
 
-#: An epoch without data costs Spark a few tenths of a second, so an idle pipeline has one in ten
-#: seconds; a due timer or a low watermark on the move does not wait for it.
-_IDLE_US = 10 * SECOND
-
+#: How often requests are looked for: in a directory that costs microseconds, in an object store a
+#: request, of which so many are a third of a dollar in a month.
+_LISTENED_S: Final = 0.5
+_LISTED_S: Final = 5.0
 #: Why a stream cannot be held back that no injector reads, and what to do.
-_SPARKS = "is read by Spark, not Millrace (mr.Files, mr.Kafka and injectors of your own are)"
+_SPARKS: Final = "is read by Spark, not Millrace (mr.Files, mr.Kafka and injectors of your own are)"
 
-#: How often a query is begun again after its offsets collided with another driver's. A superseded
-#: driver gets to write one batch's offsets, so each earlier driver that is alive costs one.
-_COLLISIONS_MAX = 5
+
+class Kept(NamedTuple):
+    """What was kept of a checkpoint.
+
+    Attributes:
+        name: Of the savepoint.
+        epoch: After which the checkpoint was so.
+        pause: How long the run stood still for it, in words; "" if it did not.
+    """
+
+    name: str
+    epoch: int
+    pause: str = ""
 
 
 @dataclass(frozen=True)
-class Parts(Held):
-    """What a run is put together from.
+class RunParts:
+    """What every run has.
 
     Attributes:
-        plan: Makes the frames of epochs.
-        progress_files: Spark's own, which it does not sync.
-        alarm: Of the tick source.
-        gates: Injected stream -> holds its processes back.
+        topology: The pipeline.
+        epochs: Of the checkpoint that it claimed.
+        publisher: What injectors publish.
+        housekeeping: Collects beside the epochs.
+        explanation: How the pipeline runs.
+        clock: Returns wall-clock microseconds since 1970.
+        console: Spark's share of it.
+        shown: Where progress is shown.
+        scrapes: Answers Prometheus; None if nobody asked for that.
+        lines: Where metrics are kept.
+        mailbox: Where others ask something of the run.
         scratch: Directory of this run alone, removed with it.
-        splitting: The settings by which Spark cuts files.
-        attempts: How often an epoch is tried in which worker processes die.
-        balancing: Has key intervals follow the load, if they are to.
     """
 
-    plan: StreamPlan
-    progress_files: ProgressFiles
-    alarm: Alarm
-    gates: Mapping[str, Gate]
+    topology: Topology
+    epochs: Epochs
+    publisher: WatermarkPublisher
+    housekeeping: Housekeeping
+    explanation: Explanation
+    clock: Callable[[], int]
+    console: Quiet
+    shown: Where
+    scrapes: Scrapes | None
+    lines: MetricLines
+    mailbox: Mailbox
     scratch: Path
-    splitting: Splitting
-    attempts: int
-    tasks: int
-    balancing: Balancing | None = None
 
 
-_OFFLINE = "millrace remap --stopped remaps a checkpoint that no run has."
+class Run:
+    """A run of a pipeline, on an engine.
 
+    Args:
+        parts: That every run has.
+        engine: Of the plane.
 
-class Run(Handle):
-    """A run whose epochs are Spark's batches."""
+    Attributes:
+        news: Notified when something may have changed that somebody waits for.
+        stopping: Whether it was stopped.
+        error: Why it failed.
+        updating: Held by who has another pipeline take its place, for ever.
+    """
 
-    def __init__(self, parts: Parts) -> None:
-        super().__init__(parts)
-        self.query: Any = None
-        self._start_query: Callable[[], Any]
-        self._collisions = 0
-        self._backlog.add(asking_spark(parts.topology, lambda: self.query))
-        self._plan = parts.plan
-        self._driver = EpochDriver(parts.topology, parts.epochs, parts.publisher, tasks=parts.tasks)
-        self._progress_files = parts.progress_files
-        self._alarm = parts.alarm
-        self._gates = parts.gates
-        self._scratch = parts.scratch
-        self._splitting = parts.splitting
-        self._attempts = parts.attempts
-        self._balancing = parts.balancing
-        self._turn = threading.Lock()
-        self._begun = 0
-        self._idle = 0
-        self._wanted = 0
-        self._draining = False
-        self._stop_sent = threading.Event()
-        self._payoff = Payoff()
+    def __init__(self, parts: RunParts, engine: Engine) -> None:
+        self.parts = parts
+        self.topology = parts.topology
+        self.epochs = parts.epochs
+        self.publisher = parts.publisher
+        self.housekeeping = parts.housekeeping
+        self.engine = engine
+        self.news = engine.news
+        self.stopping = False
+        self.error: BaseException | None = None
+        self.updating = threading.Lock()
+        self._over = threading.Event()
+        self._waiting = 0
+        self._interrupted = False
+        self._backlog = Waiting(asking(parts.topology, lambda: parts.epochs.places))
+        self._progress = Progress(parts.topology.name, parts.housekeeping, self._backlog)
+        self._display = ProgressDisplay(
+            self._line,
+            parts.shown,
+            table=LiveTable(self.status).table,
+            going=lambda: self.active,
+            facts=lambda: values(self.status()),
+        )
+        self._board = Board(parts.mailbox)
+        self._listener: Listener | None = None
+        self._end_observing: Callable[[], object] = bool
+        engine.run = self
 
-    def launch(self, start_query: Callable[[], Any]) -> None:
-        """Start the query, and keep how: see :meth:`_active`."""
-        self._start_query = start_query
-        self._hold_back()
-        begun = self._epochs.open
-        self._splitting.repeat({} if begun is None else begun.splitting)
+    # -- its beginning -----------------------------------------------------------------------------
+
+    def launch(self) -> None:
+        """Start the tasks, and see to them from now on."""
         try:
-            self.query = start_query()
+            self.engine.launch()
         except BaseException:
-            self._splitting.give_back()
+            self.engine.hang_up()
             raise
-        self._begin_telling()
+        self._backlog.add(self.engine.backlog())
+        threading.Thread(target=self._look_after, name="millrace-run", daemon=True).start()
 
-    # -- the user's side ---------------------------------------------------------------------------
+    def publish(self, update: Callable[[str, Mapping[str, Any]], None]) -> None:
+        """Show progress, and answer those who ask for metrics or something else, from now on.
 
-    def _process_available(self, timeout: Duration | None) -> bool:
-        """Wait until all input that is there now is processed, and low watermarks stand still."""
-        with self._news:
-            # An epoch that Spark has planned already may have looked at the sources before now.
-            wanted = self._wanted = self._begun + 2
-            self._alarm.ring_in(0)
-        self._wait_until(lambda: self._idle >= wanted, timeout)
-        return self._idle >= wanted
+        Args:
+            update: Has the application that a request names take the place of this one, with other
+                options.
+        """
+        self._listener = Listener(
+            self.parts.mailbox,
+            self.epochs.generation,
+            acts_of(self, update),
+            ended=lambda: self.status(active=False).state,
+            epoch=lambda: self.epochs.completed,
+            every_s=_LISTED_S if self.parts.mailbox.far else _LISTENED_S,
+            seen=self._board.look,
+            outliving=OUTLIVING,
+        )
+        self._display.start()
+        self._backlog.start()
+        self._listener.start()
+        self._end_observing = observe(self.status)
+        if self.parts.scrapes is not None:
+            self.parts.scrapes.serve(self.status)
 
-    def _drain(self, timeout: Duration | None) -> bool:
-        """End the input: raise low watermarks to the end of time, fire what waits, and stop."""
-        with self._news:
-            self._draining = True
-            self._alarm.ring_in(0)
-        return self._wait_until(lambda: False, timeout)
-
-    def _stop(self, timeout: Duration = 60 * SECOND) -> None:
-        """Stop: finish the epoch that is under way, or, after the timeout, roll it back."""
-        self._stopping = True
-        finished = self._turn.acquire(timeout=duration_us(timeout) / SECOND)
+    def _look_after(self) -> None:
+        engine = self.engine
         try:
-            self._stop_sent.set()
-            self.query.stop()
+            while (failure := engine.watch()) is not None and engine.again(failure):
+                engine.launch()
+        except BaseException as error:  # noqa: BLE001  Spark was stopped, or cannot start a query
+            self.fail(error)
         finally:
-            if finished:
-                self._turn.release()
-        self._close()
+            engine.hang_up()
+            self._over.set()
+            self.tell()
+
+    # -- what its engine tells it ------------------------------------------------------------------
+
+    def tell(self) -> None:
+        """Wake those who wait for something."""
+        with self.news:
+            self.news.notify_all()
+
+    def fail(self, error: BaseException) -> None:
+        """Take it that the run fails, and say so unless somebody waits, who is told."""
+        self.error = error
+        if not self._waiting:
+            _log.error("%s\nrun.wait() says the whole of it.", headline(error))
+
+    def measured(
+        self, report: TaskReport, seconds: float, parts: Mapping[str, float] | None = None
+    ) -> None:
+        """Take what tasks report of an epoch, or of a mark, and how long it and its parts took."""
+        self._progress.add(report, seconds, parts)
+        self.parts.lines.add(self.status(active=True), self.parts.clock())
+
+    # -- where it stands ---------------------------------------------------------------------------
+
+    @property
+    def active(self) -> bool:
+        """Whether it goes on."""
+        return not self._over.is_set()
+
+    def status(self, *, active: bool | None = None) -> Status:
+        """Return where the run stands.
+
+        Args:
+            active: Whether it goes on; by default as far as is known.
+        """
+        active = self.active if active is None else active
+        if self.epochs.drained:
+            state = "drained"
+        elif active:
+            state = "running"
+        else:
+            state = "stopped" if self.stopping or self.error is None else "failed"
+        stuck = self._board.now() if active else []
+        status = self._progress.status(self.epochs, self.publisher, state=state, stuck=stuck)
+        return self.engine.add_to(status, active=active)
+
+    def _line(self) -> str:
+        """Return where the run stands in a line. Other threads draw it, so it asks nobody."""
+        return as_line(self.status(), under_way=self.engine.under_way_s)
+
+    # -- what may be done with it ------------------------------------------------------------------
+
+    def drain(self, timeout: Duration | None) -> bool:
+        """End the input; return whether the run has ended."""
+        self.engine.end_input()
+        return self.wait_until(lambda: False, timeout)
+
+    def stop(self, timeout: Duration = 60 * SECOND) -> None:
+        """Finish what is under way, or, after the timeout, leave it to the next run; and end."""
+        self.stopping = True
+        self.engine.stop(timeout)
+        self.tell()
+        self._over.wait()
+        self.close()
 
     def pause(self, stream: str) -> None:
         """Read nothing more of an injected stream."""
-        gate = self._gate(stream)
-        self._publisher.throttle.pause(stream)
+        self._hold(stream, lambda throttle: throttle.pause(stream))
         _log.info("stream %r is paused", stream)
-        gate.close_for(EVERYONE)
-        self._take_effect()
 
     def resume(self, stream: str) -> None:
-        """Read an injected stream again."""
-        self._gate(stream)
-        self._publisher.throttle.resume(stream)
-        self._take_effect()
+        """Read an injected stream again, as it comes."""
+        self._hold(stream, lambda throttle: throttle.resume(stream))
 
     def limit_rate(self, stream: str, records_per_second: float) -> None:
         """Read of an injected stream so many records a second on the average."""
-        self._gate(stream)
         check_rate(stream, records_per_second)
-        self._publisher.throttle.limit(stream, records_per_second)
-        self._take_effect()
+        self._hold(stream, lambda throttle: throttle.limit(stream, records_per_second))
 
-    def _remapped(self, computation: str, remaps: Sequence[Split | Merge]) -> Remade:
-        """Read rows beside the epochs; split and merge key intervals between two of them."""
-        name = self._topology.name_of(computation)
-        preparation = Preparation(self._epochs, {name: remaps})
-        while True:
-            with self._turn:
-                if self._stopping or self._ended:
-                    raise PipelineError(f"this run has ended; {_OFFLINE}")
-                if preparation.is_near():
-                    made = self._epochs.remap(preparation.remaps, ready=preparation.ready)[name]
-                    self._housekeeping.offer(self._epochs.collectable())
-                    return Remade(len(made.intervals), self._epochs.completed)
-            read(preparation, self._housekeeping)
+    def _hold(self, stream: str, change: Callable[[Throttle], None]) -> None:
+        """Change what a stream is held back by, and wait until tasks go by it."""
+        check_holdable(self.topology, stream)
+        change(self.publisher.throttle)
+        self.engine.hold_back()
 
-    def _gate(self, stream: str) -> Gate:
-        spec = self._topology.streams.get(stream)
-        injection = None if spec is None else spec.injection
-        ours = [
-            one.name
-            for one in self._topology.injected()
-            if one.injection is not None and isinstance(one.injection.source, Injector)
-        ]
-        if injection is None or stream not in ours:
-            what = "is no injected stream" if injection is None else _SPARKS
-            raise cannot_hold(stream, what, ours)
-        return self._gates[stream]
+    def fire(self, name: str, keys: Iterable[Any]) -> None:
+        """Have triggers fire, for some keys or for all."""
+        put_call(self.parts.mailbox, *called(name, keys, self.topology.streams))
 
-    def _take_effect(self) -> None:
-        """Wait until epochs go by what was said: the one under way, and one planned, may not."""
-        with self._news:
-            wanted = self._wanted = self._begun + 2
-            self._alarm.ring_in(0)
-            until = time.monotonic() + EFFECT_S
-            while self._on() and (self._begun < wanted or self._epoch_since is not None):
-                left = until - time.monotonic()
-                if left <= 0 or self._begun > wanted:
-                    return
-                self._news.wait(min(left, 0.1))
+    def remap(self, computation: str, remaps: Sequence[Split | Merge]) -> Remade:
+        """Read rows beside the run; split and merge key intervals while nothing is under way."""
+        name = self.topology.name_of(computation)
+        made = self.engine.remap(name, Preparation(self.epochs, {name: remaps}))
+        _log.info("%r has %d key intervals", computation, made.intervals)
+        return made
 
-    # -- Spark's side ------------------------------------------------------------------------------
+    def keep(self, name: str | None) -> Kept:
+        """Keep the checkpoint under a name; None for that of its epoch."""
+        checkpoint = location_of(self.epochs.state)
+        if name is not None:
+            check_savepoint(checkpoint, name)
+        with self.housekeeping.held():
+            epoch, pause = self.engine.quiesced_epoch()
+            if epoch < 0:
+                raise NotKept("no epoch has completed yet: there is nothing to keep.")
+            kept = Kept(name or f"epoch-{epoch}", epoch, pause)
+            if name is not None or kept.name not in savepoints(checkpoint):
+                add_savepoint(checkpoint, kept.name, epoch=epoch)
+        return kept
 
-    def epoch(self, rows: DataFrame, number: int) -> None:
-        """Run one epoch: Spark calls it for each batch, and again for one that it retries."""
-        # Not just waiting for the turn: a stop may have it, and wait for this to end.
-        while not self._turn.acquire(timeout=0.05):
-            if self._stopping:
-                raise _Stopped
+    # -- its end -----------------------------------------------------------------------------------
+
+    def wait_until(self, reached: Callable[[], bool], timeout: Duration | None) -> bool:
+        """Wait for a condition, or the run's end; return whether the run has ended.
+
+        Raises:
+            RunFailed: It ended with an error.
+        """
+        deadline = None if timeout is None else time.monotonic() + duration_us(timeout) / SECOND
+        with interrupted(self._interrupt), self._awaited(), self._display.live():
+            while self.active and not reached():
+                if self._interrupted or self.epochs.drained:
+                    self.stop()
+                    break
+                if deadline is not None and time.monotonic() >= deadline:
+                    return False
+                with self.news:
+                    self.news.wait(0.1)
+        if not self.active:
+            self.close()
+            self._raise_failure()
+        return not self.active
+
+    @contextmanager
+    def _awaited(self) -> Iterator[None]:
+        """Let a failure be told by who waits for it, and by nobody else."""
+        with self.news:
+            self._waiting += 1
         try:
-            if self._stopping or self._epochs.drained:
-                # To return would tell Spark that the batch is done.
-                raise _Stopped
-            self._epoch_since = time.monotonic()
-            self._run_epoch(rows, number)
-        except _Stopped:
-            raise
-        except MillraceError as error:
-            self._fail(error)
-            raise
-        except BaseException as error:  # noqa: BLE001  # whatever it was, the run is over
-            self._fail(failed(self._topology.name, error, rows.sparkSession))
-            # Spark logs what is raised here with all that it came from.
-            raise RunFailed(str(self._error)) from None
+            yield
         finally:
-            # An epoch that was begun before has been split; the next one's session is the user's.
-            self._splitting.give_back()
-            self._epoch_since = None
-            self._turn.release()
-            with self._news:
-                self._news.notify_all()
-        if self._stopping or self._epochs.drained:
-            # Spark begins the next batch when this returns. Let the stop reach it first, or that
-            # batch has to be refused, which Spark logs at length.
-            self._stop_sent.wait(10)
-            time.sleep(0.05)
+            with self.news:
+                self._waiting -= 1
 
-    def _fail(self, error: MillraceError) -> None:
-        self._error = error
-        if not self._waiting:
-            headline = str(error).split("\n", 1)[0]
-            _log.error("%s\nrun.wait() says the whole of it.", headline)
+    def _interrupt(self) -> None:
+        self._interrupted = True
 
-    def _run_epoch(self, rows: DataFrame, number: int) -> None:
-        epochs = self._epochs
-        with self._news:
-            self._begun += 1
-            turn = self._begun
-        started = time.perf_counter()
-        number += epochs.base
-        if turn == 1:
-            # The batches' session is the query's own copy of the user's.
-            for name, value in SETTINGS.items():
-                rows.sparkSession.conf.set(name, value)
-        self._progress_files.sync()
-        lift = self._payoff.wanted()
-        ran = self._driver.run(
-            number,
-            lambda manifest: run_patiently(
-                self._plan,
-                rows,
-                manifest,
-                self._topology.sinks,
-                lift=lift,
-                attempts=self._attempts,
-            ),
-            wall_time_us=self._clock(),
-            draining=self._draining,
-            splitting=self._splitting.settings(),
-        )
-        if ran is None:
+    def _raise_failure(self) -> None:
+        cause = self.error
+        if self.stopping or self.epochs.drained or cause is None:
             return
-        report = ran.report
-        read = {stream: stats.records for stream, stats in report.sources.items()}
-        self._publisher.throttle.read(read, self._clock())
-        self._payoff.seen(
-            records=report.records, liftable=report.liftable, partials=report.partials
+        superseded = self.epochs.superseded()
+        if superseded is not None and not isinstance(cause, ZombieWriter):
+            # Whatever it stumbled over: a newer run's files, offsets, or tables.
+            raise superseded from cause
+        if isinstance(cause, MillraceError):
+            raise cause
+        raise failed(self.topology.name, cause, self.parts.console.spark) from None
+
+    def close(self) -> None:
+        """Let go of what the run had; what was said of it stays."""
+        self.parts.console.end(failed=self.error is not None)
+        self._display.finish()
+        self.housekeeping.close()
+        if self._listener is not None:
+            self._listener.close()
+        self.parts.lines.close()
+        self._backlog.close()
+        self._end_observing()
+        if self.parts.scrapes is not None:
+            self.parts.scrapes.close()
+        shutil.rmtree(self.parts.scratch, ignore_errors=True)
+
+
+def check_holdable(topology: Topology, stream: str) -> None:
+    """Raise if a stream cannot be held back: it is none, or no injector reads it."""
+    injected = {spec.name: spec.injection for spec in topology.injected()}
+    ours = [
+        name
+        for name, injection in injected.items()
+        if injection is not None and isinstance(injection.source, Injector)
+    ]
+    if stream not in ours:
+        why = _SPARKS if injected.get(stream) is not None else "is no injected stream"
+        raise PipelineError(
+            f"stream {stream!r} {why}, so it cannot be held back. Those that can: "
+            f"{', '.join(ours) or 'none'}."
         )
-        if self._balancing is not None and not epochs.drained:
-            self._balancing.after_epoch(busy=bool(report.records))
-        self._housekeeping.offer(epochs.collectable())
-        self._measured(report, time.perf_counter() - started, ran.parts)
-        settled = self._driver.settled(ran.manifest, self._hold_back())
-        if report.is_quiet and settled:
-            self._idle = turn
-        self._set_alarm(settled)
-
-    def _hold_back(self) -> dict[str, int]:
-        """Let processes wait that are too far ahead; return what injectors publish now.
-
-        Spark asks injectors after this how far an epoch reads.
-        """
-        published = self._driver.published(self._clock())
-        for stream, gate in self._gates.items():
-            processes = processes_of(self._epochs.sources)
-            gate.close_for(self._publisher.waiting(stream, processes, published))
-        return published
-
-    def _set_alarm(self, settled: bool) -> None:
-        # Under the lock of those who ask for an epoch, so that the later word is theirs.
-        with self._news:
-            if not settled or self._draining or self._idle < self._wanted:
-                self._alarm.ring_in(0)
-                return
-            next_us = min(
-                self._epochs.authority.next_wall_timer_us(),
-                self._publisher.changes_us(),
-                self._publisher.throttle.changes_us(),
-            )
-            self._alarm.ring_in(max(0, min(next_us - self._clock(), _IDLE_US)))
-
-    # -- the query ---------------------------------------------------------------------------------
-
-    def _active(self) -> bool:
-        """Return whether the query runs; one that collided with an earlier driver runs again.
-
-        A driver that has been superseded finds out in its next epoch. By then its Spark has written
-        that batch's offsets, perhaps between our Spark's look at them and its own put.
-        """
-        if self.query.isActive or self._stopping or self._epochs.drained:
-            return bool(self.query.isActive)
-        with self._news:
-            if self.query.isActive:
-                return True
-            failure = self.query.exception()
-            collided = "Multiple streaming" in str(failure)
-            if not collided or self._collisions == _COLLISIONS_MAX or self._epochs.superseded():
-                self._error = self._error or failure
-                return False
-            self._collisions += 1
-            self._error = None
-            self.query = self._start_query()
-        return True
-
-    def _on(self) -> bool:
-        return bool(self.query.isActive)
-
-    def _failure(self) -> BaseException | None:
-        failure: BaseException | None = self.query.exception()
-        return self._error if self._error is not None else failure
-
-    def _close(self) -> None:
-        super()._close()
-        self._splitting.give_back()
-        shutil.rmtree(self._scratch, ignore_errors=True)
 
 
-class _Stopped(Exception):
-    """Tells Spark to give up a batch that a stopped run does not want to begin."""
+def check_rate(stream: str, records_per_second: float) -> None:
+    """Raise if that is no rate."""
+    if not 0 < records_per_second < inf:
+        raise PipelineError(
+            f"limit_rate({stream!r}, {records_per_second!r}): expected a number of records a "
+            "second above 0. To read none of it, pause it."
+        )

@@ -21,8 +21,7 @@ from live_program import Case
 import millrace as mr
 from millrace.model.errors import MillraceError
 from millrace.model.keys import encode_key, hash_key
-from millrace.spark.remapping import Remaps
-from millrace.spark.requests import ask
+from millrace.spark.asks import RemapAsked, ask
 from millrace.store import open_location
 
 
@@ -67,14 +66,16 @@ def rested(case: Case) -> dict[str, Any]:
     assert run.process_available("90 s")
 
     def asked(what: str, about: str) -> list[Any]:
-        answer = ask(mailbox, what, run._epochs.generation, about=about, timeout_s=120)
+        answer = ask(mailbox, what, run._run.epochs.generation, about=about, timeout_s=120)
         return ["no answer"] if answer is None else [answer.done, answer.said]
 
     def intervals(name: str) -> list[int]:
         return [one.id for one in mr.open_checkpoint(checkpoint)[name].intervals]
 
     def processes() -> list[Any]:
-        return [[where, hello.pid] for where, hello in sorted(run._conductor._hosts.items())]
+        return [
+            [where, hello.pid] for where, hello in sorted(run._run.engine._conductor._hosts.items())
+        ]
 
     found: dict[str, Any] = {}
     queries = {run.query.id}
@@ -82,7 +83,7 @@ def rested(case: Case) -> dict[str, Any]:
     with Load(case, 500):
         found["remapped"] = run.remap("Counting", [mr.Split(0), mr.Merge(2, 3)])
         found["intervals"] = intervals("Counting")
-        about = msgspec.json.encode(Remaps("Passing", [(1, None)])).decode()
+        about = msgspec.json.encode(RemapAsked("Passing", [(1, None)])).decode()
         found["asked"] = asked("remap", about)
         found["refused"] = refusal(lambda: run.remap("Counting", [mr.Split(0)]))
         found["epoch"] = run.savepoint("before")
@@ -116,13 +117,13 @@ def killed(run: Any) -> dict[str, Any]:
     done = []
 
     def kill() -> int:
-        host = run._conductor._hosts[1, 0]
+        host = run._run.engine._conductor._hosts[1, 0]
         done.append(os.kill(host.pid, signal.SIGKILL))
-        while run._conductor._hosts.get((1, 0)) is host:
+        while run._run.engine._conductor._hosts.get((1, 0)) is host:
             time.sleep(0.01)
         return len(done)
 
-    times, took = run._rests.ask(kill)
+    times, took = run._run.engine._rests.ask(kill)
     return {"done at a rest": times, "took": took}
 
 
@@ -146,15 +147,15 @@ def balanced(case: Case) -> dict[str, Any]:
     before, query = mr.open_checkpoint(checkpoint)["Counting"].intervals, run.query.id
     until = time.monotonic() + 60
     with Load(case, 500):
-        while time.monotonic() < until and not run._parts.balancing.splits:
+        while time.monotonic() < until and not run._run.engine._balanced._balancing.splits:
             time.sleep(0.1)
-        session = run._conductor.session
-        while time.monotonic() < until and run._conductor.session in (None, session):
+        session = run._run.engine._conductor.session
+        while time.monotonic() < until and run._run.engine._conductor.session in (None, session):
             time.sleep(0.1)
     assert run.process_available("90 s")
     load = run.status().load["Counting"]
     found = {
-        "splits": run._parts.balancing.splits,
+        "splits": run._run.engine._balanced._balancing.splits,
         "load": [load.busiest > 0, load.seconds > 0],
         "moved": mr.open_checkpoint(checkpoint)["Counting"].intervals != before,
         "the same query": run.query.id == query,
@@ -173,24 +174,24 @@ def ended(case: Case) -> dict[str, Any]:
         case.input.allow(rows + 100 * n)
         assert run.process_available("90 s")
         # Longer than a batch of Spark is.
-        found["batch"] = run._rests.ask(lambda: time.sleep(5))[1]
+        found["batch"] = run._run.engine._rests.ask(lambda: time.sleep(5))[1]
     found["after batches"] = [case.counts(), run.query.id == query]
 
     stopping = threading.Thread(target=run.stop)
 
     def stop() -> int:
         stopping.start()
-        while not run._giving_up:
+        while not run._run.engine._giving_up:
             time.sleep(0.01)
         return 7
 
-    found["stopped"] = run._rests.ask(stop)
+    found["stopped"] = run._run.engine._rests.ask(stop)
     stopping.join()
     found["state"] = run.status().state
     run = case.start(realtime=True, marks="500 ms")
     case.input.allow(rows + 300)
     assert run.process_available("90 s")
-    run._rests.ask(lambda: run._conductor.end(draining=True))
+    run._run.engine._rests.ask(lambda: run._run.engine._conductor.end(draining=True))
     found["drained"] = [run.wait("60 s"), run.status().state, case.counts()]
     return found
 

@@ -15,7 +15,7 @@ import millrace as mr
 from millrace.dashboard import pulse
 from millrace.dashboard.watcher import Watcher
 from millrace.inspect import state_at
-from millrace.spark.requests import ask
+from millrace.spark.asks import ask
 
 SEED = 20130208
 NAMES = ("Confirm", "Totals", "Everything")

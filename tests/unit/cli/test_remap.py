@@ -8,8 +8,7 @@ import pytest
 from millrace.inspect import open_checkpoint, state_at
 from millrace.model.errors import ZombieWriter
 from millrace.model.keys import encode_key, hash_key
-from millrace.spark.remapping import Remaps
-from millrace.spark.requests import Listener
+from millrace.spark.asks import Listener, RemapAsked
 
 NAME = "Counter[bold]"
 
@@ -65,7 +64,7 @@ def test_a_run_is_asked(millrace: Any, checkpoint: Any) -> None:
     asked = []
 
     def remap(about: str) -> str:
-        asked.append(msgspec.json.decode(about, type=Remaps))
+        asked.append(msgspec.json.decode(about, type=RemapAsked))
         return f"{NAME} has 3 key intervals"
 
     mailbox = state_at(checkpoint.path).mailbox
@@ -75,4 +74,4 @@ def test_a_run_is_asked(millrace: Any, checkpoint: Any) -> None:
     done = millrace("remap", str(checkpoint.path), NAME, "--split", "1", "--merge", "3", "4")
     by.close()
     assert done.output == f"{NAME} has 3 key intervals\n"
-    assert [one.asked() for one in asked] == [Remaps(NAME, [(1, None)], [(3, 4)]).asked()]
+    assert [one.remaps() for one in asked] == [RemapAsked(NAME, [(1, None)], [(3, 4)]).remaps()]

@@ -9,8 +9,7 @@ import pytest
 
 from millrace.inspect import state_at
 from millrace.model.errors import CheckpointMismatch
-from millrace.spark.requests import Listener
-from millrace.spark.updating import Wanted
+from millrace.spark.asks import Listener, UpdateAsked
 
 
 @pytest.fixture
@@ -100,10 +99,10 @@ def test_a_drained_run_cannot_be_stopped(millrace: Any, checkpoint: Any) -> None
 def test_an_update_names_the_code_for_the_driver_and_says_what_came_of_it(
     millrace: Any, checkpoint: Any, run: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[Wanted] = []
+    asked: list[UpdateAsked] = []
 
     def update(about: str) -> str:
-        asked.append(msgspec.json.decode(about, type=Wanted))
+        asked.append(msgspec.json.decode(about, type=UpdateAsked))
         if asked[-1].application.startswith("bad"):
             raise CheckpointMismatch("computation 'Counts' is gone")
         return "it has taken over"
@@ -113,10 +112,10 @@ def test_an_update_names_the_code_for_the_driver_and_says_what_came_of_it(
     path = str(checkpoint.path)
     done = millrace("update", "jobs.py:shop", path, "--tasks", "3", "--realtime")
     assert (done.exit_code, done.output) == (0, "it has taken over after epoch 7\n")
-    assert asked == [Wanted(f"{tmp_path}/jobs.py:shop", {"tasks": 3, "realtime": True})]
+    assert asked == [UpdateAsked(f"{tmp_path}/jobs.py:shop", {"tasks": 3, "realtime": True})]
 
     refused = millrace("update", "bad.jobs:shop", path)
-    assert asked[-1] == Wanted("bad.jobs:shop")
+    assert asked[-1] == UpdateAsked("bad.jobs:shop")
     assert refused.exit_code == 3
     assert "not updated: it failed: computation 'Counts' is gone" in refused.output
 

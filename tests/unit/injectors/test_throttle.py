@@ -9,7 +9,7 @@ import millrace as mr
 from millrace.injectors.skew import Gate
 from millrace.injectors.throttle import EVERYONE, Throttle
 from millrace.model.errors import PipelineError
-from millrace.spark.throttled import cannot_hold, check_rate
+from millrace.spark.run import check_holdable, check_rate
 
 
 class Three(mr.Injector):
@@ -97,7 +97,17 @@ def test_a_gate_that_is_closed_for_all_is_so_for_those_that_come(tmp_path: Path)
 
 
 def test_what_cannot_be_is_refused_with_what_can() -> None:
-    assert "Those that can: a, b." in str(cannot_hold("c", "is no injected stream", ["a", "b"]))
+    p = mr.Pipeline("p")
+    for name in ("a", "b"):
+        p.inject(name, Three(), timestamp="at", unit="us", low_watermark=mr.ArrivalTime(0))
+    p.inject("frame")
+    for name in ("a", "b", "frame"):
+        p.sink(name, mr.Console())
+    topology = p.build()
+    for name, why in (("c", "is no injected stream"), ("frame", "is read by Spark, not Millrace")):
+        with pytest.raises(PipelineError, match=f"{name}' {why}.* Those that can: a, b"):
+            check_holdable(topology, name)
+    check_holdable(topology, "a")
     for rate in (0, -1.0, float("inf"), float("nan")):
         with pytest.raises(PipelineError, match="expected a number of records a second above 0"):
             check_rate("a", rate)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from obstore.store import MemoryStore
 
-from millrace.spark.requests import Answer, Listener, Request, ask
+from millrace.spark.asks import Answer, Listener, Request, ask
 from millrace.store import BucketOptions, BucketUrl, LocalHardState, Mailbox, ObjectBlobs
 
 

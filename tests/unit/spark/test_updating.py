@@ -10,7 +10,8 @@ import pytest
 
 import millrace as mr
 from millrace.model.errors import CheckpointMismatch, PipelineError, UpdateFailed
-from millrace.spark.updating import Started, Wanted
+from millrace.spark.asks import UpdateAsked, acts_of
+from millrace.spark.handle import Handle
 from millrace.store import MemoryHardState
 from millrace.windmill.epochs import Epochs
 
@@ -31,135 +32,186 @@ def pipeline(*names: str) -> mr.Pipeline:
 
 
 class Run:
-    """A run that says what is done with it."""
+    """A run on which all is said that is done with it."""
 
-    def __init__(self, *, broken: tuple[mr.Pipeline, ...] = ()) -> None:
-        self.first, self.said, self._broken = pipeline("a"), list[Any](), broken
-        self.named: dict[str, mr.Pipeline] = {}
-        self.epochs = Epochs(self.first.build(), MemoryHardState(), intervals=1)
+    def __init__(self, said: list[Any], pipeline: mr.Pipeline) -> None:
+        self.said = said
+        self.epochs = Epochs(pipeline.build(), MemoryHardState(), intervals=1)
         # Under way: it is finished before the other begins.
         assert self.epochs.begin(0, wall_time_us=0, injectors={}) is not None
-        self.started = Started(self.first, self.again, self.load)
+        self.updating = threading.Lock()
+        self.update: Any = None
 
     def stop(self, timeout: Any) -> None:
         self.said.append(("stop", timeout))
 
-    def again(self, other: mr.Pipeline, **options: Any) -> str:
-        self.said.append(("start", other, options))
-        if other in self._broken:
+    def publish(self, update: Any) -> None:
+        self.update = update
+
+    def wait_until(self, _reached: Any, _timeout: Any) -> bool:
+        return True
+
+
+class Starter:
+    """How runs are started; it says what is."""
+
+    def __init__(self, program: Program, options: dict[str, Any]) -> None:
+        self._program, self._options = program, options
+
+    def run(self, pipeline: mr.Pipeline) -> Any:
+        self._program.said.append(("start", pipeline, self._options))
+        self._program.starting()
+        if pipeline in self._program.broken:
             raise ValueError("no such source")
-        return "another run"
+        return Run(self._program.said, pipeline)
 
     def load(self, application: str) -> mr.Pipeline:
-        self.said.append(("load", application))
-        return self.named[application]
+        self._program.said.append(("load", application))
+        return self._program.named[application]
+
+    def changed(self, options: dict[str, Any]) -> Starter:
+        if "taskss" in options:
+            raise PipelineError("there is no such option")
+        return Starter(self._program, {**self._options, **options})
+
+
+class Program:
+    """A program that has started a pipeline, and has its handle."""
+
+    def __init__(self, *broken: mr.Pipeline) -> None:
+        self.first, self.said, self.broken = pipeline("a"), list[Any](), list(broken)
+        self.named: dict[str, mr.Pipeline] = {}
+        self.starting: Any = lambda: None
+        self.handle = Handle()
+        starter: Any = Starter(self, {})
+        self.handle._begin(self.first, starter)
+        self.said.clear()
+
+    @property
+    def run(self) -> Any:
+        return self.handle._run
 
     def outside(self, application: str, **options: Any) -> str:
-        about = msgspec.json.encode(Wanted(application, options)).decode()
-        return self.started.update_from_outside(self, self.epochs, about)
-
-    def update(self, other: mr.Pipeline, **options: Any) -> Any:
-        return self.started.update(self, self.epochs, other, 7, options)
+        about = msgspec.json.encode(UpdateAsked(application, options)).decode()
+        return acts_of(self.run, self.run.update)["update"](about)
 
 
 def test_the_run_ends_and_the_changed_pipeline_begins_with_other_options() -> None:
-    run, more = Run(), pipeline("a", "b")
-    assert run.update(more, tasks=3) == "another run"
-    assert run.said == [("stop", 7), ("start", more, {"tasks": 3})]
+    program, more = Program(), pipeline("a", "b")
+    before = program.run
+    heir = program.handle.update(more, timeout=7, tasks=3)
+    assert program.said == [("stop", 7), ("start", more, {"tasks": 3})]
+    assert program.run is before
+    assert heir._run is not before
     with pytest.raises(PipelineError, match="is being updated, or has been"):
-        run.update(more)
+        program.handle.update(more)
+    assert isinstance(heir.update(pipeline("a", "b", "c"), intervals=8), Handle)
+    assert program.said[-1][2] == {"tasks": 3, "intervals": 8}
 
 
 def test_what_cannot_go_on_is_found_before_anything_is_ended() -> None:
-    run = Run()
+    program = Program()
     with pytest.raises(CheckpointMismatch, match=r"p\.remove\('a'\).*\n(.*\n)*The run goes on"):
-        run.update(pipeline("b"))
+        program.handle.update(pipeline("b"))
     with pytest.raises(PipelineError, match="neither computations nor sinks"):
-        run.update(pipeline())
-    assert run.said == []
-    assert run.update(pipeline("a", "b")) == "another run"
+        program.handle.update(pipeline())
+    with pytest.raises(PipelineError, match="there is no such option"):
+        program.handle.update(pipeline("a", "b"), taskss=3)
+    assert program.said == []
+    program.handle.update(pipeline("a", "b"))
 
 
 def test_where_it_does_not_start_the_one_that_ran_is_started_again() -> None:
     bad = pipeline("a", "b")
-    run = Run(broken=(bad,))
+    program = Program(bad)
     with pytest.raises(UpdateFailed, match="no such source\nThe one that ran was st") as failed:
-        run.update(bad, tasks=3)
-    assert failed.value.run == "another run"
-    assert run.said[1:] == [("start", bad, {"tasks": 3}), ("start", run.first, {})]
+        program.handle.update(bad, tasks=3)
+    assert failed.value.run._pipeline is program.first
+    assert program.said[1:] == [("start", bad, {"tasks": 3}), ("start", program.first, {})]
 
 
 def test_where_neither_starts_both_reasons_are_said() -> None:
     bad = pipeline("a", "b")
-    run = Run(broken=(bad,))
-    run._broken = (bad, run.first)
+    program = Program(bad)
+    program.broken.append(program.first)
     with pytest.raises(UpdateFailed, match="Nor could the one that ran: no such source") as failed:
-        run.update(bad)
+        program.handle.update(bad)
     assert failed.value.run is None
 
 
-def test_from_outside_the_code_is_loaded_and_who_has_the_handle_finds_the_heir() -> None:
-    run, more = Run(), pipeline("a", "b")
-    run.named["jobs.py:more"] = more
-    assert run.started.settled() is None
-    assert run.outside("jobs.py:more", tasks=3) == "jobs.py:more has taken over"
-    assert run.said == [
+def test_from_outside_the_code_is_loaded_and_who_has_the_handle_has_the_heirs() -> None:
+    program, more, third = Program(), pipeline("a", "b"), pipeline("a", "b", "c")
+    program.named |= {"jobs.py:more": more, "jobs.py:third": third}
+    before = program.run
+    assert program.outside("jobs.py:more", tasks=3) == "jobs.py:more has taken over"
+    assert program.said == [
         ("load", "jobs.py:more"),
         ("stop", 60_000_000),
         ("start", more, {"tasks": 3}),
     ]
-    assert run.started.settled() == "another run"
+    heir = program.run
+    assert heir is not before
     with pytest.raises(PipelineError, match="is being updated, or has been"):
-        run.outside("jobs.py:more")
+        program.handle._hand_over(program.handle, more, {}, 7) if heir.updating.acquire() else None
+    heir.updating.release()
+    # What takes over may be taken over from, outside and in the program.
+    assert program.outside("jobs.py:third") == "jobs.py:third has taken over"
+    assert program.said[-1] == ("start", third, {"tasks": 3})
+    program.handle.update(pipeline("a", "b", "c", "d"))
 
 
 def test_from_outside_what_cannot_go_on_leaves_the_run_as_it_was() -> None:
-    run = Run()
-    run.named["jobs.py:other"] = pipeline("b")
+    program = Program()
+    program.named["jobs.py:other"] = pipeline("b")
+    before = program.run
     with pytest.raises(CheckpointMismatch, match="The run goes on as it was"):
-        run.outside("jobs.py:other")
+        program.outside("jobs.py:other")
     with pytest.raises(KeyError):
-        run.outside("jobs.py:missing")
-    assert run.said == [("load", "jobs.py:other"), ("load", "jobs.py:missing")]
-    assert run.started.settled() is None
+        program.outside("jobs.py:missing")
+    assert program.said == [("load", "jobs.py:other"), ("load", "jobs.py:missing")]
+    assert program.run is before
 
 
-def test_from_outside_where_it_does_not_start_the_heir_is_the_one_that_ran() -> None:
+def test_from_outside_where_it_does_not_start_the_handle_has_the_one_that_ran() -> None:
     bad = pipeline("a", "b")
-    run = Run(broken=(bad,))
-    run.named["jobs.py:bad"] = bad
+    program = Program(bad)
+    program.named["jobs.py:bad"] = bad
+    before = program.run
     with pytest.raises(UpdateFailed, match="The one that ran was st"):
-        run.outside("jobs.py:bad")
-    assert run.started.settled() == "another run"
+        program.outside("jobs.py:bad")
+    assert program.run is not before
+    assert program.said[-1] == ("start", program.first, {})
+    assert program.handle.wait()
 
-    alone = Run()
+    alone = Program(bad)
     alone.named["jobs.py:bad"] = bad
-    alone._broken = (bad, alone.first)
+    alone.broken.append(alone.first)
     with pytest.raises(UpdateFailed, match="Nothing runs"):
         alone.outside("jobs.py:bad")
     with pytest.raises(UpdateFailed, match="Nothing runs"):  # who waits for the run is told
-        alone.started.settled()
+        alone.handle.wait()
 
 
 def test_who_waits_meanwhile_waits_for_the_heir() -> None:
-    run, more = Run(), pipeline("a", "b")
-    run.named["jobs.py:more"] = more
+    program, more = Program(), pipeline("a", "b")
+    program.named["jobs.py:more"] = more
     waiting, found = threading.Event(), list[Any]()
 
     def wait() -> None:
         waiting.set()
-        found.append(run.started.settled())
+        found.append(program.handle._that_stays())
 
     waiter = threading.Thread(target=wait)
+    before = program.run
 
-    def again(_other: mr.Pipeline, **_options: Any) -> str:
+    def starting() -> None:
         waiter.start()
         assert waiting.wait(60)
-        assert run.started.settled() is None  # who takes over waits for nobody
+        assert program.handle._that_stays() is before  # who takes over waits for nobody
         assert found == []
-        return "the heir"
 
-    run.started.again = again
-    run.outside("jobs.py:more")
+    program.starting = starting
+    program.outside("jobs.py:more")
     waiter.join(60)
-    assert found == ["the heir"]
+    assert found == [program.run]
+    assert program.run is not before

@@ -30,7 +30,7 @@ from millrace.plane.realtime.messages import (
 )
 from millrace.plane.realtime.task import LiveTask, Sent
 from millrace.plane.standstill import Standstill
-from millrace.spark.opening import now_us
+from millrace.spark.clock import now_us
 from millrace.spark.realtime.allowance import Allowance, Turn
 from millrace.spark.realtime.intake import Intake
 from millrace.spark.realtime.line import LineBroken, packed_error

@@ -24,9 +24,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from millrace.plane import packet
+from millrace.plane.realtime.injecting import InjectorTask
+from millrace.plane.realtime.level import LevelTask
 from millrace.plane.realtime.task import LiveTask, Sent
 from millrace.plane.runtime import Runtime
-from millrace.spark.opening import now_us
+from millrace.spark.clock import elapsed_us, now_us
 from millrace.spark.process import Blueprint, runtime_of
 from millrace.spark.realtime.host import hosted
 from millrace.spark.realtime.line import Address, Line
@@ -100,6 +102,47 @@ class LiveStage:
             # To return is to write to Spark, which has hung up: a traceback for every task of every
             # run that is stopped. The process would end with it anyway.
             os._exit(0)
+
+
+def make_task(runtime: Runtime, level: int, number: int) -> LiveTask:
+    """Return a task of a level."""
+    if level:
+        return LevelTask(runtime, level, number)
+    return InjectorTask(runtime, number, elapsed_us=elapsed_us)
+
+
+def live_stages(
+    blueprint: Blueprint,
+    levels: int,
+    address: Address,
+    *,
+    careful: bool,
+    clock: bytes,
+    hung: Sequence[ProcessId],
+) -> list[LiveStage]:
+    """Return the stages of a query: one for the injectors, and one for each level.
+
+    Args:
+        blueprint: Of the run.
+        levels: How many levels there are.
+        address: See :class:`LiveStage`, as are the others.
+        careful: Likewise.
+        clock: Likewise.
+        hung: Likewise.
+    """
+    return [
+        LiveStage(
+            blueprint,
+            make_task,
+            level,
+            address,
+            last=level == levels,
+            careful=careful,
+            clock=clock,
+            hung=tuple(hung),
+        )
+        for level in range(levels + 1)
+    ]
 
 
 def strung(pacemaker: DataFrame, stages: Iterable[LiveStage], *, tasks: int) -> DataFrame:

@@ -26,7 +26,7 @@ from millrace.plane.realtime.messages import (
 )
 from millrace.spark.realtime.conductor import Conductor, TaskLost
 from millrace.spark.realtime.line import Address
-from millrace.spark.realtime.run import live_low_watermarks
+from millrace.spark.realtime_engine import live_low_watermarks
 from millrace.windmill.place import Place
 
 ALL: list[Where] = [(0, 0), (1, 0)]

@@ -10,7 +10,7 @@ import pytest
 from millrace.model.errors import DamagedStore, ZombieWriter
 from millrace.spark.realtime.comeback import Comeback
 from millrace.spark.realtime.patience import Patience
-from millrace.spark.realtime.run import LiveRun
+from millrace.spark.realtime_engine import RealtimeEngine
 
 
 class Epochs:
@@ -36,7 +36,7 @@ def tried_again(answer: Exception | None) -> tuple[bool, list[BaseException]]:
         _fail=failed.append,
         _pause=lambda _: None,
     )
-    return LiveRun._tried_again(run, ConnectionError("a task is lost")), failed
+    return RealtimeEngine._tried_again(run, ConnectionError("a task is lost")), failed
 
 
 def test_it_ends_at_once_and_starts_no_query_in_its_successors_way() -> None:

@@ -1,4 +1,4 @@
-"""Requests to a run, from any shell: put into its checkpoint's mailbox, and answered there.
+"""What is asked of a run from any shell: put into its checkpoint's mailbox, and answered there.
 
 A request names the generation of the run that it is for, so that none is taken by a later one: who
 stops a run that has just died does not stop the next.
@@ -13,13 +13,19 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from millrace.inspect.run_end import RunEnd, leave_run_end
 from millrace.model.errors import StoreError
+from millrace.model.keys import decode_key
 from millrace.store.mailbox import Mailbox
+from millrace.watermark.remap import Merge, Split
+
+if TYPE_CHECKING:
+    from millrace.spark.run import Kept, Run
 
 _log = logging.getLogger("millrace")
 
@@ -45,6 +51,48 @@ class Request(msgspec.Struct, frozen=True):
     by: str
     at_us: int
     about: str = ""
+
+
+class UpdateAsked(msgspec.Struct, frozen=True):
+    """What an update is about.
+
+    Attributes:
+        application: Names the changed pipeline, for the driver.
+        options: Of the start, those that are to be others than before.
+    """
+
+    application: str
+    options: dict[str, Any] = {}
+
+
+class CallAsked(msgspec.Struct, frozen=True):
+    """What ``millrace fire`` is about.
+
+    Attributes:
+        name: Of the triggers.
+        keys: Encoded, as hexadecimal digits; none: all.
+    """
+
+    name: str
+    keys: list[str]
+
+
+class RemapAsked(msgspec.Struct, frozen=True):
+    """What a remap is about.
+
+    Attributes:
+        computation: As the pipeline calls it.
+        splits: Interval ids, and the lowest hash of the second part of each; None for the middle.
+        merges: Interval ids, the lower one first.
+    """
+
+    computation: str
+    splits: list[tuple[int, int | None]] = []
+    merges: list[tuple[int, int]] = []
+
+    def remaps(self) -> list[Split | Merge]:
+        """Return the remaps."""
+        return [Split(*one) for one in self.splits] + [Merge(*one) for one in self.merges]
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -208,3 +256,104 @@ class Listener:
     def _answer(self, name: str, *, done: bool, said: str) -> None:
         answer = Answer(done, said, self._epoch(), time.time_ns() // 1000)
         self._mailbox.put(name + _ANSWER, msgspec.json.encode(answer))
+
+
+# What can be asked for: what does it, given the run and what the request is about, and says what
+# holds then.
+
+
+def _stop(run: Run, _: str) -> str:
+    run.stop()
+    return run.status().state
+
+
+def _drain(run: Run, _: str) -> str:
+    run.drain(None)
+    return run.status().state
+
+
+def _status(run: Run, _: str) -> str:
+    return str(run.status())
+
+
+def _held(run: Run, stream: str) -> str:
+    return f"{stream}: {run.publisher.throttle.said().get(stream, 'read as it comes')}"
+
+
+def _pause(run: Run, stream: str) -> str:
+    run.pause(stream)
+    return _held(run, stream)
+
+
+def _resume(run: Run, stream: str) -> str:
+    run.resume(stream)
+    return _held(run, stream)
+
+
+def _limit_rate(run: Run, about: str) -> str:
+    stream, _, rate = about.rpartition("=")
+    run.limit_rate(stream, float(rate))
+    return _held(run, stream)
+
+
+def _fire(run: Run, about: str) -> str:
+    asked = msgspec.json.decode(about, type=CallAsked)
+    run.fire(asked.name, [decode_key(bytes.fromhex(key)) for key in asked.keys])
+    return f"{asked.name} was called"
+
+
+def _savepoint(run: Run, name: str) -> str:
+    return _kept(run.keep(name))
+
+
+def _snapshot(run: Run, _: str) -> str:
+    return _kept(run.keep(None))
+
+
+def _kept(kept: Kept) -> str:
+    return _after(f"epoch {kept.epoch} is kept as savepoint {kept.name}", kept.pause)
+
+
+def _remap(run: Run, about: str) -> str:
+    asked = msgspec.json.decode(about, type=RemapAsked)
+    made = run.remap(asked.computation, asked.remaps())
+    said = f"{asked.computation} has {made.intervals} key intervals after epoch {made.epoch}"
+    return _after(said, made.pause)
+
+
+def _after(said: str, pause: str) -> str:
+    return f"{said}; the run stood still for {pause}" if pause else said
+
+
+_VERBS: Final[Mapping[str, Callable[[Run, str], str]]] = {
+    "stop": _stop,
+    "drain": _drain,
+    "status": _status,
+    "pause": _pause,
+    "resume": _resume,
+    "rate-limit": _limit_rate,
+    "fire": _fire,
+    "savepoint": _savepoint,
+    "snapshot": _snapshot,
+    "remap": _remap,
+}
+#: What is still done when the run that was asked has ended.
+OUTLIVING: Final = frozenset({"update", "remap", "savepoint", "snapshot"})
+
+
+def acts_of(
+    run: Run, update: Callable[[str, Mapping[str, Any]], None]
+) -> dict[str, Callable[[str], str]]:
+    """Return what can be asked of a run -> what does it, for its :class:`Listener`.
+
+    Args:
+        run: The run.
+        update: Has the application that a name names take its place, with other options.
+    """
+
+    def updated(about: str) -> str:
+        asked = msgspec.json.decode(about, type=UpdateAsked)
+        update(asked.application, asked.options)
+        return f"{asked.application} has taken over"
+
+    return {"update": updated, **{name: partial(act, run) for name, act in _VERBS.items()}}

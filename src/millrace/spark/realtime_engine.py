@@ -1,0 +1,594 @@
+"""The engine of real time: a query of live tasks, started again whenever one of them dies."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar, Final
+from uuid import uuid4
+
+from pyspark.sql import DataFrame, SparkSession
+
+from millrace.compile.topology import Topology
+from millrace.injectors.injector import Injector
+from millrace.injectors.policy import WatermarkColumn
+from millrace.injectors.publisher import WatermarkPublisher
+from millrace.injectors.remaining import nothing_left
+from millrace.injectors.schema import arrow_schema
+from millrace.model.errors import PipelineError, StoreError, ZombieWriter
+from millrace.model.time import SECOND, Duration, duration_us
+from millrace.plane.balancing import Balancing
+from millrace.plane.binding import check_live, live_writers
+from millrace.plane.by_value import pickle_by_value
+from millrace.plane.realtime.coordinator import Coordinator, Marked, Where
+from millrace.plane.realtime.handover import to_other_intervals
+from millrace.plane.realtime.messages import Hello, TaskStatus
+from millrace.plane.stuck import CallLimits
+from millrace.spark.clock import elapsed_us, now_us
+from millrace.spark.engine import EFFECT_S, Engine, Remade, Setup
+from millrace.spark.failure import CAREFULLY, failed, headline
+from millrace.spark.housekeeping import Housekeeping
+from millrace.spark.parallelism import is_local
+from millrace.spark.plan import StreamPlan
+from millrace.spark.realtime.balanced import Balanced
+from millrace.spark.realtime.comeback import Comeback
+from millrace.spark.realtime.conductor import Conductor
+from millrace.spark.realtime.hang import TaskHung
+from millrace.spark.realtime.line import Address, InTask, Switchboard
+from millrace.spark.realtime.lookout import Lookout
+from millrace.spark.realtime.pacemaker import check_spark, pacemaker_of
+from millrace.spark.realtime.patience import Patience
+from millrace.spark.realtime.process_id import ProcessId
+from millrace.spark.realtime.rests import Rests
+from millrace.spark.realtime.settings import check_settings, has_slots, session_for, tasks_within
+from millrace.spark.realtime.silence import Silence
+from millrace.spark.realtime.stages import live_stages, strung
+from millrace.spark.source import sources_of
+from millrace.spark.status import Status
+from millrace.windmill.balancer import Balance
+from millrace.windmill.epochs import Epochs
+from millrace.windmill.preparing import Preparation
+from millrace.windmill.source_stats import processes_of
+
+#: Spark refuses shorter batches than this, unless told otherwise.
+_LEAST_BATCH: Final = "spark.sql.streaming.realTimeMode.minBatchDuration"
+
+_log = logging.getLogger("millrace")
+
+#: How often the query is looked at.
+_LOOK_S = 0.1
+#: How long Spark may take to end a query of which a task has failed.
+_DYING_S = 1.0
+#: How long an executor that was lost may take to be replaced, before the query is tried without.
+_SLOTS_S = 30.0
+
+
+class RealtimeEngine(Engine):
+    """Runs live tasks, in a query that is started again whenever one of them dies.
+
+    Args:
+        topology: Of the pipeline.
+        epochs: Of the run.
+        publisher: What its injectors publish.
+        clock: Returns wall-clock microseconds since 1970.
+        spark: The user's session, for the log of a failure.
+        coordinate: Makes the coordinator, given what to call with each mark that is complete.
+        board: Where the tasks call.
+        start_query: Starts a query whose tasks call at an address; given, too, whether they are to
+            look for user code that ends its process, and which processes they are to end that hang.
+        roomy: Returns whether there are slots for all tasks, as far as it is known.
+        tasks: Tasks a level.
+        attempts: How often what the pipeline's own code raises is tried again in vain.
+        hang_s: How long a task may do nothing, though it waits for nobody.
+        balancing: Has key intervals follow the load, if they are to.
+    """
+
+    plane: ClassVar[str] = "in real time"
+
+    def __init__(
+        self,
+        topology: Topology,
+        epochs: Epochs,
+        publisher: WatermarkPublisher,
+        clock: Callable[[], int],
+        *,
+        spark: SparkSession,
+        coordinate: Callable[[Callable[[Marked], None]], Coordinator],
+        board: Switchboard,
+        start_query: Callable[[Address, bool, Sequence[ProcessId]], Any],
+        roomy: Callable[[], bool],
+        tasks: int,
+        attempts: int,
+        hang_s: float,
+        balancing: Balancing | None,
+    ) -> None:
+        super().__init__()
+        self._topology = topology
+        self._epochs = epochs
+        self._publisher = publisher
+        self._spark = spark
+        self._start_query = start_query
+        self._roomy = roomy
+        self._tasks = tasks
+        self._board = board
+        self._patience = Patience(attempts)
+        self._comeback = Comeback()
+        self._rests = Rests(self.news)
+        self._balanced = Balanced(balancing, self._rests)
+        self._marks = 0
+        self._marked_at = time.monotonic()
+        self._published: dict[str, int] | None = None
+        self._settled = False
+        self._giving_up = False
+        where = [(level, n) for level in range(topology.depth + 1) for n in range(tasks)]
+        self._silence = Silence(len(where))
+        self._until = ""
+        self._coordinator = coordinate(self._completed)
+        self._conductor = Conductor(self._coordinator, board, clock, self._tell, where, hang_s)
+        self._hung: list[ProcessId] = []
+        self._injectors = {
+            spec.name: spec.injection.source
+            for spec in topology.injected()
+            if spec.injection is not None and isinstance(spec.injection.source, Injector)
+        }
+
+    # -- what the run asks -------------------------------------------------------------------------
+
+    def process_available(self, timeout: Duration | None) -> bool:
+        """Wait until all input that is there now is processed, and low watermarks stand still."""
+        deadline = None if timeout is None else time.monotonic() + duration_us(timeout) / SECOND
+        begun = self._marks
+        while True:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            self._conductor.mark_soon()
+            if not self._mark_reached(
+                self._marks + 1, None if left is None else int(left * SECOND)
+            ):
+                return False
+            # The first mark may have left before now; and low watermarks are compared with it.
+            if self._marks >= begun + 2 and self._settled and self._nothing_there():
+                return True
+
+    def hosts(self) -> Mapping[Where, Hello]:
+        """Return (level, number) of a task -> the process that it runs in."""
+        return self._conductor.hosts
+
+    def remap(self, name: str, preparation: Preparation) -> Remade:
+        """Read rows beside the tasks; split and merge key intervals while all rest."""
+        epochs, beside = self._epochs, self.run.housekeeping
+        if not preparation.changes():  # and what cannot be is refused before anything stands still
+            return Remade(len(epochs.positions.maps[name]), epochs.completed)
+
+        def work() -> tuple[int, int]:
+            made = to_other_intervals(epochs, preparation.remaps, ready=preparation.ready)[name]
+            beside.offer(self._coordinator.collectable())
+            return len(made.intervals), epochs.completed
+
+        while not self._conductor.look(preparation.is_near_a_mark):
+            beside.prepare(preparation)
+        (intervals, epoch), pause = self._rests.ask(work)
+        return Remade(intervals, epoch, pause)
+
+    def quiesced_epoch(self) -> tuple[int, str]:
+        """Have all tasks rest at a mark, and go on; return its epoch, and the pause."""
+        return self._rests.ask(lambda: self._epochs.completed)
+
+    def hold_back(self) -> None:
+        """Tell the tasks, and wait until a mark was passed after they knew."""
+        self._conductor.hold(*self._publisher.throttle.asked())
+        until, wanted = time.monotonic() + EFFECT_S, self._marks + 2
+        while self.run.active and self._marks < wanted and time.monotonic() < until:
+            self._conductor.mark_soon()
+            with self.news:
+                self.news.wait(_LOOK_S)
+
+    def _mark_reached(self, wanted: int, timeout_us: int | None) -> bool:
+        self.run.wait_until(lambda: self._marks >= wanted, timeout_us)
+        return self._marks >= wanted
+
+    def end_input(self) -> None:
+        """Have a last mark made at the end of time."""
+        self._conductor.end(draining=True)
+
+    def stop(self, timeout: Duration) -> None:
+        """Stop with a last mark, or, after the timeout, without one.
+
+        What came after the last mark that is complete is taken up by the next run from journals and
+        sources; either way nothing is lost and nothing happens twice.
+        """
+        until = time.monotonic() + duration_us(timeout) / SECOND
+        if self._conductor.session is not None:
+            self._conductor.end()
+            with self.news:
+                while self.run.active and self._conductor.session is not None:
+                    if self._conductor.ended or time.monotonic() >= until:
+                        break
+                    self.news.wait(_LOOK_S)
+        self._giving_up = True
+
+    # -- looking after the query -------------------------------------------------------------------
+
+    def launch(self) -> None:
+        """Start a query."""
+        self._silence.begins()
+        self._until = "until Spark ran all tasks"
+        careful = self._patience.tried_in_vain
+        if careful:
+            _log.warning("another session begins%s", CAREFULLY)
+        self.query = self._start_query(self._conductor.open(), careful, self._hung)
+        self._comeback.lap("to start the query")
+
+    def again(self, failure: BaseException) -> bool:
+        """Wait until there is another try, and slots for it; return whether there is one."""
+        if not self._tried_again(failure):
+            return False
+        self._wait_for_slots()
+        self._comeback.lap("until there were slots")
+        return not self._giving_up
+
+    def hang_up(self) -> None:
+        """Hang up on all tasks, and do nothing more at a rest."""
+        self._conductor.close()
+        self._rests.close()
+
+    def _tried_again(self, failure: BaseException) -> bool:
+        """Wait as long as it takes after a failure; return whether a session is to follow.
+
+        A run that was superseded takes from its successor no slots, and no time, for a session that
+        cannot begin.
+        """
+        with suppress(StoreError):
+            failure = self._epochs.superseded() or failure
+        pause_s = self._patience.after(failure)
+        if pause_s is None:
+            self._fail(failure)
+            return False
+        _log.warning(
+            "the session ended, and another begins in %.1f s: %s", pause_s, headline(failure)
+        )
+        self._pause(pause_s)
+        self._comeback.lap("of pause")
+        return not self._giving_up
+
+    def _rested(self) -> bool:
+        """Do what is to be done while nothing is under way; return whether a session follows.
+
+        All tasks wait meanwhile. If one is lost, the query is started again when this is done.
+        """
+        self._comeback.lap("until all had passed a mark")
+        if self._giving_up or not self._rests.wanted or self._epochs.drained:
+            return False
+        self._rests.do()
+        self._comeback.lap("to do what was asked for")
+        if self.run.stopping:
+            return False
+        self._until = "until all tasks had taken up what they had"
+        self._silence.begins()
+        self._conductor.go_on()
+        return True
+
+    def watch(self) -> BaseException | None:
+        """Wait until the query has failed, or the run ends; return why if another is to follow."""
+        conductor, failure = self._conductor, None
+        while not self._giving_up:
+            if conductor.ended and not self._rested():
+                break
+            failure = conductor.failed or self._ended_query() or self._silent()
+            if failure is not None:
+                self._comeback.gone()
+                if isinstance(failure, TaskHung):
+                    self._end(failure.processes)
+                break
+            self._balanced.look()
+            if self._rests.wanted:
+                self._comeback.gone()
+                conductor.rest()
+            if conductor.session is not None:
+                self._patience.begun()
+                self._silence.begins()
+                if not self._rests.wanted:
+                    self._gone_on()
+            with self.news:
+                self.news.wait(_LOOK_S)
+        if failure is not None:
+            # Spark is about to find out; to stop the query meanwhile would take longer.
+            until = time.monotonic() + _DYING_S
+            while self.query.isActive and time.monotonic() < until:
+                time.sleep(0.01)
+        elif conductor.ended:
+            conductor.halt()
+        self.query.stop()
+        self._comeback.lap("until all tasks had ended")
+        return failure
+
+    def _end(self, hung: Sequence[ProcessId]) -> None:
+        """End processes that hang: those of this host now, others by the next task there."""
+        for process in hung:
+            process.kill()
+        self._hung += hung
+
+    def _gone_on(self) -> None:
+        """Say how long the run was away, if it was."""
+        away = self._comeback.back(self._until)
+        if away is not None:
+            _log.info("another session has begun, after %s", away)
+            self._rests.back(away)
+            self._balanced.back(self._comeback.seconds)
+
+    def _ended_query(self) -> BaseException | None:
+        if self.query.isActive:
+            return None
+        failure: BaseException | None = self.query.exception()
+        return failure or RuntimeError("Spark has ended the query")
+
+    def _silent(self) -> BaseException | None:
+        """Return an error if no session has begun, as tasks have not called for too long."""
+        if self._conductor.session is not None:
+            return None
+        return self._silence.too_long(self._conductor.absent())
+
+    def _pause(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        with self.news:
+            while not self._giving_up and (left := until - time.monotonic()) > 0:
+                self.news.wait(left)
+
+    def _wait_for_slots(self) -> None:
+        """Wait while an executor that was lost is replaced; in the end Spark says what it lacks.
+
+        Spark refuses a query without slots, after seconds of work that the new executor could use.
+        """
+        until = time.monotonic() + _SLOTS_S
+        while not (self._giving_up or self._roomy()) and time.monotonic() < until:
+            self._pause(_LOOK_S)
+
+    def _fail(self, error: BaseException) -> None:
+        if isinstance(error.__cause__, InTask) and not isinstance(error, ZombieWriter):
+            error = failed(self._topology.name, error, self._spark)
+        self.run.fail(error)
+
+    # -- marks -------------------------------------------------------------------------------------
+
+    def _completed(self, marked: Marked) -> None:
+        """Take a mark that is complete."""
+        self._patience.well()
+        now = time.monotonic()
+        self.run.housekeeping.offer(self._coordinator.collectable())
+        self.run.measured(marked.report, now - self._marked_at)
+        self._marked_at = now
+        if not self._coordinator.ended:
+            self._balanced.marked(busy=bool(marked.report.records))
+        published = dict(marked.manifest.injectors)
+        self._settled = marked.report.is_quiet and published == self._published
+        self._published = published
+        self._marks += 1
+
+    def _nothing_there(self) -> bool:
+        """Return whether the sources have nothing that was not read when the last mark was made."""
+        places, processes = self._epochs.places, processes_of(self._epochs.sources)
+        return all(
+            nothing_left(
+                injector,
+                places.get(stream, {}),
+                self._publisher.waiting(stream, processes, self._published or {}),
+            )
+            for stream, injector in self._injectors.items()
+        )
+
+    def add_to(self, status: Status, *, active: bool) -> Status:
+        """Return a status as of the last mark, but with low watermarks as they are now."""
+        return replace(
+            status,
+            low_watermarks=live_low_watermarks(status, self._statuses(), self._tasks),
+            steps=self._conductor.steps.times() if active else {},
+            strangers=self._board.strangers,
+        )
+
+    def _statuses(self) -> list[TaskStatus]:
+        return [] if self._conductor.session is None else list(self._coordinator.statuses.values())
+
+    def _tell(self) -> None:
+        with self.news:
+            self.news.notify_all()
+
+
+def live_low_watermarks(
+    status: Status, statuses: Iterable[TaskStatus], tasks: int
+) -> dict[str, int]:
+    """Return computation -> low watermark of its input: what all of its tasks have sent by now.
+
+    Args:
+        status: As of the last mark; nothing is below it.
+        statuses: The last of each task.
+        tasks: How many there are of a level.
+    """
+    inputs: dict[str, list[int]] = {}
+    for one in statuses:
+        for name, us in one.inputs.items() if one.level else ():
+            inputs.setdefault(name, []).append(us)
+    return {
+        name: max(us, min(known)) if len(known := inputs.get(name, [])) == tasks else us
+        for name, us in status.low_watermarks.items()
+    }
+
+
+class RealtimeSetup(Setup):
+    """What real time does otherwise on the way to a run: see :class:`~millrace.spark.engine.Setup`.
+
+    Args:
+        spark: A session of an application with :func:`~millrace.spark.realtime_settings`.
+        topology: Of the pipeline.
+        options: All :class:`~millrace.options.RealtimeOptions`.
+        scratch: Directory of the run, which is made later.
+
+    Raises:
+        PipelineError: A source, a sink or the session cannot do it.
+    """
+
+    #: Each interval that has something to do is a bundle of its own, and few records come at once:
+    #: of four, a turn costs a third less with two than with eight.
+    intervals_each: ClassVar[int] = 2
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        topology: Topology,
+        options: Mapping[str, Any],
+        scratch: Path,
+    ) -> None:
+        check_spark(spark, options["pacemaker"])
+        _check_sources(topology)
+        check_live(topology)
+        self._spark = spark
+        self._options = options
+        self._scratch = scratch
+        self._levels = topology.depth
+        self._marks_us = duration_us(options["marks"], "start(marks)")
+        self._batch_ms = duration_us(options["spark_batch"], "start(spark_batch)") // 1000
+        self._clock = b""
+        self.sources = sources_of(topology, self._unread, realtime=True)
+        self.fitting = tasks_within(spark, topology.depth)
+
+    def _unread(self, _: str, injector: Injector) -> DataFrame:
+        """Return what stands for an injector where only its columns matter."""
+        arrow_schema(injector.schema)
+        return self._spark.range(0)
+
+    def check(self, tasks: int) -> None:
+        """Refuse an application in which not all tasks can run at once, and a clock of no task."""
+        check_settings(self._spark, tasks=tasks, levels=self._levels)
+        if self._options["pacemaker"] is not None:
+            pacemaker_of(self._spark, tasks, self._options["pacemaker"])
+        self._clock = pickled_clock(self._options["clock"])
+
+    def engine(
+        self,
+        plan: StreamPlan,
+        epochs: Epochs,
+        publisher: WatermarkPublisher,
+        tasks: int,
+        limits: CallLimits,
+        balance: Balance | None,
+        housekeeping: Housekeeping,
+    ) -> RealtimeEngine:
+        """Return what runs live tasks."""
+        spark, topology, options = self._spark, epochs.topology, self._options
+        live, by_mark = live_writers(topology)
+        blueprint = replace(plan.blueprint, writers=by_mark, live_writers=live, live=True)
+
+        def coordinate(completed: Callable[[Marked], None]) -> Coordinator:
+            return Coordinator(
+                epochs,
+                tasks=tasks,
+                sources=Lookout(lambda: _processes(topology)),
+                sinks={
+                    edge.number: topology.sinks[edge.sink]
+                    for edge in topology.edges
+                    if edge.sink is not None and edge.number in by_mark
+                },
+                mark_every_us=self._marks_us,
+                completed=completed,
+                elapsed_us=elapsed_us,
+            )
+
+        def start_query(address: Address, careful: bool, hung: Sequence[ProcessId]) -> Any:
+            session = session_for(spark, {_LEAST_BATCH: "1"})
+            paced = pacemaker_of(session, tasks, options["pacemaker"])
+            stages = live_stages(
+                blueprint, self._levels, address, careful=careful, clock=self._clock, hung=hung
+            )
+            writer: Any = (
+                strung(paced, stages, tasks=tasks)
+                .writeStream.queryName(f"millrace: {topology.name}")
+                .format("noop")
+                .outputMode("update")
+                .option("checkpointLocation", str(self._scratch / uuid4().hex))
+            )
+            # Spark's own types do not know this trigger.
+            return writer.trigger(realTime=f"{self._batch_ms} milliseconds").start()
+
+        balancing = None
+        if balance is not None:
+            balancing = Balancing(
+                epochs,
+                tasks,
+                balance,
+                beside=housekeeping.prepare_beside,
+                is_near=Preparation.is_near_a_mark,
+                remap=to_other_intervals,
+            )
+        return RealtimeEngine(
+            topology,
+            epochs,
+            publisher,
+            options["clock"] or now_us,
+            spark=spark,
+            coordinate=coordinate,
+            board=_board(spark),
+            start_query=start_query,
+            roomy=lambda: has_slots(spark, tasks=tasks, levels=self._levels),
+            tasks=tasks,
+            attempts=options["attempts"],
+            hang_s=limits.hung_s,
+            balancing=balancing,
+        )
+
+
+def _processes(topology: Topology) -> Mapping[str, Sequence[str]]:
+    """Return injected stream -> names of the processes that its injector has now."""
+    return {
+        spec.name: list(spec.injection.source.processes())
+        for spec in topology.injected()
+        if spec.injection is not None
+    }
+
+
+def pickled_clock(clock: Callable[[], int] | None) -> bytes:
+    """Return a clock as tasks get it: empty if each host has its own."""
+    if clock is None:
+        return b""
+    try:
+        return pickle_by_value(clock)
+    except Exception as refused:
+        raise PipelineError(
+            f"clock={clock!r} cannot be sent to the tasks, which look at it too with "
+            f"realtime=True: {refused}. Give a function, or an instance of a class, that can be "
+            "pickled: one that reads a file, say."
+        ) from refused
+
+
+def _board(spark: SparkSession) -> Switchboard:
+    """Return where the workers reach this process."""
+    if is_local(spark):
+        return Switchboard("127.0.0.1")
+    host = str(spark.conf.get("spark.driver.host"))
+    return Switchboard(host, spark.conf.get("spark.driver.bindAddress", None) or host)
+
+
+def _check_sources(topology: Topology) -> None:
+    for spec in topology.injected():
+        injection = spec.injection
+        source = None if injection is None else injection.source
+        if injection is None or source is None:
+            continue  # said by who looks at sources on both planes
+        if not isinstance(source, Injector):
+            raise PipelineError(
+                f"stream {spec.name!r} is read from {type(source).__name__}, and realtime=True "
+                "reads for itself, without Spark. Inject mr.Kafka(...), mr.Files(...) or an "
+                "mr.Injector of your own in its place, or leave realtime out."
+            )
+        if isinstance(injection.low_watermark, WatermarkColumn):
+            raise PipelineError(
+                f"stream {spec.name!r}: low_watermark={injection.low_watermark!r} is a column of "
+                "Spark's rows. With realtime=True an injector promises low watermarks in "
+                "advance(); or let a policy say them, such as mr.BoundedDelay('5 s')."
+            )
+        if injection.process is not None:
+            raise PipelineError(
+                f"stream {spec.name!r}: process={injection.process!r} is a column, and with "
+                "realtime=True the processes of a stream are those of its injector. Leave it out."
+            )

@@ -1,0 +1,352 @@
+"""One start: from a pipeline and a session to a run that goes on where its checkpoint stands.
+
+What both planes do is done here, once and in one order: the pipeline is built and checked, options
+are looked at, the checkpoint is opened and claimed, sinks and sources are bound to it, and the run
+begins. What differs a :class:`~millrace.spark.engine.Setup` knows, which each plane has beside its
+engine. All that can be refused is refused before the checkpoint is touched.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+from pyspark.sql import SparkSession
+
+from millrace.compile.build import build
+from millrace.compile.explanation import Explanation
+from millrace.compile.topology import Topology
+from millrace.injectors.calls import Calls
+from millrace.injectors.letters import bind_letters
+from millrace.injectors.publisher import WatermarkPublisher
+from millrace.model.errors import CheckpointMismatch, PipelineError
+from millrace.model.pipeline import Declarations
+from millrace.model.time import SECOND, Duration, duration_us
+from millrace.options import EpochOptions, RealtimeOptions, check_options, with_defaults
+from millrace.plane.binding import bind_sinks, claim_sinks
+from millrace.plane.realtime.weak import refused_weak
+from millrace.plane.stuck import CallLimits
+from millrace.spark.application import pipeline_at
+from millrace.spark.clock import now_us
+from millrace.spark.connect import refuse_connect
+from millrace.spark.console import Quiet
+from millrace.spark.engine import Setup
+from millrace.spark.epoch_engine import EpochSetup
+from millrace.spark.handle import Handle
+from millrace.spark.housekeeping import Housekeeping
+from millrace.spark.metrics.lines import lines_in
+from millrace.spark.metrics.prometheus import Scrapes
+from millrace.spark.parallelism import intervals_for, is_local, tasks_of
+from millrace.spark.plan import StreamPlan
+from millrace.spark.progress_display import where_to_show
+from millrace.spark.realtime_engine import RealtimeSetup
+from millrace.spark.run import Run, RunParts
+from millrace.store import is_object_store, local_path, open_location
+from millrace.windmill.balancer import Balance
+from millrace.windmill.epochs import Epochs
+
+#: A call that is ended at its time limit ends so many times later at the most.
+_ENDED_WITHIN: Final = 1.5
+
+
+def start(
+    pipeline: Declarations,
+    spark: SparkSession,
+    *,
+    checkpoint: str,
+    realtime: bool = False,
+    **options: Any,
+) -> Handle:
+    """Run a pipeline until it is stopped; see :meth:`millrace.Pipeline.start`."""
+    refuse_connect(spark, "start()")
+    starter = SparkStarter(spark, {"checkpoint": checkpoint, "realtime": realtime, **options})
+    starter.check()
+    handle = Handle()
+    handle._begin(pipeline, starter)
+    return handle
+
+
+@dataclass
+class SparkStarter:
+    """How a run was started: see :class:`~millrace.spark.handle.Starter`.
+
+    Attributes:
+        spark: The session.
+        given: What ``start`` was given besides.
+    """
+
+    spark: SparkSession
+    given: Mapping[str, Any]
+
+    def run(self, pipeline: Declarations) -> Run:
+        """Return a run of a pipeline, with its tasks started."""
+        return _Opening(pipeline, self.spark, **self.given).run()
+
+    def load(self, application: str) -> Declarations:
+        """Import a pipeline that is named, anew."""
+        loaded: Declarations = pipeline_at(application, "update", anew=True, spark=self.spark)
+        return loaded
+
+    def changed(self, options: Mapping[str, Any]) -> SparkStarter:
+        """Return how to start with other options."""
+        other = SparkStarter(self.spark, {**self.given, **options})
+        other.check()
+        return other
+
+    def check(self) -> None:
+        """Refuse what is no option of the plane."""
+        apart = ("checkpoint", "realtime")
+        options = {name: value for name, value in self.given.items() if name not in apart}
+        check_options(RealtimeOptions if self.given["realtime"] else EpochOptions, options)
+
+
+class _Opening:
+    """One way from a pipeline to its run.
+
+    Args:
+        pipeline: With a source for each injected stream.
+        spark: A session.
+        checkpoint: A directory or URL.
+        realtime: Which plane.
+        options: Of the plane.
+    """
+
+    def __init__(
+        self,
+        pipeline: Declarations,
+        spark: SparkSession,
+        *,
+        checkpoint: str,
+        realtime: bool,
+        **options: Any,
+    ) -> None:
+        self._pipeline = pipeline
+        self._spark = spark
+        self._checkpoint = checkpoint
+        self._realtime = realtime
+        kind: type[Any] = RealtimeOptions if realtime else EpochOptions
+        self._options: dict[str, Any] = with_defaults(kind, options)
+        # Made when there is a run: only then does anybody write there.
+        self._scratch = Path(tempfile.gettempdir()) / f"millrace-{uuid4().hex}"
+
+    def run(self) -> Run:
+        """Return the run, with its tasks started.
+
+        Raises:
+            PipelineError: The pipeline, a source, a sink, an option or the application cannot do
+                it. Nothing was written.
+            CheckpointMismatch: The checkpoint is of another pipeline or topology, or was drained.
+            CheckpointUnwritable: The checkpoint cannot be written.
+        """
+        options = self._options
+        topology = build(self._pipeline)
+        _bind_calls(topology, self._checkpoint)
+        bind_letters(topology, self._checkpoint)
+        if not topology.injected():
+            raise PipelineError(f"{self._pipeline!r} injects no stream, so it would never run.")
+        setup = self._setup(topology)
+        publisher = WatermarkPublisher.of(topology)
+        tasks = tasks_of(options["tasks"], setup.fitting)
+        setup.check(tasks)
+        intervals = intervals_of(options["intervals"], tasks, each=setup.intervals_each)
+        # What cannot be sent to workers is found before the checkpoint is touched.
+        StreamPlan(topology, setup.sources, tasks=tasks)
+        limits = call_limits(
+            options["stuck_after"], options["time_limit"], options.get("hang_limit")
+        )
+        check_attempts(options["attempts"])
+        check_cache_limit(options.get("cache_limit"))
+        balance = balance_of(options["balance"], intervals)
+        scrapes = scrapes_of(options["metrics"])
+        self._scratch.mkdir(mode=0o700)
+        console = Quiet(self._spark)
+        try:
+            epochs = self._claimed(topology, setup, intervals)
+            plan = self._plan(epochs, setup, tasks, limits)
+            housekeeping = Housekeeping(epochs.state)
+            parts = RunParts(
+                topology=epochs.topology,
+                epochs=epochs,
+                publisher=publisher,
+                housekeeping=housekeeping,
+                explanation=self._explanation(epochs.topology, plan, tasks),
+                clock=options["clock"] or now_us,
+                console=console,
+                shown=where_to_show(options["progress"], self._spark),
+                scrapes=scrapes,
+                lines=lines_in(epochs.state),
+                mailbox=epochs.state.mailbox,
+                scratch=self._scratch,
+            )
+            engine = setup.engine(plan, epochs, publisher, tasks, limits, balance, housekeeping)
+            run = Run(parts, engine)
+            console.begin()
+            run.launch()
+        except BaseException:
+            if scrapes is not None:
+                scrapes.close()
+            console.end()
+            shutil.rmtree(self._scratch, ignore_errors=True)
+            raise
+        return run
+
+    def _setup(self, topology: Topology) -> Setup:
+        if self._realtime:
+            return RealtimeSetup(self._spark, topology, self._options, self._scratch)
+        return EpochSetup(self._spark, topology, self._checkpoint, self._options, self._scratch)
+
+    def _claimed(self, topology: Topology, setup: Setup, intervals: int) -> Epochs:
+        """Open the checkpoint, and claim it and the sinks."""
+        name, journals = self._pipeline.name, self._options.get("journals")
+        state = open_location(self._checkpoint, pipeline=name, journals=journals)
+        epochs = Epochs(bind_sinks(topology, state.uuid), state, intervals=intervals)
+        check_not_drained(self._checkpoint, epochs)
+        setup.check_claimed(epochs)
+        claim_sinks(epochs.topology, epochs)
+        setup.take_over(epochs)
+        return epochs
+
+    def _plan(self, epochs: Epochs, setup: Setup, tasks: int, limits: CallLimits) -> StreamPlan:
+        """Return the plan of what goes on with the checkpoint."""
+        topology = epochs.topology
+        plan = StreamPlan(topology, [source.of(topology) for source in setup.sources], tasks=tasks)
+        cache = cache_of(self._options["cache"], self._checkpoint, self._spark)
+        plan.attach(epochs.state, cache, limits, self._options.get("cache_limit"))
+        return plan
+
+    def _explanation(self, topology: Topology, plan: StreamPlan, tasks: int) -> Explanation:
+        weak = refused_weak(topology, tasks=tasks) if self._realtime else {}
+        return Explanation(topology, plan.python_reasons, weak, realtime=self._realtime)
+
+
+def _bind_calls(topology: Topology, checkpoint: str) -> None:
+    """Have the injectors of calls take those of a checkpoint, before they are sent to workers."""
+    for spec in topology.injected():
+        if spec.injection is not None and isinstance(spec.injection.source, Calls):
+            spec.injection.source.bind(checkpoint)
+
+
+def scrapes_of(metrics: int | str | None) -> Scrapes | None:
+    """Return what answers Prometheus; None if nobody asked for that."""
+    return None if metrics is None else Scrapes(metrics)
+
+
+def intervals_of(wanted: int | None, tasks: int, *, each: int) -> int:
+    """Return the number of key intervals a computation.
+
+    Args:
+        wanted: What was asked for.
+        tasks: Of a level.
+        each: How many for each task, if nothing was.
+
+    Raises:
+        PipelineError: It is no power of two.
+    """
+    intervals = intervals_for(tasks, each=each) if wanted is None else wanted
+    if intervals < 1 or intervals & (intervals - 1):
+        raise PipelineError(f"intervals={intervals}: expected a power of two, such as 64.")
+    return intervals
+
+
+def cache_of(wanted: str | None, checkpoint: str, spark: SparkSession) -> str:
+    """Return the directory for caches; "" lets each worker's host choose."""
+    if wanted or is_object_store(checkpoint) or not is_local(spark):
+        return wanted or ""
+    return f"{local_path(checkpoint)}/cache"
+
+
+def check_not_drained(checkpoint: str, epochs: Epochs) -> None:
+    """Refuse a checkpoint that has ended.
+
+    Raises:
+        CheckpointMismatch: It was drained.
+    """
+    if epochs.drained:
+        raise CheckpointMismatch(
+            f"the run of checkpoint {checkpoint!r} was drained: its input ended, and every low "
+            "watermark is at the end of time. Its outputs are complete. Start with a new "
+            "checkpoint."
+        )
+
+
+def check_attempts(attempts: int) -> None:
+    """Refuse a number of attempts that is none.
+
+    Raises:
+        PipelineError: It is below 1.
+    """
+    if attempts < 1:
+        raise PipelineError(f"start(attempts={attempts!r}): expected 1 or more; 3 is the default.")
+
+
+def call_limits(
+    stuck_after: Duration | None,
+    time_limit: Duration | None,
+    hang_limit: Duration | None = None,
+) -> CallLimits:
+    """Return how long calls of user code may take, by the options of a run.
+
+    Raises:
+        PipelineError: One is no time, or none at all; or a process would be ended before a call in
+            it is.
+    """
+    limits = CallLimits(
+        _seconds(stuck_after, "stuck_after", "user code is reported"),
+        _seconds(time_limit, "time_limit", "user code is ended"),
+        _seconds(hang_limit, "hang_limit", "a process that hangs is ended"),
+    )
+    if limits.ended_s < inf and limits.hung_s < limits.ended_s * _ENDED_WITHIN:
+        raise PipelineError(
+            f"start(time_limit={time_limit!r}, hang_limit={hang_limit!r}): a process would be "
+            "ended before a call of user code in it is. Give a hang_limit= of at least "
+            f"{_ENDED_WITHIN:g} times the time limit, or None."
+        )
+    return limits
+
+
+def _seconds(wanted: Duration | None, option: str, what: str) -> float:
+    if wanted is None:
+        return inf
+    after_us = duration_us(wanted, f"start({option})")
+    if after_us <= 0:
+        raise PipelineError(
+            f"start({option}={wanted!r}): expected a time after which {what}, "
+            'such as "10 s", or None.'
+        )
+    return after_us / SECOND
+
+
+def check_cache_limit(limit: int | None) -> None:
+    """Refuse what is no number of bytes.
+
+    Raises:
+        PipelineError: It is none.
+    """
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+        raise PipelineError(
+            f"cache_limit={limit!r}: expected a number of bytes, such as cache_limit=10 << 30, or "
+            "None for caches as large as the state."
+        )
+
+
+def balance_of(balance: bool | Balance, intervals: int) -> Balance | None:
+    """Return how hard key intervals follow the load; None if they do not.
+
+    Args:
+        balance: As the user said.
+        intervals: How many a computation is to have, unless he said.
+
+    Raises:
+        PipelineError: That is no ``mr.Balance``, and neither True nor False.
+    """
+    if isinstance(balance, Balance):
+        return balance
+    if not isinstance(balance, bool):
+        raise PipelineError(f"balance={balance!r}: expected True, False or an mr.Balance.")
+    return Balance(intervals=intervals) if balance else None
