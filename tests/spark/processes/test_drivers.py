@@ -104,7 +104,7 @@ def _end(driver: Any, how: str) -> None:
         assert "Error" in driver.finish(status=1)
     elif how == "python":
         # The daemon that forks the workers, and the workers: none is left for the epoch.
-        for pid in driver.find("pyspark", "daemon"):
+        for pid in driver.find("daemon\0pyspark.worker"):
             os.kill(pid, signal.SIGKILL)
         driver.wait_for_entries(2)
         driver.end()
