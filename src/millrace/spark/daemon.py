@@ -13,6 +13,7 @@ import functools
 import gc
 import importlib
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,7 @@ from typing import Any, BinaryIO
 #: behind.
 NEEDED = (
     "pyspark.worker",
+    "millrace.plane.by_value",
     "millrace.plane.realtime.injecting",
     "millrace.plane.realtime.level",
     "millrace.spark.process",
@@ -32,11 +34,16 @@ NEEDED = (
 )
 
 
-def without_zip(path: list[str]) -> list[str]:
-    """Return a search path without PySpark's zip file if the same PySpark is installed on it.
+#: Of an installed PySpark: its zip file, and that of the Py4J that it needs.
+_ZIP = re.compile(r"(.*)/pyspark/python/lib/(pyspark|py4j)(-[\d.]+-src)?\.zip")
 
-    Spark puts the zip file that lies within an installed PySpark before everything else. It has no
-    bytecode: each daemon would compile PySpark anew, which takes it longer than all other imports.
+
+def without_zips(path: list[str]) -> list[str]:
+    """Return a search path without the zip files of PySpark, if what is in them is installed on it.
+
+    Spark puts the zip files that lie within an installed PySpark before everything else. They have
+    no bytecode: each daemon would compile PySpark anew, which takes it longer than all other
+    imports. And each task reads the table of contents of each zip file on the path anew.
 
     Args:
         path: As ``sys.path``. A zip file of another PySpark, or of a Spark without one, stays.
@@ -44,9 +51,10 @@ def without_zip(path: list[str]) -> list[str]:
     folders = {os.path.realpath(entry) for entry in path}
 
     def is_installed(entry: str) -> bool:
-        if not entry.endswith("/pyspark/python/lib/pyspark.zip"):
+        zipped = _ZIP.fullmatch(entry)
+        if zipped is None or os.path.realpath(zipped[1]) not in folders:
             return False
-        return os.path.realpath(Path(entry).parents[3]) in folders
+        return Path(zipped[1], zipped[2]).is_dir()
 
     return [entry for entry in path if not is_installed(entry)]
 
@@ -79,7 +87,7 @@ def unheard(main: Callable[[BinaryIO, BinaryIO], Any]) -> Callable[[BinaryIO, Bi
 
 def serve() -> None:
     """Import what tasks need, then fork workers as Spark asks for them, until it hangs up."""
-    sys.path[:] = without_zip(sys.path)
+    sys.path[:] = without_zips(sys.path)
     for name in NEEDED:
         importlib.import_module(name)
     worker: Any = sys.modules["pyspark.worker"]

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import tarfile
+import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -287,6 +288,15 @@ class Scene:
 def nothing_outlives_the_tests(die_with_parent: Callable[[], None]) -> None:
     """Take the processes along if pytest itself is killed."""
     Process.before_exec = staticmethod(die_with_parent)
+
+
+@pytest.fixture(scope="module")
+def disk() -> Iterator[Path]:
+    """A folder that is not in memory, whose syncs take the time that they take a user."""
+    build = Path(__file__).parents[3] / "build"
+    build.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=build, prefix="tests-") as folder:
+        yield Path(folder)
 
 
 @pytest.fixture(scope="session")

@@ -31,18 +31,15 @@ Row = tuple[Any, ...]
 
 
 @pytest.fixture(scope="module")
-def found(
-    tmp_path_factory: pytest.TempPathFactory, program: Any, postgres_server: Any
-) -> Iterator[dict[str, Any]]:
+def found(disk: Path, program: Any, postgres_server: Any) -> Iterator[dict[str, Any]]:
     """What the program has found, and what is in PostgreSQL."""
     pytest.importorskip("deltalake", reason="an extra: pip install 'millrace-spark[delta]'")
     pytest.importorskip("pyiceberg", reason="an extra: pip install 'millrace-spark[iceberg]'")
-    root = tmp_path_factory.mktemp("features")
     conninfo = f"{postgres_server.conninfo} passfile={postgres_server.passfile}"
-    ran = program(PROGRAM, root, conninfo)
+    ran = program(PROGRAM, disk, conninfo)
     try:
         assert ran.process.wait(600) == 0, ran.output()
-        result = pickle.loads((root / "found.pickle").read_bytes())
+        result = pickle.loads((disk / "found.pickle").read_bytes())
         result["postgres"] = {
             "totals": postgres_server.query(
                 "SELECT name, count, total, _timestamp, _id FROM totals"

@@ -9,10 +9,17 @@ import sys
 from pathlib import Path
 from typing import BinaryIO
 
+import cloudpickle
 import pyspark
 import pytest
 
-from millrace.spark.daemon import unheard, without_zip
+import millrace as mr
+from millrace.plane.by_value import pickle_by_value
+from millrace.spark.daemon import unheard, without_zips
+from millrace.spark.process import Blueprint
+from millrace.spark.realtime.line import Address
+from millrace.spark.realtime.stages import LiveStage
+from millrace.store import LocalHardState
 
 
 def _says_its_last(infile: BinaryIO, outfile: BinaryIO) -> str:
@@ -56,7 +63,7 @@ def test_pyspark_comes_from_where_its_bytecode_is() -> None:
     code = """
 import sys
 from millrace.spark import daemon
-sys.path[:] = daemon.without_zip(sys.path)
+sys.path[:] = daemon.without_zips(sys.path)
 for name in daemon.NEEDED:
     __import__(name)
 print(sys.modules["pyspark"].__file__, sys.modules["pyspark.worker"].__file__)
@@ -78,7 +85,48 @@ print(sys.modules["pyspark"].__file__, sys.modules["pyspark.worker"].__file__)
     ids=["a distribution of Spark", "another PySpark", "an archive of the user"],
 )
 def test_a_zip_file_of_something_else_stays(path: list[str]) -> None:
-    assert without_zip(path) == path
+    assert without_zips(path) == path
+
+
+def test_a_task_reads_no_zip_file_anew() -> None:
+    lib = HOME / "python" / "lib"
+    py4j = next(lib.glob("py4j-*-src.zip"))
+    path = [str(py4j), str(lib / "pyspark.zip"), "/jobs", str(HOME.parent)]
+    assert without_zips(path) == ["/jobs", str(HOME.parent)]
+
+
+class Passing(mr.Computation):
+    inputs = {"numbers": mr.by(str)}
+    outputs = {"passed": int}
+
+    def process_record(self, record: mr.Record) -> None:
+        self.produce("passed", record.value)
+
+
+def test_a_task_imports_nothing_more(tmp_path: Path) -> None:
+    """All tasks of a run in real time begin at once, so an import counts for each of them."""
+    p = mr.Pipeline("p")
+    p.inject("numbers", format=int)
+    p.add(Passing)
+    state = LocalHardState.create_or_open(tmp_path / "checkpoint", pipeline="p")
+    topology = pickle_by_value(p.build())
+    blueprint = Blueprint("", topology, state, str(tmp_path / "cache"), 1, (), {}, live=True)
+    stages = [LiveStage(blueprint, level, Address("", 0, b""), last=False) for level in (0, 1)]
+    pickled = tmp_path / "stages"
+    pickled.write_bytes(cloudpickle.dumps(stages))
+    code = f"""
+import pickle, sys
+from pathlib import Path
+from millrace.spark import daemon
+for name in daemon.NEEDED:
+    __import__(name)
+before = set(sys.modules)
+for stage in pickle.loads(Path({str(pickled)!r}).read_bytes()):
+    sys.modules[type(stage).__module__].make_task(stage.blueprint.built(), stage.level, 0)
+print([name for name in set(sys.modules) - before if name.startswith(("millrace.", "pyspark."))])
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == "[]\n"
 
 
 def test_importing_the_daemon_imports_no_pyspark() -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -41,9 +41,6 @@ ROWS_A_BATCH = 2
 #: For how long: what killed the tasks before comes again soon after the start, if at all.
 _CAREFUL_S = 30.0
 
-#: Makes a task: runtime, level, number.
-Make = Callable[[Runtime, int, int], LiveTask]
-
 # A packet's row twice, the second time without it. Of an array of the packet and a null it would be
 # copied into the array, and out of it.
 _TWICE = "explode(if(packet is null, array(0), array(0, 1))) as behind"
@@ -56,7 +53,6 @@ class LiveStage:
 
     Attributes:
         blueprint: Of the run.
-        make: Makes the task, for one session.
         level: Its level.
         address: Where it calls the coordinator.
         last: Whether no level comes after it.
@@ -67,7 +63,6 @@ class LiveStage:
     """
 
     blueprint: Blueprint
-    make: Make
     level: int
     address: Address
     last: bool
@@ -90,7 +85,7 @@ class LiveStage:
         try:
             careful_s = _CAREFUL_S if self.careful else 0.0
             runtime = runtime_of(self.blueprint, careful_s=careful_s)
-            make = partial(self.make, runtime, self.level, number)
+            make = partial(make_task, runtime, self.level, number)
             steps = Steps()
             packets = _packets(batches, steps) if self.level else _end_of(batches)
             # Written by the driver of this very run, never read from a checkpoint or a stream.
@@ -105,7 +100,7 @@ class LiveStage:
 
 
 def make_task(runtime: Runtime, level: int, number: int) -> LiveTask:
-    """Return a task of a level."""
+    """Return a task of a level, for one session; those of level 0 inject."""
     if level:
         return LevelTask(runtime, level, number)
     return InjectorTask(runtime, number, elapsed_us=elapsed_us)
@@ -133,7 +128,6 @@ def live_stages(
     return [
         LiveStage(
             blueprint,
-            make_task,
             level,
             address,
             last=level == levels,
