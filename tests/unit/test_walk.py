@@ -1,0 +1,38 @@
+"""A record's way through the package; docs/architecture.md shows it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.kit.walk import WALKS, Walk
+
+#: Modules that a record may pass through; fewer is better.
+MOST = {"in the Harness": 105, "by epochs": 104, "in real time": 93}
+
+
+@pytest.mark.parametrize("where", WALKS)
+def test_a_record_passes_through_few_modules(where: str) -> None:
+    modules = WALKS[where]().modules()
+    assert {"windmill.machine", "windmill.execution", "store.commit"} <= set(modules)
+    assert len(modules) <= MOST[where], WALKS[where]().text(where)
+
+
+def test_a_way_is_told_by_folder() -> None:
+    walk = Walk()
+    walk.calls = [
+        ("plane.level", "run"),
+        ("windmill.machine", "take"),
+        ("windmill.rows.parts", "read"),
+        ("windmill.machine", "fold"),
+        ("windmill.router", "send"),
+    ]
+    assert walk.text("a walk").splitlines() == [
+        "a walk: 4 modules, 4 changes of module",
+        "    plane: level",
+        "    windmill: machine",
+        "    windmill.rows: parts",
+        "    windmill: router",
+    ]
+    assert walk.text("a walk", functions=True).splitlines()[2] == (
+        "    windmill.machine: take, fold"
+    )
