@@ -24,7 +24,7 @@ from millrace.store import (
     SnapshotWriter,
     bring,
 )
-from millrace.windmill.arrivals import Arrivals
+from millrace.windmill.bundle import Arrivals
 from millrace.windmill.epoch_work import run_epoch
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.worker import Worker

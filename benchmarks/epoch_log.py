@@ -42,10 +42,9 @@ from millrace.store import MemoryCaches, MemoryHardState
 from millrace.testing.feed import Feed, Read
 from millrace.watermark.process import ONLY
 from millrace.watermark.report import Report
-from millrace.windmill.counters import Counters
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.manifest import Completion, Manifest, decode_manifest, encode_entry
-from millrace.windmill.results import IntervalResult
+from millrace.windmill.results import Counters, IntervalResult
 from millrace.windmill.worker import Worker
 
 _INTERVALS = (16, 1_024, 16_384, 131_072)

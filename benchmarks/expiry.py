@@ -32,7 +32,7 @@ from benchmarks.machine import describe
 from benchmarks.one_interval import OneInterval, bundles
 from millrace.model.keys import encode_key, hash_key
 from millrace.windmill import rows
-from millrace.windmill.arrivals import NO_RECORDS
+from millrace.windmill.bundle import NO_RECORDS
 
 _KEPT = [100_000, 1_000_000, 10_000_000]
 _A_KEY = 100

@@ -29,7 +29,7 @@ from benchmarks.dedup import Count
 from benchmarks.kernel import STREAM, Batch, Kernel, batches
 from millrace.store import Size
 from millrace.windmill.execution import _stopped
-from millrace.windmill.load import CommitSizes, KeySampler, StateSizes
+from millrace.windmill.results import CommitSizes, KeySampler, StateSizes
 
 #: Path, distinct keys, records an epoch, epochs.
 CASES = [

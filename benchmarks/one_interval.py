@@ -13,11 +13,9 @@ from millrace.model.keys import encode_key, hash_key
 from millrace.store import Commit, LmdbCaches
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.report import NOTHING_PENDING
-from millrace.windmill.arrivals import Arrivals, KeyedRecords
-from millrace.windmill.bundle import Attempt, Bundle, Position
-from millrace.windmill.effects import Effects
-from millrace.windmill.machine import Machine
-from millrace.windmill.routing import Router
+from millrace.windmill.bundle import Arrivals, Attempt, Bundle, KeyedRecords, Position
+from millrace.windmill.machine import Effects, Machine
+from millrace.windmill.router import Router
 
 _BUNDLE = 100_000
 _MAP = IntervalMap.uniform(1)

@@ -48,10 +48,9 @@ from benchmarks.trees import in_tree
 from millrace.model.keys import encode_key, hash_key
 from millrace.store import LmdbCaches, LocalHardState
 from millrace.watermark.intervals import IntervalMap
-from millrace.windmill.arrivals import Arrivals
-from millrace.windmill.bundle import Attempt, Bundle, Position
+from millrace.windmill.bundle import Arrivals, Attempt, Bundle, Position
 from millrace.windmill.columnar import machine_for
-from millrace.windmill.routing import Router
+from millrace.windmill.router import Router
 from millrace.windmill.worker import Worker
 
 SIZES = (1, 10, 100, 1_000)

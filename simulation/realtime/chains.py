@@ -10,7 +10,7 @@ from millrace.compile.topology import Topology
 from millrace.store import Commit
 from millrace.windmill.manifest import Completion, interval_map
 from millrace.windmill.record_ids import production_ids
-from millrace.windmill.routing import RowsBuilder
+from millrace.windmill.router import RowsBuilder
 from simulation.oracle import whole
 from simulation.program import NEVER_US
 from simulation.realtime.history import History, Owner, Written

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from millrace.compile.topology import ComputationSpec
 from millrace.store import Commit, Journal, JournalName, Journals, Repair, Sealing
 from millrace.windmill.bundle import Bundle
-from millrace.windmill.effects import Effects
 from millrace.windmill.execution import Execution
+from millrace.windmill.machine import Effects
 from simulation.scheduler import Process, Scheduler
 
 #: Computation and interval.

@@ -10,12 +10,11 @@ from millrace.compile.topology import Topology
 from millrace.model.pane import Paned
 from millrace.store import MemoryCache, MemoryCaches, MemoryHardState, bring
 from millrace.windmill import rows
-from millrace.windmill.counters import Counters
 from millrace.windmill.execution import Execution
 from millrace.windmill.live_worker import LiveWorker
 from millrace.windmill.manifest import Completion
 from millrace.windmill.record_ids import FIRST_INJECTED, ROW_BITS
-from millrace.windmill.results import footing_of
+from millrace.windmill.results import Counters, footing_of
 from millrace.windmill.source_stats import SourceStats
 from simulation import computations
 from simulation.carried import remap_again

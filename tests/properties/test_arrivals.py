@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from millrace.model.keys import decode_key
 from millrace.plane.arrow_keys import ArrowKeys
 from millrace.watermark.intervals import IntervalMap
-from millrace.windmill.arrival_order import in_order
-from millrace.windmill.arrivals import Arrivals
-from millrace.windmill.key_column import keys_at
+from millrace.windmill.bundle import Arrivals
+from millrace.windmill.ordering import in_order, keys_at
 from millrace.windmill.rows import key_row
 
 #: Few hashes, so that different keys often share one; at the edges of intervals, where it matters.

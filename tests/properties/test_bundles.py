@@ -15,8 +15,7 @@ from millrace.model.keys import encode_key, hash_key
 from millrace.store import MemoryCaches, MemoryHardState
 from millrace.watermark.intervals import IntervalMap
 from millrace.windmill import rows
-from millrace.windmill.arrivals import NO_RECORDS, Arrivals
-from millrace.windmill.bundle import Attempt, Bundle, Position
+from millrace.windmill.bundle import NO_RECORDS, Arrivals, Attempt, Bundle, Position
 from millrace.windmill.record_ids import injected_origin
 from millrace.windmill.source_ids import SourceIds, fingerprint
 from millrace.windmill.worker import Worker

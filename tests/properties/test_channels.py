@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.windmill.channels import Channels, number_of, sender_of
-from millrace.windmill.record_ids import FIRST_INJECTED, ROW_BITS
+from millrace.windmill.record_ids import FIRST_INJECTED, ROW_BITS, WEAK_ORIGIN
 from millrace.windmill.rows import ChannelRow
-from millrace.windmill.weak_ids import WEAK_ORIGIN
 
 INTERVALS = (0, 3, 5_000)
 

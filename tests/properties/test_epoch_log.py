@@ -17,12 +17,11 @@ from millrace.model.time import MAX_TIMESTAMP
 from millrace.store import MemoryHardState
 from millrace.watermark.report import NOTHING_PENDING, Report
 from millrace.windmill.bundle import Position
-from millrace.windmill.counters import Counters
 from millrace.windmill.epoch_log import completion_of, latest
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.manifest import Completion, Manifest
 from millrace.windmill.positions import Followed, Positions
-from millrace.windmill.results import IntervalResult
+from millrace.windmill.results import Counters, IntervalResult
 
 INTERVALS = 8
 NAMES = ("Above", "Below")

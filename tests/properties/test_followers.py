@@ -22,9 +22,9 @@ from millrace.plane.reports import TaskReport
 from millrace.plane.task import Task
 from millrace.watermark.propagation import LowWatermarks
 from millrace.windmill.channels import number_of, sender_of
-from millrace.windmill.dead_letters import total
 from millrace.windmill.manifest import Manifest
 from millrace.windmill.record_ids import injected_count
+from millrace.windmill.user_errors import total
 from tests.live import Feeds, Kept, Live
 
 

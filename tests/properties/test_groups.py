@@ -4,8 +4,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from millrace.windmill.arrival_order import arrival_order
-from millrace.windmill.groups import coded, lasts
+from millrace.windmill.ordering import arrival_order, coded, lasts
 
 near = st.integers(0, 5)
 wide = st.integers(0, 2**62)

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from millrace.model.keys import decode_key, encode_key
 from millrace.windmill import rows
-from millrace.windmill.many_keys import decode_keys, key_rows
+from millrace.windmill.ordering import decode_keys, key_rows
 
 numbers = st.integers(-(2**63), 2**63 - 1)
 texts = st.one_of(st.text(max_size=8), st.text("abc", min_size=150, max_size=170))

@@ -12,10 +12,9 @@ import millrace as mr
 from millrace.model.keys import encode_key
 from millrace.store import Commit, MemoryCache
 from millrace.watermark.intervals import IntervalMap
-from millrace.windmill.arrivals import Arrivals
-from millrace.windmill.bundle import Attempt, Bundle, Position
+from millrace.windmill.bundle import Arrivals, Attempt, Bundle, Position
 from millrace.windmill.machine import Machine
-from millrace.windmill.routing import Router
+from millrace.windmill.router import Router
 
 INTERVALS = 3
 

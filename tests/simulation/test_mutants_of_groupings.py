@@ -18,7 +18,7 @@ from millrace.model.stream import Spread
 from millrace.plane.lifting import Lifter
 from millrace.windmill import rows, worker
 from millrace.windmill.execution import Execution
-from millrace.windmill.routing import RowsBuilder
+from millrace.windmill.router import RowsBuilder
 from simulation import Simulation, simulation
 from simulation.hosts import _SharedCache
 

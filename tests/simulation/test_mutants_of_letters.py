@@ -9,9 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from millrace.injectors.letters import LetterLog, Letters
-from millrace.windmill.dead_letters import Provenance
 from millrace.windmill.epochs import Epochs
-from millrace.windmill.routing import Router
+from millrace.windmill.router import Router
+from millrace.windmill.user_errors import Provenance
 
 #: Mutant -> a script that finds it.
 SEEDS = {}

@@ -23,7 +23,7 @@ from millrace.store.local_journals import LocalJournal, LocalJournals
 from millrace.store.sealing import End
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.live_worker import LiveWorker, SessionFence
-from millrace.windmill.routing import RowsBuilder
+from millrace.windmill.router import RowsBuilder
 from simulation.realtime import RealtimeSimulation
 
 #: Mutant -> the schedule that found it last, to look there first.

@@ -9,7 +9,7 @@ from millrace.inspect import open_checkpoint, send_dead_letters, state_at
 from millrace.inspect.letters import LetterCounts, letter_counts
 from millrace.inspect.overview import reasons_of
 from millrace.model.time import format_timestamp
-from millrace.windmill.dead_letters import Counted, commonest, total
+from millrace.windmill.user_errors import Counted, commonest, total
 
 
 @click.command("dead-letters", short_help="Say why records became dead letters; send them again.")

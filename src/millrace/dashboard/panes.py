@@ -20,7 +20,7 @@ from millrace.inspect import Checkpoint, Interval, WindowState, keys_of
 from millrace.model.errors import MillraceError
 from millrace.model.keys import decode_key, encode_key, hash_key
 from millrace.model.pane import Pane
-from millrace.windmill.routing import RowsBuilder
+from millrace.windmill.router import RowsBuilder
 
 #: A picture has room for so many.
 _PANES_MAX: Final = 60

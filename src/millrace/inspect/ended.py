@@ -19,7 +19,7 @@ from millrace.watermark.propagation import LowWatermarks
 from millrace.windmill import epoch_log
 from millrace.windmill.history import Moment
 from millrace.windmill.manifest import Claim, Completion, Manifest
-from millrace.windmill.titles import titled, titled_claim
+from millrace.windmill.renames import titled, titled_claim
 
 T = TypeVar("T")
 

@@ -22,8 +22,8 @@ from millrace.model.errors import InputLost, PipelineError
 from millrace.model.pipeline import AGAIN
 from millrace.model.record import DeadLetter
 from millrace.store import HardState
-from millrace.windmill.dead_letters import reason_of
 from millrace.windmill.manifest import Completion
+from millrace.windmill.user_errors import reason_of
 
 Location = str | os.PathLike[str]
 

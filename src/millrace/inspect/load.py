@@ -9,8 +9,8 @@ import msgspec
 from millrace.inspect.json_text import key_text, shortened
 from millrace.model.keys import decode_key
 from millrace.windmill.epochs import Epochs
-from millrace.windmill.hook_times import NO_TIMES, HookTimes
 from millrace.windmill.loads import Loads
+from millrace.windmill.results import NO_TIMES, HookTimes
 
 
 class KeyShare(msgspec.Struct, frozen=True):

@@ -11,10 +11,10 @@ from millrace.inspect.ended import Ended
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.watermark.pending_timers import PendingTimers
 from millrace.watermark.propagation import LowWatermarks
-from millrace.windmill.counters import Counters
-from millrace.windmill.dead_letters import Reasons, merge, total
 from millrace.windmill.epochs import Epochs
+from millrace.windmill.results import Counters
 from millrace.windmill.source_stats import SourceStats
+from millrace.windmill.user_errors import Reasons, merge, total
 
 
 class ComputationOverview(msgspec.Struct, frozen=True, kw_only=True):

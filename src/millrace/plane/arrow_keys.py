@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millrace.windmill.key_column import KeyColumn
+from millrace.windmill.ordering import KeyColumn
 
 
 def keys_in(column: pa.ChunkedArray) -> Sequence[bytes]:

@@ -27,12 +27,12 @@ from millrace.plane.reports import TaskReport, count
 from millrace.plane.runtime import SourceColumns
 from millrace.plane.task import Task
 from millrace.plane.values import shown
-from millrace.windmill.arrival_order import arrival_order
-from millrace.windmill.arrivals import Again, Arrivals
-from millrace.windmill.dead_letters import note
+from millrace.windmill.bundle import Again, Arrivals
+from millrace.windmill.ordering import arrival_order
 from millrace.windmill.record_ids import ROW_BITS, injected_origin
-from millrace.windmill.routing import RowsBuilder
+from millrace.windmill.router import RowsBuilder
 from millrace.windmill.source_ids import NO_FINGERPRINT, SourceIds, null_id, unseal
+from millrace.windmill.user_errors import note
 
 #: Processes of a stream have numbers below 2**20, so that the task fits above one in its 31 bits.
 _WAY_SHIFT = ROW_BITS + 20

@@ -24,10 +24,10 @@ from millrace.plane.reports import TaskReport
 from millrace.plane.task import Task
 from millrace.plane.values import shown
 from millrace.watermark.ahead import Ahead
-from millrace.windmill.dead_letters import note
 from millrace.windmill.record_ids import injected_origin, place
-from millrace.windmill.routing import RowsBuilder
+from millrace.windmill.router import RowsBuilder
 from millrace.windmill.source_ids import NO_FINGERPRINT, null_id
+from millrace.windmill.user_errors import note
 
 #: Returns both halves of the ids of rows, given how many each record has become.
 RowIds = Callable[[npt.NDArray[np.int64]], tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]

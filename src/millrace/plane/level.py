@@ -23,7 +23,7 @@ from millrace.plane.outbox import Outbox
 from millrace.plane.reports import TaskReport, report_row
 from millrace.plane.task import Task
 from millrace.watermark.propagation import Pending, WatermarkPropagation
-from millrace.windmill.arrivals import Arrivals
+from millrace.windmill.bundle import Arrivals
 from millrace.windmill.epoch_work import run_epoch
 
 _EMPTY = wire.SCHEMA.empty_table()

@@ -27,8 +27,7 @@ from millrace.plane.rows import Rows
 from millrace.plane.runtime import SourceColumns
 from millrace.plane.task import Task
 from millrace.plane.values import ValueReader
-from millrace.windmill.record_ids import injected_origin
-from millrace.windmill.weak_ids import are_weak
+from millrace.windmill.record_ids import are_weak, injected_origin
 
 
 class Lifter:

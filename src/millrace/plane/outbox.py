@@ -15,7 +15,7 @@ from millrace.plane.task import Task
 from millrace.watermark.intervals import IntervalMap
 from millrace.windmill.record_ids import production_ids
 from millrace.windmill.results import IntervalResult
-from millrace.windmill.routing import RowsBuilder
+from millrace.windmill.router import RowsBuilder
 
 _Ints = npt.NDArray[np.int64]
 #: One half of the ids of some rows: first halves may be one, second ones follow each other.

@@ -13,7 +13,7 @@ from millrace.plane import wire
 from millrace.plane.json_text import to_json
 from millrace.plane.runtime import Runtime, columns_of_sinks
 from millrace.plane.task_sinks import Receipt, Writings
-from millrace.windmill.many_keys import decode_keys
+from millrace.windmill.ordering import decode_keys
 from millrace.windmill.source_ids import unseal
 
 

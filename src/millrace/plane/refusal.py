@@ -27,7 +27,7 @@ from millrace.model.time import (
     likelier_unit,
 )
 from millrace.plane.values import shown
-from millrace.windmill.dead_letters import Provenance
+from millrace.windmill.user_errors import Provenance
 
 
 @dataclass(frozen=True)

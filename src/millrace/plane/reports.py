@@ -17,8 +17,7 @@ from msgspec.structs import replace
 from millrace.plane import wire
 from millrace.plane.task_sinks import Receipt
 from millrace.store import NOTHING, Repair, Written
-from millrace.windmill.counters import Counters
-from millrace.windmill.results import IntervalResult
+from millrace.windmill.results import Counters, IntervalResult
 from millrace.windmill.source_stats import Sources, SourceStats, add_sources
 
 

@@ -19,7 +19,7 @@ from millrace.windmill.columnar import machine_for
 from millrace.windmill.machine import Machine
 from millrace.windmill.manifest import Manifest
 from millrace.windmill.positions import Followed, Positions
-from millrace.windmill.routing import Router
+from millrace.windmill.router import Router
 from millrace.windmill.worker import Worker
 
 

@@ -30,8 +30,8 @@ from millrace.model.record import Record, Timer
 from millrace.model.time import format_timestamp
 from millrace.plane.time_limit import TimeLimit
 from millrace.windmill.execution import Running
-from millrace.windmill.hook_times import TIMED
 from millrace.windmill.machine import Machine
+from millrace.windmill.results import TIMED
 
 #: What calls hooks, coders and cells for a key.
 _CALLERS = frozenset(

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace.model.keys import HASH_SEED
-from millrace.windmill.many_keys import ENCODED_NUMBER, NUMBER_TAG, SHIFT, decoded_numbers
+from millrace.windmill.ordering import ENCODED_NUMBER, NUMBER_TAG, SHIFT, decoded_numbers
 
 Hashes = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int64]

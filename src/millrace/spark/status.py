@@ -19,8 +19,8 @@ from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.realtime.steps import StepTimes
 from millrace.spark.status_text import as_html, as_line, as_text
 from millrace.store import Collected, Repair, Written
-from millrace.windmill.counters import Counters
 from millrace.windmill.epochs import Epochs
+from millrace.windmill.results import Counters
 
 
 @dataclass(frozen=True, repr=False)

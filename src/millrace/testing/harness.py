@@ -37,9 +37,9 @@ from millrace.testing.taps import tapped, with_taps
 from millrace.watermark.process import ONLY, Process
 from millrace.watermark.propagation import LowWatermarks
 from millrace.watermark.remap import Remap
-from millrace.windmill.counters import Counters
 from millrace.windmill.history import History
 from millrace.windmill.manifest import Manifest
+from millrace.windmill.results import Counters
 from millrace.windmill.source_stats import processes_of
 
 _ALL_INTERVALS = 4

@@ -19,7 +19,7 @@ from millrace.plane.outlet import values_and_ids
 from millrace.sinks.arrow import ArrowSink
 from millrace.testing.output import Output
 from millrace.windmill.record_ids import record_id
-from millrace.windmill.routing import sink_key
+from millrace.windmill.router import sink_key
 
 
 def tapped(

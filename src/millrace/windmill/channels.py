@@ -18,9 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from millrace.windmill import rows
-from millrace.windmill.groups import SPAN, coded, lasts
-from millrace.windmill.record_ids import FIRST_INJECTED, ROW_BITS
-from millrace.windmill.weak_ids import are_weak, is_weak
+from millrace.windmill.ordering import SPAN, coded, lasts
+from millrace.windmill.record_ids import FIRST_INJECTED, ROW_BITS, are_weak, is_weak
 
 #: Of a record's id: who sent it, and which part of it did.
 Sender = tuple[int, int]

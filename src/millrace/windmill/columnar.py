@@ -25,11 +25,9 @@ from millrace.watermark.outstanding import Outstanding
 from millrace.watermark.report import Report
 from millrace.windmill import rows
 from millrace.windmill.all_keys import ALL_KEYS, ALL_KEYS_ROW
-from millrace.windmill.arrivals import KeyedRecords
-from millrace.windmill.bundle import Bundle
-from millrace.windmill.hooks import Around
-from millrace.windmill.machine import Machine
-from millrace.windmill.routing import Router, panes_of
+from millrace.windmill.bundle import Bundle, KeyedRecords
+from millrace.windmill.machine import Around, Machine
+from millrace.windmill.router import Router, panes_of
 
 
 class ColumnarMachine(Machine):

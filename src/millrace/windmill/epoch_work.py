@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from millrace.compile.topology import ComputationSpec
-from millrace.windmill.arrivals import Arrivals
-from millrace.windmill.bundle import Attempt
+from millrace.windmill.bundle import Arrivals, Attempt
 from millrace.windmill.fence import EpochFence
 from millrace.windmill.manifest import Manifest
 from millrace.windmill.positions import Positions

@@ -21,8 +21,6 @@ from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.percentiles import Percentiles
 from millrace.watermark.remap import Remap, Remapped
 from millrace.windmill import carrying, claims
-from millrace.windmill.counters import Counters, count
-from millrace.windmill.dead_letters import DeadLetterWatch, tell_first, total
 from millrace.windmill.epoch_log import End, end_of
 from millrace.windmill.fence import out_of_step
 from millrace.windmill.history import History, Moment
@@ -39,9 +37,10 @@ from millrace.windmill.manifest import (
 )
 from millrace.windmill.place import Place
 from millrace.windmill.positions import Positions
-from millrace.windmill.read_as import read_as
-from millrace.windmill.results import IntervalResult
+from millrace.windmill.renames import read_as
+from millrace.windmill.results import Counters, IntervalResult, count
 from millrace.windmill.source_stats import Sources, SourceStats, add_sources, ahead_of
+from millrace.windmill.user_errors import DeadLetterWatch, tell_first, total
 
 # A claim must not hold up the collection of all that came since: a run repeats it after so many
 # entries. The completion after it says where every interval stands; so a start reads as many.

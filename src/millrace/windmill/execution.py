@@ -33,13 +33,11 @@ from millrace.store import (
 )
 from millrace.windmill.bundle import Bundle, Position
 from millrace.windmill.columnar import machine_for
-from millrace.windmill.deduplication import deduplication_of
-from millrace.windmill.effects import Effects
 from millrace.windmill.fence import Fence
-from millrace.windmill.hook_times import NO_TIMES
-from millrace.windmill.load import CommitSizes, KeySampler, Load, StateSizes
-from millrace.windmill.machine import Machine
-from millrace.windmill.routing import Router
+from millrace.windmill.machine import Effects, Machine
+from millrace.windmill.results import NO_TIMES, CommitSizes, KeySampler, Load, StateSizes
+from millrace.windmill.router import Router
+from millrace.windmill.source_dedup import deduplication_of
 
 _log = logging.getLogger(__name__)
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import msgspec
 
 from millrace.model.time import MIN_TIMESTAMP
-from millrace.windmill.counters import FirstLate
 from millrace.windmill.manifest import Completion
-from millrace.windmill.titles import titled
+from millrace.windmill.renames import titled
+from millrace.windmill.results import FirstLate
 
 #: A picture has some hundred pixels to the side, so nobody sees more moments than these.
 _MOMENTS_MAX = 4_096

@@ -20,10 +20,9 @@ from millrace.store import KEPT_TURNS, AheadCaches, Commit, Journals, Repair, ch
 from millrace.windmill import rows
 from millrace.windmill.bundle import Bundle, Position
 from millrace.windmill.execution import Execution
-from millrace.windmill.record_ids import production_ids
+from millrace.windmill.record_ids import WEAK_ORIGIN, ids_of_causes, production_ids
 from millrace.windmill.results import IntervalResult, footing
-from millrace.windmill.routing import RowsBuilder
-from millrace.windmill.weak_ids import WEAK_ORIGIN, ids_of_causes
+from millrace.windmill.router import RowsBuilder
 
 _log = logging.getLogger(__name__)
 

@@ -20,9 +20,7 @@ from millrace.store import Repair
 from millrace.watermark.intervals import IntervalMap, KeyInterval
 from millrace.watermark.remap import Remapped
 from millrace.windmill.balancer import Weight
-from millrace.windmill.hook_times import NO_TIMES
-from millrace.windmill.load import Load
-from millrace.windmill.results import IntervalResult
+from millrace.windmill.results import NO_TIMES, IntervalResult, Load
 
 #: What is left of an epoch's weight after the next: half is of the last three epochs.
 KEPT: Final = 0.8

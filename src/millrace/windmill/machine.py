@@ -6,48 +6,201 @@ committed. It opens nothing, waits for nothing, and knows no clock but those of 
 Order within a bundle, for every key: its records in order of arrival, then its due timers in order
 of time, those that a hook sets meanwhile included. Keys do not see each other.
 
-Source: MillWheel, 6.1 (steps upon receipt of a record), 4.6, 6.2; Streaming Engine, "work item".
+Source: MillWheel, 6.1 (steps upon receipt of a record), 4.5 (late records), 4.6, 6.2; Dataflow,
+"Windowing and triggering"; Streaming Engine, "work item".
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from itertools import repeat
 from types import CodeType
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from millrace.compile.topology import ComputationSpec, Topology
 from millrace.dataflow.operators import operator_of
-from millrace.model.brief import RAISED, brief
-from millrace.model.errors import InvariantViolation, StoreError, TimeLimitExceeded, TimerLoop
+from millrace.dataflow.side_stream import WAITING
+from millrace.model.brief import LETTER_MOST, RAISED, brief
+from millrace.model.computation import Computation
+from millrace.model.coroutines import unrun
+from millrace.model.errors import (
+    InvariantViolation,
+    PipelineError,
+    StoreError,
+    TimeLimitExceeded,
+    TimerLoop,
+)
 from millrace.model.keys import decode_key
-from millrace.model.record import DeadLetter, Record, TimeDomain, Timer
+from millrace.model.pane import Paned, plain
+from millrace.model.record import DeadLetter, LateRecord, Record, TimeDomain, Timer
 from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD, MAX_TIMESTAMP, format_timestamp
 from millrace.store import View
 from millrace.watermark.report import Report
 from millrace.windmill import rows
-from millrace.windmill.bundle import Bundle
-from millrace.windmill.calls import Calls
+from millrace.windmill.broadcast import SideTables, Waiting, signal_streams, told
+from millrace.windmill.bundle import Bundle, Part, parts_of
 from millrace.windmill.cells import Cells
-from millrace.windmill.counters import Counters
-from millrace.windmill.dead_letters import Provenance, note
-from millrace.windmill.effects import Effects
-from millrace.windmill.failure import Failures, timer_loop
-from millrace.windmill.holds import KeyHold
-from millrace.windmill.hook_times import HookTimer
-from millrace.windmill.hooks import Around, codes_of, hooked, refuse_unrun, within
-from millrace.windmill.key_rows import KeyRows
-from millrace.windmill.lateness import first_late, late_record
-from millrace.windmill.parts import Part, parts_of
-from millrace.windmill.pending import percentiles_of, report_of
-from millrace.windmill.reshaping import Reshaping
-from millrace.windmill.routing import Router
-from millrace.windmill.side_tables import SideTables
-from millrace.windmill.timers import DueTimers, KeyTimers
-from millrace.windmill.to_all_keys import signal_streams, told
+from millrace.windmill.migrate import Reshaping
+from millrace.windmill.results import NO_LOAD, Counters, FirstLate, HookTimer, Load
+from millrace.windmill.router import Router, RowsBuilder
+from millrace.windmill.timers import DueTimers, KeyRows, KeyTimers, percentiles_of, report_of
+from millrace.windmill.user_api import Calls, KeyHold
+from millrace.windmill.user_errors import Failures, Provenance, note, timer_loop
+
+
+def first_late(bundle: Bundle, key: Any, n: int) -> FirstLate:
+    """Return what a run is told of its first late record, the n-th of a bundle."""
+    records = bundle.records
+    return FirstLate(
+        brief(key),
+        records.stream_of(n),
+        records.timestamps[n],
+        bundle.attempt.arrival_watermark_us,
+        bundle.attempt.epoch,
+    )
+
+
+def late_record(computation: str, bundle: Bundle, key: Any, n: int) -> LateRecord:
+    """Return what the stream of late records gets of the n-th record of a bundle."""
+    records = bundle.records
+    return LateRecord(
+        computation=computation,
+        stream=records.stream_of(n),
+        key=brief(key, LETTER_MOST),
+        value=brief(plain(records.original(n)), LETTER_MOST),
+        timestamp=records.timestamps[n],
+        low_watermark=bundle.attempt.arrival_watermark_us,
+        wall_time=bundle.attempt.wall_time_us,
+        delivered_in=bundle.attempt.epoch,
+    )
+
+
+#: A hook returns nothing; what a user's returns all the same, as a coroutine, is refused.
+Hook = Callable[[Record], Any]
+Given = TypeVar("Given", Record, Timer)
+#: What calls a hook in its place, with the key at hand and what the hook is given.
+Around = Callable[[Callable[[Any], Any], Any, Any], Any]
+
+
+def hooked(
+    topology: Topology,
+    spec: ComputationSpec,
+    user: Computation,
+    calls: Calls,
+    timers: KeyTimers,
+    cells: Mapping[str, Any],
+    *,
+    causes: bool,
+    around: Around | None = None,
+) -> tuple[Hook, Waiting | None]:
+    """Return what is called with each record of a computation, and where records wait.
+
+    Args:
+        topology: The pipeline.
+        spec: The computation.
+        user: Its instance.
+        calls: Of the key at hand.
+        timers: Likewise.
+        cells: Its cells by name; one of them may be of records that wait.
+        causes: Whether of each production is said which record it was made of.
+        around: Calls the computation's hook with each record, if something is to.
+    """
+    hook = within(around, user, user.process_record)
+    if spec.paned:
+        hook = taking_panes(calls, hook)
+    waiting = None
+    if (kept := cells.get(WAITING)) is not None:
+        waiting = Waiting(topology.streams, user, kept, timers, calls, hook)
+        hook = waiting.process_or_keep
+    if spec.starts is not None:
+        hook = starting(calls, user, spec.starts, hook)
+    return saying_causes(calls, hook) if causes else hook, waiting
+
+
+def within(
+    around: Around | None, user: Computation, hook: Callable[[Given], Any]
+) -> Callable[[Given], Any]:
+    """Return a hook that something else calls, if something is to."""
+    if around is None:
+        return hook
+    return lambda given: around(hook, user.key, given)
+
+
+def taking_panes(calls: Calls, process_record: Hook) -> Hook:
+    """Return the hook of a computation some of whose input carries panes beside its values."""
+
+    def process_plain(record: Record) -> Any:
+        if type(record.value) is Paned:
+            record.pane, record.value = record.value.pane, record.value.value
+        calls.pane_at_hand = record.pane
+        return process_record(record)
+
+    return process_plain
+
+
+def starting(calls: Calls, user: Computation, stream: str, process_record: Hook) -> Hook:
+    """Return the hook of a computation that was given keys: a record of theirs begins one."""
+
+    def process_or_start(record: Record) -> Any:
+        if record.stream != stream:
+            return process_record(record)
+        calls.at_hand_us = user.wall_time
+        return user.process_start()
+
+    return process_or_start
+
+
+def saying_causes(calls: Calls, process_record: Hook) -> Hook:
+    """Return a hook that says of its productions which record they were made of."""
+
+    def process_and_say(record: Record) -> Any:
+        returned = process_record(record)
+        calls.productions.caused_by(record.origin, record.sequence)
+        return returned
+
+    return process_and_say
+
+
+def refuse_unrun(returned: Any, hook: str) -> None:
+    """Refuse what a hook returned if that is code which has not run.
+
+    Raises:
+        PipelineError: It is a coroutine or a generator.
+    """
+    if returned is not None and (kind := unrun(returned)) is not None:
+        raise PipelineError(
+            f"{hook} returned {kind}, of which no code has run. Expected None: run it to its end "
+            "in the hook, and call self.produce(stream, value) for each value."
+        )
+
+
+def codes_of(*hooks: Callable[..., None]) -> frozenset[CodeType]:
+    """Return the code of hooks; one that is not a Python function, as if compiled, has none."""
+    return frozenset(hook.__code__ for hook in hooks if hasattr(hook, "__code__"))
+
+
+@dataclass(slots=True)
+class Effects:
+    """What a bundle changes: nothing has been written yet.
+
+    Attributes:
+        mutations: Row -> new value, or None where it is deleted.
+        productions: What leaves once that is durable.
+        report: What is pending then.
+        counters: What happened.
+        load: What it cost, but for the commit, which is not made yet.
+    """
+
+    mutations: dict[bytes, bytes | None]
+    productions: RowsBuilder
+    report: Report
+    counters: Counters = field(default_factory=Counters)
+    load: Load = NO_LOAD
+
 
 #: A hook may set timers that are already due; a chain of this many for one key in one bundle is a
 #: loop. An hourly chain over a century has 876,600.

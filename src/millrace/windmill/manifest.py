@@ -23,9 +23,8 @@ from millrace.compile.topology import INJECTOR, ComputationSpec
 from millrace.watermark.intervals import IntervalMap, KeyInterval
 from millrace.watermark.propagation import LowWatermarks, WatermarkPropagation
 from millrace.watermark.report import Report
-from millrace.windmill.counters import Counters
 from millrace.windmill.place import Place
-from millrace.windmill.results import IntervalResult
+from millrace.windmill.results import Counters, IntervalResult
 from millrace.windmill.source_stats import Sources
 
 

@@ -15,8 +15,7 @@ from millrace.store import EpochLog
 from millrace.watermark.bulletin import Bulletin
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.report import NOTHING_PENDING, Report
-from millrace.windmill.arrivals import NO_RECORDS, KeyedRecords
-from millrace.windmill.bundle import Attempt, Bundle, Position
+from millrace.windmill.bundle import NO_RECORDS, Attempt, Bundle, KeyedRecords, Position
 from millrace.windmill.epoch_log import completions_to
 from millrace.windmill.fence import left_behind, refuse_superseded
 from millrace.windmill.manifest import Changes, Manifest, Partition

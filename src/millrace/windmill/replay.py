@@ -10,7 +10,7 @@ from millrace.model.errors import ZombieWriter
 from millrace.store import Commit, CommitLog
 from millrace.windmill.bundle import Attempt
 from millrace.windmill.results import Produced, footing_of, result_of
-from millrace.windmill.routing import RowsBuilder
+from millrace.windmill.router import RowsBuilder
 
 
 def holds_productions(log: CommitLog, commit: Commit, attempt: Attempt) -> bool:

@@ -9,7 +9,7 @@ import msgspec
 from millrace.model.time import MIN_TIMESTAMP
 from millrace.watermark.ahead import Ahead
 from millrace.watermark.process import ONLY, Process
-from millrace.windmill.dead_letters import Reasons, merge
+from millrace.windmill.user_errors import Reasons, merge
 
 
 class SourceStats(msgspec.Struct, omit_defaults=True):

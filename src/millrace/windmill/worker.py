@@ -22,7 +22,7 @@ from millrace.windmill.execution import Execution
 from millrace.windmill.fence import Fence
 from millrace.windmill.replay import holds_productions, replay
 from millrace.windmill.results import IntervalResult, Produced, footing
-from millrace.windmill.routing import RowsBuilder
+from millrace.windmill.router import RowsBuilder
 
 
 class Worker:

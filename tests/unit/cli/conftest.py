@@ -12,7 +12,7 @@ from millrace.cli.main import main
 from millrace.compile.topology import Topology
 from millrace.model.keys import encode_key, hash_key
 from millrace.store import LmdbCaches, open_location
-from millrace.windmill.arrivals import Arrivals
+from millrace.windmill.bundle import Arrivals
 from millrace.windmill.epoch_work import run_epoch
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.source_stats import SourceStats

@@ -34,11 +34,10 @@ from millrace.store import (
 from millrace.store.memory_journals import MemoryJournal
 from millrace.watermark.bulletin import Bulletin
 from millrace.watermark.report import NOTHING_PENDING
-from millrace.windmill.counters import Counters
 from millrace.windmill.manifest import Completion, LiveMark, decode_entry
 from millrace.windmill.positions import Positions
-from millrace.windmill.results import IntervalResult, footing
-from millrace.windmill.routing import RowsBuilder
+from millrace.windmill.results import Counters, IntervalResult, footing
+from millrace.windmill.router import RowsBuilder
 from tests.live import Feeds, Kept, Live
 
 FOOTING = footing(NOTHING_PENDING, Counters(), weak=False)

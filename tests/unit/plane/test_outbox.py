@@ -7,7 +7,7 @@ from millrace.model.errors import PipelineError
 from millrace.plane.outbox import Outbox
 from millrace.plane.task import Task
 from millrace.windmill.manifest import decode_entry
-from millrace.windmill.routing import RowsBuilder
+from millrace.windmill.router import RowsBuilder
 from tests.live import Feeds, Live
 
 

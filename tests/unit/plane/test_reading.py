@@ -30,9 +30,9 @@ from millrace.plane.runtime import Runtime, SourceColumns
 from millrace.plane.task import Task
 from millrace.plane.values import value_columns
 from millrace.store import MemoryCaches, MemoryHardState
-from millrace.windmill.dead_letters import total
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.source_ids import fingerprint
+from millrace.windmill.user_errors import total
 from millrace.windmill.worker import Worker
 
 NOW = 10 * mr.HOUR

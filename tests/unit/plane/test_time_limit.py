@@ -13,7 +13,7 @@ from millrace.model.errors import TimeLimitExceeded, UserCodeError
 from millrace.plane.stuck import Stuck, Watch
 from millrace.plane.time_limit import TimeLimit
 from millrace.testing import Harness, exceed_time_limit
-from millrace.windmill import hook_times
+from millrace.windmill import results
 
 LIMIT_S = 20.0
 
@@ -94,7 +94,7 @@ def watched(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
     with Harness(p) as h:
         if request.param:
             h._process._runtime.worker.execution._seconds = time.perf_counter
-            monkeypatch.setattr(hook_times, "_BETWEEN", 0)  # each bundle's calls are
+            monkeypatch.setattr(results, "_BETWEEN", 0)  # each bundle's calls are
         watched = Watched(h)
         yield watched
         watched.give_back()

@@ -14,8 +14,8 @@ from millrace.spark.live_table import LiveTable
 from millrace.spark.progress_display import ProgressDisplay, Where, where_to_show
 from millrace.spark.status import Progress, Status
 from millrace.store import MemoryHardState
-from millrace.windmill.counters import Counters
 from millrace.windmill.epochs import Epochs
+from millrace.windmill.results import Counters
 
 NINE = 1_795_165_200 * mr.SECOND  # 2026-11-20T09:00:00Z
 

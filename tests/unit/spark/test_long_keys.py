@@ -12,9 +12,8 @@ from millrace.spark.metrics.lines import MetricLines
 from millrace.spark.status_text import as_html, as_line, as_text
 from millrace.store import open_location
 from millrace.testing import Harness
-from millrace.windmill.hook_times import HookTimes
-from millrace.windmill.load import Load
 from millrace.windmill.loads import Loads
+from millrace.windmill.results import HookTimes, Load
 from tests.unit.spark.test_status_text import status
 
 MEGABYTE = 1 << 20

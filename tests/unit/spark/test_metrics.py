@@ -18,7 +18,7 @@ from millrace.spark.metrics import lines as lines_module
 from millrace.spark.metrics.lines import MetricLines
 from millrace.spark.metrics.prometheus import Scrapes
 from millrace.spark.metrics.table import values
-from millrace.windmill.hook_times import HookTimes
+from millrace.windmill.results import HookTimes
 from tests.unit.spark.test_status_text import BEFORE_ANYTHING, IN_THE_MIDDLE, NINE, status
 
 pytest.importorskip("prometheus_client")

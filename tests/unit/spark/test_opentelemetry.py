@@ -7,7 +7,7 @@ import pytest
 import millrace as mr
 from millrace.inspect import ComputationLoad
 from millrace.spark.metrics.opentelemetry import observe
-from millrace.windmill.hook_times import HookTimes
+from millrace.windmill.results import HookTimes
 from tests.unit.spark.test_status_text import BEFORE_ANYTHING, IN_THE_MIDDLE, NINE, status
 
 sdk = pytest.importorskip("opentelemetry.sdk.metrics")

@@ -13,8 +13,7 @@ from millrace.injectors.backlog import Backlog
 from millrace.inspect import ComputationLoad, KeyShare
 from millrace.spark.status import Status
 from millrace.spark.status_text import as_line
-from millrace.windmill.counters import Counters
-from millrace.windmill.hook_times import HookTimes
+from millrace.windmill.results import Counters, HookTimes
 
 NINE = 1_795_165_200 * mr.SECOND  # 2026-11-20T09:00:00Z
 

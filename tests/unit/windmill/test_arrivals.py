@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from millrace.watermark.intervals import IntervalMap
-from millrace.windmill.arrivals import Arrivals
+from millrace.windmill.bundle import Arrivals
 
 
 def arrivals(*records):

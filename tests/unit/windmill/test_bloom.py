@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from millrace.windmill.bloom import BloomFilter, RotatingFilter
+from millrace.windmill.source_dedup import BloomFilter, RotatingFilter
 
 
 def ids(count, seed=0):

@@ -6,11 +6,11 @@ import pytest
 import millrace as mr
 from millrace.model.keys import encode_key, hash_key
 from millrace.store import MemoryCaches, MemoryHardState, SlotCommits
-from millrace.windmill.arrivals import Arrivals
-from millrace.windmill.deduplication import Deduplicator
+from millrace.windmill.bundle import Arrivals
 from millrace.windmill.epoch_work import run_epoch
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.record_ids import injected_origin
+from millrace.windmill.source_dedup import Deduplicator
 from millrace.windmill.source_ids import SourceIds, fingerprint
 from millrace.windmill.worker import Worker
 

@@ -7,9 +7,8 @@ from millrace.model.errors import CheckpointMismatch, ZombieWriter
 from millrace.store import MemoryHardState
 from millrace.watermark.report import Report
 from millrace.windmill.bundle import Position
-from millrace.windmill.counters import Counters
 from millrace.windmill.epochs import Epochs
-from millrace.windmill.results import IntervalResult
+from millrace.windmill.results import Counters, IntervalResult
 from millrace.windmill.source_stats import SourceStats
 
 

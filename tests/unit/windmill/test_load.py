@@ -16,13 +16,19 @@ from millrace.testing import Harness
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.remap import Merge, Split, remapped
 from millrace.watermark.report import NOTHING_PENDING
-from millrace.windmill.arrivals import Arrivals, KeyedRecords
 from millrace.windmill.balancer import Weight
-from millrace.windmill.counters import Counters
-from millrace.windmill.hook_times import HookTimes
-from millrace.windmill.load import HOTTEST, CommitSizes, KeySampler, Load, StateSizes
+from millrace.windmill.bundle import Arrivals, KeyedRecords
 from millrace.windmill.loads import Loads
-from millrace.windmill.results import IntervalResult
+from millrace.windmill.results import (
+    HOTTEST,
+    CommitSizes,
+    Counters,
+    HookTimes,
+    IntervalResult,
+    KeySampler,
+    Load,
+    StateSizes,
+)
 
 
 def keyed(counts: dict[bytes, int], weights: dict[bytes, int] | None = None) -> KeyedRecords:

@@ -8,10 +8,9 @@ from millrace.model.keys import encode_key, hash_key
 from millrace.store import Commit, MemoryCache
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.report import NOTHING_PENDING, Report
-from millrace.windmill.arrivals import NO_RECORDS, Arrivals
-from millrace.windmill.bundle import Attempt, Bundle, Position
+from millrace.windmill.bundle import NO_RECORDS, Arrivals, Attempt, Bundle, Position
 from millrace.windmill.machine import Machine
-from millrace.windmill.routing import Router
+from millrace.windmill.router import Router
 
 INTERVALS = IntervalMap.uniform(1)
 

@@ -5,7 +5,7 @@ import pytest
 import millrace as mr
 from millrace.model.errors import UserCodeError, WatermarkRegression
 from millrace.watermark.report import Report
-from millrace.windmill.pending import percentiles_of
+from millrace.windmill.timers import percentiles_of
 from tests.live import Feeds
 
 

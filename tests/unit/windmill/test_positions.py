@@ -9,11 +9,10 @@ from millrace.model.errors import DamagedStore, ZombieWriter
 from millrace.store import MemoryHardState
 from millrace.watermark.report import Report
 from millrace.windmill.bundle import Position
-from millrace.windmill.counters import Counters
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.manifest import Completion, Manifest, decode_entry, encode_entry
 from millrace.windmill.positions import Followed
-from millrace.windmill.results import IntervalResult
+from millrace.windmill.results import Counters, IntervalResult
 
 
 class Count(mr.Computation):

@@ -8,10 +8,9 @@ from millrace.model.keys import encode_key, hash_key
 from millrace.store import Commit, MemoryCache
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.report import Report
-from millrace.windmill.arrivals import Arrivals
-from millrace.windmill.bundle import Attempt, Bundle, Position
+from millrace.windmill.bundle import Arrivals, Attempt, Bundle, Position
 from millrace.windmill.machine import Machine
-from millrace.windmill.routing import Router
+from millrace.windmill.router import Router
 
 
 class SpyingView:

@@ -5,7 +5,7 @@ import pytest
 import millrace as mr
 from millrace.model.errors import CoderError
 from millrace.model.keys import decode_key, hash_key
-from millrace.windmill.routing import Router, RowsBuilder
+from millrace.windmill.router import Router, RowsBuilder
 
 
 class Consumer(mr.Computation):

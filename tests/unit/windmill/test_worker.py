@@ -13,11 +13,11 @@ from millrace.model.keys import encode_key, hash_key
 from millrace.store import Commit, MemoryCaches, MemoryHardState, SlotCommits
 from millrace.watermark.report import Report
 from millrace.windmill import fence as fence_module
-from millrace.windmill.arrivals import Arrivals
+from millrace.windmill.bundle import Arrivals
 from millrace.windmill.epoch_work import run_epoch
 from millrace.windmill.epochs import Epochs
-from millrace.windmill.hook_times import NO_TIMES
 from millrace.windmill.positions import Followed
+from millrace.windmill.results import NO_TIMES
 from millrace.windmill.worker import Worker
 
 

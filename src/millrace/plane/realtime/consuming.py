@@ -20,12 +20,18 @@ from millrace.plane.inbox import Inbox
 from millrace.plane.rows import RowColumns, Rows
 from millrace.watermark.intervals import IntervalMap
 from millrace.windmill import rows
-from millrace.windmill.arrivals import KeyedRecords
+from millrace.windmill.bundle import KeyedRecords
 from millrace.windmill.channels import Channels, Number, Sender, number_of, sender_of
-from millrace.windmill.groups import Ints, coded, lasts
-from millrace.windmill.record_ids import FIRST_INJECTED, ROW_BITS, injected_count
+from millrace.windmill.ordering import Ints, coded, lasts
+from millrace.windmill.record_ids import (
+    FIRST_INJECTED,
+    ROW_BITS,
+    are_weak,
+    cause_of,
+    injected_count,
+    is_weak,
+)
 from millrace.windmill.source_ids import SourceIds, unseal
-from millrace.windmill.weak_ids import are_weak, cause_of, is_weak
 
 #: Edge -> sender -> how far it has come in the partials on that edge.
 Through = Mapping[int, Mapping[Sender, Number]]

@@ -38,15 +38,14 @@ from millrace.plane.runtime import Runtime
 from millrace.plane.task import Task
 from millrace.store import KEPT_TURNS, Commit
 from millrace.windmill import rows
-from millrace.windmill.arrivals import KeyedRecords
-from millrace.windmill.bundle import Attempt
+from millrace.windmill.bundle import Attempt, KeyedRecords
 from millrace.windmill.channels import Number, Sender
 from millrace.windmill.live_worker import LiveWorker, SessionFence
 from millrace.windmill.manifest import decode_manifest
 from millrace.windmill.positions import Followed
 from millrace.windmill.record_ids import LAST_ROW
 from millrace.windmill.results import IntervalResult, Produced
-from millrace.windmill.routing import RowsBuilder
+from millrace.windmill.router import RowsBuilder
 
 #: Where a task is whose disk does not answer.
 _JOURNAL = "its journal, which it appends to"

@@ -16,7 +16,7 @@ from millrace.windmill import rows
 from millrace.windmill.channels import WEAK_PART
 from millrace.windmill.positions import Positions
 from millrace.windmill.results import Produced, footing_of, result_of
-from millrace.windmill.routing import RowsBuilder
+from millrace.windmill.router import RowsBuilder
 
 
 def commits_again(

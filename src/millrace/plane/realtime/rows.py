@@ -34,7 +34,7 @@ from millrace.plane.runtime import Runtime, SourceColumns
 from millrace.plane.task import Task
 from millrace.watermark.ahead import Ahead
 from millrace.windmill.record_ids import FIRST_INJECTED, LIVE_ORIGIN, MADE_BITS, ROW_BITS, place
-from millrace.windmill.routing import RowsBuilder
+from millrace.windmill.router import RowsBuilder
 
 _MADE_MAX: Final = 1 << MADE_BITS
 #: How many bits of a place are in the second half.

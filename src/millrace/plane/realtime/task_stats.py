@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from millrace.model.time import MIN_TIMESTAMP, is_over
 from millrace.plane.realtime.messages import TaskStatus
-from millrace.windmill.arrivals import KeyedRecords
+from millrace.windmill.bundle import KeyedRecords
 
 #: A status is sent so often.
 _EVERY_US = 500_000

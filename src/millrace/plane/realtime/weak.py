@@ -14,7 +14,7 @@ from millrace.compile.topology import ComputationSpec, Edge, Topology, injector_
 from millrace.model.computation import lacks_hook
 from millrace.model.guarantees import AT_LEAST_ONCE, WEAK
 from millrace.plane.binding import sinks_by_edge
-from millrace.windmill.weak_ids import STREAMS_MAX, TASKS_MAX
+from millrace.windmill.record_ids import STREAMS_MAX, TASKS_MAX
 
 
 def weak_computations(

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, SECOND
 from millrace.spark.status import Status
-from millrace.windmill.hook_times import LONGEST, SHORTEST, HookTimes
+from millrace.windmill.results import LONGEST, SHORTEST, HookTimes
 
 #: Kinds: only grows while a checkpoint, or a process, lasts; may fall, too; counts by size.
 COUNTER: Final = "counter"

@@ -8,7 +8,7 @@ from typing import Any
 from millrace.model.state import BagState, StateDescriptor
 from millrace.windmill import rows
 from millrace.windmill.cells.bound import Bound
-from millrace.windmill.key_rows import KeyRows
+from millrace.windmill.timers import KeyRows
 
 
 class BoundBag(Bound, BagState[Any]):

@@ -19,8 +19,7 @@ from millrace.windmill.cells.expiring import (
 from millrace.windmill.cells.maps import BoundMap
 from millrace.windmill.cells.scalars import BoundCombining, BoundValue, Scalar, Scalars
 from millrace.windmill.cells.sides import BoundSide
-from millrace.windmill.key_rows import KeyRows
-from millrace.windmill.timers import KeyTimers
+from millrace.windmill.timers import KeyRows, KeyTimers
 
 
 class Cells:

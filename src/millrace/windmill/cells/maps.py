@@ -12,8 +12,8 @@ from millrace.model.keys import decode_key, encode_key, prefix_range
 from millrace.model.state import MapState, StateDescriptor
 from millrace.windmill import rows
 from millrace.windmill.cells.bound import Bound
-from millrace.windmill.key_rows import KeyRows
 from millrace.windmill.rows import map_prefix, pack_entry
+from millrace.windmill.timers import KeyRows
 
 #: Stands for an entry that is not there.
 GONE: Any = object()

@@ -12,7 +12,7 @@ from millrace.model.errors import CoderError
 from millrace.model.state import CombiningState, StateDescriptor, ValueState
 from millrace.windmill import rows
 from millrace.windmill.cells.bound import Bound
-from millrace.windmill.key_rows import KeyRows
+from millrace.windmill.timers import KeyRows
 
 #: What msgspec raises of a value that it cannot encode, or bytes that are none of its type.
 _UNENCODABLE = (CoderError, TypeError, OverflowError, UnicodeError)

@@ -21,8 +21,8 @@ from millrace.model.side_input import SideInput
 from millrace.windmill import rows
 from millrace.windmill.all_keys import ALL_KEYS_ROW
 from millrace.windmill.cells.bound import Bound
-from millrace.windmill.key_rows import KeyRows
 from millrace.windmill.rows import map_prefix, pack_entry, unpack_entry
+from millrace.windmill.timers import KeyRows
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(int).decode

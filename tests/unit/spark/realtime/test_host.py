@@ -37,7 +37,7 @@ from millrace.spark.realtime.host import SessionOver, hosted
 from millrace.spark.realtime.intake import Intake, Taken
 from millrace.spark.realtime.pauses import Pauses
 from millrace.spark.realtime.steps import Steps
-from millrace.windmill.arrivals import KeyedRecords
+from millrace.windmill.bundle import KeyedRecords
 
 
 class Coordinator:

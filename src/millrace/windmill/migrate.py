@@ -26,7 +26,7 @@ from millrace.store import OverView, View
 from millrace.watermark.report import Report
 from millrace.windmill import rows
 from millrace.windmill.bundle import Bundle
-from millrace.windmill.failure import Failures
+from millrace.windmill.user_errors import Failures
 
 #: Told of a value that cannot be migrated: the key's part of a row, the cell, the value, the error.
 Refused = Callable[[bytes, str, Any, BaseException], None]
