@@ -63,7 +63,7 @@ class RowColumns(msgspec.Struct, array_like=True, tag=1):
         >>> two = RowColumns(
         ...     [0] * 2, [7, 8], [1, 2], [b"a", b"b"], [b"", b""], [3, 4], [5, 5], [0, 1]
         ... )
-        >>> a.where([False, True]).keys
+        >>> two.where([False, True]).keys
         [b'b']
         """
         return RowColumns(*(list(compress(column, flags)) for column in self._columns()))
