@@ -190,7 +190,7 @@ class Query:
     # -- a task's process --------------------------------------------------------------------------
 
     def _work(self, where: Where) -> None:
-        """Host tasks, one after the other; what :mod:`millrace.spark.realtime.host` does."""
+        """Host tasks, one after the other; what :mod:`millrace.spark.realtime.task_host` does."""
         level, n = where
         runtime = self._cluster.live_runtime(self._hosts[where], self._tasks)
         task = self.made(runtime, where)

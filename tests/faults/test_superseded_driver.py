@@ -18,7 +18,7 @@ from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.metrics.lines import MetricLines
 from millrace.spark.progress_display import Where
 from millrace.spark.run import Run, RunParts
-from millrace.spark.splitting import Splitting
+from millrace.spark.split_settings import Splitting
 from millrace.store import LocalBlobs, Mailbox, MemoryHardState
 from millrace.windmill.epochs import Epochs
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from millrace.spark.realtime.needed import realtime_settings
+from millrace.spark.realtime.requirements import realtime_settings
 
 if TYPE_CHECKING:
     from millrace.compile.topology import Topology

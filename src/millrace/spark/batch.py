@@ -26,7 +26,7 @@ from millrace.options import BatchOptions, with_defaults
 from millrace.plane.binding import bind_sinks, claim_sinks
 from millrace.spark.connect import refuse_connect
 from millrace.spark.console import Quiet
-from millrace.spark.enough import enough_of, said_of
+from millrace.spark.early_end import enough_of, said_of
 from millrace.spark.external import external_pieces, pieces_there
 from millrace.spark.failure import failed
 from millrace.spark.job import run_job

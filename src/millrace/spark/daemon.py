@@ -26,7 +26,7 @@ NEEDED = (
     "millrace.plane.by_value",
     "millrace.plane.realtime.injecting",
     "millrace.plane.realtime.level",
-    "millrace.spark.process",
+    "millrace.spark.worker",
     "millrace.spark.realtime.stages",
     "millrace.spark.source",
     "millrace.spark.stage",

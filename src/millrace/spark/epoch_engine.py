@@ -33,17 +33,17 @@ from millrace.spark.external import external
 from millrace.spark.failure import failed
 from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.job import run_patiently
-from millrace.spark.parallelism import tasks_for
-from millrace.spark.plan import SETTINGS, StreamPlan
-from millrace.spark.progress_files import (
+from millrace.spark.offset_files import (
     ProgressFiles,
     has_progress,
     local_progress_files,
     progress_location,
 )
+from millrace.spark.parallelism import tasks_for
+from millrace.spark.plan import SETTINGS, StreamPlan
 from millrace.spark.source import sources_of
 from millrace.spark.sparks_backlog import asking_spark
-from millrace.spark.splitting import Splitting
+from millrace.spark.split_settings import Splitting
 from millrace.spark.ticks import Alarm, ticks
 from millrace.windmill.balancer import Balance
 from millrace.windmill.epochs import Epochs

@@ -36,9 +36,9 @@ from millrace.spark.data_types import struct_type
 from millrace.spark.numbering import Numbering
 from millrace.spark.owners import Owners
 from millrace.spark.pickling import pickle_topology
-from millrace.spark.process import Blueprint
 from millrace.spark.source import Source, native_rows, python_rows
 from millrace.spark.stage import OnSpark
+from millrace.spark.worker import Blueprint
 from millrace.store import HardState
 from millrace.windmill.manifest import Manifest, encode_entry
 

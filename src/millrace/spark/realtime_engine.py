@@ -35,18 +35,18 @@ from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.parallelism import is_local
 from millrace.spark.plan import StreamPlan
 from millrace.spark.realtime.balanced import Balanced
-from millrace.spark.realtime.comeback import Comeback
-from millrace.spark.realtime.conductor import Conductor
+from millrace.spark.realtime.control_connection import Address, InTask, Switchboard
+from millrace.spark.realtime.control_loop import Conductor
+from millrace.spark.realtime.downtime import Comeback
 from millrace.spark.realtime.hang import TaskHung
-from millrace.spark.realtime.line import Address, InTask, Switchboard
-from millrace.spark.realtime.lookout import Lookout
 from millrace.spark.realtime.pacemaker import check_spark, pacemaker_of
-from millrace.spark.realtime.patience import Patience
+from millrace.spark.realtime.process_discovery import Lookout
 from millrace.spark.realtime.process_id import ProcessId
-from millrace.spark.realtime.rests import Rests
+from millrace.spark.realtime.quiesce import Rests
+from millrace.spark.realtime.retry_policy import Patience
 from millrace.spark.realtime.settings import check_settings, has_slots, session_for, tasks_within
-from millrace.spark.realtime.silence import Silence
 from millrace.spark.realtime.stages import live_stages, strung
+from millrace.spark.realtime.start_timeout import Silence
 from millrace.spark.source import sources_of
 from millrace.spark.status import Status
 from millrace.windmill.balancer import Balance

@@ -10,7 +10,7 @@ import pyarrow as pa
 from millrace.plane.outlet import Outlet
 from millrace.plane.packet import packed, unpacked
 from millrace.plane.task import Stage, Task
-from millrace.spark.process import Blueprint, runtime_of
+from millrace.spark.worker import Blueprint, runtime_of
 from millrace.windmill.manifest import decode_manifest
 
 

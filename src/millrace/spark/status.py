@@ -16,7 +16,7 @@ from millrace.plane.reports import TaskReport
 from millrace.plane.stragglers import Left
 from millrace.plane.stuck import Stuck
 from millrace.spark.housekeeping import Housekeeping
-from millrace.spark.realtime.steps import StepTimes
+from millrace.spark.realtime.latency import StepTimes
 from millrace.spark.status_text import as_html, as_line, as_text
 from millrace.store import Collected, Repair, Written
 from millrace.windmill.epochs import Epochs

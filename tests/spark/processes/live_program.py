@@ -27,7 +27,7 @@ from pyspark.sql import SparkSession
 
 import millrace as mr
 from millrace.model.errors import CheckpointMismatch, PipelineError, RunFailed
-from millrace.spark.realtime import holdup, liveness
+from millrace.spark.realtime import liveness, stalled_mark
 
 #: Of what the first level sends, the key and count of one record.
 FATAL = (2, 9)
@@ -262,7 +262,7 @@ def way_out(run: Any, pipeline: mr.Pipeline) -> str:
 
 def failing(case: Case) -> dict[str, Any]:
     """Have user code hang, until the run says so, and then raise for good."""
-    liveness._ASKED_S, holdup._TOLD_S = 0.2, 1.0
+    liveness._ASKED_S, stalled_mark._TOLD_S = 0.2, 1.0
     said = Said()
     logging.getLogger("millrace").addHandler(said)
     run = case.start(case.pipeline(Touchy(case.folder, bad=42)), realtime=True, attempts=2)

@@ -11,8 +11,8 @@ import pytest
 
 import millrace as mr
 from millrace.model.errors import PipelineError
-from millrace.spark.process import Blueprint, cache_directory
 from millrace.spark.start import check_cache_limit
+from millrace.spark.worker import Blueprint, cache_directory
 from millrace.store import (
     Commit,
     LmdbCaches,

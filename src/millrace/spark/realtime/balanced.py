@@ -14,7 +14,7 @@ from typing import Final
 
 from millrace.model.errors import PipelineError, StoreError, ZombieWriter
 from millrace.plane.balancing import Balancing
-from millrace.spark.realtime.rests import Rests
+from millrace.spark.realtime.quiesce import Rests
 
 _log = logging.getLogger("millrace")
 

@@ -9,9 +9,9 @@ from millrace.model.errors import MillraceError
 from millrace.model.time import SECOND, format_duration
 from millrace.plane.realtime.coordinator import Where
 from millrace.plane.realtime.messages import Hello
-from millrace.spark.realtime.holdup import name_of
 from millrace.spark.realtime.liveness import Liveness
 from millrace.spark.realtime.process_id import ProcessId
+from millrace.spark.realtime.stalled_mark import name_of
 
 #: So many names of what a task has are said.
 _NAMED: Final = 8

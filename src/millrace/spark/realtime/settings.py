@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from millrace.model.errors import PipelineError
 from millrace.spark.parallelism import is_local, tasks_for
-from millrace.spark.realtime.needed import slots_needed, wrong_settings
+from millrace.spark.realtime.requirements import slots_needed, wrong_settings
 from millrace.spark.realtime.stages import ROWS_A_BATCH
 
 #: How long executors may take to register; as long as Spark itself waits for them by default.

@@ -29,11 +29,11 @@ from millrace.plane.realtime.level import LevelTask
 from millrace.plane.realtime.task import LiveTask, Sent
 from millrace.plane.runtime import Runtime
 from millrace.spark.clock import elapsed_us, now_us
-from millrace.spark.process import Blueprint, runtime_of
-from millrace.spark.realtime.host import hosted
-from millrace.spark.realtime.line import Address, Line
+from millrace.spark.realtime.control_connection import Address, Line
+from millrace.spark.realtime.latency import Steps
 from millrace.spark.realtime.process_id import ProcessId
-from millrace.spark.realtime.steps import Steps
+from millrace.spark.realtime.task_host import hosted
+from millrace.spark.worker import Blueprint, runtime_of
 
 #: Rows of a batch that Spark hands to Python: a packet, and the empty row of the one before.
 ROWS_A_BATCH = 2

@@ -9,7 +9,7 @@ import pytest
 
 from millrace.model.errors import StoreError, ZombieWriter
 from millrace.spark.realtime.balanced import Balanced
-from millrace.spark.realtime.rests import Rests
+from millrace.spark.realtime.quiesce import Rests
 
 
 class Script:

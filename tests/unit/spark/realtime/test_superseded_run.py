@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from millrace.model.errors import DamagedStore, ZombieWriter
-from millrace.spark.realtime.comeback import Comeback
-from millrace.spark.realtime.patience import Patience
+from millrace.spark.realtime.downtime import Comeback
+from millrace.spark.realtime.retry_policy import Patience
 from millrace.spark.realtime_engine import RealtimeEngine
 
 

@@ -24,8 +24,8 @@ from millrace.plane.realtime.messages import (
     TaskStatus,
     ToTask,
 )
-from millrace.spark.realtime.conductor import Conductor, TaskLost
-from millrace.spark.realtime.line import Address
+from millrace.spark.realtime.control_connection import Address
+from millrace.spark.realtime.control_loop import Conductor, TaskLost
 from millrace.spark.realtime_engine import live_low_watermarks
 from millrace.windmill.place import Place
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millrace.spark.realtime.pauses import Pauses
+from millrace.spark.realtime.backoff import Pauses
 
 
 def turns(every_ms: float, spent_ms: float, count: int = 400) -> tuple[list[float], list[int]]:

@@ -15,7 +15,7 @@ import pytest
 
 from millrace.model.errors import UserCodeError
 from millrace.plane.realtime.messages import Halt, Hello, Hold, Mark, Over, Said, encode
-from millrace.spark.realtime.line import (
+from millrace.spark.realtime.control_connection import (
     Address,
     InTask,
     Line,

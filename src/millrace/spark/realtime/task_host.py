@@ -31,12 +31,12 @@ from millrace.plane.realtime.messages import (
 from millrace.plane.realtime.task import LiveTask, Sent
 from millrace.plane.standstill import Standstill
 from millrace.spark.clock import now_us
-from millrace.spark.realtime.allowance import Allowance, Turn
-from millrace.spark.realtime.intake import Intake
-from millrace.spark.realtime.line import LineBroken, packed_error
-from millrace.spark.realtime.pauses import Pauses
+from millrace.spark.realtime.backoff import Pauses
+from millrace.spark.realtime.control_connection import LineBroken, packed_error
+from millrace.spark.realtime.flow_control import Allowance, Turn
+from millrace.spark.realtime.latency import Steps
 from millrace.spark.realtime.process_id import ProcessId
-from millrace.spark.realtime.steps import Steps
+from millrace.spark.realtime.receive_queue import Intake
 
 #: How long a level task sleeps at the most when nothing arrives.
 _SLEEP_S = 0.5

@@ -26,11 +26,11 @@ from millrace.plane.realtime.messages import (
     Start,
     Stepped,
 )
+from millrace.spark.realtime.control_connection import Address, Switchboard
 from millrace.spark.realtime.hang import task_hung
-from millrace.spark.realtime.holdup import HoldUp
-from millrace.spark.realtime.line import Address, Switchboard
+from millrace.spark.realtime.latency import StepsSeen
 from millrace.spark.realtime.liveness import Liveness
-from millrace.spark.realtime.steps import StepsSeen
+from millrace.spark.realtime.stalled_mark import HoldUp
 
 #: How often the clock is looked at.
 _TICK_S = 0.05

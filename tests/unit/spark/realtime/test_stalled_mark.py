@@ -6,8 +6,8 @@ import pytest
 
 from millrace.plane.realtime.coordinator import Where
 from millrace.plane.realtime.messages import Ask, At, Hello, ToTask
-from millrace.spark.realtime.holdup import HoldUp
 from millrace.spark.realtime.liveness import Liveness
+from millrace.spark.realtime.stalled_mark import HoldUp
 
 HOSTS = {(1, 0): Hello(1, 0, "here", 42), (1, 1): Hello(1, 1, "here", 43)}
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from millrace.plane.realtime.messages import ToTask
-from millrace.spark.realtime.allowance import BYTES_MOST, Allowance, Turn
+from millrace.spark.realtime.flow_control import BYTES_MOST, Allowance, Turn
 
 _log = logging.getLogger("millrace")
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from millrace.plane.realtime.messages import Halt, Mark, ToTask
-from millrace.spark.realtime.allowance import Turn
-from millrace.spark.realtime.intake import Intake, Taken
+from millrace.spark.realtime.flow_control import Turn
+from millrace.spark.realtime.receive_queue import Intake, Taken
 
 
 class Source:

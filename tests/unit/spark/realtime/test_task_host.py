@@ -30,13 +30,13 @@ from millrace.plane.realtime.messages import (
 )
 from millrace.plane.realtime.task import Sent
 from millrace.plane.realtime.task_stats import TaskStats
-from millrace.spark.realtime import host
-from millrace.spark.realtime import steps as steps_module
-from millrace.spark.realtime.allowance import Turn
-from millrace.spark.realtime.host import SessionOver, hosted
-from millrace.spark.realtime.intake import Intake, Taken
-from millrace.spark.realtime.pauses import Pauses
-from millrace.spark.realtime.steps import Steps
+from millrace.spark.realtime import latency as steps_module
+from millrace.spark.realtime import task_host
+from millrace.spark.realtime.backoff import Pauses
+from millrace.spark.realtime.flow_control import Turn
+from millrace.spark.realtime.latency import Steps
+from millrace.spark.realtime.receive_queue import Intake, Taken
+from millrace.spark.realtime.task_host import SessionOver, hosted
 from millrace.windmill.bundle import KeyedRecords
 
 
@@ -219,7 +219,7 @@ def test_what_a_task_may_take_follows_what_its_turns_were_over(
             found.append((size, turn))
 
     found: list[tuple[int, Turn]] = []
-    monkeypatch.setattr(host, "Intake", Noting)
+    monkeypatch.setattr(task_host, "Intake", Noting)
     sent(Keyed(), Coordinator(Start(7, b"")), [b"12345", b"6789"])
     assert sum(size for size, _ in found) >= 9  # and what says when a packet was sent
     turns = [turn for size, turn in found if size]
@@ -339,7 +339,7 @@ def test_a_message_that_comes_with_the_start_reaches_a_task_that_has_begun(
             yield from super().start(start, wall_us)
             self.told.clear()
 
-    monkeypatch.setattr(host, "Intake", Together)
+    monkeypatch.setattr(task_host, "Intake", Together)
     task = Beginning()
     sent(task, Coordinator(), [])
     assert task.told == [Mark(3)]
@@ -369,7 +369,7 @@ def test_a_task_that_is_halted_sends_nothing_more_and_waits_for_the_end() -> Non
 
 
 def test_a_task_that_nobody_ends_ends_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "_LINGER_S", 0.01)
+    monkeypatch.setattr(task_host, "_LINGER_S", 0.01)
 
     def packets() -> Iterator[bytes]:
         queue.SimpleQueue[bytes]().get()
@@ -558,7 +558,7 @@ def test_a_pause_is_by_how_long_the_turn_waited_and_not_by_the_cpu_time_of_that(
             threading.Event().wait(0.01)
         yield from ()
 
-    monkeypatch.setattr(host, "Pauses", Recorded)
+    monkeypatch.setattr(task_host, "Pauses", Recorded)
     task = Waiting()
     sent(task, Coordinator(Start(7, b"")), packets())
     assert [waited_s for _, waited_s in asked[:4]] == [0.0, 0.25, 0.0, 0.0]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from millrace.spark.realtime.allowance import BYTES_MOST, Allowance, Turn
+from millrace.spark.realtime.flow_control import BYTES_MOST, Allowance, Turn
 
 #: Packets between two tasks, after which the first waits; the most bytes and rows of one.
 PACKETS, PACKET_BYTES, PACKET_ROWS = 12, 960 << 10, 1 << 15

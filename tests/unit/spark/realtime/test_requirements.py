@@ -15,9 +15,9 @@ from millrace.model.errors import (
     UserCodeError,
     ZombieWriter,
 )
-from millrace.spark.realtime.needed import realtime_settings, slots_needed, wrong_settings
 from millrace.spark.realtime.pacemaker import check_spark, pacemaker_of
-from millrace.spark.realtime.patience import Patience
+from millrace.spark.realtime.requirements import realtime_settings, slots_needed, wrong_settings
+from millrace.spark.realtime.retry_policy import Patience
 
 
 def session(version: str) -> Any:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from millrace.model.errors import CheckpointUnwritable
-from millrace.spark.progress_files import ProgressFiles
+from millrace.spark.offset_files import ProgressFiles
 
 
 @pytest.fixture

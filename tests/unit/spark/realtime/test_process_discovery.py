@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from millrace.plane.realtime.beginning import Processes
-from millrace.spark.realtime.lookout import Lookout
+from millrace.spark.realtime.process_discovery import Lookout
 
 
 class Broker:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from millrace.model.errors import PipelineError, ZombieWriter
-from millrace.spark.realtime.rests import Rests
+from millrace.spark.realtime.quiesce import Rests
 
 
 def asking(rests: Rests, work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:

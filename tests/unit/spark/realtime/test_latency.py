@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.plane.realtime.messages import Stepped, decode_said, encode
-from millrace.spark.realtime.steps import Steps, StepsSeen, StepTimes, below_s, bucket
+from millrace.spark.realtime.latency import Steps, StepsSeen, StepTimes, below_s, bucket
 
 
 class Clock:
