@@ -116,7 +116,7 @@ class Live:
     """A run of a pipeline on the real-time plane, in this process.
 
     Args:
-        pipeline: With injectors that are :class:`Feeds`, and sinks that are :class:`Kept`.
+        pipeline: With injectors that are :class:`Feeds`, and sinks that are :class:`KeptSavepoint`.
         tasks: Tasks a level.
         seconds: Returns what a stopwatch shows, by which user code is timed; None: it is not.
     """

@@ -18,7 +18,7 @@ from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.metrics.lines import MetricLines
 from millrace.spark.progress_display import Where
 from millrace.spark.run import Run, RunParts
-from millrace.spark.split_settings import Splitting
+from millrace.spark.split_settings import SplitSettings
 from millrace.store import LocalBlobs, Mailbox, MemoryHardState
 from millrace.windmill.epochs import Epochs
 
@@ -52,7 +52,7 @@ class Query:
         self.isActive = False
 
 
-class Unsplit(Splitting):
+class Unsplit(SplitSettings):
     """A session without files to split."""
 
     def __init__(self) -> None:

@@ -206,7 +206,7 @@ class Tools:
 
     @staticmethod
     def harness_rows(outputs: Sequence[Any]) -> list[tuple[Any, Any, int]]:
-        """Return a Harness's outputs in the form in which ``Kept`` has a sink's rows."""
+        """Return a Harness's outputs in the form in which ``KeptSavepoint`` has a sink's rows."""
         return [
             (
                 o.key if o.key is None or isinstance(o.key, str) else repr(o.key),

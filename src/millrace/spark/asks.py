@@ -25,7 +25,7 @@ from millrace.store.mailbox import Mailbox
 from millrace.watermark.remap import Merge, Split
 
 if TYPE_CHECKING:
-    from millrace.spark.run import Kept, Run
+    from millrace.spark.run import KeptSavepoint, Run
 
 _log = logging.getLogger("millrace")
 
@@ -310,7 +310,7 @@ def _snapshot(run: Run, _: str) -> str:
     return _kept(run.keep(None))
 
 
-def _kept(kept: Kept) -> str:
+def _kept(kept: KeptSavepoint) -> str:
     return _after(f"epoch {kept.epoch} is kept as savepoint {kept.name}", kept.pause)
 
 

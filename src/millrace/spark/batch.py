@@ -26,7 +26,7 @@ from millrace.options import BatchOptions, with_defaults
 from millrace.plane.binding import bind_sinks, claim_sinks
 from millrace.spark.connect import refuse_connect
 from millrace.spark.console import Quiet
-from millrace.spark.early_end import enough_of, said_of
+from millrace.spark.early_end import early_end_of, said_of
 from millrace.spark.external import external_pieces, pieces_there
 from millrace.spark.failure import failed
 from millrace.spark.job import run_job
@@ -56,7 +56,7 @@ def run_batch(pipeline: Declarations, spark: SparkSession, **given: Any) -> Stat
         return external_pieces(spark, stream, there[stream], tasks=at_once)
 
     sources = sources_of(topology, read, batch=True)
-    enough = enough_of(topology, there, options["percentile"], options["scratch"])
+    enough = early_end_of(topology, there, options["percentile"], options["scratch"])
     if until is not None and all(source.pieces is None for source in sources):
         raise PipelineError(
             f"run_batch(until={until!r}) is about injectors, and no stream of {pipeline!r} has "

@@ -15,7 +15,7 @@ from millrace.store import is_object_store, local_path
 _NAMED = 5
 
 
-def enough_of(
+def early_end_of(
     topology: Topology,
     there: Mapping[str, Sequence[Piece]],
     percentile: int | None,

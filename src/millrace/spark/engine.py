@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 EFFECT_S: Final = 60.0
 
 
-class Remade(NamedTuple):
+class RemapResult(NamedTuple):
     """What became of a remap.
 
     Attributes:
@@ -108,7 +108,7 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def remap(self, name: str, preparation: Preparation) -> Remade:
+    def remap(self, name: str, preparation: Preparation) -> RemapResult:
         """Split and merge key intervals of a computation while nothing is under way.
 
         Args:

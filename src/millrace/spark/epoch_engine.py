@@ -28,7 +28,7 @@ from millrace.plane.lifting import Payoff
 from millrace.plane.realtime.handover import from_live_tasks
 from millrace.plane.stuck import CallLimits
 from millrace.spark.clock import now_us
-from millrace.spark.engine import EFFECT_S, Engine, Remade, Setup, ended
+from millrace.spark.engine import EFFECT_S, Engine, RemapResult, Setup, ended
 from millrace.spark.external import external
 from millrace.spark.failure import failed
 from millrace.spark.housekeeping import Housekeeping
@@ -43,7 +43,7 @@ from millrace.spark.parallelism import tasks_for
 from millrace.spark.plan import SETTINGS, StreamPlan
 from millrace.spark.source import sources_of
 from millrace.spark.sparks_backlog import asking_spark
-from millrace.spark.split_settings import Splitting
+from millrace.spark.split_settings import SplitSettings
 from millrace.spark.ticks import Alarm, ticks
 from millrace.windmill.balancer import Balance
 from millrace.windmill.epochs import Epochs
@@ -95,7 +95,7 @@ class EpochEngine(Engine):
         progress_files: ProgressFiles,
         alarm: Alarm,
         gates: Mapping[str, Gate],
-        splitting: Splitting,
+        splitting: SplitSettings,
         attempts: int,
         balancing: Balancing | None,
     ) -> None:
@@ -226,7 +226,7 @@ class EpochEngine(Engine):
         """Return the last epoch: between two of them nothing is under way, and none waits."""
         return self._epochs.completed, ""
 
-    def remap(self, name: str, preparation: Preparation) -> Remade:
+    def remap(self, name: str, preparation: Preparation) -> RemapResult:
         """Read rows beside the epochs; split and merge key intervals between two of them."""
         epochs, beside = self._epochs, self.run.housekeeping
         while True:
@@ -236,7 +236,7 @@ class EpochEngine(Engine):
                 if preparation.is_near():
                     made = epochs.remap(preparation.remaps, ready=preparation.ready)[name]
                     beside.offer(epochs.collectable())
-                    return Remade(len(made.intervals), epochs.completed)
+                    return RemapResult(len(made.intervals), epochs.completed)
             beside.prepare(preparation)
 
     # -- Spark's side ------------------------------------------------------------------------------
@@ -471,7 +471,7 @@ class EpochSetup(Setup):
             progress_files=ProgressFiles(self._offsets),
             alarm=alarm,
             gates=self._gates,
-            splitting=Splitting(spark),
+            splitting=SplitSettings(spark),
             attempts=self._options["attempts"],
             balancing=balancing,
         )

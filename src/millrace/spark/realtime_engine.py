@@ -29,24 +29,24 @@ from millrace.plane.realtime.handover import to_other_intervals
 from millrace.plane.realtime.messages import Hello, TaskStatus
 from millrace.plane.stuck import CallLimits
 from millrace.spark.clock import elapsed_us, now_us
-from millrace.spark.engine import EFFECT_S, Engine, Remade, Setup
+from millrace.spark.engine import EFFECT_S, Engine, RemapResult, Setup
 from millrace.spark.failure import CAREFULLY, failed, headline
 from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.parallelism import is_local
 from millrace.spark.plan import StreamPlan
-from millrace.spark.realtime.balanced import Balanced
+from millrace.spark.realtime.balanced import RealtimeBalancer
 from millrace.spark.realtime.control_connection import Address, InTask, Switchboard
-from millrace.spark.realtime.control_loop import Conductor
-from millrace.spark.realtime.downtime import Comeback
+from millrace.spark.realtime.control_loop import ControlLoop
+from millrace.spark.realtime.downtime import Downtime
 from millrace.spark.realtime.hang import TaskHung
 from millrace.spark.realtime.pacemaker import check_spark, pacemaker_of
-from millrace.spark.realtime.process_discovery import Lookout
+from millrace.spark.realtime.process_discovery import ProcessDiscovery
 from millrace.spark.realtime.process_id import ProcessId
-from millrace.spark.realtime.quiesce import Rests
-from millrace.spark.realtime.retry_policy import Patience
+from millrace.spark.realtime.quiesce import Quiesce
+from millrace.spark.realtime.retry_policy import RetryPolicy
 from millrace.spark.realtime.settings import check_settings, has_slots, session_for, tasks_within
 from millrace.spark.realtime.stages import live_stages, strung
-from millrace.spark.realtime.start_timeout import Silence
+from millrace.spark.realtime.start_timeout import StartTimeout
 from millrace.spark.source import sources_of
 from millrace.spark.status import Status
 from millrace.windmill.balancer import Balance
@@ -115,20 +115,20 @@ class RealtimeEngine(Engine):
         self._roomy = roomy
         self._tasks = tasks
         self._board = board
-        self._patience = Patience(attempts)
-        self._comeback = Comeback()
-        self._rests = Rests(self.news)
-        self._balanced = Balanced(balancing, self._rests)
+        self._retry_policy = RetryPolicy(attempts)
+        self._downtime = Downtime()
+        self._quiesce = Quiesce(self.news)
+        self._balancer = RealtimeBalancer(balancing, self._quiesce)
         self._marks = 0
         self._marked_at = time.monotonic()
         self._published: dict[str, int] | None = None
         self._settled = False
         self._giving_up = False
         where = [(level, n) for level in range(topology.depth + 1) for n in range(tasks)]
-        self._silence = Silence(len(where))
+        self._start_timeout = StartTimeout(len(where))
         self._until = ""
         self._coordinator = coordinate(self._completed)
-        self._conductor = Conductor(self._coordinator, board, clock, self._tell, where, hang_s)
+        self._control_loop = ControlLoop(self._coordinator, board, clock, self._tell, where, hang_s)
         self._hung: list[ProcessId] = []
         self._injectors = {
             spec.name: spec.injection.source
@@ -144,7 +144,7 @@ class RealtimeEngine(Engine):
         begun = self._marks
         while True:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            self._conductor.mark_soon()
+            self._control_loop.mark_soon()
             if not self._mark_reached(
                 self._marks + 1, None if left is None else int(left * SECOND)
             ):
@@ -155,34 +155,34 @@ class RealtimeEngine(Engine):
 
     def hosts(self) -> Mapping[Where, Hello]:
         """Return (level, number) of a task -> the process that it runs in."""
-        return self._conductor.hosts
+        return self._control_loop.hosts
 
-    def remap(self, name: str, preparation: Preparation) -> Remade:
+    def remap(self, name: str, preparation: Preparation) -> RemapResult:
         """Read rows beside the tasks; split and merge key intervals while all rest."""
         epochs, beside = self._epochs, self.run.housekeeping
         if not preparation.changes():  # and what cannot be is refused before anything stands still
-            return Remade(len(epochs.positions.maps[name]), epochs.completed)
+            return RemapResult(len(epochs.positions.maps[name]), epochs.completed)
 
         def work() -> tuple[int, int]:
             made = to_other_intervals(epochs, preparation.remaps, ready=preparation.ready)[name]
             beside.offer(self._coordinator.collectable())
             return len(made.intervals), epochs.completed
 
-        while not self._conductor.look(preparation.is_near_a_mark):
+        while not self._control_loop.look(preparation.is_near_a_mark):
             beside.prepare(preparation)
-        (intervals, epoch), pause = self._rests.ask(work)
-        return Remade(intervals, epoch, pause)
+        (intervals, epoch), pause = self._quiesce.ask(work)
+        return RemapResult(intervals, epoch, pause)
 
     def quiesced_epoch(self) -> tuple[int, str]:
         """Have all tasks rest at a mark, and go on; return its epoch, and the pause."""
-        return self._rests.ask(lambda: self._epochs.completed)
+        return self._quiesce.ask(lambda: self._epochs.completed)
 
     def hold_back(self) -> None:
         """Tell the tasks, and wait until a mark was passed after they knew."""
-        self._conductor.hold(*self._publisher.throttle.asked())
+        self._control_loop.hold(*self._publisher.throttle.asked())
         until, wanted = time.monotonic() + EFFECT_S, self._marks + 2
         while self.run.active and self._marks < wanted and time.monotonic() < until:
-            self._conductor.mark_soon()
+            self._control_loop.mark_soon()
             with self.news:
                 self.news.wait(_LOOK_S)
 
@@ -192,7 +192,7 @@ class RealtimeEngine(Engine):
 
     def end_input(self) -> None:
         """Have a last mark made at the end of time."""
-        self._conductor.end(draining=True)
+        self._control_loop.end(draining=True)
 
     def stop(self, timeout: Duration) -> None:
         """Stop with a last mark, or, after the timeout, without one.
@@ -201,11 +201,11 @@ class RealtimeEngine(Engine):
         sources; either way nothing is lost and nothing happens twice.
         """
         until = time.monotonic() + duration_us(timeout) / SECOND
-        if self._conductor.session is not None:
-            self._conductor.end()
+        if self._control_loop.session is not None:
+            self._control_loop.end()
             with self.news:
-                while self.run.active and self._conductor.session is not None:
-                    if self._conductor.ended or time.monotonic() >= until:
+                while self.run.active and self._control_loop.session is not None:
+                    if self._control_loop.ended or time.monotonic() >= until:
                         break
                     self.news.wait(_LOOK_S)
         self._giving_up = True
@@ -214,26 +214,26 @@ class RealtimeEngine(Engine):
 
     def launch(self) -> None:
         """Start a query."""
-        self._silence.begins()
+        self._start_timeout.begins()
         self._until = "until Spark ran all tasks"
-        careful = self._patience.tried_in_vain
+        careful = self._retry_policy.tried_in_vain
         if careful:
             _log.warning("another session begins%s", CAREFULLY)
-        self.query = self._start_query(self._conductor.open(), careful, self._hung)
-        self._comeback.lap("to start the query")
+        self.query = self._start_query(self._control_loop.open(), careful, self._hung)
+        self._downtime.lap("to start the query")
 
     def again(self, failure: BaseException) -> bool:
         """Wait until there is another try, and slots for it; return whether there is one."""
         if not self._tried_again(failure):
             return False
         self._wait_for_slots()
-        self._comeback.lap("until there were slots")
+        self._downtime.lap("until there were slots")
         return not self._giving_up
 
     def hang_up(self) -> None:
         """Hang up on all tasks, and do nothing more at a rest."""
-        self._conductor.close()
-        self._rests.close()
+        self._control_loop.close()
+        self._quiesce.close()
 
     def _tried_again(self, failure: BaseException) -> bool:
         """Wait as long as it takes after a failure; return whether a session is to follow.
@@ -243,7 +243,7 @@ class RealtimeEngine(Engine):
         """
         with suppress(StoreError):
             failure = self._epochs.superseded() or failure
-        pause_s = self._patience.after(failure)
+        pause_s = self._retry_policy.after(failure)
         if pause_s is None:
             self._fail(failure)
             return False
@@ -251,7 +251,7 @@ class RealtimeEngine(Engine):
             "the session ended, and another begins in %.1f s: %s", pause_s, headline(failure)
         )
         self._pause(pause_s)
-        self._comeback.lap("of pause")
+        self._downtime.lap("of pause")
         return not self._giving_up
 
     def _rested(self) -> bool:
@@ -259,38 +259,38 @@ class RealtimeEngine(Engine):
 
         All tasks wait meanwhile. If one is lost, the query is started again when this is done.
         """
-        self._comeback.lap("until all had passed a mark")
-        if self._giving_up or not self._rests.wanted or self._epochs.drained:
+        self._downtime.lap("until all had passed a mark")
+        if self._giving_up or not self._quiesce.wanted or self._epochs.drained:
             return False
-        self._rests.do()
-        self._comeback.lap("to do what was asked for")
+        self._quiesce.do()
+        self._downtime.lap("to do what was asked for")
         if self.run.stopping:
             return False
         self._until = "until all tasks had taken up what they had"
-        self._silence.begins()
-        self._conductor.go_on()
+        self._start_timeout.begins()
+        self._control_loop.go_on()
         return True
 
     def watch(self) -> BaseException | None:
         """Wait until the query has failed, or the run ends; return why if another is to follow."""
-        conductor, failure = self._conductor, None
+        control_loop, failure = self._control_loop, None
         while not self._giving_up:
-            if conductor.ended and not self._rested():
+            if control_loop.ended and not self._rested():
                 break
-            failure = conductor.failed or self._ended_query() or self._silent()
+            failure = control_loop.failed or self._ended_query() or self._silent()
             if failure is not None:
-                self._comeback.gone()
+                self._downtime.gone()
                 if isinstance(failure, TaskHung):
                     self._end(failure.processes)
                 break
-            self._balanced.look()
-            if self._rests.wanted:
-                self._comeback.gone()
-                conductor.rest()
-            if conductor.session is not None:
-                self._patience.begun()
-                self._silence.begins()
-                if not self._rests.wanted:
+            self._balancer.look()
+            if self._quiesce.wanted:
+                self._downtime.gone()
+                control_loop.rest()
+            if control_loop.session is not None:
+                self._retry_policy.begun()
+                self._start_timeout.begins()
+                if not self._quiesce.wanted:
                     self._gone_on()
             with self.news:
                 self.news.wait(_LOOK_S)
@@ -299,10 +299,10 @@ class RealtimeEngine(Engine):
             until = time.monotonic() + _DYING_S
             while self.query.isActive and time.monotonic() < until:
                 time.sleep(0.01)
-        elif conductor.ended:
-            conductor.halt()
+        elif control_loop.ended:
+            control_loop.halt()
         self.query.stop()
-        self._comeback.lap("until all tasks had ended")
+        self._downtime.lap("until all tasks had ended")
         return failure
 
     def _end(self, hung: Sequence[ProcessId]) -> None:
@@ -313,11 +313,11 @@ class RealtimeEngine(Engine):
 
     def _gone_on(self) -> None:
         """Say how long the run was away, if it was."""
-        away = self._comeback.back(self._until)
+        away = self._downtime.back(self._until)
         if away is not None:
             _log.info("another session has begun, after %s", away)
-            self._rests.back(away)
-            self._balanced.back(self._comeback.seconds)
+            self._quiesce.back(away)
+            self._balancer.back(self._downtime.seconds)
 
     def _ended_query(self) -> BaseException | None:
         if self.query.isActive:
@@ -327,9 +327,9 @@ class RealtimeEngine(Engine):
 
     def _silent(self) -> BaseException | None:
         """Return an error if no session has begun, as tasks have not called for too long."""
-        if self._conductor.session is not None:
+        if self._control_loop.session is not None:
             return None
-        return self._silence.too_long(self._conductor.absent())
+        return self._start_timeout.too_long(self._control_loop.absent())
 
     def _pause(self, seconds: float) -> None:
         until = time.monotonic() + seconds
@@ -355,13 +355,13 @@ class RealtimeEngine(Engine):
 
     def _completed(self, marked: Marked) -> None:
         """Take a mark that is complete."""
-        self._patience.well()
+        self._retry_policy.well()
         now = time.monotonic()
         self.run.housekeeping.offer(self._coordinator.collectable())
         self.run.measured(marked.report, now - self._marked_at)
         self._marked_at = now
         if not self._coordinator.ended:
-            self._balanced.marked(busy=bool(marked.report.records))
+            self._balancer.marked(busy=bool(marked.report.records))
         published = dict(marked.manifest.injectors)
         self._settled = marked.report.is_quiet and published == self._published
         self._published = published
@@ -384,12 +384,14 @@ class RealtimeEngine(Engine):
         return replace(
             status,
             low_watermarks=live_low_watermarks(status, self._statuses(), self._tasks),
-            steps=self._conductor.steps.times() if active else {},
+            steps=self._control_loop.steps.times() if active else {},
             strangers=self._board.strangers,
         )
 
     def _statuses(self) -> list[TaskStatus]:
-        return [] if self._conductor.session is None else list(self._coordinator.statuses.values())
+        return (
+            [] if self._control_loop.session is None else list(self._coordinator.statuses.values())
+        )
 
     def _tell(self) -> None:
         with self.news:
@@ -484,7 +486,7 @@ class RealtimeSetup(Setup):
             return Coordinator(
                 epochs,
                 tasks=tasks,
-                sources=Lookout(lambda: _processes(topology)),
+                sources=ProcessDiscovery(lambda: _processes(topology)),
                 sinks={
                     edge.number: topology.sinks[edge.sink]
                     for edge in topology.edges

@@ -31,7 +31,7 @@ from millrace.model.time import SECOND, Duration, duration_us
 from millrace.plane.reports import TaskReport
 from millrace.spark.asks import OUTLIVING, Listener, acts_of
 from millrace.spark.console import Quiet
-from millrace.spark.engine import Engine, Remade
+from millrace.spark.engine import Engine, RemapResult
 from millrace.spark.failure import failed, headline
 from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.live_table import LiveTable
@@ -59,7 +59,7 @@ _LISTED_S: Final = 5.0
 _SPARKS: Final = "is read by Spark, not Millrace (mr.Files, mr.Kafka and injectors of your own are)"
 
 
-class Kept(NamedTuple):
+class KeptSavepoint(NamedTuple):
     """What was kept of a checkpoint.
 
     Attributes:
@@ -283,14 +283,14 @@ class Run:
         """Have triggers fire, for some keys or for all."""
         put_call(self.parts.mailbox, *called(name, keys, self.topology.streams))
 
-    def remap(self, computation: str, remaps: Sequence[Split | Merge]) -> Remade:
+    def remap(self, computation: str, remaps: Sequence[Split | Merge]) -> RemapResult:
         """Read rows beside the run; split and merge key intervals while nothing is under way."""
         name = self.topology.name_of(computation)
         made = self.engine.remap(name, Preparation(self.epochs, {name: remaps}))
         _log.info("%r has %d key intervals", computation, made.intervals)
         return made
 
-    def keep(self, name: str | None) -> Kept:
+    def keep(self, name: str | None) -> KeptSavepoint:
         """Keep the checkpoint under a name; None for that of its epoch."""
         checkpoint = location_of(self.epochs.state)
         if name is not None:
@@ -299,7 +299,7 @@ class Run:
             epoch, pause = self.engine.quiesced_epoch()
             if epoch < 0:
                 raise NotKept("no epoch has completed yet: there is nothing to keep.")
-            kept = Kept(name or f"epoch-{epoch}", epoch, pause)
+            kept = KeptSavepoint(name or f"epoch-{epoch}", epoch, pause)
             if name is not None or kept.name not in savepoints(checkpoint):
                 add_savepoint(checkpoint, kept.name, epoch=epoch)
         return kept

@@ -28,7 +28,7 @@ _SETTINGS = (
 _INSTEAD = "spark.sql.leafNodeDefaultParallelism"
 
 
-class Splitting:
+class SplitSettings:
     """The settings of a session by which files are split.
 
     The least number of partitions is set, if the user has not, to what it is by default: how many

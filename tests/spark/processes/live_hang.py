@@ -77,7 +77,7 @@ def main(root: Path) -> None:
         before = case == "poisoned" or run.process_available("120 s")
         pid = 0
         if case == "stopped":
-            pid = run._run.engine._conductor._hosts[1, 0].pid
+            pid = run._run.engine._control_loop._hosts[1, 0].pid
             os.kill(pid, signal.SIGSTOP)
         source.allow(100)
         seen = [before, run.process_available("180 s")]

@@ -212,8 +212,8 @@ def batches(case: Case) -> dict[str, Any]:
                 time.sleep(0.01)
             os.kill(run.hosts[1, 0].pid, signal.SIGKILL)
         assert run.process_available("90 s")
-        sessions.add(run._run.engine._conductor.session)
-        while run._run.engine._conductor.session in sessions:
+        sessions.add(run._run.engine._control_loop.session)
+        while run._run.engine._control_loop.session in sessions:
             time.sleep(0.05)
     assert run.process_available("90 s")
     run.stop()

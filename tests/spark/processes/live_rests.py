@@ -74,7 +74,8 @@ def rested(case: Case) -> dict[str, Any]:
 
     def processes() -> list[Any]:
         return [
-            [where, hello.pid] for where, hello in sorted(run._run.engine._conductor._hosts.items())
+            [where, hello.pid]
+            for where, hello in sorted(run._run.engine._control_loop._hosts.items())
         ]
 
     found: dict[str, Any] = {}
@@ -117,13 +118,13 @@ def killed(run: Any) -> dict[str, Any]:
     done = []
 
     def kill() -> int:
-        host = run._run.engine._conductor._hosts[1, 0]
+        host = run._run.engine._control_loop._hosts[1, 0]
         done.append(os.kill(host.pid, signal.SIGKILL))
-        while run._run.engine._conductor._hosts.get((1, 0)) is host:
+        while run._run.engine._control_loop._hosts.get((1, 0)) is host:
             time.sleep(0.01)
         return len(done)
 
-    times, took = run._run.engine._rests.ask(kill)
+    times, took = run._run.engine._quiesce.ask(kill)
     return {"done at a rest": times, "took": took}
 
 
@@ -147,15 +148,15 @@ def balanced(case: Case) -> dict[str, Any]:
     before, query = mr.open_checkpoint(checkpoint)["Counting"].intervals, run.query.id
     until = time.monotonic() + 60
     with Load(case, 500):
-        while time.monotonic() < until and not run._run.engine._balanced._balancing.splits:
+        while time.monotonic() < until and not run._run.engine._balancer._balancing.splits:
             time.sleep(0.1)
-        session = run._run.engine._conductor.session
-        while time.monotonic() < until and run._run.engine._conductor.session in (None, session):
+        session = run._run.engine._control_loop.session
+        while time.monotonic() < until and run._run.engine._control_loop.session in (None, session):
             time.sleep(0.1)
     assert run.process_available("90 s")
     load = run.status().load["Counting"]
     found = {
-        "splits": run._run.engine._balanced._balancing.splits,
+        "splits": run._run.engine._balancer._balancing.splits,
         "load": [load.busiest > 0, load.seconds > 0],
         "moved": mr.open_checkpoint(checkpoint)["Counting"].intervals != before,
         "the same query": run.query.id == query,
@@ -174,7 +175,7 @@ def ended(case: Case) -> dict[str, Any]:
         case.input.allow(rows + 100 * n)
         assert run.process_available("90 s")
         # Longer than a batch of Spark is.
-        found["batch"] = run._run.engine._rests.ask(lambda: time.sleep(5))[1]
+        found["batch"] = run._run.engine._quiesce.ask(lambda: time.sleep(5))[1]
     found["after batches"] = [case.counts(), run.query.id == query]
 
     stopping = threading.Thread(target=run.stop)
@@ -185,13 +186,13 @@ def ended(case: Case) -> dict[str, Any]:
             time.sleep(0.01)
         return 7
 
-    found["stopped"] = run._run.engine._rests.ask(stop)
+    found["stopped"] = run._run.engine._quiesce.ask(stop)
     stopping.join()
     found["state"] = run.status().state
     run = case.start(realtime=True, marks="500 ms")
     case.input.allow(rows + 300)
     assert run.process_available("90 s")
-    run._run.engine._rests.ask(lambda: run._run.engine._conductor.end(draining=True))
+    run._run.engine._quiesce.ask(lambda: run._run.engine._control_loop.end(draining=True))
     found["drained"] = [run.wait("60 s"), run.status().state, case.counts()]
     return found
 

@@ -1,4 +1,4 @@
-"""Pauses: how long a task waits after a turn before it begins the next.
+"""Backoff: how long a task waits after a turn before it begins the next.
 
 What comes meanwhile shares the next turn, and its packets. So a busy machine is kept from turns
 that are ever smaller and cost the more a record; a task that had nothing to do begins at once.
@@ -22,7 +22,7 @@ _UNKNOWN_MOST: Final = 8
 _PROBES: Final = 2
 
 
-class Pauses:
+class Backoff:
     """The pauses of one task.
 
     An injector task makes the longer pause only where input comes at least twice in it. Otherwise
@@ -33,8 +33,8 @@ class Pauses:
     Args:
         level: The task's.
 
-    >>> pauses = Pauses(1)
-    >>> [pauses.after(ms / 1e3, 0.0, 0.0, ms / 1e3) * 1e3 for ms in (0.5, 50)]
+    >>> backoff = Backoff(1)
+    >>> [backoff.after(ms / 1e3, 0.0, 0.0, ms / 1e3) * 1e3 for ms in (0.5, 50)]
     [0.5, 2.0]
     """
 
@@ -52,12 +52,12 @@ class Pauses:
             waited_s: How long it waited for input then; 0 if there was some, or none is read.
             ended_s: When it ended, by the same clock.
 
-        >>> pauses = Pauses(0)
-        >>> pauses.after(0.0005, 0.0, 0.0, 0.001)  # there was something
+        >>> backoff = Backoff(0)
+        >>> backoff.after(0.0005, 0.0, 0.0, 0.001)  # there was something
         0.002
-        >>> pauses.after(0.0005, 0.003, 0.002, 0.006)  # it came 4 ms after the end of the last
+        >>> backoff.after(0.0005, 0.003, 0.002, 0.006)  # it came 4 ms after the end of the last
         0.0005
-        >>> pauses.after(0.0005, 0.0065, 0.0004, 0.0075)  # 0.9 ms
+        >>> backoff.after(0.0005, 0.0065, 0.0004, 0.0075)  # 0.9 ms
         0.002
         """
         before_s, self._ended_s = self._ended_s, ended_s

@@ -14,7 +14,7 @@ from typing import Final
 
 from millrace.model.errors import PipelineError, StoreError, ZombieWriter
 from millrace.plane.balancing import Balancing
-from millrace.spark.realtime.quiesce import Rests
+from millrace.spark.realtime.quiesce import Quiesce
 
 _log = logging.getLogger("millrace")
 
@@ -24,7 +24,7 @@ _APART_S: Final = 30.0
 _APART_TIMES: Final = 10.0
 
 
-class Balanced:
+class RealtimeBalancer:
     """Asks for rests, and remaps at them.
 
     Args:
@@ -36,7 +36,7 @@ class Balanced:
     def __init__(
         self,
         balancing: Balancing | None,
-        rests: Rests,
+        rests: Quiesce,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._balancing = balancing

@@ -1,8 +1,8 @@
-"""Lines: what a task and the driver's coordinator say to each other, beside the packets.
+"""Control connections: what a task and the driver's coordinator say to each other.
 
-One TCP connection a task, to the driver. A session is begun by Spark's driver for tasks of its own
-making, and they have a key that was made for it: a task of an earlier query cannot call. If a line
-breaks, on either side, the session is over.
+One TCP connection a task, to the driver, beside the packets. A session is begun by Spark's driver
+for tasks of its own making, and they have a key that was made for it: a task of an earlier query
+cannot call. If a connection breaks, on either side, the session is over.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ _LOGGED_S: Final = 60.0
 _LOOK_S: Final = 0.2
 #: Of each message; the second where the first is -1, in messages of 2 GiB and more.
 _LENGTH, _LONG_LENGTH = struct.Struct("!i"), struct.Struct("!Q")
-#: What is read of a line at a time.
+#: What is read of a connection at a time.
 _RECEIVED_BYTES: Final = 1 << 16
 
 _log = logging.getLogger("millrace")
 
 
-class LineBroken(MillraceError):
+class ConnectionBroken(MillraceError):
     """A task and the driver have lost each other."""
 
 
@@ -80,11 +80,11 @@ class Address:
     key: bytes = field(repr=False)
 
 
-class Line:
+class ControlConnection:
     """A task's end of the connection.
 
     Raises:
-        LineBroken: The driver cannot be reached, or does not know the key.
+        ConnectionBroken: The driver cannot be reached, or does not know the key.
     """
 
     def __init__(self, address: Address) -> None:
@@ -92,12 +92,12 @@ class Line:
         try:
             self._connection = Client((address.host, address.port), authkey=address.key)
         except AuthenticationError:
-            raise LineBroken(
+            raise ConnectionBroken(
                 f"the driver at {self._where} goes on without this task: it has started the query "
                 "again since."
             ) from None
         except (OSError, EOFError) as error:
-            raise LineBroken(
+            raise ConnectionBroken(
                 f"on host {socket.gethostname()}: the driver cannot be reached at {self._where}: "
                 f"{error}. Tasks of the real-time plane call the driver. Is spark.driver.host a "
                 "name that the workers know, and may they connect to any port there?"
@@ -109,7 +109,7 @@ class Line:
         """Send a message; any thread.
 
         Raises:
-            LineBroken: The driver is gone.
+            ConnectionBroken: The driver is gone.
         """
         try:
             with self._speaks:
@@ -121,7 +121,7 @@ class Line:
         """Wait for a message; another thread may speak meanwhile.
 
         Raises:
-            LineBroken: The driver is gone, or has hung up.
+            ConnectionBroken: The driver is gone, or has hung up.
         """
         try:
             message: ToTask = decode_to_task(self._connection.recv_bytes())
@@ -133,15 +133,15 @@ class Line:
         """Hang up."""
         self._connection.close()
 
-    def _broken(self, error: BaseException) -> LineBroken:
-        return LineBroken(
+    def _broken(self, error: BaseException) -> ConnectionBroken:
+        return ConnectionBroken(
             f"the driver at {self._where} has hung up ({type(error).__name__}): the session is "
             "over. What was committed is safe; the driver begins another, if it is alive."
         )
 
 
 class Switchboard:
-    """The driver's end of all lines.
+    """The driver's end of all connections.
 
     Args:
         host: Of the driver, as the workers know it.
@@ -161,7 +161,7 @@ class Switchboard:
         self._host = host
         self._bound = bound if bound is not None else host
         self._lock = threading.Lock()
-        self._lines: dict[_DriversEnd, Where | None] = {}
+        self._connections: dict[_DriversEnd, Where | None] = {}
         self._at: dict[Where, _DriversEnd] = {}
         # Those of queries that are over: what they still have in their buffers is not heard.
         self._over: set[_DriversEnd] = set()
@@ -178,22 +178,22 @@ class Switchboard:
         listener.settimeout(_LOOK_S)
         self._listener = listener
         threading.Thread(
-            target=self._accept, args=(listener, key), name="millrace-lines", daemon=True
+            target=self._accept, args=(listener, key), name="millrace-connections", daemon=True
         ).start()
         return Address(self._host, port, key)
 
     def listen(self, timeout_s: float) -> list[tuple[Where, Said | None]]:
-        """Return what tasks have said, in order; None of a task whose line has broken.
+        """Return what tasks have said, in order; None of a task whose connection has broken.
 
         Args:
             timeout_s: How long to wait for the first.
         """
         with self._lock:
-            lines = list(self._lines)
+            connections = list(self._connections)
             self._heard_in = self._query
-        for line in lines:
-            line.send()
-        waited: list[Any] = [self._rung, *lines]
+        for connection in connections:
+            connection.send()
+        waited: list[Any] = [self._rung, *connections]
         heard: list[tuple[Where, Said | None]] = []
         for ready in wait(waited, timeout_s):
             if ready is self._rung:
@@ -213,9 +213,9 @@ class Switchboard:
         What a task does not take at once is kept, and sent when somebody listens: the driver waits
         for no task, which may be stopped.
         """
-        line = self._at.get(where)
-        if line is not None:
-            line.send(encode(message))
+        connection = self._at.get(where)
+        if connection is not None:
+            connection.send(encode(message))
 
     def wake(self) -> None:
         """Let :meth:`listen` return."""
@@ -223,7 +223,7 @@ class Switchboard:
             self._bell.send(b"!")
 
     def hang_up(self) -> None:
-        """End all lines, and let nobody in any more; who listens goes on listening."""
+        """End all connections, and let nobody in any more; who listens goes on listening."""
         listener, self._listener = self._listener, None
         if listener is not None:
             # Its thread closes it: a descriptor that is closed here could be another's by then.
@@ -231,18 +231,18 @@ class Switchboard:
                 listener.shutdown(socket.SHUT_RDWR)
         with self._lock:
             self._at.clear()
-            self._over.update(self._lines)
+            self._over.update(self._connections)
             self._query += 1
-            for line in self._lines:
-                line.shut()
+            for connection in self._connections:
+                connection.shut()
 
     def close(self) -> None:
         """Hang up for good; nobody listens any more."""
         self.hang_up()
         with self._lock:
-            lines, self._lines = list(self._lines), {}
-        for line in lines:
-            line.close()
+            connections, self._connections = list(self._connections), {}
+        for connection in connections:
+            connection.close()
         self._bell.close()
         self._rung.close()
 
@@ -256,20 +256,20 @@ class Switchboard:
             while self._listener is listener:
                 now_s = time.monotonic()
                 callers = {one: of for one, of in callers.items() if one.is_alive()}
-                for line, until_s in callers.values():
+                for connection, until_s in callers.values():
                     if now_s >= until_s:
-                        _shut(line)
+                        _shut(connection)
                 if len(callers) >= _AT_ONCE:
                     next(iter(callers)).join(_LOOK_S)
                     continue
                 try:
                     accepted, _ = listener.accept()
                     accepted.setblocking(True)
-                    line = Connection(accepted.detach())
+                    connection = Connection(accepted.detach())
                     caller = threading.Thread(
                         target=self._let_in,
-                        args=(listener, line, key),
-                        name="millrace-line-proof",
+                        args=(listener, connection, key),
+                        name="millrace-connection-proof",
                         daemon=True,
                     )
                     caller.start()
@@ -279,26 +279,28 @@ class Switchboard:
                     # The caller has gone, or this process has no descriptor or thread to spare.
                     time.sleep(_LOOK_S)
                     continue
-                callers[caller] = line, now_s + self._proof_s
-            for line, _ in callers.values():
-                _shut(line)
+                callers[caller] = connection, now_s + self._proof_s
+            for connection, _ in callers.values():
+                _shut(connection)
 
-    def _let_in(self, listener: socket.socket, line: Connection[Any, Any], key: bytes) -> None:
+    def _let_in(
+        self, listener: socket.socket, connection: Connection[Any, Any], key: bytes
+    ) -> None:
         """Let a caller in if it proves the key: bytes are compared, and nothing is unpickled."""
         try:
-            _tune(line)
-            deliver_challenge(line, key)
-            answer_challenge(line, key)
+            _tune(connection)
+            deliver_challenge(connection, key)
+            answer_challenge(connection, key)
         except Exception as error:  # noqa: BLE001  strangers send anything
-            line.close()
+            connection.close()
             if self._listener is listener:
                 self._count_stranger(error)
             return
         with self._lock:
             if self._listener is not listener:
-                line.close()
+                connection.close()
                 return
-            self._lines[_DriversEnd(line)] = None
+            self._connections[_DriversEnd(connection)] = None
         self.wake()
 
     def _count_stranger(self, error: Exception) -> None:
@@ -317,51 +319,51 @@ class Switchboard:
             self.strangers,
         )
 
-    def _hear(self, line: _DriversEnd) -> list[tuple[Where, Said | None]]:
+    def _hear(self, connection: _DriversEnd) -> list[tuple[Where, Said | None]]:
         try:
-            messages = [decode_said(data) for data in line.receive()]
+            messages = [decode_said(data) for data in connection.receive()]
         except (OSError, EOFError):
-            return self._lost(line)
+            return self._lost(connection)
         heard: list[tuple[Where, Said | None]] = []
         for message in messages:
             where = message.level, message.task
             with self._lock:
-                if line in self._over:
+                if connection in self._over:
                     return []
-                if isinstance(message, Hello) and line in self._lines:
-                    self._lines[line] = where
-                    self._at[where] = line
-                elif self._at.get(where) is not line:
+                if isinstance(message, Hello) and connection in self._connections:
+                    self._connections[connection] = where
+                    self._at[where] = connection
+                elif self._at.get(where) is not connection:
                     continue  # another task has its place
             heard.append((where, message))
         return heard
 
-    def _lost(self, line: _DriversEnd) -> list[tuple[Where, Said | None]]:
-        line.close()
+    def _lost(self, connection: _DriversEnd) -> list[tuple[Where, Said | None]]:
+        connection.close()
         with self._lock:
-            self._over.discard(line)
-            where = self._lines.pop(line, None)
-            if where is None or self._at.get(where) is not line:
+            self._over.discard(connection)
+            where = self._connections.pop(connection, None)
+            if where is None or self._at.get(where) is not connection:
                 return []
             del self._at[where]
         return [(where, None)]
 
 
 class _DriversEnd:
-    """The driver's end of one line, which waits for nothing that the task does or does not do.
+    """The driver's end of one connection; it waits for nothing that the task does or does not do.
 
     A task that is stopped, or whose network is gone, reads nothing, and may have sent half a
     message. One thread listens to all tasks: it would wait for that one, and nobody would notice
     that it hangs.
 
     Args:
-        line: To a task that has proved the key; it is taken over.
+        connection: To a task that has proved the key; it is taken over.
     """
 
-    def __init__(self, line: Connection[Any, Any]) -> None:
-        self._socket = socket.socket(fileno=os.dup(line.fileno()))
+    def __init__(self, connection: Connection[Any, Any]) -> None:
+        self._socket = socket.socket(fileno=os.dup(connection.fileno()))
         self._socket.setblocking(False)
-        line.close()
+        connection.close()
         self._received = bytearray()
         self._unsent = bytearray()
         self._sends = threading.Lock()
@@ -373,7 +375,7 @@ class _DriversEnd:
         """Return the messages that are here as a whole.
 
         Raises:
-            OSError: The line has broken.
+            OSError: The connection has broken.
             EOFError: The task has hung up, and all that it said has been returned.
         """
         with contextlib.suppress(BlockingIOError):
@@ -416,7 +418,7 @@ class _DriversEnd:
                     del self._unsent[: self._socket.send(self._unsent)]
 
     def shut(self) -> None:
-        """End the line; who listens closes it."""
+        """End the connection; who listens closes it."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -464,15 +466,15 @@ def _with_cause(error: BaseException, text: str) -> BaseException:
     return error
 
 
-def _shut(line: Connection[Any, Any]) -> None:
+def _shut(connection: Connection[Any, Any]) -> None:
     """End a connection that another thread reads or writes; that thread closes it."""
-    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(line.fileno())) as ended:
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as ended:
         ended.shutdown(socket.SHUT_RDWR)
 
 
-def _tune(line: Connection[Any, Any]) -> None:
+def _tune(connection: Connection[Any, Any]) -> None:
     """Let small messages leave at once, and let a host that is gone be noticed."""
-    with socket.socket(fileno=os.dup(line.fileno())) as tuned:
+    with socket.socket(fileno=os.dup(connection.fileno())) as tuned:
         tuned.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         tuned.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in (

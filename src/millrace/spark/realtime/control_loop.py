@@ -1,4 +1,4 @@
-"""The conductor: one thread in the driver between the coordinator and its tasks.
+"""The control loop: one thread in the driver between the coordinator and its tasks.
 
 What tasks say and the clock go in, the coordinator's orders go out. Everything that reads or writes
 the checkpoint for the coordinator happens in this thread.
@@ -30,7 +30,7 @@ from millrace.spark.realtime.control_connection import Address, Switchboard
 from millrace.spark.realtime.hang import task_hung
 from millrace.spark.realtime.latency import StepsSeen
 from millrace.spark.realtime.liveness import Liveness
-from millrace.spark.realtime.stalled_mark import HoldUp
+from millrace.spark.realtime.stalled_mark import StalledMark
 
 #: How often the clock is looked at.
 _TICK_S = 0.05
@@ -42,7 +42,7 @@ class TaskLost(MillraceError):
     """A task has ended without a word: its process was killed, or its host is gone."""
 
 
-class Conductor:
+class ControlLoop:
     """Runs a coordinator.
 
     Args:
@@ -77,7 +77,7 @@ class Conductor:
         self._hosts: dict[Where, Hello] = {}
         self._called: set[Where] = set()
         self._liveness = Liveness(board.tell, hang_s)
-        self._holdup = HoldUp(self._liveness)
+        self._stalled_mark = StalledMark(self._liveness)
         self._held: tuple[list[str], dict[str, float]] = ([], {})
         self._read: Counter[str] = Counter()
         self._processes: dict[Where, dict[str, list[str]]] = {}
@@ -204,7 +204,7 @@ class Conductor:
                 self._carry(lambda: self._coordinator.tick(self._clock()))
                 if hung := self._liveness.look(self._watched()):
                     self._carry(partial(self._give_up, hung))
-                self._holdup.look(self._coordinator.awaited, self._hosts)
+                self._stalled_mark.look(self._coordinator.awaited, self._hosts)
             self._changed()
 
     def _watched(self) -> list[Where]:

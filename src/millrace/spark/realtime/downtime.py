@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 
-class Comeback:
+class Downtime:
     """Measures from the end of a session to the beginning of the next.
 
     Args:
@@ -16,14 +16,14 @@ class Comeback:
         seconds: How long the run was away last.
 
     >>> times = iter([10.0, 10.5, 13.25])
-    >>> comeback = Comeback(lambda: next(times))
-    >>> comeback.gone()
-    >>> comeback.lap("until all tasks had ended")
-    >>> comeback.back("until Spark ran them again")
+    >>> downtime = Downtime(lambda: next(times))
+    >>> downtime.gone()
+    >>> downtime.lap("until all tasks had ended")
+    >>> downtime.back("until Spark ran them again")
     '3.2 s: 0.5 s until all tasks had ended, 2.8 s until Spark ran them again'
-    >>> comeback.seconds
+    >>> downtime.seconds
     3.25
-    >>> comeback.back("until Spark ran them again")  # it was not away
+    >>> downtime.back("until Spark ran them again")  # it was not away
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -1,4 +1,4 @@
-"""Allowance: how much a task takes at once, so that what is on its way to a task is soon done.
+"""Flow control: how much a task takes at once, so that what is on its way to a task is soon done.
 
 Between two tasks a number of packets are on their way before the sender has to wait, however large
 they are, and as much waits in front of a task as it has room for. Where user code takes a
@@ -51,7 +51,7 @@ _ROUND: Final = 16
 _HELD_UP: Final = 0.1
 
 
-class Turn(NamedTuple):
+class TurnBudget(NamedTuple):
     """What a turn took.
 
     Attributes:
@@ -74,7 +74,7 @@ class Turn(NamedTuple):
         return self.seconds - (self.waited_s or 0.0)
 
 
-class Allowance:
+class FlowControl:
     """Follows how long turns take, and over how much; of records, or of bytes.
 
     While there is room on the way, nobody knows how much gets through: so it becomes more with each
@@ -87,13 +87,13 @@ class Allowance:
         enough: Nor than this, where a turn has several records of each key.
         quick_s: In how long a task should do it that does records quickly.
 
-    >>> rows = Allowance(100, 1_000, 1_000, quick_s=0.5)
+    >>> rows = FlowControl(100, 1_000, 1_000, quick_s=0.5)
     >>> for n in range(16):
-    ...     _ = rows.spent(100, Turn(100, 0.01, 0.0, n / 50, 0))
+    ...     _ = rows.spent(100, TurnBudget(100, 0.01, 0.0, n / 50, 0))
     >>> rows.amount  # nothing waits, so it may be more
     130
     >>> for n in range(16):
-    ...     _ = rows.spent(130, Turn(130, 0.5, 0.49, 1 + n / 2, 0))
+    ...     _ = rows.spent(130, TurnBudget(130, 0.5, 0.49, 1 + n / 2, 0))
     >>> rows.amount  # 130 got through in 0.5 s
     39
     """
@@ -104,16 +104,16 @@ class Allowance:
         self._most = most
         self._enough = enough
         self._quick_s = quick_s
-        self._round: list[tuple[int, Turn]] = []
+        self._round: list[tuple[int, TurnBudget]] = []
 
     @classmethod
-    def of_rows(cls) -> Allowance:
+    def of_rows(cls) -> FlowControl:
         """Return that of an injector task."""
         first, most = _ROWS
         return cls(first, most, most, quick_s=_SOON_S)
 
     @classmethod
-    def of_bytes(cls, most: int) -> Allowance:
+    def of_bytes(cls, most: int) -> FlowControl:
         """Return that of what waits in front of a task."""
         return cls(min(_BYTES, most), most, min(_BYTES_ENOUGH, most), quick_s=_QUICK_S)
 
@@ -122,7 +122,7 @@ class Allowance:
         """What may be taken at once."""
         return int(min(self._done, self._through))
 
-    def spent(self, amount: int, turn: Turn) -> bool:
+    def spent(self, amount: int, turn: TurnBudget) -> bool:
         """Take it that a turn was over so much; return whether the allowance changes.
 
         A turn over nothing, as when timers fire, says nothing of it; and of what is less than half

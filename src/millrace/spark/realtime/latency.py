@@ -1,4 +1,4 @@
-"""Steps: where the time of a record goes in real time, from task to task.
+"""Latency: where the time of a record goes in real time, from task to task.
 
 From one level to the next a record is on the way, then waits for the turn of who gets it, and then
 is part of that turn, at whose end what it makes leaves. Each is timed for every packet, in the
@@ -31,8 +31,8 @@ _STAMP: Final = Struct("<q")
 ON_THE_WAY, WAITING, TURN = "on the way", "before its turn", "turn"
 
 
-class Steps:
-    """Times the steps of one task; an intake's thread calls ``arrived``, one other the rest.
+class StepTimer:
+    """Times the steps of one task; a receive queue's thread calls ``arrived``, one other the rest.
 
     Args:
         clock: Returns seconds since 1970; other hosts' clocks are compared with it.

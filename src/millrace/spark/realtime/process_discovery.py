@@ -1,4 +1,4 @@
-"""The lookout: which processes the injectors have now, asked beside the coordinator.
+"""Process discovery: which processes the injectors have now, asked beside the coordinator.
 
 A broker that is away keeps whoever asks it waiting for a minute. Marks, and the end of a run, wait
 for nobody: they go by what was there when it last answered.
@@ -15,14 +15,14 @@ from millrace.plane.realtime.beginning import Processes
 _WAIT_S = 1.0
 
 
-class Lookout:
+class ProcessDiscovery:
     """Knows the processes of a pipeline's injectors; see ``coordinator.Sources``.
 
     Args:
         look: Asks all of them, however long it takes.
         wait_s: How long to wait for an answer where an older one is there.
 
-    >>> Lookout(lambda: {"bids": ["bids-0"]}).processes()
+    >>> ProcessDiscovery(lambda: {"bids": ["bids-0"]}).processes()
     {'bids': ['bids-0']}
     """
 
@@ -57,7 +57,7 @@ class _Looking:
         self.error: BaseException | None = None
         # A daemon: at the end of the program nobody waits for the broker either.
         threading.Thread(
-            target=self._run, args=(look,), name="millrace-lookout", daemon=True
+            target=self._run, args=(look,), name="millrace-discovery", daemon=True
         ).start()
 
     def _run(self, look: Callable[[], Processes]) -> None:

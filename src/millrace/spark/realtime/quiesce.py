@@ -1,4 +1,4 @@
-"""Rests: what is done while all tasks wait at a mark, before the session that follows.
+"""Quiesce: what is done while all tasks wait at a mark, before the session that follows.
 
 Marks stop nothing: what tasks have done beyond one is in their journals. So what needs a checkpoint
 in which nothing is under way has a last mark made, as a stop has, and another session begins after,
@@ -18,7 +18,7 @@ _Made = TypeVar("_Made")
 
 
 @dataclass
-class _Wanted:
+class _Request:
     """Something that is to be done at a rest.
 
     Attributes:
@@ -38,7 +38,7 @@ class _Wanted:
     over: bool = False
 
 
-class Rests:
+class Quiesce:
     """Keeps what is to be done at the next rest of a run, for those who wait for it.
 
     Args:
@@ -47,8 +47,8 @@ class Rests:
 
     def __init__(self, news: threading.Condition) -> None:
         self._news = news
-        self._waiting: list[_Wanted] = []
-        self._done: list[_Wanted] = []
+        self._waiting: list[_Request] = []
+        self._done: list[_Request] = []
         self._closed = False
 
     @property
@@ -76,7 +76,7 @@ class Rests:
             raise one.error or _ended()
         return one.made, one.pause
 
-    def want(self, work: Callable[[], object]) -> _Wanted:
+    def want(self, work: Callable[[], object]) -> _Request:
         """Have something done at a rest, and wait for nothing.
 
         Args:
@@ -88,7 +88,7 @@ class Rests:
         Raises:
             PipelineError: The run has ended before.
         """
-        one = _Wanted(work)
+        one = _Request(work)
         with self._news:
             if self._closed:
                 raise _ended()

@@ -1,10 +1,10 @@
-"""Intake: all that reaches a task from outside, through one door, in the order of its arrival.
+"""The receive queue: all that reaches a task from outside, in the order of its arrival.
 
 Packets come from the level before by way of Spark's iterator, messages from the coordinator by the
-line. A thread reads each, as either may keep silent for hours while the task has other things to
-do. Packets that wait are bounded by their bytes, to those that the task can do soon: beyond it the
-iterator is not read, and the tasks before are held up by full buffers, back to the injectors. So
-where more comes than can be done a record, and a mark, wait at the source, and not here.
+connection. A thread reads each, as either may keep silent for hours while the task has other things
+to do. Packets that wait are bounded by their bytes, to those that the task can do soon: beyond it
+the iterator is not read, and the tasks before are held up by full buffers, back to the injectors.
+So where more comes than can be done a record, and a mark, wait at the source, and not here.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from millrace.plane.realtime.messages import ToTask
-from millrace.spark.realtime.flow_control import BYTES_MOST, Allowance, Turn
+from millrace.spark.realtime.flow_control import BYTES_MOST, FlowControl, TurnBudget
 
 _log = logging.getLogger("millrace")
 
 
 @dataclass
-class Taken:
+class ReceivedPackets:
     """What has arrived.
 
     Attributes:
@@ -36,7 +36,7 @@ class Taken:
     ended: bool = False
 
 
-class Intake:
+class ReceiveQueue:
     """Takes packets and messages in, for one thread to take out.
 
     Args:
@@ -53,7 +53,7 @@ class Intake:
     ) -> None:
         # Of the two numbers each is written by one thread, so no lock is needed.
         self._in = self._out = 0
-        self._may_wait = Allowance.of_bytes(bytes_max)
+        self._may_wait = FlowControl.of_bytes(bytes_max)
         self._room = threading.Event()
         self._arrived: queue.SimpleQueue[bytes | ToTask | BaseException | None] = (
             queue.SimpleQueue()
@@ -61,9 +61,9 @@ class Intake:
         self._closed = False
         self._ended = False
         for work in (lambda: self._pump(packets), lambda: self._listen(hear)):
-            threading.Thread(target=work, name="millrace-intake", daemon=True).start()
+            threading.Thread(target=work, name="millrace-receive", daemon=True).start()
 
-    def take(self, wait_s: float) -> Taken:
+    def take(self, wait_s: float) -> ReceivedPackets:
         """Return all that is there; wait for something, if nothing is.
 
         Args:
@@ -72,7 +72,7 @@ class Intake:
         Raises:
             Exception: What listening ended with.
         """
-        taken = Taken(ended=self._ended)
+        taken = ReceivedPackets(ended=self._ended)
         try:
             self._sort(self._arrived.get(wait_s > 0, wait_s), taken)
             # Of what arrives meanwhile nothing: it might never end.
@@ -84,7 +84,7 @@ class Intake:
             self._room.set()
         return taken
 
-    def done(self, size: int, turn: Turn) -> None:
+    def done(self, size: int, turn: TurnBudget) -> None:
         """Take it that a turn was over packets of so many bytes, and what it took."""
         self._may_wait.spent(size, turn)
 
@@ -93,7 +93,7 @@ class Intake:
         self._closed = True
         self._room.set()
 
-    def _sort(self, arrived: bytes | ToTask | BaseException | None, taken: Taken) -> None:
+    def _sort(self, arrived: bytes | ToTask | BaseException | None, taken: ReceivedPackets) -> None:
         if isinstance(arrived, bytes):
             self._out += len(arrived)
             taken.packets.append(arrived)

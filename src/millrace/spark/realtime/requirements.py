@@ -48,7 +48,7 @@ def realtime_settings(tasks: int = 2) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class _Needed:
+class _Requirement:
     """One setting of the application.
 
     Attributes:
@@ -76,28 +76,28 @@ def _waits(value: str, tasks: int) -> bool:
 
 
 _NEEDED = (
-    _Needed(
+    _Requirement(
         "spark.python.udf.pipelined.enabled",
         "false",
         "true",
         "what a task sends would leave when its input ends, hours later",
         _is("true"),
     ),
-    _Needed(
+    _Requirement(
         "spark.python.unix.domain.socket.enabled",
         "false",
         "true",
         "each hand-over to Python would wait for up to 40 ms, as small parts do in TCP",
         _is("true"),
     ),
-    _Needed(
+    _Requirement(
         "spark.shuffle.streaming.networkBufferSize",
         "32768",
         "at most 64",
         "small packets would wait for 50 ms until others fill a buffer with them",
         lambda value, _tasks: value.strip().isdigit() and int(value) <= 64,
     ),
-    _Needed(
+    _Requirement(
         "spark.shuffle.streaming.writerMaxMemory",
         str(32 << 20),
         f"at most {_CONNECTION_BYTES + _ROWS_MAX * _BUFFER_BYTES} for each task of a level",
@@ -105,7 +105,7 @@ _NEEDED = (
         "as one buffer",
         _waits,
     ),
-    _Needed(
+    _Requirement(
         "spark.speculation",
         "false",
         "false",

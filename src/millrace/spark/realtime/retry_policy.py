@@ -1,4 +1,4 @@
-"""Patience: whether a run that has failed is to be tried again, and how soon."""
+"""The retry policy: whether a run that has failed is to be tried again, and how soon."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _OWN = (
 _SHORTEST_S, _LONGEST_S = 0.1, 10.0
 
 
-class Patience:
+class RetryPolicy:
     """Counts failures since something went well.
 
     What comes from outside (a worker that is killed, a disk that is full, a server that is away) is
@@ -40,24 +40,24 @@ class Patience:
     Args:
         attempts: How often the same may be tried without a mark completed between.
 
-    >>> patience = Patience(attempts=2)
-    >>> patience.well()
-    >>> patience.after(UserCodeError("no")), patience.after(UserCodeError("no"))
+    >>> policy = RetryPolicy(attempts=2)
+    >>> policy.well()
+    >>> policy.after(UserCodeError("no")), policy.after(UserCodeError("no"))
     (0.1, None)
 
     A full disk is waited for:
 
     >>> from millrace.model.errors import CheckpointUnwritable
-    >>> patience.well()
-    >>> [patience.after(CheckpointUnwritable("full")) for _ in range(9)][-3:]
+    >>> policy.well()
+    >>> [policy.after(CheckpointUnwritable("full")) for _ in range(9)][-3:]
     [6.4, 10.0, 10.0]
 
     So is a disk that does not answer; but not user code that never returns:
 
-    >>> patience.well()
-    >>> [patience.after(TaskHung("at its journal", outside=True)) for _ in range(3)]
+    >>> policy.well()
+    >>> [policy.after(TaskHung("at its journal", outside=True)) for _ in range(3)]
     [0.1, 0.2, 0.4]
-    >>> patience.after(TaskHung("at a key")), patience.after(TaskHung("at a key"))
+    >>> policy.after(TaskHung("at a key")), policy.after(TaskHung("at a key"))
     (0.8, None)
     """
 

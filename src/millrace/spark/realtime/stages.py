@@ -29,8 +29,8 @@ from millrace.plane.realtime.level import LevelTask
 from millrace.plane.realtime.task import LiveTask, Sent
 from millrace.plane.runtime import Runtime
 from millrace.spark.clock import elapsed_us, now_us
-from millrace.spark.realtime.control_connection import Address, Line
-from millrace.spark.realtime.latency import Steps
+from millrace.spark.realtime.control_connection import Address, ControlConnection
+from millrace.spark.realtime.latency import StepTimer
 from millrace.spark.realtime.process_id import ProcessId
 from millrace.spark.realtime.task_host import hosted
 from millrace.spark.worker import Blueprint, runtime_of
@@ -81,18 +81,18 @@ class LiveStage:
             yield _batch([(number, None)])
         for process in self.hung:
             process.kill()
-        line = Line(self.address)
+        connection = ControlConnection(self.address)
         try:
             careful_s = _CAREFUL_S if self.careful else 0.0
             runtime = runtime_of(self.blueprint, careful_s=careful_s)
             make = partial(make_task, runtime, self.level, number)
-            steps = Steps()
+            steps = StepTimer()
             packets = _packets(batches, steps) if self.level else _end_of(batches)
             # Written by the driver of this very run, never read from a checkpoint or a stream.
             clock = pickle.loads(self.clock) if self.clock else now_us
-            gone = yield from _batches(hosted(make, line, packets, steps, clock), steps)
+            gone = yield from _batches(hosted(make, connection, packets, steps, clock), steps)
         finally:
-            line.close()
+            connection.close()
         if gone:
             # To return is to write to Spark, which has hung up: a traceback for every task of every
             # run that is stopped. The process would end with it anyway.
@@ -161,7 +161,7 @@ def _mapped(frame: DataFrame, stage: LiveStage) -> DataFrame:
     return frame.mapInArrow(function, packet.DDL)
 
 
-def _packets(batches: Iterable[pa.RecordBatch], steps: Steps) -> Iterator[bytes]:
+def _packets(batches: Iterable[pa.RecordBatch], steps: StepTimer) -> Iterator[bytes]:
     for batch in batches:
         for value in batch.column(1).to_pylist():
             if value is not None:
@@ -176,7 +176,7 @@ def _end_of(batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
 
 
 def _batches(
-    sent: Generator[list[Sent], None, bool], steps: Steps
+    sent: Generator[list[Sent], None, bool], steps: StepTimer
 ) -> Generator[pa.RecordBatch, None, bool]:
     try:
         while True:

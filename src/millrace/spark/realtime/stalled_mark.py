@@ -15,7 +15,7 @@ _log = logging.getLogger("millrace")
 _TOLD_S = 60.0
 
 
-class HoldUp:
+class StalledMark:
     """Says who is in the way of a mark.
 
     Args:

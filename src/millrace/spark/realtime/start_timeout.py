@@ -1,4 +1,4 @@
-"""Silence: how long the driver waits for tasks to call, at the start of a query or after a rest."""
+"""The start timeout: how long tasks may take to call, after a query starts or a rest begins."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from millrace.plane.realtime.coordinator import Where
 _CALLING_S = 120.0
 
 
-class Silence:
+class StartTimeout:
     """Knows since when tasks are waited for.
 
     Args:
@@ -20,10 +20,10 @@ class Silence:
         clock: Returns seconds.
 
     >>> times = iter([0.0, 60.0, 121.0])
-    >>> silence = Silence(9, lambda: next(times))
-    >>> silence.begins()
-    >>> silence.too_long([(1, 0)])
-    >>> str(silence.too_long([(1, 0)])).partition(",")[0]
+    >>> timeout = StartTimeout(9, lambda: next(times))
+    >>> timeout.begins()
+    >>> timeout.too_long([(1, 0)])
+    >>> str(timeout.too_long([(1, 0)])).partition(",")[0]
     '1 of 9 tasks have not called the driver within 120 s'
     """
 

@@ -31,12 +31,12 @@ from millrace.plane.realtime.messages import (
 from millrace.plane.realtime.task import LiveTask, Sent
 from millrace.plane.standstill import Standstill
 from millrace.spark.clock import now_us
-from millrace.spark.realtime.backoff import Pauses
-from millrace.spark.realtime.control_connection import LineBroken, packed_error
-from millrace.spark.realtime.flow_control import Allowance, Turn
-from millrace.spark.realtime.latency import Steps
+from millrace.spark.realtime.backoff import Backoff
+from millrace.spark.realtime.control_connection import ConnectionBroken, packed_error
+from millrace.spark.realtime.flow_control import FlowControl, TurnBudget
+from millrace.spark.realtime.latency import StepTimer
 from millrace.spark.realtime.process_id import ProcessId
-from millrace.spark.realtime.receive_queue import Intake
+from millrace.spark.realtime.receive_queue import ReceiveQueue
 
 #: How long a level task sleeps at the most when nothing arrives.
 _SLEEP_S = 0.5
@@ -53,7 +53,7 @@ _LINGER_S = 20.0
 
 
 class Speaking(Protocol):
-    """A task's line to the coordinator."""
+    """A task's connection to the coordinator."""
 
     def say(self, message: Said) -> None:
         """Send a message."""
@@ -70,16 +70,16 @@ class SessionOver(MillraceError):
 
 def hosted(
     make: Callable[[], LiveTask],
-    line: Speaking,
+    connection: Speaking,
     packets: Iterable[bytes],
-    steps: Steps,
+    steps: StepTimer,
     clock: Callable[[], int] = now_us,
 ) -> Generator[list[Sent], None, bool]:
     """Run a task, session after session, until its input ends or it is halted; yield what it sends.
 
     Args:
         make: Makes the task anew for each session.
-        line: To the coordinator.
+        connection: To the coordinator.
         packets: What the level before sends; of an injector task nothing ever comes, but the end.
         steps: Times it; knows when packets arrived, all that come.
         clock: Wall-clock microseconds since 1970.
@@ -88,40 +88,40 @@ def hosted(
         Whether it was halted, and Spark has ended it since.
 
     Raises:
-        LineBroken: The driver is gone.
+        ConnectionBroken: The driver is gone.
         Exception: Whatever the task raises; the coordinator has been told.
     """
     task = make()
     still = Standstill(threading.get_ident(), hosted.__code__, _WAITS)
-    intake = Intake(packets, lambda: _hear(lambda: task, line, still))
+    queue = ReceiveQueue(packets, lambda: _hear(lambda: task, connection, still))
     me = socket.gethostname(), os.getpid(), str(ProcessId.of(os.getpid()))
     try:
         left: list[bytes] = []
         while True:
-            line.say(Hello(task.level, task.number, *me))
-            loop = _Loop(task, line, intake, steps, left, clock, still)
+            connection.say(Hello(task.level, task.number, *me))
+            loop = _Loop(task, connection, queue, steps, left, clock, still)
             yield from loop.run()
             if not loop.goes_on:
                 break
             # Before another says that it is there: then the next session seals journals.
             task.close()
             task, left = make(), loop.packets
-        line.say(Over(task.level, task.number))
+        connection.say(Over(task.level, task.number))
         return loop.halted
-    except LineBroken:
+    except ConnectionBroken:
         raise
     except Exception as error:
-        line.say(Over(task.level, task.number, packed_error(error)))
+        connection.say(Over(task.level, task.number, packed_error(error)))
         raise
     finally:
-        intake.close()
+        queue.close()
         task.close()
 
 
-def _hear(now: Callable[[], LiveTask], line: Speaking, still: Standstill) -> ToTask:
+def _hear(now: Callable[[], LiveTask], connection: Speaking, still: Standstill) -> ToTask:
     """Wait for a message to the task; answer those to its host, whatever the task is doing."""
-    while isinstance(message := line.hear(), Ask):
-        line.say(_at(now(), still))
+    while isinstance(message := connection.hear(), Ask):
+        connection.say(_at(now(), still))
     return message
 
 
@@ -139,8 +139,8 @@ class _Loop:
 
     Args:
         task: The task.
-        line: To the coordinator.
-        intake: Of all sessions.
+        connection: To the coordinator.
+        queue: Of all sessions.
         steps: Of all sessions.
         packets: What had arrived when the session before ended; the task passes it over.
         clock: Wall-clock microseconds since 1970.
@@ -154,22 +154,22 @@ class _Loop:
     def __init__(
         self,
         task: LiveTask,
-        line: Speaking,
-        intake: Intake,
-        steps: Steps,
+        connection: Speaking,
+        queue: ReceiveQueue,
+        steps: StepTimer,
         packets: list[bytes],
         clock: Callable[[], int],
         still: Standstill,
     ) -> None:
         self._task = task
-        self._line = line
-        self._intake = intake
+        self._connection = connection
+        self._queue = queue
         self._steps = steps
         self._clock = clock
         self._still = still
         self.packets = packets
-        self._rows = Allowance.of_rows()
-        self._pauses = Pauses(task.level)
+        self._rows = FlowControl.of_rows()
+        self._backoff = Backoff(task.level)
         self._early: list[ToTask] = []
         self._ended = False
         self._not_before = 0.0
@@ -207,7 +207,7 @@ class _Loop:
             yield from self._turn()
             spent_s = time.thread_time() - stats.waited_cpu_s - cpu_s
             waited_s, ended_s = stats.waited_s - waited_s, time.monotonic()
-            self._not_before = ended_s + self._pauses.after(spent_s, began_s, waited_s, ended_s)
+            self._not_before = ended_s + self._backoff.after(spent_s, began_s, waited_s, ended_s)
             self._still.forget()
             if last:
                 break
@@ -232,10 +232,10 @@ class _Loop:
             spent_s = stats.busy_s - busy_s
             self._steps.ended(spent_s)
             records, keys = stats.records - records, stats.keys - keys
-            turn = Turn(records, spent_s, waited_s, time.perf_counter(), keys)
+            turn = TurnBudget(records, spent_s, waited_s, time.perf_counter(), keys)
             self._done(packets, turn)
         if (told := self._steps.told(self._task.level, self._task.number)) is not None:
-            self._line.say(told)
+            self._connection.say(told)
         self._speak()
 
     def _sent(self) -> Iterator[list[Sent]]:
@@ -243,17 +243,17 @@ class _Loop:
         yield from _together(self._task.turn(self._clock(), _INPUT_S))
         yield from _together(self._task.after_turn())
 
-    def _done(self, packets: list[bytes], turn: Turn) -> None:
+    def _done(self, packets: list[bytes], turn: TurnBudget) -> None:
         """Have what is taken at once follow what a turn took."""
         if self._task.level:
-            self._intake.done(sum(map(len, packets)), turn)
+            self._queue.done(sum(map(len, packets)), turn)
         elif self._rows.spent(turn.records, turn):
             self._task.tell(Take(self._rows.amount))
 
     def _start(self) -> Start | None:
         """Wait for the session to begin; return None if it does not, or the input ends before."""
         while not (self._ended or self._over):
-            taken = self._intake.take(_SLEEP_S)
+            taken = self._queue.take(_SLEEP_S)
             # A task that has begun may be heard before we are told to begin.
             self.packets += taken.packets
             self._ended = taken.ended
@@ -277,7 +277,7 @@ class _Loop:
         self._take(0.0)
 
     def _take(self, wait_s: float) -> None:
-        taken = self._intake.take(wait_s)
+        taken = self._queue.take(wait_s)
         self.packets += taken.packets
         self._ended = taken.ended
         for message in taken.messages:
@@ -300,7 +300,7 @@ class _Loop:
         said = self._task.said
         if said:
             for message in said:
-                self._line.say(message)
+                self._connection.say(message)
             said.clear()
 
     def _part(self) -> None:
@@ -321,7 +321,7 @@ class _Loop:
                 )
             try:
                 self._take(min(left_s, 0.1))
-            except LineBroken:
+            except ConnectionBroken:
                 self.halted = self._ended = True
 
 

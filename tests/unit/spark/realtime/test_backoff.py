@@ -1,15 +1,15 @@
-"""Pauses of an injector task, by the clock of a source that has something every so often."""
+"""Backoff of an injector task, by the clock of a source that has something every so often."""
 
 from __future__ import annotations
 
 import pytest
 
-from millrace.spark.realtime.backoff import Pauses
+from millrace.spark.realtime.backoff import Backoff
 
 
 def turns(every_ms: float, spent_ms: float, count: int = 400) -> tuple[list[float], list[int]]:
     """Return by how many ms the oldest input of each turn was late, and how much each turn had."""
-    pauses, late, taken = Pauses(0), list[float](), list[int]()
+    pauses, late, taken = Backoff(0), list[float](), list[int]()
     now = begins = 0.0
     seen = 0
     for _ in range(count):
@@ -35,7 +35,7 @@ def test_what_comes_every_few_milliseconds_is_taken_when_it_comes(spent_ms: floa
 
 
 def test_after_a_stall_it_is_in_time_again_soon() -> None:
-    pauses = Pauses(0)
+    pauses = Backoff(0)
     # Late: input is there already, turn after turn, as turn and pause take as long as it comes.
     found = [pauses.after(0.0011, at, 0.0, at + 0.0011) for at in (n * 0.0055 for n in range(9))]
     assert found == [0.0044] * 7 + [0.0011] * 2
@@ -43,7 +43,7 @@ def test_after_a_stall_it_is_in_time_again_soon() -> None:
 
 
 def test_where_more_comes_than_can_be_done_pauses_are_as_short_as_any() -> None:
-    pauses = Pauses(0)
+    pauses = Backoff(0)
     assert {pauses.after(0.03, n * 0.032, 0.0, n * 0.032 + 0.03) for n in range(40)} == {0.002}
 
 
@@ -53,5 +53,5 @@ def test_what_comes_all_the_time_is_taken_together() -> None:
 
 
 def test_a_task_of_a_level_pauses_for_the_cpu_time_of_its_turn() -> None:
-    pauses = Pauses(2)
+    pauses = Backoff(2)
     assert [pauses.after(spent, 0.0, 0.0, spent) for spent in (0.001, 0.03)] == [0.001, 0.002]

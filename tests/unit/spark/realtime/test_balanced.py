@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from millrace.model.errors import StoreError, ZombieWriter
-from millrace.spark.realtime.balanced import Balanced
-from millrace.spark.realtime.quiesce import Rests
+from millrace.spark.realtime.balanced import RealtimeBalancer
+from millrace.spark.realtime.quiesce import Quiesce
 
 
 class Script:
@@ -37,9 +37,9 @@ class Setting:
 
     def __init__(self) -> None:
         self.now, self.script = 100.0, Script()
-        self.rests = Rests(threading.Condition())
+        self.rests = Quiesce(threading.Condition())
         script: Any = self.script
-        self.balanced = Balanced(script, self.rests, lambda: self.now)
+        self.balanced = RealtimeBalancer(script, self.rests, lambda: self.now)
 
     def round(self, seconds: float) -> None:
         """Prepare something, rest, and go on."""
@@ -101,8 +101,8 @@ def test_what_cannot_be_is_said_and_the_run_goes_on(caplog: Any) -> None:
 
 
 def test_a_run_that_is_not_balanced_asks_for_nothing() -> None:
-    rests = Rests(threading.Condition())
-    balanced = Balanced(None, rests)
+    rests = Quiesce(threading.Condition())
+    balanced = RealtimeBalancer(None, rests)
     balanced.marked(busy=True)
     balanced.look()
     balanced.back(1.0)

@@ -17,9 +17,9 @@ from millrace.model.errors import UserCodeError
 from millrace.plane.realtime.messages import Halt, Hello, Hold, Mark, Over, Said, encode
 from millrace.spark.realtime.control_connection import (
     Address,
+    ConnectionBroken,
+    ControlConnection,
     InTask,
-    Line,
-    LineBroken,
     Switchboard,
     packed_error,
 )
@@ -41,7 +41,7 @@ def heard(board: Switchboard, count: int) -> list[tuple[tuple[int, int], Said | 
 
 def test_both_sides_hear_what_the_other_says(board: Switchboard) -> None:
     address = board.open()
-    one, two = Line(address), Line(address)
+    one, two = ControlConnection(address), ControlConnection(address)
     one.say(Hello(0, 1))
     assert heard(board, 1) == [((0, 1), Hello(0, 1))]
     two.say(Hello(2, 0))
@@ -54,7 +54,7 @@ def test_both_sides_hear_what_the_other_says(board: Switchboard) -> None:
 
 
 def test_a_task_that_hangs_up_is_missed(board: Switchboard) -> None:
-    line = Line(board.open())
+    line = ControlConnection(board.open())
     line.say(Hello(1, 1))
     line.close()
     assert heard(board, 2) == [((1, 1), Hello(1, 1)), ((1, 1), None)]
@@ -62,34 +62,34 @@ def test_a_task_that_hangs_up_is_missed(board: Switchboard) -> None:
 
 
 def test_a_task_notices_that_the_driver_has_hung_up(board: Switchboard) -> None:
-    line = Line(board.open())
+    line = ControlConnection(board.open())
     line.say(Hello(1, 1))
     heard(board, 1)
     board.hang_up()
-    with pytest.raises(LineBroken, match="the session is over"):
+    with pytest.raises(ConnectionBroken, match="the session is over"):
         line.hear()
     assert board.listen(0.05) == []
 
 
 def test_a_task_of_an_earlier_query_is_not_let_in(board: Switchboard) -> None:
     earlier, now = board.open(), board.open()
-    with pytest.raises(LineBroken):
-        Line(earlier)
-    with pytest.raises(LineBroken, match="has started the query again"):
-        Line(dataclasses.replace(now, key=earlier.key))
-    line = Line(now)
+    with pytest.raises(ConnectionBroken):
+        ControlConnection(earlier)
+    with pytest.raises(ConnectionBroken, match="has started the query again"):
+        ControlConnection(dataclasses.replace(now, key=earlier.key))
+    line = ControlConnection(now)
     line.say(Hello(0, 0))
     assert heard(board, 1) == [((0, 0), Hello(0, 0))]
 
 
 def test_what_a_task_of_an_earlier_query_has_said_is_not_heard_later(board: Switchboard) -> None:
     """It stands in the buffers of both ends when the query is started again."""
-    earlier = Line(board.open())
+    earlier = ControlConnection(board.open())
     earlier.say(Hello(1, 0, "earlier"))
     assert heard(board, 1)
     earlier.say(Over(1, 0))
     earlier.say(Hello(1, 0, "earlier"))
-    later = Line(board.open())
+    later = ControlConnection(board.open())
     later.say(Hello(1, 0, "later"))
     assert heard(board, 1) == [((1, 0), Hello(1, 0, "later"))]
     later.say(Over(1, 0))
@@ -97,7 +97,7 @@ def test_what_a_task_of_an_earlier_query_has_said_is_not_heard_later(board: Swit
 
 
 def test_what_was_heard_before_a_query_began_anew_is_known_to_be_stale(board: Switchboard) -> None:
-    line = Line(board.open())
+    line = ControlConnection(board.open())
     line.say(Hello(1, 0))
     assert heard(board, 1)
     assert not board.stale
@@ -110,13 +110,13 @@ def test_what_was_heard_before_a_query_began_anew_is_known_to_be_stale(board: Sw
 def test_a_driver_that_cannot_be_reached_is_named(board: Switchboard) -> None:
     address = board.open()
     board.close()
-    with pytest.raises(LineBroken, match=f"cannot be reached at 127.0.0.1:{address.port}"):
-        Line(address)
+    with pytest.raises(ConnectionBroken, match=f"cannot be reached at 127.0.0.1:{address.port}"):
+        ControlConnection(address)
 
 
 def test_the_later_of_two_tasks_has_the_place(board: Switchboard) -> None:
     address = board.open()
-    earlier, later = Line(address), Line(address)
+    earlier, later = ControlConnection(address), ControlConnection(address)
     earlier.say(Hello(1, 0, "a"))
     heard(board, 1)
     later.say(Hello(1, 0, "b"))
@@ -146,7 +146,7 @@ def in_time(act: Callable[[], object], seconds: float = 20) -> bool:
 def test_a_task_that_is_stopped_holds_up_nobody_who_tells_it_something(board: Switchboard) -> None:
     """It does not read, and the kernel's buffers are full after some megabytes."""
     address = board.open()
-    stopped, other = Line(address), Line(address)
+    stopped, other = ControlConnection(address), ControlConnection(address)
     stopped.say(Hello(1, 0))
     other.say(Hello(1, 1))
     heard(board, 2)
@@ -177,7 +177,7 @@ def test_a_task_that_is_stopped_holds_up_nobody_who_tells_it_something(board: Sw
 def test_half_of_what_a_task_says_holds_up_nobody_who_listens(board: Switchboard) -> None:
     """It was stopped while it spoke, or its network was taken away."""
     address = board.open()
-    stopped, other = Line(address), Line(address)
+    stopped, other = ControlConnection(address), ControlConnection(address)
     stopped.say(Hello(1, 0))
     other.say(Hello(1, 1))
     heard(board, 2)
@@ -233,13 +233,13 @@ def test_a_stranger_is_hung_up_on_and_holds_up_no_task(sent: bytes, closes: bool
     if closes:
         for stranger in strangers:
             stranger.close()
-    line = Line(address)  # though they came before
+    line = ControlConnection(address)  # though they came before
     line.say(Hello(0, 1))
     assert heard(board, 1) == [((0, 1), Hello(0, 1))]
     assert closes or all(map(is_hung_up_on, strangers))
     for stranger in strangers:
         stranger.close()
-    late = Line(address)
+    late = ControlConnection(address)
     late.say(Hello(1, 0))
     assert heard(board, 1) == [((1, 0), Hello(1, 0))]
     line.close(), late.close(), board.close()
@@ -255,7 +255,7 @@ def test_strangers_are_counted_and_logged_once_in_a_while(
     for stranger in strangers:
         stranger.close()
     for thread in threading.enumerate():
-        if thread.name == "millrace-line-proof":
+        if thread.name == "millrace-connection-proof":
             thread.join(10)
     assert board.strangers == 5
     board.close()
@@ -267,7 +267,7 @@ def test_more_strangers_than_may_prove_themselves_at_once_only_delay_a_task() ->
     board = Switchboard("127.0.0.1", proof_s=0.3)
     address = board.open()
     strangers = [call(address) for _ in range(100)]
-    line = Line(address)
+    line = ControlConnection(address)
     line.say(Hello(0, 0))
     assert heard(board, 1) == [((0, 0), Hello(0, 0))]
     for stranger in strangers:

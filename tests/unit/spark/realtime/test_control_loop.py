@@ -25,7 +25,7 @@ from millrace.plane.realtime.messages import (
     ToTask,
 )
 from millrace.spark.realtime.control_connection import Address
-from millrace.spark.realtime.control_loop import Conductor, TaskLost
+from millrace.spark.realtime.control_loop import ControlLoop, TaskLost
 from millrace.spark.realtime_engine import live_low_watermarks
 from millrace.windmill.place import Place
 
@@ -85,14 +85,14 @@ class Script:
 
 
 class Stage:
-    """Conductor, script and board."""
+    """Control loop, script and board."""
 
     def __init__(self) -> None:
         self.board, self.script = Board(), Script()
         self.changed: queue.SimpleQueue[None] = queue.SimpleQueue()
         board: Any = self.board
         script: Any = self.script
-        self.conductor = Conductor(script, board, lambda: 7, lambda: self.changed.put(None), ALL)
+        self.loop = ControlLoop(script, board, lambda: 7, lambda: self.changed.put(None), ALL)
 
     def say(self, where: Where, message: Said | None, until: Callable[[], Any]) -> None:
         """Say something, and wait until it is seen."""
@@ -108,14 +108,14 @@ class Stage:
 def stage() -> Iterator[Stage]:
     made = Stage()
     yield made
-    made.conductor.close()
+    made.loop.close()
 
 
 def test_orders_reach_the_tasks(stage: Stage) -> None:
     stage.script.answer = lambda _: [((0, 0), Start(1, b"")), ((1, 0), Start(1, b""))]
     stage.say((0, 0), Hello(0, 0), lambda: len(stage.board.told) == 2)
     assert stage.board.told == [((0, 0), Start(1, b"")), ((1, 0), Start(1, b""))]
-    assert stage.conductor.absent() == [(1, 0)]
+    assert stage.loop.absent() == [(1, 0)]
 
 
 def test_streams_are_held_back_in_this_session_and_the_next(stage: Stage) -> None:
@@ -124,7 +124,7 @@ def test_streams_are_held_back_in_this_session_and_the_next(stage: Stage) -> Non
     stage.script.answer = lambda _: [((0, 0), start), ((1, 0), Start(1, b""))]
     stage.say((0, 0), Hello(0, 0), lambda: len(stage.board.told) == 2)
 
-    stage.conductor.hold(["rides"], {"trips": 30.0})
+    stage.loop.hold(["rides"], {"trips": 30.0})
     held = ((0, 0), Hold(["rides"], {"trips": 15.0}))
     assert stage.board.told[2:] == [held]
     stage.say((0, 0), Hello(0, 0), lambda: len(stage.board.told) == 6)
@@ -165,18 +165,18 @@ def test_what_the_coordinator_raises_ends_the_session_for_all(stage: Stage) -> N
         raise ZombieWriter("newer")
 
     stage.script.answer = refuse
-    stage.say((0, 0), Hello(0, 0), lambda: stage.conductor.failed)
-    assert isinstance(stage.conductor.failed, ZombieWriter)
+    stage.say((0, 0), Hello(0, 0), lambda: stage.loop.failed)
+    assert isinstance(stage.loop.failed, ZombieWriter)
     assert [where for where, message in stage.board.told if message == Halt()] == ALL
-    stage.conductor.open()
-    assert stage.conductor.failed is None
+    stage.loop.open()
+    assert stage.loop.failed is None
 
 
 def test_a_task_that_nobody_expects_is_an_error(stage: Stage) -> None:
-    stage.say((0, 2), Hello(0, 2), lambda: stage.conductor.failed)
-    assert isinstance(stage.conductor.failed, PipelineError)
-    assert "task 2 of level 0 has called" in str(stage.conductor.failed)
-    assert "pacemaker" in str(stage.conductor.failed)
+    stage.say((0, 2), Hello(0, 2), lambda: stage.loop.failed)
+    assert isinstance(stage.loop.failed, PipelineError)
+    assert "task 2 of level 0 has called" in str(stage.loop.failed)
+    assert "pacemaker" in str(stage.loop.failed)
     assert stage.script.heard_ == []
 
 
@@ -192,8 +192,8 @@ def test_low_watermarks_are_what_all_tasks_have_told_and_never_below_the_last_ma
 
 
 def test_what_steps_take_is_kept_for_the_status(stage: Stage) -> None:
-    stage.say((1, 0), Stepped(1, 0, {"turn": {40: 3}}), lambda: stage.conductor.steps.times())
-    assert stage.conductor.steps.times() == {"level 1, turn": (0.001024,) * 3}
+    stage.say((1, 0), Stepped(1, 0, {"turn": {40: 3}}), lambda: stage.loop.steps.times())
+    assert stage.loop.steps.times() == {"level 1, turn": (0.001024,) * 3}
     assert stage.script.heard_ == []
 
 
@@ -209,10 +209,10 @@ def test_at_a_rest_all_are_expected_to_call_again_and_one_that_is_lost_is_named(
     stage.say((0, 0), Hello(0, 0, "here", 1), lambda: stage.script.heard_)
     stage.script.answer = lambda _: [((0, 0), Rest()), ((1, 0), Rest())]
     stage.say((1, 0), Hello(1, 0, "here", 2), lambda: len(stage.board.told) == 2)
-    assert stage.conductor.absent() == ALL
+    assert stage.loop.absent() == ALL
     stage.script.answer = lambda _: []
     stage.say((1, 0), Hello(1, 0, "here", 2), lambda: len(stage.script.heard_) == 3)
-    assert stage.conductor.absent() == [(0, 0)]
+    assert stage.loop.absent() == [(0, 0)]
     stage.say((0, 0), None, lambda: stage.script.lost_)
     ((where, error),) = stage.script.lost_
     assert where == (0, 0)
@@ -220,5 +220,5 @@ def test_at_a_rest_all_are_expected_to_call_again_and_one_that_is_lost_is_named(
 
 
 def test_tasks_that_stay_are_told_when_no_session_follows(stage: Stage) -> None:
-    stage.conductor.halt()
+    stage.loop.halt()
     assert stage.board.told == [(where, Halt()) for where in ALL]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from millrace.spark.realtime.flow_control import BYTES_MOST, Allowance, Turn
+from millrace.spark.realtime.flow_control import BYTES_MOST, FlowControl, TurnBudget
 
 #: Packets between two tasks, after which the first waits; the most bytes and rows of one.
 PACKETS, PACKET_BYTES, PACKET_ROWS = 12, 960 << 10, 1 << 15
@@ -29,7 +29,7 @@ class Task:
     """
 
     record_s: float
-    may_wait: Allowance = field(default_factory=lambda: Allowance.of_bytes(BYTES_MOST))
+    may_wait: FlowControl = field(default_factory=lambda: FlowControl.of_bytes(BYTES_MOST))
     way: list[int] = field(default_factory=list)
     front: list[int] = field(default_factory=list)
     at_hand: int = 0
@@ -48,7 +48,7 @@ class Row:
     def __init__(self, *records_s: float, size: int = 80, keys: int = 1_000_000) -> None:
         self.size, self.keys = size, keys
         self.levels = [Task(record_s) for record_s in records_s]
-        self.rows = Allowance.of_rows()
+        self.rows = FlowControl.of_rows()
         self.now = 0.0
         self.injector = Task(1e-6)
 
@@ -114,10 +114,10 @@ class Row:
                 task.gone += after.way[-1]
         return True
 
-    def _turn(self, task: Task, *, sends: bool) -> Turn:
+    def _turn(self, task: Task, *, sends: bool) -> TurnBudget:
         waited_s = self.now - task.worked if sends else None
         keys = 0 if task is self.injector else min(self.keys, task.at_hand)
-        return Turn(task.at_hand, self.now - task.began, waited_s, self.now, keys)
+        return TurnBudget(task.at_hand, self.now - task.began, waited_s, self.now, keys)
 
 
 @pytest.mark.parametrize("keys", [1_000, 1_000_000])
@@ -166,25 +166,25 @@ def test_code_that_becomes_slow_is_noticed() -> None:
     assert row.run(60) < 10
 
 
-def after_turns(allowance: Allowance, turns: int, keys: int) -> int:
+def after_turns(allowance: FlowControl, turns: int, keys: int) -> int:
     """Have turns of 28 bytes a record, each over all there may be; return the allowance in MiB."""
     for n in range(turns):
         records = allowance.amount // 28
-        turn = Turn(records, records * 2e-6, None, float(n), min(keys, records))
+        turn = TurnBudget(records, records * 2e-6, None, float(n), min(keys, records))
         allowance.spent(allowance.amount, turn)
     return allowance.amount >> 20
 
 
 def test_turns_grow_until_they_have_several_records_of_each_key() -> None:
-    assert after_turns(Allowance.of_bytes(BYTES_MOST), 60, keys=1_000) == 2
-    assert 6 <= after_turns(Allowance.of_bytes(BYTES_MOST), 60, keys=30_000) <= 8
-    assert after_turns(Allowance.of_bytes(BYTES_MOST), 60, keys=1_000_000) > 25
+    assert after_turns(FlowControl.of_bytes(BYTES_MOST), 60, keys=1_000) == 2
+    assert 6 <= after_turns(FlowControl.of_bytes(BYTES_MOST), 60, keys=30_000) <= 8
+    assert after_turns(FlowControl.of_bytes(BYTES_MOST), 60, keys=1_000_000) > 25
 
 
 def test_turns_become_smaller_again_with_fewer_keys_but_not_where_little_comes() -> None:
-    allowance = Allowance.of_bytes(BYTES_MOST)
+    allowance = FlowControl.of_bytes(BYTES_MOST)
     large = after_turns(allowance, 60, keys=1_000_000)
     for n in range(20):
-        allowance.spent(500, Turn(17, 0.001, None, float(n), 1))
+        allowance.spent(500, TurnBudget(17, 0.001, None, float(n), 1))
     assert allowance.amount >> 20 == large
     assert after_turns(allowance, 20, keys=1_000) == 2

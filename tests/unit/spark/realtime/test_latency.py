@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.plane.realtime.messages import Stepped, decode_said, encode
-from millrace.spark.realtime.latency import Steps, StepsSeen, StepTimes, below_s, bucket
+from millrace.spark.realtime.latency import StepsSeen, StepTimer, StepTimes, below_s, bucket
 
 
 class Clock:
@@ -28,7 +28,7 @@ def test_a_bucket_says_at_most_a_fifth_too_much(seconds: float) -> None:
 
 def test_packets_are_timed_from_task_to_task() -> None:
     clock = Clock()
-    before, after = Steps(clock), Steps(clock)
+    before, after = StepTimer(clock), StepTimer(clock)
     first, second = before.stamped(b"first"), before.stamped(b"second")
     clock.now += 0.004
     assert after.arrived(first) == b"first"
@@ -60,7 +60,7 @@ def test_packets_are_timed_from_task_to_task() -> None:
 
 def test_only_what_a_turn_takes_has_waited_for_it() -> None:
     clock = Clock()
-    steps = Steps(clock)
+    steps = StepTimer(clock)
     for _ in range(2):
         steps.arrived(steps.stamped(b""))
     steps.begun(1)
@@ -74,8 +74,8 @@ def test_only_what_a_turn_takes_has_waited_for_it() -> None:
 def test_a_clock_that_is_behind_the_senders_is_no_error() -> None:
     ahead, clock = Clock(), Clock()
     ahead.now += 60.0
-    steps = Steps(clock)
-    assert steps.arrived(Steps(ahead).stamped(b"a")) == b"a"
+    steps = StepTimer(clock)
+    assert steps.arrived(StepTimer(ahead).stamped(b"a")) == b"a"
     steps.begun(1)
     clock.now += 1.0
     told = steps.told(1, 0)
@@ -85,7 +85,7 @@ def test_a_clock_that_is_behind_the_senders_is_no_error() -> None:
 
 def test_a_clock_that_is_set_back_does_not_end_what_is_told() -> None:
     clock = Clock()
-    steps = Steps(clock)
+    steps = StepTimer(clock)
     steps.ended(0.001)
     assert steps.told(1, 0) is not None
     clock.now -= 3_600.0

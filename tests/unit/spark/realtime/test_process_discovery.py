@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from millrace.plane.realtime.beginning import Processes
-from millrace.spark.realtime.process_discovery import Lookout
+from millrace.spark.realtime.process_discovery import ProcessDiscovery
 
 
 class Broker:
@@ -34,20 +34,20 @@ def broker() -> Broker:
 
 
 def test_one_that_answers_is_believed(broker: Broker) -> None:
-    lookout = Lookout(broker.look, wait_s=60)
+    lookout = ProcessDiscovery(broker.look, wait_s=60)
     for partitions in ["a-0"], ["a-0", "a-1"]:
         broker.answers.put({"a": partitions})
         assert lookout.processes() == {"a": partitions}
 
 
 def test_one_that_is_away_holds_nobody_up_and_is_asked_once(broker: Broker) -> None:
-    lookout = Lookout(broker.look, wait_s=0)
+    lookout = ProcessDiscovery(broker.look, wait_s=0)
     broker.answers.put({"a": ["a-0"]})
     assert lookout.processes() == {"a": ["a-0"]}
     broker.answered.acquire()
     for _ in range(3):
         assert lookout.processes() == {"a": ["a-0"]}
-    assert sum(one.name == "millrace-lookout" for one in threading.enumerate()) == 1
+    assert sum(one.name == "millrace-discovery" for one in threading.enumerate()) == 1
     broker.answers.put({"a": ["a-0", "a-1"]})  # it is back
     broker.answered.acquire()
     while lookout.processes() == {"a": ["a-0"]}:
@@ -56,7 +56,7 @@ def test_one_that_is_away_holds_nobody_up_and_is_asked_once(broker: Broker) -> N
 
 
 def test_what_it_raises_reaches_who_asks_next(broker: Broker) -> None:
-    lookout = Lookout(broker.look, wait_s=60)
+    lookout = ProcessDiscovery(broker.look, wait_s=60)
     broker.answers.put({"a": []})
     lookout.processes()
     broker.answers.put(ConnectionError("no broker"))

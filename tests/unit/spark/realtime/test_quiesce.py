@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from millrace.model.errors import PipelineError, ZombieWriter
-from millrace.spark.realtime.quiesce import Rests
+from millrace.spark.realtime.quiesce import Quiesce
 
 
-def asking(rests: Rests, work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
+def asking(rests: Quiesce, work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
     """Ask for something in a thread; return it, and what comes of it."""
     found: list[Any] = []
 
@@ -31,7 +31,7 @@ def asking(rests: Rests, work: Callable[[], Any]) -> tuple[threading.Thread, lis
 
 
 def test_all_that_is_wanted_is_done_at_one_rest_and_told_when_the_run_goes_on() -> None:
-    rests = Rests(threading.Condition())
+    rests = Quiesce(threading.Condition())
     first, one = asking(rests, lambda: 1)
     second, two = asking(rests, lambda: 1 // 0)
     assert rests.wanted
@@ -47,7 +47,7 @@ def test_all_that_is_wanted_is_done_at_one_rest_and_told_when_the_run_goes_on() 
 
 
 def test_a_run_that_ends_says_so_to_who_waits_and_to_who_asks_after() -> None:
-    rests = Rests(threading.Condition())
+    rests = Quiesce(threading.Condition())
     done, one = asking(rests, lambda: 1)
     rests.do()
     waiting, two = asking(rests, lambda: 2)
@@ -64,7 +64,7 @@ def test_after_a_newer_run_has_come_nothing_more_is_done() -> None:
     def superseded() -> None:
         raise ZombieWriter("newer")
 
-    rests = Rests(threading.Condition())
+    rests = Quiesce(threading.Condition())
     first, one = asking(rests, superseded)
     second, two = asking(rests, lambda: 2)
     with pytest.raises(ZombieWriter):

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from millrace.plane.realtime.messages import Halt, Mark, ToTask
-from millrace.spark.realtime.flow_control import Turn
-from millrace.spark.realtime.receive_queue import Intake, Taken
+from millrace.spark.realtime.flow_control import TurnBudget
+from millrace.spark.realtime.receive_queue import ReceivedPackets, ReceiveQueue
 
 
 class Source:
@@ -40,9 +40,9 @@ def never() -> ToTask:
     raise AssertionError("woken by nobody")
 
 
-def everything(intake: Intake, packets: int) -> Taken:
+def everything(intake: ReceiveQueue, packets: int) -> ReceivedPackets:
     """Take until there are so many packets, or the input has ended."""
-    found = Taken()
+    found = ReceivedPackets()
     while len(found.packets) < packets and not found.ended:
         taken = intake.take(10)
         found.packets += taken.packets
@@ -52,13 +52,13 @@ def everything(intake: Intake, packets: int) -> Taken:
 
 
 def test_packets_come_in_order_and_then_the_end() -> None:
-    intake = Intake([b"a", b"bc", b"d"], never)
-    assert everything(intake, 4) == Taken([b"a", b"bc", b"d"], [], ended=True)
-    assert intake.take(0) == Taken(ended=True)
+    intake = ReceiveQueue([b"a", b"bc", b"d"], never)
+    assert everything(intake, 4) == ReceivedPackets([b"a", b"bc", b"d"], [], ended=True)
+    assert intake.take(0) == ReceivedPackets(ended=True)
 
 
 def test_nothing_is_waited_for_where_no_time_is_given() -> None:
-    assert Intake(Source(), never).take(0) == Taken()
+    assert ReceiveQueue(Source(), never).take(0) == ReceivedPackets()
 
 
 def test_what_the_coordinator_says_comes_by_the_same_door() -> None:
@@ -70,7 +70,7 @@ def test_what_the_coordinator_says_comes_by_the_same_door() -> None:
             over.wait()
         return said.pop(0)
 
-    intake = Intake(Source(), hear)
+    intake = ReceiveQueue(Source(), hear)
     heard: list[ToTask] = []
     while len(heard) < 2:
         heard += intake.take(10).messages
@@ -82,18 +82,18 @@ def test_a_line_that_breaks_is_told_where_things_are_taken() -> None:
         raise ConnectionResetError("gone")
 
     with pytest.raises(ConnectionResetError, match="gone"):
-        Intake(Source(), broken).take(10)
+        ReceiveQueue(Source(), broken).take(10)
 
 
 def test_an_input_that_breaks_off_has_ended() -> None:
     source = Source()
     source.give(b"a", ConnectionResetError("gone"))
-    assert everything(Intake(source, never), 2) == Taken([b"a"], [], ended=True)
+    assert everything(ReceiveQueue(source, never), 2) == ReceivedPackets([b"a"], [], ended=True)
 
 
 def test_packets_that_wait_are_bounded_by_their_bytes() -> None:
     source = Source()
-    intake = Intake(source, never, bytes_max=10)
+    intake = ReceiveQueue(source, never, bytes_max=10)
     source.give(b"12345", b"6789", b"10", b"11")
     for _ in range(3):
         assert source.asked.acquire(timeout=10)
@@ -105,7 +105,7 @@ def test_packets_that_wait_are_bounded_by_their_bytes() -> None:
 
 def test_what_waits_is_what_the_task_can_do_in_some_seconds() -> None:
     source = Source()
-    intake = Intake(source, never)
+    intake = ReceiveQueue(source, never)
     packet = bytes(2_500)
     source.give(*[packet] * 8)
 
@@ -118,7 +118,7 @@ def test_what_waits_is_what_the_task_can_do_in_some_seconds() -> None:
 
     def turns(count: int, packets: int, seconds: float) -> None:
         for _ in range(count):
-            intake.done(packets * len(packet), Turn(1, seconds, 0.0, 0.0, 1))
+            intake.done(packets * len(packet), TurnBudget(1, seconds, 0.0, 0.0, 1))
 
     found = [read()]  # 4 KB, at first
     turns(16, 2, 0.01)  # quickly done: it may be more
@@ -132,7 +132,7 @@ def test_what_waits_is_what_the_task_can_do_in_some_seconds() -> None:
 
 def test_a_closed_intake_reads_no_more() -> None:
     source = Source()
-    intake = Intake(source, never, bytes_max=1)
+    intake = ReceiveQueue(source, never, bytes_max=1)
     source.give(b"12", b"3")
     assert source.asked.acquire(timeout=10)
     intake.close()

@@ -17,7 +17,7 @@ from millrace.model.errors import (
 )
 from millrace.spark.realtime.pacemaker import check_spark, pacemaker_of
 from millrace.spark.realtime.requirements import realtime_settings, slots_needed, wrong_settings
-from millrace.spark.realtime.retry_policy import Patience
+from millrace.spark.realtime.retry_policy import RetryPolicy
 
 
 def session(version: str) -> Any:
@@ -96,19 +96,19 @@ def test_slots() -> None:
 
 
 def test_what_user_code_raises_is_tried_so_many_times() -> None:
-    patience = Patience(attempts=3)
+    patience = RetryPolicy(attempts=3)
     assert [patience.after(UserCodeError("no")) for _ in range(3)] == [0.1, 0.2, None]
 
 
 def test_a_mark_that_was_completed_starts_the_count_again() -> None:
-    patience = Patience(attempts=2)
+    patience = RetryPolicy(attempts=2)
     for _ in range(5):
         assert patience.after(UserCodeError("no")) == 0.1
         patience.well()
 
 
 def test_trouble_from_outside_is_waited_out_if_a_session_ever_began() -> None:
-    patience = Patience(attempts=3)
+    patience = RetryPolicy(attempts=3)
     patience.begun()
     pauses = [patience.after(StoreError("full")) for _ in range(10)]
     assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0, 10.0]
@@ -116,12 +116,12 @@ def test_trouble_from_outside_is_waited_out_if_a_session_ever_began() -> None:
 
 
 def test_what_never_worked_is_not_tried_for_ever() -> None:
-    patience = Patience(attempts=3)
+    patience = RetryPolicy(attempts=3)
     assert [patience.after(RuntimeError("no slots")) for _ in range(3)] == [0.1, 0.2, None]
 
 
 @pytest.mark.parametrize("error", [ZombieWriter("newer"), CheckpointMismatch("another")])
 def test_what_cannot_change_is_not_tried_again(error: Exception) -> None:
-    patience = Patience(attempts=3)
+    patience = RetryPolicy(attempts=3)
     patience.well()
     assert patience.after(error) is None

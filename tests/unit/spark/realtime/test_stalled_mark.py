@@ -7,7 +7,7 @@ import pytest
 from millrace.plane.realtime.coordinator import Where
 from millrace.plane.realtime.messages import Ask, At, Hello, ToTask
 from millrace.spark.realtime.liveness import Liveness
-from millrace.spark.realtime.stalled_mark import HoldUp
+from millrace.spark.realtime.stalled_mark import StalledMark
 
 HOSTS = {(1, 0): Hello(1, 0, "here", 42), (1, 1): Hello(1, 1, "here", 43)}
 
@@ -21,7 +21,7 @@ class Stuck:
         self.asked: list[Where] = []
         self.answers: dict[Where, str] = {}
         self._liveness = Liveness(self._tell, clock=lambda: self.now)
-        self._holdup = HoldUp(self._liveness)
+        self._holdup = StalledMark(self._liveness)
         self._tasks = awaited
 
     def _tell(self, where: Where, message: ToTask) -> None:

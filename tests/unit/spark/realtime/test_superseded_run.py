@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from millrace.model.errors import DamagedStore, ZombieWriter
-from millrace.spark.realtime.downtime import Comeback
-from millrace.spark.realtime.retry_policy import Patience
+from millrace.spark.realtime.downtime import Downtime
+from millrace.spark.realtime.retry_policy import RetryPolicy
 from millrace.spark.realtime_engine import RealtimeEngine
 
 
@@ -26,12 +26,12 @@ class Epochs:
 def tried_again(answer: Exception | None) -> tuple[bool, list[BaseException]]:
     """Return whether another session is to follow a lost task, and how the run has failed."""
     failed: list[BaseException] = []
-    patience = Patience(attempts=3)
-    patience.well()
+    policy = RetryPolicy(attempts=3)
+    policy.well()
     run: Any = SimpleNamespace(
         _epochs=Epochs(answer),
-        _patience=patience,
-        _comeback=Comeback(),
+        _retry_policy=policy,
+        _downtime=Downtime(),
         _giving_up=False,
         _fail=failed.append,
         _pause=lambda _: None,

@@ -32,10 +32,10 @@ from millrace.plane.realtime.task import Sent
 from millrace.plane.realtime.task_stats import TaskStats
 from millrace.spark.realtime import latency as steps_module
 from millrace.spark.realtime import task_host
-from millrace.spark.realtime.backoff import Pauses
-from millrace.spark.realtime.flow_control import Turn
-from millrace.spark.realtime.latency import Steps
-from millrace.spark.realtime.receive_queue import Intake, Taken
+from millrace.spark.realtime.backoff import Backoff
+from millrace.spark.realtime.flow_control import TurnBudget
+from millrace.spark.realtime.latency import StepTimer
+from millrace.spark.realtime.receive_queue import ReceivedPackets, ReceiveQueue
 from millrace.spark.realtime.task_host import SessionOver, hosted
 from millrace.windmill.bundle import KeyedRecords
 
@@ -108,7 +108,7 @@ class Echo:
 
 def sent(task: Echo, line: Coordinator, packets: Iterable[bytes], *then: Echo) -> list[Sent]:
     """Return what a task sends, and those that are made after it in its place."""
-    steps, made = Steps(), iter([task, *then])
+    steps, made = StepTimer(), iter([task, *then])
     arriving = (steps.arrived(steps.stamped(packet)) for packet in packets)
     given = hosted(lambda: next(made), line, arriving, steps)
     return [one for together in given for one in together]
@@ -185,7 +185,7 @@ def test_what_a_turn_sends_has_left_before_the_rest_of_it_is_done() -> None:
             yield from super().after_turn()
             yield self.number, b"mark"
 
-    task, steps = Marking(), Steps()
+    task, steps = Marking(), StepTimer()
     arriving = (steps.arrived(steps.stamped(packet)) for packet in [b"a", b"b"])
     for together in hosted(lambda: task, Coordinator(Start(7, b"")), arriving, steps):
         if (4, b"a") in together:
@@ -214,12 +214,12 @@ def records_of(counts: Sequence[int]) -> KeyedRecords:
 def test_what_a_task_may_take_follows_what_its_turns_were_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    class Noting(Intake):
-        def done(self, size: int, turn: Turn) -> None:
+    class Noting(ReceiveQueue):
+        def done(self, size: int, turn: TurnBudget) -> None:
             found.append((size, turn))
 
-    found: list[tuple[int, Turn]] = []
-    monkeypatch.setattr(task_host, "Intake", Noting)
+    found: list[tuple[int, TurnBudget]] = []
+    monkeypatch.setattr(task_host, "ReceiveQueue", Noting)
     sent(Keyed(), Coordinator(Start(7, b"")), [b"12345", b"6789"])
     assert sum(size for size, _ in found) >= 9  # and what says when a packet was sent
     turns = [turn for size, turn in found if size]
@@ -292,7 +292,7 @@ def test_a_task_whose_calls_return_is_seen_to_move() -> None:
 
 
 def test_a_task_that_waits_for_who_takes_what_it_sends_does_not_hang() -> None:
-    task, line, steps = Echo(), Asking(), Steps()
+    task, line, steps = Echo(), Asking(), StepTimer()
     given = hosted(lambda: task, line, [steps.stamped(b"a")], steps)
     assert next(given) == [(4, b"again")]
     line.ask()
@@ -315,7 +315,7 @@ def test_a_task_that_does_not_close_at_a_rest_says_so() -> None:
     sent(first, line, [], Echo())
     (answer,) = line.answers
     assert "close (" in answer.what
-    assert "test_host.py" in answer.what
+    assert "test_task_host.py" in answer.what
 
 
 def test_a_message_that_comes_with_the_start_reaches_a_task_that_has_begun(
@@ -327,9 +327,9 @@ def test_a_message_that_comes_with_the_start_reaches_a_task_that_has_begun(
         def __init__(self, *_: object) -> None:
             self.messages: list[ToTask] = [Start(1, b""), Mark(3)]
 
-        def take(self, wait_s: float) -> Taken:
+        def take(self, wait_s: float) -> ReceivedPackets:
             messages, self.messages = self.messages, []
-            return Taken([], messages, ended=True)
+            return ReceivedPackets([], messages, ended=True)
 
         def close(self) -> None:
             pass
@@ -339,7 +339,7 @@ def test_a_message_that_comes_with_the_start_reaches_a_task_that_has_begun(
             yield from super().start(start, wall_us)
             self.told.clear()
 
-    monkeypatch.setattr(task_host, "Intake", Together)
+    monkeypatch.setattr(task_host, "ReceiveQueue", Together)
     task = Beginning()
     sent(task, Coordinator(), [])
     assert task.told == [Mark(3)]
@@ -547,7 +547,7 @@ def test_a_pause_is_by_how_long_the_turn_waited_and_not_by_the_cpu_time_of_that(
 ) -> None:
     asked: list[tuple[float, float]] = []
 
-    class Recorded(Pauses):
+    class Recorded(Backoff):
         def after(self, spent_s: float, began_s: float, waited_s: float, ended_s: float) -> float:
             assert began_s <= ended_s
             asked.append((spent_s, waited_s))
@@ -558,7 +558,7 @@ def test_a_pause_is_by_how_long_the_turn_waited_and_not_by_the_cpu_time_of_that(
             threading.Event().wait(0.01)
         yield from ()
 
-    monkeypatch.setattr(task_host, "Pauses", Recorded)
+    monkeypatch.setattr(task_host, "Backoff", Recorded)
     task = Waiting()
     sent(task, Coordinator(Start(7, b"")), packets())
     assert [waited_s for _, waited_s in asked[:4]] == [0.0, 0.25, 0.0, 0.0]
