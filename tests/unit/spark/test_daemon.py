@@ -16,9 +16,9 @@ import pytest
 import millrace as mr
 from millrace.plane.by_value import pickle_by_value
 from millrace.spark.daemon import unheard, without_zips
-from millrace.spark.worker import Blueprint
 from millrace.spark.realtime.control_connection import Address
 from millrace.spark.realtime.stages import LiveStage
+from millrace.spark.worker import Blueprint
 from millrace.store import LocalHardState
 
 
