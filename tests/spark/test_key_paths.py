@@ -15,9 +15,8 @@ from pyspark.sql import SparkSession
 
 import millrace as mr
 from millrace.model.keys import encode_key, hash_key
-from millrace.spark.numbering import Numbering
-from millrace.spark.owners import task_column
-from millrace.spark.source import native_rows, sources_of
+from millrace.spark.plan import task_column
+from millrace.spark.source import Numbering, native_rows, sources_of
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.remap import Merge, Remap, Split, remapped
 

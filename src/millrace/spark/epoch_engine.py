@@ -35,6 +35,7 @@ from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.job import run_patiently
 from millrace.spark.offset_files import (
     ProgressFiles,
+    asking_spark,
     has_progress,
     local_progress_files,
     progress_location,
@@ -42,7 +43,6 @@ from millrace.spark.offset_files import (
 from millrace.spark.parallelism import tasks_for
 from millrace.spark.plan import SETTINGS, StreamPlan
 from millrace.spark.source import sources_of
-from millrace.spark.sparks_backlog import asking_spark
 from millrace.spark.split_settings import SplitSettings
 from millrace.spark.ticks import Alarm, ticks
 from millrace.windmill.balancer import Balance

@@ -9,19 +9,27 @@ program for every question about a link or a mode: about 60 ms an epoch, more th
 Millrace's driver does in it. The FileSystem implementation that Spark has beside it writes the same
 files with half a dozen fewer questions. Neither is atomic between two drivers on a local disk;
 Millrace's epoch log is, and decides.
+
+What waits in sources that Spark reads itself follows from the same offsets, as its query reports
+them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from millrace.compile.topology import Topology
+from millrace.injectors.backlog import Backlog
+from millrace.injectors.injector import Injector
 from millrace.model.errors import PipelineError
 from millrace.store import BucketUrl, is_object_store, local_path
 from millrace.store.durable import sync_directory, translated
@@ -162,3 +170,53 @@ def _sync_file(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def asking_spark(
+    topology: Topology, query: Callable[[], Any]
+) -> dict[str, Callable[[], Backlog | None]]:
+    """Return injected stream -> what asks how much waits in its DataFrame.
+
+    Args:
+        topology: The pipeline.
+        query: Returns its query; None as long as there is none.
+    """
+    streams = [spec for spec in topology.injected() if spec.injection is not None]
+
+    def asks(at: int) -> Callable[[], Backlog | None]:
+        def ask() -> Backlog | None:
+            running = query()
+            progress = None if running is None else running.lastProgress
+            # Besides theirs it has the source of ticks. Where there are more, or less, one of the
+            # frames is of several sources, or two are of one: nobody could say whose is whose.
+            if progress is None or len(progress.sources) != len(streams) + 1:
+                return None
+            source = progress.sources[at]
+            return behind(source.endOffset, source.latestOffset)
+
+        return ask
+
+    return {
+        spec.name: asks(at)
+        for at, spec in enumerate(streams)
+        if spec.injection is not None and not isinstance(spec.injection.source, Injector)
+    }
+
+
+def behind(read: str | None, latest: str | None) -> Backlog | None:
+    """Return what lies between offsets of Spark's Kafka source; None for another source's.
+
+    >>> behind('{"t":{"0":5,"1":7}}', '{"t":{"0":9,"1":7,"2":3}}')
+    Backlog(records=4, files=None, size=None)
+    >>> behind("41", "44")
+    """
+    try:
+        begun, end = json.loads(read or ""), json.loads(latest or "")
+        records = [
+            last - begun[topic].get(partition, last)
+            for topic, partitions in end.items()
+            for partition, last in partitions.items()
+        ]
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+    return Backlog(records=sum(max(0, n) for n in records))

@@ -34,19 +34,16 @@ from millrace.spark.failure import CAREFULLY, failed, headline
 from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.parallelism import is_local
 from millrace.spark.plan import StreamPlan
-from millrace.spark.realtime.balanced import RealtimeBalancer
 from millrace.spark.realtime.control_connection import Address, InTask, Switchboard
 from millrace.spark.realtime.control_loop import ControlLoop
-from millrace.spark.realtime.downtime import Downtime
 from millrace.spark.realtime.hang import TaskHung
 from millrace.spark.realtime.pacemaker import check_spark, pacemaker_of
 from millrace.spark.realtime.process_discovery import ProcessDiscovery
 from millrace.spark.realtime.process_id import ProcessId
-from millrace.spark.realtime.quiesce import Quiesce
-from millrace.spark.realtime.retry_policy import RetryPolicy
+from millrace.spark.realtime.quiesce import Quiesce, RealtimeBalancer
+from millrace.spark.realtime.retry_policy import Downtime, RetryPolicy, StartTimeout
 from millrace.spark.realtime.settings import check_settings, has_slots, session_for, tasks_within
 from millrace.spark.realtime.stages import live_stages, strung
-from millrace.spark.realtime.start_timeout import StartTimeout
 from millrace.spark.source import sources_of
 from millrace.spark.status import Status
 from millrace.windmill.balancer import Balance

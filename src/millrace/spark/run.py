@@ -2,12 +2,15 @@
 
 All of that is one for both planes. What differs is how tasks are launched, brought to rest, drained
 and stopped: that an :class:`Engine` knows.
+
+Ctrl-C and SIGTERM stop a run, in place of the program that waits for it.
 """
 
 from __future__ import annotations
 
 import logging
 import shutil
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -34,13 +37,11 @@ from millrace.spark.console import Quiet
 from millrace.spark.engine import Engine, RemapResult
 from millrace.spark.failure import failed, headline
 from millrace.spark.housekeeping import Housekeeping
-from millrace.spark.live_table import LiveTable
 from millrace.spark.metrics.lines import MetricLines
 from millrace.spark.metrics.opentelemetry import observe
 from millrace.spark.metrics.prometheus import Scrapes
 from millrace.spark.metrics.table import values
-from millrace.spark.progress_display import ProgressDisplay, Where
-from millrace.spark.signals import interrupted
+from millrace.spark.progress_display import LiveTable, ProgressDisplay, Where
 from millrace.spark.status import Progress, Status
 from millrace.spark.status_text import as_line
 from millrace.spark.stuck_board import Board
@@ -391,3 +392,35 @@ def check_rate(stream: str, records_per_second: float) -> None:
             f"limit_rate({stream!r}, {records_per_second!r}): expected a number of records a "
             "second above 0. To read none of it, pause it."
         )
+
+
+@contextmanager
+def interrupted(interrupt: Callable[[], None]) -> Iterator[None]:
+    """Call a function at Ctrl-C and SIGTERM; does nothing outside of the main thread.
+
+    Args:
+        interrupt: Called within a signal handler: it may set a flag, and not much more.
+
+    Raises:
+        KeyboardInterrupt: At Ctrl-C, when the function was called already: who asks twice does not
+            want to wait for what goes on in order.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    called = False
+
+    def handle(number: int, _: object) -> None:
+        nonlocal called
+        if called and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        called = True
+        interrupt()
+        _log.warning("stopping, once what is under way is done; Ctrl-C again ends at once")
+
+    earlier = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)

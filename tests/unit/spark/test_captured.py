@@ -7,8 +7,7 @@ import pytest
 from pyspark.errors import PySparkRuntimeError
 
 import millrace as mr
-from millrace.spark.captured import captured
-from millrace.spark.pickling import pickle_topology
+from millrace.spark.pickling import captured, pickle_topology
 
 
 @pytest.fixture(autouse=True)

@@ -10,8 +10,7 @@ import millrace as mr
 from millrace.compile.build import build
 from millrace.injectors.publisher import WatermarkPublisher
 from millrace.plane.stuck import Stuck
-from millrace.spark.live_table import LiveTable
-from millrace.spark.progress_display import ProgressDisplay, Where, where_to_show
+from millrace.spark.progress_display import LiveTable, ProgressDisplay, Where, where_to_show
 from millrace.spark.status import Progress, Status
 from millrace.store import MemoryHardState
 from millrace.windmill.epochs import Epochs

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from millrace.spark.signals import interrupted
+from millrace.spark.run import interrupted
 
 
 def test_ctrl_c_says_how_to_end_at_once_and_then_does(caplog: pytest.LogCaptureFixture) -> None:

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from millrace.model.errors import StoreError, ZombieWriter
-from millrace.spark.realtime.balanced import RealtimeBalancer
-from millrace.spark.realtime.quiesce import Quiesce
+from millrace.spark.realtime.quiesce import Quiesce, RealtimeBalancer
 
 
 class Script:

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from millrace.model.errors import DamagedStore, ZombieWriter
-from millrace.spark.realtime.downtime import Downtime
-from millrace.spark.realtime.retry_policy import RetryPolicy
+from millrace.spark.realtime.retry_policy import Downtime, RetryPolicy
 from millrace.spark.realtime_engine import RealtimeEngine
 
 
