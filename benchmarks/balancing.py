@@ -37,7 +37,7 @@ import millrace as mr
 from benchmarks.machine import describe
 from millrace.watermark.authority import Authority
 from millrace.watermark.intervals import IntervalMap, KeyInterval
-from millrace.watermark.remap import Move, remapped
+from millrace.watermark.map_change import Move, remapped
 from millrace.watermark.report import Report
 from millrace.windmill.balancer import Balance, Weight, balance
 

@@ -54,7 +54,7 @@ from millrace.store import (
 )
 from millrace.store.snapshot_writer import write_if_due
 from millrace.testing.feed import Feed, Read
-from millrace.watermark.process import ONLY
+from millrace.watermark.report import ONLY
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.manifest import Manifest
 from millrace.windmill.worker import Worker

@@ -40,8 +40,7 @@ from millrace.plane.runtime import Runtime
 from millrace.plane.task import Task
 from millrace.store import MemoryCaches, MemoryHardState
 from millrace.testing.feed import Feed, Read
-from millrace.watermark.process import ONLY
-from millrace.watermark.report import Report
+from millrace.watermark.report import ONLY, Report
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.manifest import Completion, Manifest, decode_manifest, encode_entry
 from millrace.windmill.results import Counters, IntervalResult

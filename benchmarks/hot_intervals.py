@@ -29,7 +29,7 @@ from rich.table import Table
 from benchmarks.machine import describe
 from millrace.model.keys import encode_key, hash_key
 from millrace.watermark.intervals import IntervalMap
-from millrace.watermark.remap import Merge, Move, Split, remapped
+from millrace.watermark.map_change import Merge, Move, Split, remapped
 from millrace.windmill.balancer import Balance, balance
 from millrace.windmill.bundle import Arrivals
 from millrace.windmill.loads import Loads

@@ -14,8 +14,7 @@ from random import Random
 from typing import Any
 
 from millrace.compile.build import build
-from millrace.model.computation import Computation
-from millrace.model.guarantees import AT_LEAST_ONCE, EXACTLY_ONCE, STRONG, WEAK
+from millrace.model.computation import AT_LEAST_ONCE, EXACTLY_ONCE, STRONG, WEAK, Computation
 from millrace.model.record import WALL_TIME, Record, Timer
 from millrace.model.state import BagState, CombiningState, MapState, ValueState
 from millrace.model.stream import by

@@ -22,7 +22,7 @@ from millrace.plane.runtime import Runtime
 from millrace.plane.task import Task
 from millrace.store import Collector, HardState
 from millrace.testing.feed import Feed, Read
-from millrace.watermark.process import ONLY, Process
+from millrace.watermark.report import ONLY, Process
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.manifest import Manifest
 from millrace.windmill.source_ids import fingerprint

@@ -16,8 +16,7 @@ from typing import Any
 from millrace.compile.build import build
 from millrace.dataflow.joins.join_state import WEIGHT_MAX
 from millrace.dataflow.stream import Stream
-from millrace.model.computation import Computation
-from millrace.model.guarantees import AT_LEAST_ONCE, EXACTLY_ONCE, STRONG, WEAK
+from millrace.model.computation import AT_LEAST_ONCE, EXACTLY_ONCE, STRONG, WEAK, Computation
 from millrace.model.pane import Paned
 from millrace.model.record import Record, Timer
 from millrace.model.state import BagState, CombiningState, MapState, ValueState

@@ -13,9 +13,9 @@ from random import Random
 from typing import Any
 
 from millrace.dataflow.stream import Stream
-from millrace.model.element import Element as Seen
-from millrace.model.element import of_record
-from millrace.model.guarantees import AT_LEAST_ONCE, EXACTLY_ONCE, STRONG, WEAK
+from millrace.model.computation import AT_LEAST_ONCE, EXACTLY_ONCE, STRONG, WEAK
+from millrace.model.stream import Element as Seen
+from millrace.model.stream import of_record
 from millrace.model.time import MAX_TIMESTAMP, SECOND
 from millrace.pipeline import Pipeline
 from simulation.composition import FAR_US, WHOLE, regrouping, without_punctuation

@@ -20,13 +20,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from millrace.compile.topology import StreamSpec, Topology
+from millrace.model.coder import struct_fields
 from millrace.model.errors import (
     CheckpointUnwritable,
     InvariantViolation,
     StoreError,
     ZombieWriter,
 )
-from millrace.model.struct_fields import struct_fields
 from millrace.store import (
     HardState,
     MemoryCache,

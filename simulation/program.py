@@ -11,8 +11,8 @@ from millrace.compile.topology import Topology
 from millrace.dataflow.stream import Stream
 from millrace.dataflow.triggers.call import streams_of
 from millrace.injectors.policy import BoundedDelay
+from millrace.model.declarations import INGRESS
 from millrace.model.keys import decode_key
-from millrace.model.pipeline import INGRESS
 from millrace.model.time import MAX_TIMESTAMP, SECOND, Duration
 from millrace.pipeline import Pipeline
 from millrace.windmill.manifest import Completion

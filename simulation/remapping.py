@@ -23,7 +23,7 @@ from millrace.model.errors import (
 )
 from millrace.plane.balancing import Balancing
 from millrace.watermark.intervals import IntervalMap
-from millrace.watermark.remap import Merge, Split
+from millrace.watermark.map_change import Merge, Split
 from millrace.windmill.balancer import Balance, Weight
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.loads import Loads

@@ -17,8 +17,7 @@ from millrace.dataflow.windowing import DISCARDING
 from millrace.dataflow.windows import FixedWindows
 from millrace.model.computation import Computation
 from millrace.model.record import Record, Timer
-from millrace.model.side_input import SideInput
-from millrace.model.state import CombiningState
+from millrace.model.state import CombiningState, SideInput
 from millrace.model.stream import by
 from millrace.model.time import SECOND
 from millrace.pipeline import Pipeline

@@ -13,7 +13,7 @@ from millrace.injectors.follower import Follower
 from millrace.injectors.injector import Injector
 from millrace.injectors.policy import BoundedDelay
 from millrace.injectors.polling import Polling
-from millrace.model.pipeline import INGRESS
+from millrace.model.declarations import INGRESS
 from millrace.model.time import SECOND, Duration
 from millrace.pipeline import Pipeline
 from simulation.program import DELAY_US, STREAM, Arrival, Ends, Program

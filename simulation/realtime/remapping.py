@@ -16,7 +16,7 @@ from random import Random
 from millrace.model.errors import DamagedStore, PipelineError, StoreError, ZombieWriter
 from millrace.plane.realtime.handover import to_other_intervals
 from millrace.watermark.intervals import IntervalMap
-from millrace.watermark.remap import Remapped
+from millrace.watermark.map_change import Remapped
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.preparing import Preparation
 from simulation.realtime.simulation import RealtimeSimulation

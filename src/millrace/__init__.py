@@ -79,12 +79,10 @@ if TYPE_CHECKING:
         send_dead_letters,
     )
     from millrace.model.coder import BytesCoder, Coder, JsonCoder, MsgpackCoder, PickleCoder
-    from millrace.model.computation import Computation
-    from millrace.model.element import Element, of_record
+    from millrace.model.computation import AT_LEAST_ONCE, EXACTLY_ONCE, STRONG, WEAK, Computation
+    from millrace.model.declarations import INGRESS
     from millrace.model.errors import MillraceError
-    from millrace.model.guarantees import AT_LEAST_ONCE, EXACTLY_ONCE, STRONG, WEAK
     from millrace.model.pane import EARLY, LATE, ON_TIME, Pane, PanedCoder, Window
-    from millrace.model.pipeline import INGRESS
     from millrace.model.record import (
         LOW_WATERMARK,
         WALL_TIME,
@@ -93,9 +91,8 @@ if TYPE_CHECKING:
         Record,
         Timer,
     )
-    from millrace.model.side_input import SideInput
-    from millrace.model.state import BagState, CombiningState, MapState, ValueState
-    from millrace.model.stream import by, by_key
+    from millrace.model.state import BagState, CombiningState, MapState, SideInput, ValueState
+    from millrace.model.stream import Element, by, by_key, of_record
     from millrace.model.time import (
         DAY,
         HOUR,
@@ -118,7 +115,7 @@ if TYPE_CHECKING:
     from millrace.sinks.parquet import Parquet
     from millrace.sinks.postgres import PostgreSQL
     from millrace.spark.memory import Memory
-    from millrace.watermark.remap import Merge, Split
+    from millrace.watermark.map_change import Merge, Split
     from millrace.windmill.balancer import Balance
 
 __all__ = [
@@ -243,17 +240,16 @@ __all__ = [
 
 #: Module, below this package -> the public names that are there.
 _PUBLIC = {
+    "dataflow.aggregations": "CombineFn VectorFold",
     "dataflow.aggregations.catalog": (
         "Aggregate count distinct group max mean min quantiles stddev sum top variance"
     ),
-    "dataflow.aggregations": "CombineFn VectorFold",
+    "dataflow.triggers": (
+        "AfterBytes AfterCount AfterDelay AllOf AtPeriod AtWatermark CompositeTrigger FireMode "
+        "FirstOf OnCall OnSignal Punctuation Repeat RepeatCount RepeatUntil SequenceOf Trigger"
+    ),
     "dataflow.windowing": (
         "ACCUMULATING ACCUMULATING_AND_RETRACTING DISCARDING EARLIEST END_OF_WINDOW LATEST"
-    ),
-    "dataflow.triggers": (
-        "AfterBytes AfterCount AfterDelay AllOf AtPeriod AtWatermark CompositeTrigger "
-        "FireMode FirstOf OnCall OnSignal Punctuation Repeat RepeatCount RepeatUntil "
-        "SequenceOf Trigger"
     ),
     "dataflow.windows": "FixedWindows GlobalWindow Sessions SlidingWindows WindowFn",
     "injectors.advance": "Advance",
@@ -269,18 +265,15 @@ _PUBLIC = {
         "restore_checkpoint savepoints send_dead_letters"
     ),
     "model.coder": "BytesCoder Coder JsonCoder MsgpackCoder PickleCoder",
-    "model.computation": "Computation",
-    "model.element": "Element of_record",
+    "model.computation": "AT_LEAST_ONCE Computation EXACTLY_ONCE STRONG WEAK",
+    "model.declarations": "INGRESS",
     "model.errors": "MillraceError",
-    "model.guarantees": "AT_LEAST_ONCE EXACTLY_ONCE STRONG WEAK",
     "model.pane": "EARLY LATE ON_TIME Pane PanedCoder Window",
-    "model.pipeline": "INGRESS",
-    "model.record": "LOW_WATERMARK WALL_TIME DeadLetter LateRecord Record Timer",
-    "model.side_input": "SideInput",
-    "model.state": "BagState CombiningState MapState ValueState",
-    "model.stream": "by by_key",
+    "model.record": "DeadLetter LOW_WATERMARK LateRecord Record Timer WALL_TIME",
+    "model.state": "BagState CombiningState MapState SideInput ValueState",
+    "model.stream": "Element by by_key of_record",
     "model.time": (
-        "DAY HOUR MAX_TIMESTAMP MICROSECOND MILLISECOND MIN_TIMESTAMP MINUTE SECOND UNBOUNDED_PAST"
+        "DAY HOUR MAX_TIMESTAMP MICROSECOND MILLISECOND MINUTE MIN_TIMESTAMP SECOND UNBOUNDED_PAST"
     ),
     "observe.pane_plot": "plot_panes",
     "observe.watermark_plot": "plot_watermarks",
@@ -293,7 +286,7 @@ _PUBLIC = {
     "sinks.parquet": "Parquet",
     "sinks.postgres": "PostgreSQL",
     "spark.memory": "Memory",
-    "watermark.remap": "Merge Split",
+    "watermark.map_change": "Merge Split",
     "windmill.balancer": "Balance",
 }
 _MODULES = {name: module for module, names in _PUBLIC.items() for name in names.split()}

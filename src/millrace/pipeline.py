@@ -23,19 +23,19 @@ from millrace.injectors.keys import Keys
 from millrace.injectors.letters import Letters
 from millrace.injectors.schema import arrow_schema
 from millrace.inspect.location import plan_of
-from millrace.model.computation import Computation
-from millrace.model.errors import PipelineError
-from millrace.model.evolution import Migration, names
-from millrace.model.guarantees import DeliveryMode, ProductionMode
-from millrace.model.pipeline import (
+from millrace.model.computation import Computation, DeliveryMode, ProductionMode
+from millrace.model.declarations import (
     AGAIN,
     INGRESS,
     Declarations,
     Ingress,
     Injection,
+    Migration,
     SinkDeclaration,
     check_name,
+    names,
 )
+from millrace.model.errors import PipelineError
 from millrace.model.record import DeadLetter, DeadLetterLimit, LateRecord
 from millrace.model.time import DAY, HOUR, LATEST_RECORD, Duration, TimeUnit, duration_us, time_unit
 from millrace.options import BatchOptions, EpochOptions, RealtimeOptions, RunOptions

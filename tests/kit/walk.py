@@ -9,6 +9,7 @@ belongs to its way. ``--all`` prints the functions, too.
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -67,7 +68,7 @@ class Walk:
     def changes(self) -> int:
         """Return how often a call is of another module than the call before."""
         modules = [module for module, _ in self.calls]
-        return sum(one != other for one, other in zip(modules, modules[1:], strict=False))
+        return sum(one != other for one, other in itertools.pairwise(modules))
 
     def text(self, title: str, *, functions: bool = False) -> str:
         """Return the way by folder: each line is a folder, and its modules in order."""

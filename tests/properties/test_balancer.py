@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from millrace.watermark.intervals import HASH_SPACE, IntervalMap
-from millrace.watermark.remap import Merge, Move, Split, remapped
+from millrace.watermark.map_change import Merge, Move, Split, remapped
 from millrace.windmill.balancer import Balance, Weight, balance
 
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 import millrace as mr
 from millrace.injectors.publisher import Aggregate, WatermarkPublisher
-from millrace.watermark.process import Process
+from millrace.watermark.report import Process
 
 NAMES = ("a", "b", "c")
 

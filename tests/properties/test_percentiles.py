@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 import millrace as mr
 from millrace.watermark.ahead import Ahead
-from millrace.watermark.estimate import Estimate
 from millrace.watermark.outstanding import Outstanding
 from millrace.watermark.propagation import Pending
+from millrace.watermark.senders import Estimate
 
 PERCENTILES = (50, 90, 99)
 ALL = (*PERCENTILES, 100)

@@ -16,8 +16,8 @@ import msgspec
 import pytest
 from greenlet import getcurrent
 
+from millrace.model.computation import WEAK
 from millrace.model.errors import ZombieWriter
-from millrace.model.guarantees import WEAK
 from millrace.store import Collector, EpochLog, LocalBlobs, MemoryCache, bring, collection, durable
 from millrace.store.cache import changes
 from millrace.store.local_commits import LocalCommitLog

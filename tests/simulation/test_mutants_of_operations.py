@@ -5,7 +5,7 @@ import pytest
 from millrace.dataflow.aggregations.several import Several
 from millrace.dataflow.element_types import Picks
 from millrace.dataflow.joins.table_join import EnrichByKey, Lookup
-from millrace.model.element import OfRecord
+from millrace.model.stream import OfRecord
 from millrace.plane.outbox import Outbox
 from millrace.windmill.cells.expiring import ExpiringMap, Keeping
 from millrace.windmill.cells.maps import BoundMap

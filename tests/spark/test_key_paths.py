@@ -18,7 +18,7 @@ from millrace.model.keys import encode_key, hash_key
 from millrace.spark.plan import task_column
 from millrace.spark.source import Numbering, native_rows, sources_of
 from millrace.watermark.intervals import IntervalMap
-from millrace.watermark.remap import Merge, Remap, Split, remapped
+from millrace.watermark.map_change import Merge, Remap, Split, remapped
 
 
 class Keyed(msgspec.Struct):

@@ -25,11 +25,10 @@ from millrace.compile.sink_limits import limits_of
 from millrace.compile.topology import INJECTOR, ComputationSpec, Edge, StreamSpec, Topology
 from millrace.dataflow.operators import operator_of
 from millrace.dataflow.stream import parts_of
-from millrace.model.computation import state_cells
+from millrace.model.computation import EXACTLY_ONCE, state_cells
+from millrace.model.declarations import Declarations
 from millrace.model.errors import PipelineError
-from millrace.model.guarantees import EXACTLY_ONCE
 from millrace.model.pane import PanedCoder, PanedExtractor, with_panes
-from millrace.model.pipeline import Declarations
 from millrace.model.stream import KeyExtractor, Spread
 
 

@@ -13,7 +13,7 @@ from types import FunctionType, MethodType
 from typing import Any, Final
 
 from millrace.model.computation import Computation, state_cells
-from millrace.model.pipeline import Declarations
+from millrace.model.declarations import Declarations
 from millrace.model.stream import Step
 
 #: What a hook writes instead of ``yield``.

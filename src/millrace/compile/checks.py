@@ -10,9 +10,8 @@ from millrace.compile.callables import callable_problems, method_problems
 from millrace.compile.hooks import hook_problems
 from millrace.compile.publishers import letters_on
 from millrace.model.computation import Computation, state_cells
+from millrace.model.declarations import Declarations, Evolution
 from millrace.model.errors import PipelineError
-from millrace.model.evolution import Evolution
-from millrace.model.pipeline import Declarations
 from millrace.model.stream import ByRecord, KeyExtractor
 from millrace.model.time import duration_us
 

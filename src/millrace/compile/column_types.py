@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from millrace.dataflow.aggregations.fields import FieldsCoder
-from millrace.model.struct_fields import struct_fields
+from millrace.model.coder import struct_fields
 
 #: Digits of a Decimal's column, and how many of them are behind the point.
 DECIMAL_DIGITS, DECIMAL_SCALE = 38, 18

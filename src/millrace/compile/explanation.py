@@ -16,7 +16,7 @@ from millrace.compile.native import python_reason
 from millrace.compile.topology import ComputationSpec, Edge, StreamSpec, Topology
 from millrace.dataflow.operators import operator_of
 from millrace.model.coder import MsgpackCoder, type_name
-from millrace.model.guarantees import EXACTLY_ONCE
+from millrace.model.computation import EXACTLY_ONCE
 from millrace.model.pane import PanedCoder
 from millrace.model.stream import KEYS, Step
 from millrace.model.time import format_duration

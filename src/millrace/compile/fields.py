@@ -19,10 +19,9 @@ from millrace.dataflow.joins.interval_join import JoinByKeyAndTime
 from millrace.dataflow.joins.table_join import EnrichByKey
 from millrace.dataflow.partials.fanout import CombineByPart
 from millrace.model.coder import Coder, type_name
-from millrace.model.element import KEY, OF_A_PANE
+from millrace.model.declarations import Declarations
 from millrace.model.pane import PanedCoder
-from millrace.model.pipeline import Declarations
-from millrace.model.stream import KEYS, ByFields, ByKey, KeyExtractor, Spread
+from millrace.model.stream import KEY, KEYS, OF_A_PANE, ByFields, ByKey, KeyExtractor, Spread
 
 #: Computations that take the key that a stream has.
 _BY_KEY = (GroupByKeyAndWindow, CombineByPart, JoinByKeyAndTime, EnrichByKey)

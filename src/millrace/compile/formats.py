@@ -8,7 +8,7 @@ from typing import Any
 
 from millrace.compile.publishers import INHERITED, StreamProducer
 from millrace.model.coder import Coder, MsgpackCoder, coder_for
-from millrace.model.derived import DerivedFormat
+from millrace.model.declarations import DerivedFormat
 from millrace.model.errors import CoderError
 from millrace.model.pane import PanedCoder
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from millrace.dataflow.operators import operator_of
 from millrace.dataflow.side_stream import SideStream
+from millrace.model.declarations import Declarations
 from millrace.model.keys import decode_key
-from millrace.model.pipeline import Declarations
 from millrace.model.stream import KeyExtractor, by
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from millrace.model.declarations import Declarations
 from millrace.model.errors import PipelineError
-from millrace.model.pipeline import Declarations
 
 
 def levels_of(pipeline: Declarations, senders: Mapping[str, frozenset[str]]) -> dict[str, int]:

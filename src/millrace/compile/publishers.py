@@ -9,9 +9,8 @@ from typing import Any
 
 from millrace.compile.topology import injector_name
 from millrace.model.computation import Computation
-from millrace.model.derived import DerivedFormat
+from millrace.model.declarations import Declarations, DerivedFormat
 from millrace.model.pane import with_retractions
-from millrace.model.pipeline import Declarations
 from millrace.model.record import DeadLetter, LateRecord
 
 #: The format of a step's stream that is not declared, where the step leaves values as they are.

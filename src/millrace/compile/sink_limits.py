@@ -32,11 +32,9 @@ from millrace.compile.column_types import (
     fields_of,
 )
 from millrace.dataflow.aggregations.fields import FieldsCoder, Results, record_of
-from millrace.model.brief import brief
-from millrace.model.coder import Coder, MsgpackCoder
-from millrace.model.errors import CoderError
+from millrace.model.coder import Coder, MsgpackCoder, struct_fields
+from millrace.model.errors import CoderError, brief
 from millrace.model.pane import PanedCoder
-from millrace.model.struct_fields import struct_fields
 
 
 @dataclass(frozen=True)

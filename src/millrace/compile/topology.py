@@ -22,10 +22,8 @@ import numpy.typing as npt
 from millrace.compile.sink_limits import SinkLimits
 from millrace.dataflow.side_stream import SideStream
 from millrace.model.coder import Coder
-from millrace.model.computation import Computation
-from millrace.model.evolution import Evolution
-from millrace.model.guarantees import Guarantees
-from millrace.model.pipeline import AGAIN, Injection
+from millrace.model.computation import Computation, Guarantees
+from millrace.model.declarations import AGAIN, Evolution, Injection
 from millrace.model.record import DeadLetterLimit
 from millrace.model.state import StateDescriptor
 from millrace.model.stream import KeyExtractor, Step

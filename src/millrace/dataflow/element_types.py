@@ -12,14 +12,12 @@ from typing import Any, Final
 import msgspec
 
 from millrace.dataflow.value import text
-from millrace.model.coder import BytesCoder, Coder, type_name
+from millrace.model.coder import BytesCoder, Coder, struct_fields, type_name
 from millrace.model.coroutines import truth
-from millrace.model.element import OfRecord
 from millrace.model.errors import PipelineError
 from millrace.model.pane import PanedCoder
 from millrace.model.plain_stream import PlainStream
-from millrace.model.stream import ByFields, KeyExtractor, by, by_key
-from millrace.model.struct_fields import struct_fields
+from millrace.model.stream import ByFields, KeyExtractor, OfRecord, by, by_key
 
 #: What to aggregate of an element: a column name, or a function of it; None: itself.
 Chosen = str | Callable[[Any], Any] | None

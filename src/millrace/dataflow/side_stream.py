@@ -19,8 +19,7 @@ from millrace.dataflow.joins.join_state import KeptCoder, kept_by_time
 from millrace.model.coder import Coder
 from millrace.model.computation import Computation, state_cells
 from millrace.model.errors import PipelineError
-from millrace.model.side_input import SideInput
-from millrace.model.state import MapState
+from millrace.model.state import MapState, SideInput
 from millrace.model.stream import KeyExtractor
 
 

@@ -43,11 +43,9 @@ from millrace.dataflow.windowing import (
 from millrace.dataflow.windows import GlobalWindow
 from millrace.dataflow.windows.assigned import Assign, AssignedWindows
 from millrace.dataflow.windows.window_fn import WindowFn
-from millrace.model.computation import Computation
-from millrace.model.derived import DerivedFormat
+from millrace.model.computation import Computation, DeliveryMode, ProductionMode
+from millrace.model.declarations import DerivedFormat, names
 from millrace.model.errors import PipelineError
-from millrace.model.evolution import names
-from millrace.model.guarantees import DeliveryMode, ProductionMode
 from millrace.model.pane import PanedCoder
 from millrace.model.plain_stream import PlainStream
 from millrace.model.stream import Spread, by_key

@@ -12,8 +12,7 @@ import operator
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from millrace.model.brief import brief
-from millrace.model.errors import PipelineError, WatermarkRegression
+from millrace.model.errors import PipelineError, WatermarkRegression, brief
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 #: The one key of an offset within an advance. No injector's own offset has it.

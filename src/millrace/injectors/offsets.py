@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 from millrace.injectors.advance import process_watermark
 from millrace.injectors.injector import Injector
 from millrace.injectors.schema import column_names
-from millrace.model.brief import brief
-from millrace.model.errors import PipelineError
+from millrace.model.errors import PipelineError, brief
 from millrace.model.time import Instant
 
 #: Process -> [offset, the low watermark that it promises there or None].

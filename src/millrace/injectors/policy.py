@@ -21,7 +21,7 @@ from millrace.model.time import (
     duration_us,
     time_unit,
 )
-from millrace.watermark.process import Process
+from millrace.watermark.report import Process
 
 
 @runtime_checkable

@@ -29,7 +29,7 @@ from millrace.model.time import (
     SECOND,
     format_timestamp,
 )
-from millrace.watermark.process import ONLY, Process
+from millrace.watermark.report import ONLY, Process
 
 #: Says when processes become idle, come back, and are missed.
 log = logging.getLogger("millrace.injectors")

@@ -13,8 +13,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from millrace.model.brief import LETTER_MOST, brief
-from millrace.model.errors import RecordRejected
+from millrace.model.errors import LETTER_MOST, RecordRejected, brief
 
 #: The name of the column.
 COLUMN: Final = "_millrace_refusal"

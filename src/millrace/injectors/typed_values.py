@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from millrace.model.brief import brief
+from millrace.model.errors import brief
 
 #: Returns an instant as an aware datetime or in microseconds; raises ValueError if it is none.
 ToInstant = Callable[[Any], dt.datetime | int]

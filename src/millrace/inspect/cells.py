@@ -11,8 +11,7 @@ from millrace.compile.schemas import Schema
 from millrace.compile.shapes import SCALARS, Shape
 from millrace.inspect.windows import cell_reader
 from millrace.model.keys import decode_key
-from millrace.model.side_input import SideInput
-from millrace.model.state import BagState, MapState
+from millrace.model.state import BagState, MapState, SideInput
 from millrace.windmill import rows
 
 

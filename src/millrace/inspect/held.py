@@ -10,7 +10,7 @@ import msgspec
 from millrace.compile.topology import INJECTOR
 from millrace.injectors.skew import too_far
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
-from millrace.watermark.process import Process
+from millrace.watermark.report import Process
 from millrace.windmill.manifest import Claim, Completion
 from millrace.windmill.source_stats import SourceStats
 

@@ -18,8 +18,8 @@ from millrace.injectors.delta_package import require_deltalake
 from millrace.injectors.letters import PROCESS, LetterLog, letters_read
 from millrace.inspect.ended import ended
 from millrace.inspect.location import state_at
+from millrace.model.declarations import AGAIN
 from millrace.model.errors import InputLost, PipelineError
-from millrace.model.pipeline import AGAIN
 from millrace.model.record import DeadLetter
 from millrace.store import HardState
 from millrace.windmill.manifest import Completion

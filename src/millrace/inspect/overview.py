@@ -9,8 +9,8 @@ import msgspec
 from millrace.compile.topology import INJECTOR, injector_name
 from millrace.inspect.ended import Ended
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
-from millrace.watermark.pending_timers import PendingTimers
 from millrace.watermark.propagation import LowWatermarks
+from millrace.watermark.report import PendingTimers
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.results import Counters
 from millrace.windmill.source_stats import SourceStats

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from millrace.inspect.location import state_at
 from millrace.model.errors import CheckpointMismatch, PipelineError
-from millrace.watermark.remap import Merge, Split
+from millrace.watermark.map_change import Merge, Split
 from millrace.windmill.carrying import all_carried, check_between, ids_after, maps_after
 from millrace.windmill.epoch_log import end_of
 from millrace.windmill.fence import seal_left

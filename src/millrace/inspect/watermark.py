@@ -28,7 +28,7 @@ from millrace.model.errors import PipelineError
 from millrace.model.record import LOW_WATERMARK
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.store import HardState
-from millrace.watermark.process import ONLY, Process
+from millrace.watermark.report import ONLY, Process
 from millrace.windmill import rows
 from millrace.windmill.manifest import Claim, Completion, InjectorEntry
 from millrace.windmill.source_stats import SourceStats

@@ -5,11 +5,17 @@ coder: :class:`MsgpackCoder`, :class:`JsonCoder`, :class:`BytesCoder`, :class:`P
 object with ``encode`` and ``decode``. Nothing is unpickled unless its coder says so by name.
 
 Source: MillWheel, "Persistent State" (4.4): opaque bytes, and routines that the user provides.
+
+What msgspec says of the fields of a struct, asked once for each type.
+
+It evaluates annotations anew each time, which takes as long as all else that is done when a
+computation is begun.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import pickle
 import types
@@ -19,9 +25,27 @@ from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
-from millrace.model.brief import brief
-from millrace.model.errors import CoderError
-from millrace.model.struct_fields import struct_fields
+from millrace.model.errors import CoderError, brief
+
+#: So many types are remembered: more than a program has, and few enough to keep.
+_TYPES = 1024
+
+
+@functools.lru_cache(_TYPES)
+def struct_fields(kind: Any) -> tuple[msgspec.structs.FieldInfo, ...]:
+    """Return the fields of a struct type, as :func:`msgspec.structs.fields` does.
+
+    Raises:
+        TypeError: It is no struct type.
+
+    >>> class Reading(msgspec.Struct):
+    ...     sensor: str
+    ...     value: int
+    >>> [(info.name, info.type) for info in struct_fields(Reading)]
+    [('sensor', <class 'str'>), ('value', <class 'int'>)]
+    """
+    return tuple(msgspec.structs.fields(kind))
+
 
 _IMMUTABLE = (int, float, str, bytes, bool, type(None))
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from millrace.model.struct_fields import struct_fields
+from millrace.model.coder import struct_fields
 
 #: Of these no value can be changed.
 _FIXED: Final = frozenset(

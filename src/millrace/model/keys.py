@@ -32,8 +32,7 @@ from typing import Any, Final
 
 import xxhash
 
-from millrace.model.brief import brief
-from millrace.model.errors import CoderError
+from millrace.model.errors import CoderError, brief
 
 #: Spark's ``xxhash64`` starts from seed 42; any other seed would hash keys apart in JVM and Python.
 HASH_SEED: Final = 42

@@ -19,9 +19,8 @@ from typing import Any
 import msgspec
 
 from millrace.model.coder import Coder, coder_for
-from millrace.model.element import Element
 from millrace.model.errors import CoderError
-from millrace.model.stream import KeyExtractor, Step
+from millrace.model.stream import Element, KeyExtractor, Step
 from millrace.model.time import datetime_of
 
 

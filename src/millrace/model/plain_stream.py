@@ -12,11 +12,9 @@ import copy
 from collections.abc import Callable, Iterable
 from typing import Any, Self
 
-from millrace.model.backfill import Before, Since
-from millrace.model.element import of_record
+from millrace.model.declarations import Before, Declarations, Since
 from millrace.model.errors import PipelineError
-from millrace.model.pipeline import Declarations
-from millrace.model.stream import TimeSetter, by
+from millrace.model.stream import TimeSetter, by, of_record
 from millrace.model.time import Duration, Instant, TimeUnit, duration_us, time_unit, timestamp_us
 
 
@@ -39,7 +37,7 @@ class PlainStream:
         """Replace each value by ``function(value)``; key and timestamp stay.
 
         A function that is to see key, time and pane as well is given as
-        :func:`~millrace.model.element.of_record`; so it is for the other steps.
+        :func:`~millrace.model.stream.of_record`; so it is for the other steps.
         """
         return self._step("map", function)
 

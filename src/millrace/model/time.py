@@ -13,8 +13,7 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Final, Literal, cast
 
-from millrace.model.brief import brief
-from millrace.model.errors import PipelineError
+from millrace.model.errors import PipelineError, brief
 
 MICROSECOND: Final = 1
 MILLISECOND: Final = 1_000

@@ -16,7 +16,7 @@ from typing import Any
 import cloudpickle
 import msgspec
 
-from millrace.model.struct_fields import struct_fields
+from millrace.model.coder import struct_fields
 
 _StructMeta = type(msgspec.Struct)
 _CACHE = "__msgspec_cache__"

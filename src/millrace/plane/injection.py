@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from millrace.injectors.letters import letter_in
 from millrace.injectors.refusals import Refusal, refusals_of
-from millrace.model.brief import RAISED, brief_error
+from millrace.model.errors import RAISED, brief_error
 from millrace.model.time import EARLIEST_RECORD
 from millrace.plane.origins import BatchOrigins, FindOrigins
 from millrace.plane.outbox import Outbox

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from millrace.compile.topology import Edge
 from millrace.dataflow.partials import Lift, Lifted
-from millrace.model.brief import RAISED
+from millrace.model.errors import RAISED
 from millrace.plane import wire
 from millrace.plane.observation import SourceObserver
 from millrace.plane.reports import TaskReport, report_row

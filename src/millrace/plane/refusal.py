@@ -13,8 +13,7 @@ import numpy.typing as npt
 from millrace.compile.topology import Topology
 from millrace.injectors.origins import Origin
 from millrace.injectors.refusals import Refusal
-from millrace.model.brief import LETTER_MOST, brief, brief_trace, cut, encodable
-from millrace.model.errors import RecordRejected
+from millrace.model.errors import LETTER_MOST, RecordRejected, brief, brief_trace, cut, encodable
 from millrace.model.record import DeadLetter
 from millrace.model.time import (
     EARLIEST_RECORD,

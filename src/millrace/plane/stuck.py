@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from millrace.model.brief import brief
+from millrace.model.errors import brief
 from millrace.model.record import Record, Timer
 from millrace.model.time import format_timestamp
 from millrace.plane.time_limit import TimeLimit

@@ -24,9 +24,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace.compile.column_types import fields_of
-from millrace.model.coder import Coder, MsgpackCoder
+from millrace.model.coder import Coder, MsgpackCoder, struct_fields
 from millrace.model.errors import PipelineError
-from millrace.model.struct_fields import struct_fields
 
 #: Arrow types whose Python values are of a field's type by construction, so that a column without
 #: nulls needs no check of its values.

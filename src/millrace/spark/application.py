@@ -18,8 +18,8 @@ from typing import Any
 
 import cloudpickle
 
+from millrace.model.declarations import Declarations
 from millrace.model.errors import MillraceError, PipelineError
-from millrace.model.pipeline import Declarations
 
 #: Folders in which modules are no more than neighbours.
 _SHARED = ("site-packages", "dist-packages")

@@ -22,7 +22,7 @@ from millrace.inspect.run_end import RunEnd, leave_run_end
 from millrace.model.errors import StoreError
 from millrace.model.keys import decode_key
 from millrace.store.mailbox import Mailbox
-from millrace.watermark.remap import Merge, Split
+from millrace.watermark.map_change import Merge, Split
 
 if TYPE_CHECKING:
     from millrace.spark.run import KeptSavepoint, Run

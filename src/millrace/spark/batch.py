@@ -23,8 +23,8 @@ from millrace.compile.topology import Topology
 from millrace.injectors.injector import Injector
 from millrace.injectors.offsets import Piece
 from millrace.injectors.publisher import WatermarkPublisher
+from millrace.model.declarations import Declarations
 from millrace.model.errors import MillraceError, PipelineError
-from millrace.model.pipeline import Declarations
 from millrace.options import BatchOptions, with_defaults
 from millrace.plane.binding import bind_sinks, claim_sinks
 from millrace.plane.stragglers import Enough, Left

@@ -22,14 +22,14 @@ from millrace.compile.build import build
 from millrace.compile.explanation import Explanation as PipelineExplanation
 from millrace.dashboard import Dashboard
 from millrace.inspect import Explanation, explain_watermark
+from millrace.model.declarations import Declarations
 from millrace.model.errors import CheckpointMismatch, PipelineError, UpdateFailed
-from millrace.model.pipeline import Declarations
 from millrace.model.time import SECOND, Duration, duration_us
 from millrace.spark.asks import ask
 from millrace.spark.run import Run
 from millrace.spark.status import Status
 from millrace.store import location_of
-from millrace.watermark.remap import Merge, Split
+from millrace.watermark.map_change import Merge, Split
 from millrace.windmill.claims import plan_of
 from millrace.windmill.epoch_log import end_of
 from millrace.windmill.epochs import Epochs

@@ -14,8 +14,7 @@ from typing import Any
 
 from millrace.compile.topology import Topology
 from millrace.injectors.injector import Injector
-from millrace.model.element import OfRecord
-from millrace.model.stream import ByFunction, ByRecord
+from millrace.model.stream import ByFunction, ByRecord, OfRecord
 from millrace.plane.by_value import pickle_by_value
 
 

@@ -46,7 +46,7 @@ from millrace.spark.status import Progress, Status
 from millrace.spark.status_text import as_line
 from millrace.spark.stuck_board import Board
 from millrace.store import Mailbox, location_of
-from millrace.watermark.remap import Merge, Split
+from millrace.watermark.map_change import Merge, Split
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.preparing import Preparation
 

@@ -23,8 +23,8 @@ from millrace.compile.native import one_field, python_reason
 from millrace.compile.topology import Edge, StreamSpec, Topology
 from millrace.injectors.injector import Injector
 from millrace.injectors.policy import WatermarkColumn
+from millrace.model.declarations import Injection
 from millrace.model.errors import PipelineError
-from millrace.model.pipeline import Injection
 from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD, TimeUnit, in_microseconds
 from millrace.plane import wire
 from millrace.plane.values import ROWS, check_format, value_columns

@@ -25,8 +25,8 @@ from millrace.compile.topology import Topology
 from millrace.injectors.calls import Calls
 from millrace.injectors.letters import bind_letters
 from millrace.injectors.publisher import WatermarkPublisher
+from millrace.model.declarations import Declarations
 from millrace.model.errors import CheckpointMismatch, PipelineError
-from millrace.model.pipeline import Declarations
 from millrace.model.time import SECOND, Duration, duration_us
 from millrace.options import EpochOptions, RealtimeOptions, check_options, with_defaults
 from millrace.plane.binding import bind_sinks, claim_sinks

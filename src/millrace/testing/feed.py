@@ -16,9 +16,8 @@ from millrace.compile.topology import Topology
 from millrace.injectors.offsets import Piece
 from millrace.injectors.origins import Origin
 from millrace.injectors.refusals import Refusal
-from millrace.model.brief import brief
-from millrace.model.errors import CoderError, PipelineError
-from millrace.model.pipeline import Injection as Injecting
+from millrace.model.declarations import Injection as Injecting
+from millrace.model.errors import CoderError, PipelineError, brief
 from millrace.model.stream import by
 from millrace.model.time import LATEST_RECORD, timestamp_us
 from millrace.plane.injection import Injection
@@ -27,7 +26,7 @@ from millrace.plane.outbox import Outbox
 from millrace.plane.refusal import EventTimes
 from millrace.plane.reports import TaskReport, report_row
 from millrace.plane.task import Task
-from millrace.watermark.process import Process
+from millrace.watermark.report import Process
 from millrace.windmill.source_ids import fingerprint
 
 

@@ -21,8 +21,8 @@ from millrace.injectors.offsets import Offsets
 from millrace.inspect import Checkpoint, Explanation, explain_watermark
 from millrace.inspect.letters import Sending, send
 from millrace.inspect.overview import dead_letters_of
+from millrace.model.declarations import Declarations
 from millrace.model.errors import PipelineError, WatermarkRegression
-from millrace.model.pipeline import Declarations
 from millrace.model.record import LateRecord
 from millrace.model.time import MAX_TIMESTAMP, Duration, Instant, duration_us, timestamp_us
 from millrace.plane.binding import bind_sinks
@@ -34,9 +34,9 @@ from millrace.testing.output import Output
 from millrace.testing.polling import poll
 from millrace.testing.process import HarnessProcess
 from millrace.testing.taps import tapped, with_taps
-from millrace.watermark.process import ONLY, Process
+from millrace.watermark.map_change import Remap
 from millrace.watermark.propagation import LowWatermarks
-from millrace.watermark.remap import Remap
+from millrace.watermark.report import ONLY, Process
 from millrace.windmill.history import History
 from millrace.windmill.manifest import Manifest
 from millrace.windmill.results import Counters

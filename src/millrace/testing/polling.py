@@ -12,14 +12,14 @@ from millrace.injectors.injector import Injector
 from millrace.injectors.offsets import Offsets, advanced, pieces
 from millrace.injectors.refusals import Refusal, column_of, refusals_of
 from millrace.injectors.schema import column_names, conformed
+from millrace.model.declarations import Injection as Injecting
 from millrace.model.errors import PipelineError
-from millrace.model.pipeline import Injection as Injecting
 from millrace.model.time import MIN_TIMESTAMP
 from millrace.plane.injected import microseconds
 from millrace.plane.keying import fingerprints
 from millrace.plane.values import ROWS, ValueReader, shown, value_columns
 from millrace.testing.feed import Read
-from millrace.watermark.process import Process
+from millrace.watermark.report import Process
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from millrace.compile.build import build
 from millrace.compile.topology import Topology
+from millrace.model.declarations import Declarations, SinkDeclaration
 from millrace.model.pane import Paned
-from millrace.model.pipeline import Declarations, SinkDeclaration
 from millrace.plane.outlet import values_and_ids
 from millrace.sinks.arrow import ArrowSink
 from millrace.testing.output import Output

@@ -45,10 +45,10 @@ from typing import Any
 from millrace.dataflow import aggregations, triggers, windowing, windows
 from millrace.dataflow.aggregations import catalog
 from millrace.dataflow.stream import Stream
-from millrace.model.element import of_record
 from millrace.model.errors import PipelineError
 from millrace.model.pane import Window
 from millrace.model.record import LOW_WATERMARK, WALL_TIME
+from millrace.model.stream import of_record
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, SECOND
 from millrace.pipeline import Pipeline
 

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from millrace.watermark.intervals import IntervalMap, KeyInterval
-from millrace.watermark.remap import Merge, Move, Remap, Split
+from millrace.watermark.map_change import Merge, Move, Remap, Split
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,12 +20,12 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from millrace.compile.topology import ComputationSpec, StreamSpec
-from millrace.model.brief import RAISED
 from millrace.model.computation import Computation
+from millrace.model.errors import RAISED
 from millrace.model.keys import decode_key, encode_key
 from millrace.model.pane import Paned
 from millrace.model.record import DeadLetter, Record
-from millrace.model.side_input import SideInput
+from millrace.model.state import SideInput
 from millrace.model.time import MIN_TIMESTAMP
 from millrace.store import View
 from millrace.windmill import rows

@@ -20,7 +20,7 @@ from millrace.model.errors import InvariantViolation, PipelineError
 from millrace.store import HardState, MemoryCache, SnapshotHead, Snapshots, bring, encode_snapshot
 from millrace.store.snapshots import parts_of
 from millrace.watermark.intervals import IDS, IntervalMap, KeyInterval
-from millrace.watermark.remap import Remap, Remapped, remapped
+from millrace.watermark.map_change import Remap, Remapped, remapped
 from millrace.watermark.report import NOTHING_PENDING
 from millrace.windmill.dividing import Pair
 from millrace.windmill.manifest import Completion, LiveMark, Manifest, interval_map, partition_of

@@ -21,7 +21,7 @@ from millrace.compile.identity import identity, sunk
 from millrace.compile.registry import SINK, Registry
 from millrace.compile.shapes import Shape, reshape_of
 from millrace.compile.topology import StreamSpec, Topology
-from millrace.model.backfill import Since
+from millrace.model.declarations import Since
 from millrace.model.errors import CheckpointMismatch
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, format_timestamp
 from millrace.windmill.epoch_log import End

@@ -15,8 +15,7 @@ import numpy as np
 
 from millrace.compile.topology import ComputationSpec, Topology
 from millrace.dataflow.columnar.chunks import ColumnarBundle, Emitted, Keyed, Stored
-from millrace.model.brief import RAISED
-from millrace.model.errors import InvariantViolation
+from millrace.model.errors import RAISED, InvariantViolation
 from millrace.model.keys import decode_key, encode_key
 from millrace.model.record import Timer
 from millrace.model.time import MAX_TIMESTAMP

@@ -16,10 +16,9 @@ from millrace.compile.topology import Topology, injector_name
 from millrace.model.errors import ZombieWriter
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.store import Collectable, Given, HardState
-from millrace.watermark.authority import Authority
+from millrace.watermark.authority import Authority, Percentiles
 from millrace.watermark.intervals import IntervalMap
-from millrace.watermark.percentiles import Percentiles
-from millrace.watermark.remap import Remap, Remapped
+from millrace.watermark.map_change import Remap, Remapped
 from millrace.windmill import carrying, claims
 from millrace.windmill.epoch_log import End, end_of
 from millrace.windmill.fence import out_of_step

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from millrace.watermark.intervals import IntervalMap, KeyInterval
-from millrace.watermark.remap import Merge, Remapped, Split
+from millrace.watermark.map_change import Merge, Remapped, Split
 from millrace.windmill.balancer import Balance, Weight, where
 
 #: Of an interval's due: above it is split, below it two are merged. Twice apart, so that neither

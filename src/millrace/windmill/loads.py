@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from millrace.model.keys import hash_key
 from millrace.store import Repair
 from millrace.watermark.intervals import IntervalMap, KeyInterval
-from millrace.watermark.remap import Remapped
+from millrace.watermark.map_change import Remapped
 from millrace.windmill.balancer import Weight
 from millrace.windmill.results import NO_TIMES, IntervalResult, Load
 

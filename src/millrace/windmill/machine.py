@@ -24,15 +24,17 @@ import msgspec
 from millrace.compile.topology import ComputationSpec, Topology
 from millrace.dataflow.operators import operator_of
 from millrace.dataflow.side_stream import WAITING
-from millrace.model.brief import LETTER_MOST, RAISED, brief
 from millrace.model.computation import Computation
 from millrace.model.coroutines import unrun
 from millrace.model.errors import (
+    LETTER_MOST,
+    RAISED,
     InvariantViolation,
     PipelineError,
     StoreError,
     TimeLimitExceeded,
     TimerLoop,
+    brief,
 )
 from millrace.model.keys import decode_key
 from millrace.model.pane import Paned, plain

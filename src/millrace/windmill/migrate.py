@@ -19,7 +19,7 @@ from millrace.compile.schemas import schema_of
 from millrace.compile.shapes import Reshape
 from millrace.compile.topology import ComputationSpec
 from millrace.compile.values import reader
-from millrace.model.brief import RAISED
+from millrace.model.errors import RAISED
 from millrace.model.keys import decode_key
 from millrace.model.record import DeadLetter
 from millrace.store import OverView, View

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from millrace.compile.topology import ComputationSpec, Topology
 from millrace.model.errors import DamagedStore
 from millrace.store import EpochLog
-from millrace.watermark.bulletin import Bulletin
+from millrace.watermark.authority import Bulletin
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.report import NOTHING_PENDING, Report
 from millrace.windmill.bundle import NO_RECORDS, Attempt, Bundle, KeyedRecords, Position

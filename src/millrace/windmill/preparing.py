@@ -17,7 +17,7 @@ from typing import Final
 
 from millrace.model.errors import StoreError
 from millrace.store import HardState, MemoryCache, bring, looked_at
-from millrace.watermark.remap import Remap
+from millrace.watermark.map_change import Remap
 from millrace.windmill.carrying import check_between, maps_after
 from millrace.windmill.epochs import Epochs
 

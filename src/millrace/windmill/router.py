@@ -18,10 +18,9 @@ import msgspec
 from millrace.compile.sink_limits import limited
 from millrace.compile.topology import Topology
 from millrace.dataflow.columnar.chunks import Emitted
-from millrace.model.brief import RAISED, brief_error
 from millrace.model.coder import Coder
 from millrace.model.copies import own_copy
-from millrace.model.errors import CoderError, PipelineError
+from millrace.model.errors import RAISED, CoderError, PipelineError, brief_error
 from millrace.model.keys import decode_key, encode_key, hash_key
 from millrace.model.pane import Paned, PanedCoder, PanedExtractor, Window
 from millrace.model.record import DeadLetter

@@ -8,7 +8,7 @@ import msgspec
 
 from millrace.model.time import MIN_TIMESTAMP
 from millrace.watermark.ahead import Ahead
-from millrace.watermark.process import ONLY, Process
+from millrace.watermark.report import ONLY, Process
 from millrace.windmill.user_errors import Reasons, merge
 
 

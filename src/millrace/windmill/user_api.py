@@ -13,9 +13,8 @@ from typing import Any
 import msgspec
 
 from millrace.compile.topology import ComputationSpec, Topology
-from millrace.model.brief import brief
 from millrace.model.computation import Computation, lacks_hook
-from millrace.model.errors import LateProduction, PipelineError
+from millrace.model.errors import LateProduction, PipelineError, brief
 from millrace.model.keys import encode_key
 from millrace.model.pane import Pane, Paned, PanedCoder, Window
 from millrace.model.record import LOW_WATERMARK, WALL_TIME, TimeDomain

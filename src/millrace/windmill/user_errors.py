@@ -24,27 +24,24 @@ import msgspec
 from millrace.compile.column_types import fields_of
 from millrace.compile.topology import Topology
 from millrace.dataflow.partials.partial import Partial, PartialCoder
-from millrace.model.brief import (
+from millrace.model.coder import JsonCoder, MsgpackCoder, struct_fields
+from millrace.model.errors import (
     LETTER_MOST,
     TRACE_MOST,
+    DeadLettersExceeded,
+    InvariantViolation,
+    StoreError,
+    TimerLoop,
+    UserCodeError,
     brief,
     brief_error,
     brief_trace,
     cut,
     encodable,
 )
-from millrace.model.coder import JsonCoder, MsgpackCoder
-from millrace.model.errors import (
-    DeadLettersExceeded,
-    InvariantViolation,
-    StoreError,
-    TimerLoop,
-    UserCodeError,
-)
 from millrace.model.keys import encode_key
 from millrace.model.pane import Paned, plain
 from millrace.model.record import DeadLetter, DeadLetterLimit, Timer
-from millrace.model.struct_fields import struct_fields
 from millrace.model.time import (
     EARLIEST_RECORD,
     LATEST_RECORD,

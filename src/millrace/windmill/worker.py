@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from msgspec.structs import replace
 
 from millrace.compile.topology import ComputationSpec, Topology
-from millrace.model.guarantees import WEAK
+from millrace.model.computation import WEAK
 from millrace.store import Caches, Commit, HardState, TaskCommits, chain_of
 from millrace.windmill.bundle import Attempt, Bundle
 from millrace.windmill.execution import Execution

@@ -7,7 +7,7 @@ import pytest
 
 import millrace as mr
 from millrace.injectors.policy import LowWatermarkPolicy
-from millrace.watermark.process import Process
+from millrace.watermark.report import Process
 
 
 def test_a_bounded_delay_publishes_the_newest_less_the_delay():

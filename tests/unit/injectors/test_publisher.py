@@ -6,7 +6,7 @@ import pytest
 
 import millrace as mr
 from millrace.injectors.publisher import PROCESSES_MAX, Aggregate, WatermarkPublisher
-from millrace.watermark.process import ONLY, Process
+from millrace.watermark.report import ONLY, Process
 
 NEVER = mr.MIN_TIMESTAMP
 

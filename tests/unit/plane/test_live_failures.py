@@ -32,7 +32,7 @@ from millrace.store import (
     Sealing,
 )
 from millrace.store.memory_journals import MemoryJournal
-from millrace.watermark.bulletin import Bulletin
+from millrace.watermark.authority import Bulletin
 from millrace.watermark.report import NOTHING_PENDING
 from millrace.windmill.manifest import Completion, LiveMark, decode_entry
 from millrace.windmill.positions import Positions

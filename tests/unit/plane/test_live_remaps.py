@@ -18,7 +18,7 @@ from millrace.plane.realtime.note import decode
 from millrace.store import Collector, MemoryHardState
 from millrace.store.journaled import JournaledCommitLog
 from millrace.testing.crash import Crash, CrashingState
-from millrace.watermark.remap import Merge, Split
+from millrace.watermark.map_change import Merge, Split
 from millrace.windmill.fence import seal_left
 from millrace.windmill.preparing import Preparation
 from tests.live import Feeds, InEpochs, Kept, Live, undisturbed

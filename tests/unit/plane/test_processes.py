@@ -9,7 +9,7 @@ from millrace.model.errors import PipelineError
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.plane.observation import observe_processes
 from millrace.plane.reports import TaskReport
-from millrace.watermark.process import ONLY, Process
+from millrace.watermark.report import ONLY, Process
 
 LATEST_US = 10**15
 

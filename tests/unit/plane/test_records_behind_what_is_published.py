@@ -16,7 +16,7 @@ from millrace.plane.runtime import Runtime
 from millrace.plane.task import Task
 from millrace.store import MemoryCaches, MemoryHardState
 from millrace.testing.feed import Feed, Read
-from millrace.watermark.process import ONLY
+from millrace.watermark.report import ONLY
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.worker import Worker
 from simulation.sunk import sink_rows

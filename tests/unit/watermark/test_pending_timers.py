@@ -2,9 +2,8 @@
 
 import random
 
-from millrace.watermark.bulletin import Bulletin
-from millrace.watermark.pending_timers import PendingTimers
-from millrace.watermark.report import Report
+from millrace.watermark.authority import Bulletin
+from millrace.watermark.report import PendingTimers, Report
 
 
 def test_it_is_the_sum_of_the_last_reports_whatever_came_before():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millrace.watermark.intervals import HASH_SPACE, IntervalMap
-from millrace.watermark.remap import Merge, Move, Remap, Split, remapped
+from millrace.watermark.map_change import Merge, Move, Remap, Split, remapped
 
 QUARTERS = IntervalMap.uniform(4)
 OWNERS = {0: 0, 1: 0, 2: 1, 3: 1}

@@ -11,8 +11,7 @@ import pytest
 
 import millrace as mr
 from millrace.dataflow.joins.interval_join import JoinByKeyAndTime
-from millrace.model.brief import LETTER_MOST, TRACE_MOST
-from millrace.model.errors import MillraceError
+from millrace.model.errors import LETTER_MOST, TRACE_MOST, MillraceError
 
 
 class NoStr(Exception):

@@ -11,7 +11,7 @@ import pytest
 import millrace as mr
 from millrace.plane.balancing import Balancing
 from millrace.watermark.intervals import HASH_SPACE, IntervalMap
-from millrace.watermark.remap import remapped
+from millrace.watermark.map_change import remapped
 from millrace.windmill.balancer import Balance, Weight
 from millrace.windmill.evening import cut_by_load, evened, uneven, weights_after
 from millrace.windmill.preparing import Preparation

@@ -14,7 +14,7 @@ from millrace.plane.reports import MarkReport, decode, encode
 from millrace.store import NOTHING, Commit, MemoryCache, Repair, Size, View
 from millrace.testing import Harness
 from millrace.watermark.intervals import IntervalMap
-from millrace.watermark.remap import Merge, Split, remapped
+from millrace.watermark.map_change import Merge, Split, remapped
 from millrace.watermark.report import NOTHING_PENDING
 from millrace.windmill.balancer import Weight
 from millrace.windmill.bundle import Arrivals, KeyedRecords

@@ -9,7 +9,7 @@ import pytest
 import millrace as mr
 from millrace.model.errors import CheckpointMismatch, PipelineError
 from millrace.watermark.ahead import Ahead
-from millrace.watermark.process import Process
+from millrace.watermark.report import Process
 from millrace.windmill.claims import plan_of
 from millrace.windmill.epoch_log import end_of
 from millrace.windmill.epochs import Epochs

@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from millrace.dataflow.value import Value
-from millrace.model.brief import brief
 from millrace.model.equality import equalities
-from millrace.model.errors import PipelineError
+from millrace.model.errors import PipelineError, brief
 
 if TYPE_CHECKING:
     from millrace.dataflow.aggregations.vector import Vector

@@ -17,8 +17,7 @@ from millrace.dataflow.aggregations.vector import (
     none_where,
     quotients,
 )
-from millrace.model.brief import brief
-from millrace.model.errors import PipelineError
+from millrace.model.errors import PipelineError, brief
 
 #: So many digits a sum of Decimals may have; none of them is ever rounded.
 _DIGITS_MAX: Final = 1_000

@@ -14,7 +14,7 @@ from millrace.dataflow.aggregations.vector import Mask, Positions, fits
 from millrace.dataflow.columnar.chunks import Accumulators, exact, too_large
 from millrace.dataflow.element_types import Picks, SideBySide, itself
 from millrace.dataflow.partials.partial import Partial
-from millrace.model.brief import RAISED
+from millrace.model.errors import RAISED
 
 
 class Brought(NamedTuple):

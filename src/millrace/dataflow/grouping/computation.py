@@ -21,7 +21,7 @@ from millrace.dataflow.partials.partial import Partial
 from millrace.dataflow.triggers.context import FireMode
 from millrace.dataflow.triggers.tree import Fire
 from millrace.dataflow.windows.window_fn import end_us
-from millrace.model.brief import RAISED
+from millrace.model.errors import RAISED
 from millrace.model.pane import Window
 from millrace.model.record import Record, Timer
 

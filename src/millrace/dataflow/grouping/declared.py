@@ -20,7 +20,7 @@ from millrace.dataflow.windowing import AccumulationMode, OutputTime, Windowing
 from millrace.dataflow.windows.window_fn import assignment
 from millrace.model.coder import Coder, coder_for
 from millrace.model.computation import Computation
-from millrace.model.derived import DerivedFormat
+from millrace.model.declarations import DerivedFormat
 from millrace.model.pane import PanedCoder
 from millrace.model.state import MapState, ValueState
 from millrace.model.stream import KeyExtractor

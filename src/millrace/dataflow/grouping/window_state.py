@@ -21,9 +21,8 @@ from millrace.dataflow.windows.window_fn import (
     end_us,
     joins_overlapping,
 )
-from millrace.model.brief import brief
 from millrace.model.coder import Coder, type_name
-from millrace.model.errors import AccumulatorRefused, PipelineError
+from millrace.model.errors import AccumulatorRefused, PipelineError, brief
 from millrace.model.pane import Pane, Window
 from millrace.model.time import MAX_TIMESTAMP, format_timestamp
 

@@ -35,12 +35,11 @@ from millrace.dataflow.joins.join_state import (
 )
 from millrace.dataflow.joins.window_join import checked_how
 from millrace.dataflow.operator import Operator, Refuse
-from millrace.model.brief import RAISED, brief
 from millrace.model.coder import Coder
 from millrace.model.computation import Computation
-from millrace.model.derived import DerivedFormat
+from millrace.model.declarations import DerivedFormat
 from millrace.model.equality import equalities
-from millrace.model.errors import PipelineError
+from millrace.model.errors import RAISED, PipelineError, brief
 from millrace.model.pane import Pane, PanedCoder, Window
 from millrace.model.record import Record, Timer
 from millrace.model.state import MapState, ValueState

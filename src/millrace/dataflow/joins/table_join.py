@@ -20,13 +20,12 @@ from typing import Any, Final
 from millrace.dataflow.element_types import Side, check_keys, plain_format, retracts
 from millrace.dataflow.joins.join_state import Forms, kept_by_time
 from millrace.dataflow.operator import Operator, Refuse
-from millrace.model.brief import RAISED, brief
 from millrace.model.coder import Coder
 from millrace.model.computation import Computation
 from millrace.model.copies import own_copy
-from millrace.model.derived import DerivedFormat
+from millrace.model.declarations import DerivedFormat
 from millrace.model.equality import equalities
-from millrace.model.errors import PipelineError
+from millrace.model.errors import RAISED, PipelineError, brief
 from millrace.model.pane import Pane, PanedCoder, Window
 from millrace.model.record import Record, Timer
 from millrace.model.state import MapState

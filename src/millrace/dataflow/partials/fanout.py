@@ -24,11 +24,10 @@ from millrace.dataflow.triggers.trigger import Trigger
 from millrace.dataflow.value import text
 from millrace.dataflow.windowing import Windowing
 from millrace.dataflow.windows.window_fn import assignment
-from millrace.model.brief import RAISED
 from millrace.model.coder import Coder, coder_for
 from millrace.model.computation import Computation
-from millrace.model.derived import DerivedFormat
-from millrace.model.errors import PipelineError
+from millrace.model.declarations import DerivedFormat
+from millrace.model.errors import RAISED, PipelineError
 from millrace.model.pane import PanedCoder
 from millrace.model.record import WALL_TIME, Record, Timer
 from millrace.model.state import ValueState

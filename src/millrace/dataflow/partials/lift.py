@@ -16,8 +16,8 @@ from millrace.dataflow.element_types import Chosen, Picks
 from millrace.dataflow.partials.columns import Segments, by_type, fields_of, fields_read, segments
 from millrace.dataflow.partials.partial import Partial, PartialCoder
 from millrace.dataflow.windows.window_fn import WindowFn
-from millrace.model.brief import RAISED
 from millrace.model.coder import Coder
+from millrace.model.errors import RAISED
 from millrace.model.pane import Window
 
 #: A partial stands for so many records at least, on the average; else it does not pay.

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from millrace.dataflow.side_stream import SideStream
 from millrace.dataflow.value import Value
-from millrace.model.brief import brief
 from millrace.model.coroutines import truth
-from millrace.model.errors import PipelineError
+from millrace.model.errors import PipelineError, brief
 
 if TYPE_CHECKING:
     from millrace.dataflow.triggers.context import (

@@ -12,8 +12,7 @@ from typing import Any
 
 from millrace.dataflow.value import Value, last_word, text
 from millrace.dataflow.windows.vector import Assigned, Hashes, Ints, alike, checked
-from millrace.model.brief import brief
-from millrace.model.errors import PipelineError
+from millrace.model.errors import PipelineError, brief
 from millrace.model.pane import Window
 from millrace.model.record import Record
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, timestamp_us

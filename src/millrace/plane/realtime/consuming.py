@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.compile.topology import ComputationSpec, Topology
-from millrace.model.guarantees import AT_LEAST_ONCE
+from millrace.model.computation import AT_LEAST_ONCE
 from millrace.model.keys import decode_key
 from millrace.plane import wire
 from millrace.plane.inbox import Inbox

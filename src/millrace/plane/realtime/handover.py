@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from millrace.model.errors import CheckpointMismatch
-from millrace.watermark.remap import Remap, Remapped
+from millrace.watermark.map_change import Remap, Remapped
 from millrace.windmill.carrying import Grouping, Ready, same
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.fence import seal_left

@@ -46,7 +46,7 @@ from millrace.plane.rows import Rows
 from millrace.plane.runtime import Runtime
 from millrace.plane.task import Task
 from millrace.store import Journal
-from millrace.watermark.process import Process
+from millrace.watermark.report import Process
 from millrace.windmill.channels import Number, Sender
 from millrace.windmill.manifest import decode_manifest
 from millrace.windmill.place import Place

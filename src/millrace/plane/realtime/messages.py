@@ -16,7 +16,7 @@ import msgspec
 
 from millrace.plane.reports import TaskReport
 from millrace.watermark.ahead import Ahead
-from millrace.watermark.process import Process
+from millrace.watermark.report import Process
 from millrace.windmill.place import Place
 
 

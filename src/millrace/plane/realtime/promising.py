@@ -14,8 +14,8 @@ from millrace.plane.realtime.messages import Hold, Start
 from millrace.plane.realtime.pacing import Pacing
 from millrace.plane.realtime.telling import ALONE_US
 from millrace.watermark.ahead import Ahead
-from millrace.watermark.process import Process
 from millrace.watermark.propagation import LowWatermarks, Message
+from millrace.watermark.report import Process
 
 
 class Promising:

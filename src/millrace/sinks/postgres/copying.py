@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow as pa
 
-from millrace.model.brief import brief
-from millrace.model.errors import SinkError, ZombieWriter
+from millrace.model.errors import SinkError, ZombieWriter, brief
 from millrace.sinks.postgres.connection import Away, connect, said
 from millrace.sinks.postgres.tables import ID, RETRACTED, TASK, Column, identifier
 from millrace.sinks.postgres.text import as_csv

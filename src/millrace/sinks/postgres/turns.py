@@ -17,8 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millrace.model.brief import brief
-from millrace.model.errors import SinkError
+from millrace.model.errors import SinkError, brief
 from millrace.model.time import SECOND
 from millrace.sinks.postgres import statements
 from millrace.sinks.postgres.behind import Behind

@@ -7,8 +7,14 @@ from typing import Any
 
 from millrace.dataflow.side_stream import SIZES
 from millrace.model.errors import InvariantViolation
-from millrace.model.side_input import SideInput
-from millrace.model.state import BagState, CombiningState, MapState, StateDescriptor, ValueState
+from millrace.model.state import (
+    BagState,
+    CombiningState,
+    MapState,
+    SideInput,
+    StateDescriptor,
+    ValueState,
+)
 from millrace.windmill.cells.bags import BoundBag
 from millrace.windmill.cells.expiring import (
     ExpiringCombining,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from millrace.model.brief import brief
-from millrace.model.errors import AccumulatorRefused, CoderError
+from millrace.model.errors import AccumulatorRefused, CoderError, brief
 from millrace.model.keys import decode_key
 from millrace.model.state import StateDescriptor
 

@@ -17,7 +17,7 @@ import msgspec
 from millrace.model.copies import own_copy
 from millrace.model.errors import PipelineError
 from millrace.model.keys import decode_key, encode_key
-from millrace.model.side_input import SideInput
+from millrace.model.state import SideInput
 from millrace.windmill import rows
 from millrace.windmill.all_keys import ALL_KEYS_ROW
 from millrace.windmill.cells.bound import Bound

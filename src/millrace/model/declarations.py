@@ -3,23 +3,88 @@
 The class that users meet is :class:`~millrace.pipeline.Pipeline`, which can also be built and run.
 
 Source: docs/guide.md; MillWheel, "Core concepts" (4).
+
+DerivedFormat: the format of a stream that depends on that of others.
+
+What a grouping gives depends on what it is given: the maximum of a stream of floats is a float. A
+stream's format is known only when the pipeline is built, so such a stream says how to derive it.
+
+Backfill: a stream whose past is read from somewhere else, parted from it at an instant.
+
+The instant has not come when both begin, so each record comes by one of the two: what is before it
+from the past, however late, and what is at it or after from the stream.
+
+Source: docs/changing.md; docs/design/2026-11-23-parted-at-an-instant.md.
+
+Evolution: what a program says of the state that an earlier version of a computation left.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Final
 
-from millrace.model.computation import Computation
+from millrace.model.computation import Computation, DeliveryMode, Guarantees, ProductionMode
 from millrace.model.errors import PipelineError
-from millrace.model.evolution import Evolution, Migration, names
-from millrace.model.guarantees import DeliveryMode, Guarantees, ProductionMode
 from millrace.model.record import DeadLetterLimit
-from millrace.model.stream import Step
-from millrace.model.time import TimeUnit
+from millrace.model.stream import Element, Step
+from millrace.model.time import TimeUnit, format_timestamp
+
+#: Makes a cell's value of what it was.
+Migration = Callable[[Any], Any]
+
+
+def names(was: str | Iterable[str]) -> tuple[str, ...]:
+    """Return earlier names, of which there may be one or several.
+
+    >>> names("Counts"), names(["Counts", "Tallies"])
+    (('Counts',), ('Counts', 'Tallies'))
+    """
+    return (was,) if isinstance(was, str) else tuple(was)
+
+
+@dataclass(frozen=True)
+class Evolution:
+    """What becomes of what a checkpoint knows otherwise.
+
+    Attributes:
+        was: Names that the computation had before.
+        dropped: Cells whose rows are to go.
+        migrations: Cell -> what makes its values of what they were.
+    """
+
+    was: tuple[str, ...] = ()
+    dropped: frozenset[str] = frozenset()
+    migrations: Mapping[str, Migration] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        was: str | Iterable[str],
+        dropped: Iterable[str],
+        migrations: Mapping[str, Migration] | None,
+    ) -> Evolution:
+        """Return what ``p.add(was=, dropped=, migrate=)`` say.
+
+        Raises:
+            PipelineError: A migration is no function with a name, by which a checkpoint knows that
+                it has run.
+        """
+        if isinstance(dropped, str):
+            dropped = (dropped,)
+        for cell, function in (migrations or {}).items():
+            known = getattr(function, "__name__", "<lambda>")
+            if not callable(function) or known == "<lambda>":
+                raise PipelineError(
+                    f"p.add({name}, migrate={{{cell!r}: {function!r}}}): expected a function with "
+                    "a name of its own, def to_cents(old): ...; by the name a checkpoint knows "
+                    "that it has run."
+                )
+        return cls(names(was), frozenset(dropped), dict(migrations or {}))
 
 
 class Ingress(Enum):
@@ -274,3 +339,54 @@ def check_name(name: Any, what: str) -> None:
     """Refuse what cannot name a stream or a computation."""
     if not isinstance(name, str) or not name or not name.isprintable():
         raise PipelineError(f"{name!r} cannot name a {what}. Expected a printable, non-empty str.")
+
+
+@dataclass(frozen=True)
+class DerivedFormat:
+    """Stands in a computation's ``outputs`` for a format found when the pipeline is built.
+
+    Attributes:
+        streams: Those that it depends on.
+        derive: From their formats to its own; called whenever the pipeline is built.
+    """
+
+    streams: tuple[str, ...]
+    derive: Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Before:
+    """Whether a record is of the past.
+
+    Attributes:
+        at_us: The instant, in microseconds since 1970, UTC.
+    """
+
+    at_us: int
+
+    def __call__(self, record: Element) -> bool:
+        """Return whether its time is before the instant."""
+        return record.timestamp < self.at_us
+
+    def __repr__(self) -> str:
+        return f"before {format_timestamp(self.at_us)}"
+
+
+@dataclass(frozen=True)
+class Since:
+    """Whether a record is not of the past.
+
+    Attributes:
+        at_us: The instant, in microseconds since 1970, UTC.
+        past: The stream that has what is before.
+    """
+
+    at_us: int
+    past: str
+
+    def __call__(self, record: Element) -> bool:
+        """Return whether its time is the instant or later."""
+        return record.timestamp >= self.at_us
+
+    def __repr__(self) -> str:
+        return f"since {format_timestamp(self.at_us)}"
