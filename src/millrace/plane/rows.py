@@ -142,8 +142,8 @@ class Rows:
     @classmethod
     def joined(cls, parts: Sequence[Rows]) -> Rows:
         """Return several as one, in their order; few together only if all are."""
-        if not parts:
-            return NO_ROWS
+        if len(parts) < 2:
+            return parts[0] if parts else NO_ROWS
         few = [part.few for part in parts if part.few is not None]
         if len(few) == len(parts) and sum(map(len, few)) <= FEW:
             return cls(RowColumns.joined(few))

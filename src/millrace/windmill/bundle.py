@@ -17,7 +17,6 @@ from __future__ import annotations
 import bisect
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import chain, repeat
 from operator import itemgetter
 from typing import Any
@@ -414,8 +413,7 @@ class Position(msgspec.Struct, frozen=True):
 Signal = tuple[int, Any, str, int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(msgspec.Struct, frozen=True):
     """One attempt at bundles of a computation: in whose name they commit, and what time it is.
 
     Attributes:
@@ -443,7 +441,7 @@ class Attempt:
     arrival_watermark_us: int
     input_watermarks: Mapping[int, int]
     output_watermark_us: int = MIN_TIMESTAMP
-    arrival_percentiles: Mapping[int, int] = field(default_factory=dict)
+    arrival_percentiles: Mapping[int, int] = {}
     fired_watermark_us: int = MIN_TIMESTAMP
     intervals: int = 1
     task: int = 0
