@@ -9,8 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.model.errors import PipelineError
-from millrace.plane import rows, wire
-from millrace.plane.rows import LIGHT, RowColumns, Rows
+from millrace.plane import wire
+from millrace.plane.rows import RowColumns, Rows, are_few
 from millrace.plane.task import Task
 from millrace.watermark.intervals import IntervalMap
 from millrace.windmill.record_ids import production_ids
@@ -122,8 +122,8 @@ class Outbox:
         if not len(mine):
             return []
         self._all, ids, self._ids = RowsBuilder(), self._ids, []
-        few = len(mine) <= rows.FEW and _bytes_of(mine) <= LIGHT
-        made = self._few(mine, ids) if few else self._many(mine, ids)
+        make = self._few if are_few(len(mine), mine.keys, mine.values) else self._many
+        made = make(mine, ids)
         return [made] if len(made) else []
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -188,10 +188,6 @@ class Outbox:
             chosen = edges == number
             pids[chosen] = intervals.task_of(hashes[chosen], self._tasks)
         return pids
-
-
-def _bytes_of(made: RowsBuilder) -> int:
-    return sum(map(len, made.values)) + sum(map(len, made.keys))
 
 
 def _binary(what: str, column: list[bytes]) -> pa.Array:

@@ -26,6 +26,11 @@ FEW: Final = 64
 LIGHT: Final = 1 << 20
 
 
+def are_few(count: int, *columns: list[bytes]) -> bool:
+    """Return whether so many rows are few, with these keys and values."""
+    return count <= FEW and sum(sum(map(len, column)) for column in columns) <= LIGHT
+
+
 class RowColumns(msgspec.Struct, array_like=True, tag=1):
     """Columns of few rows, as lists of equal length; none of partials.
 
@@ -145,7 +150,7 @@ class Rows:
         if len(parts) < 2:
             return parts[0] if parts else NO_ROWS
         few = [part.few for part in parts if part.few is not None]
-        if len(few) == len(parts) and sum(map(len, few)) <= FEW:
+        if len(few) == len(parts) and are_few(sum(map(len, few))):
             return cls(RowColumns.joined(few))
         return cls(wire.together([part.batch() for part in parts]))
 

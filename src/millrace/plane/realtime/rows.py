@@ -21,7 +21,6 @@ from millrace.compile.topology import StreamSpec
 from millrace.injectors.origins import Origin
 from millrace.model.errors import CoderError, PipelineError
 from millrace.model.time import EARLIEST_RECORD, MIN_TIMESTAMP
-from millrace.plane import rows as plane_rows
 from millrace.plane import wire
 from millrace.plane.injected import Injected, injected
 from millrace.plane.injection import Injection, RowIds
@@ -29,7 +28,7 @@ from millrace.plane.keying import Keying
 from millrace.plane.lifting import Lifter, NativeLifter, lifted_schema
 from millrace.plane.outbox import Outbox
 from millrace.plane.reports import TaskReport, count
-from millrace.plane.rows import Rows
+from millrace.plane.rows import Rows, are_few
 from millrace.plane.runtime import Runtime, SourceColumns
 from millrace.plane.task import Task
 from millrace.watermark.ahead import Ahead
@@ -101,7 +100,7 @@ class LiveRows:
             columns, numbers = columns.where(~refused), numbers[~refused]
             if not len(numbers):
                 return
-        if len(numbers) <= plane_rows.FEW:
+        if are_few(len(numbers)):
             few = self._few(task, stream, columns, process, numbers, report)
             if few is not None:
                 yield from few
