@@ -85,7 +85,7 @@ def _pin_lines(found: Explanation) -> list[str]:
         ]
     timer = f"a pending timer, tag {pin.tag!r}"
     if pin.window is not None:
-        timer = f"the window {_window(*pin.window)}, which waits for its end or a trigger"
+        timer = f"the window {_window_text(*pin.window)}, which waits for its end or a trigger"
     if pin.at == pin.timestamp and pin.kind == TIMER:
         return [f"Pinned by {timer}, at {at}: {what}{made}."]
     return [
@@ -95,7 +95,7 @@ def _pin_lines(found: Explanation) -> list[str]:
     ]
 
 
-def _window(start: int | None, end: int | None) -> str:
+def _window_text(start: int | None, end: int | None) -> str:
     """Return a window within a sentence."""
     if start is None or end is None:
         return "over all time" if end is None else f"to {format_timestamp(end)}"
