@@ -30,7 +30,7 @@ from rich.table import Table
 
 import millrace as mr
 from benchmarks.machine import describe
-from millrace.injectors.publisher import WatermarkPublisher
+from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.keys import encode_key, hash_key
 from millrace.plane.epoch import EpochDriver
 from millrace.plane.exchange import sent_to

@@ -35,8 +35,8 @@ from rich.table import Table
 import millrace as mr
 from benchmarks.broker import broker_in
 from benchmarks.machine import describe
+from millrace.injectors.columns import column_names
 from millrace.injectors.follower import Follower
-from millrace.injectors.schema import column_names
 from millrace.plane.injected import injected
 from millrace.plane.realtime.rows import LiveRows
 from millrace.plane.reports import TaskReport

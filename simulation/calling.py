@@ -9,9 +9,8 @@ from random import Random
 from typing import Any
 
 from millrace.compile.topology import Topology
-from millrace.injectors.calls import Calls, calls_in, put_call
-from millrace.injectors.follower import Follower
-from millrace.injectors.polling import Polling
+from millrace.injectors.follower import Follower, Polling
+from millrace.injectors.signal_injector import Calls, calls_in, put_call
 from millrace.model.errors import StoreError
 from millrace.model.keys import encode_key
 from millrace.store import HardState, Mailbox

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from millrace.compile.topology import Topology
 from millrace.injectors.injector import Injector
-from millrace.injectors.publisher import WatermarkPublisher
+from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.time import MAX_TIMESTAMP
 from millrace.plane.epoch import EpochDriver
 from millrace.plane.reports import TaskReport, reports_in

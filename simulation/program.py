@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 from millrace.compile.topology import Topology
 from millrace.dataflow.stream import Stream
 from millrace.dataflow.triggers.call import streams_of
-from millrace.injectors.policy import BoundedDelay
+from millrace.injectors.watermark_policy import BoundedDelay
 from millrace.model.declarations import INGRESS
 from millrace.model.keys import decode_key
 from millrace.model.time import MAX_TIMESTAMP, SECOND, Duration

@@ -12,10 +12,10 @@ import pyarrow as pa
 import millrace as mr
 from millrace.compile.native import python_reason
 from millrace.compile.topology import Topology
+from millrace.injectors.columns import column_names
+from millrace.injectors.follower import Polling
 from millrace.injectors.offsets import advanced, pieces
-from millrace.injectors.polling import Polling
-from millrace.injectors.publisher import WatermarkPublisher
-from millrace.injectors.schema import column_names
+from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.plane.binding import (
     bind_sinks,
     claim_sinks,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Protocol
 
-from millrace.injectors.remaining import nothing_left
+from millrace.injectors.offsets import nothing_left
 from millrace.model.errors import CheckpointMismatch, SinkError, StoreError, ZombieWriter
 from millrace.plane.realtime.coordinator import Coordinator, Marked, Orders
 from millrace.store import Collector, HardState

@@ -9,10 +9,9 @@ from typing import Any
 
 from millrace.dataflow.stream import Stream
 from millrace.injectors.advance import Advance
-from millrace.injectors.follower import Follower
+from millrace.injectors.follower import Follower, Polling
 from millrace.injectors.injector import Injector
-from millrace.injectors.policy import BoundedDelay
-from millrace.injectors.polling import Polling
+from millrace.injectors.watermark_policy import BoundedDelay
 from millrace.model.declarations import INGRESS
 from millrace.model.time import SECOND, Duration
 from millrace.pipeline import Pipeline

@@ -7,8 +7,8 @@ from random import Random
 
 from millrace.compile.native import python_reason
 from millrace.compile.topology import Topology
+from millrace.injectors.columns import column_names
 from millrace.injectors.injector import Injector
-from millrace.injectors.schema import column_names
 from millrace.model.errors import PipelineError
 from millrace.model.time import MILLISECOND, SECOND
 from millrace.plane import rows

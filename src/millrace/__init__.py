@@ -60,14 +60,13 @@ if TYPE_CHECKING:
         SlidingWindows,
         WindowFn,
     )
-    from millrace.injectors.advance import Advance
-    from millrace.injectors.backlog import Backlog
+    from millrace.injectors.advance import Advance, Backlog
     from millrace.injectors.delta import DeltaAppends
     from millrace.injectors.files import Files
     from millrace.injectors.iceberg import IcebergAppends
     from millrace.injectors.injector import Injector
     from millrace.injectors.kafka import Kafka
-    from millrace.injectors.policy import ArrivalTime, BoundedDelay, WatermarkColumn
+    from millrace.injectors.watermark_policy import ArrivalTime, BoundedDelay, WatermarkColumn
     from millrace.inspect import (
         add_savepoint,
         copy_checkpoint,
@@ -252,14 +251,13 @@ _PUBLIC = {
         "ACCUMULATING ACCUMULATING_AND_RETRACTING DISCARDING EARLIEST END_OF_WINDOW LATEST"
     ),
     "dataflow.windows": "FixedWindows GlobalWindow Sessions SlidingWindows WindowFn",
-    "injectors.advance": "Advance",
-    "injectors.backlog": "Backlog",
+    "injectors.advance": "Advance Backlog",
     "injectors.delta": "DeltaAppends",
     "injectors.files": "Files",
     "injectors.iceberg": "IcebergAppends",
     "injectors.injector": "Injector",
     "injectors.kafka": "Kafka",
-    "injectors.policy": "ArrivalTime BoundedDelay WatermarkColumn",
+    "injectors.watermark_policy": "ArrivalTime BoundedDelay WatermarkColumn",
     "inspect": (
         "add_savepoint copy_checkpoint open_checkpoint remap_checkpoint remove_savepoint "
         "restore_checkpoint savepoints send_dead_letters"

@@ -18,11 +18,11 @@ from millrace.compile.change import ChangePlan
 from millrace.compile.explanation import Explanation
 from millrace.compile.topology import Topology
 from millrace.dataflow.stream import Stream
-from millrace.injectors.calls import Calls, streams_called
-from millrace.injectors.keys import Keys
+from millrace.injectors.columns import arrow_schema
+from millrace.injectors.key_injector import Keys
 from millrace.injectors.letters import Letters
-from millrace.injectors.schema import arrow_schema
-from millrace.inspect.location import plan_of
+from millrace.injectors.signal_injector import Calls, streams_called
+from millrace.inspect.checkpoint import plan_of
 from millrace.model.computation import Computation, DeliveryMode, ProductionMode
 from millrace.model.declarations import (
     AGAIN,

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 import millrace as mr
-from millrace.injectors.publisher import WatermarkPublisher
+from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.errors import MillraceError, PipelineError, RunFailed, ZombieWriter
 from millrace.spark.console import Quiet
 from millrace.spark.epoch_engine import EpochEngine

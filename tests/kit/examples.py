@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import millrace as mr
 from millrace.compile.topology import StreamSpec, Topology
-from millrace.injectors.publisher import WatermarkPublisher
+from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.declarations import Injection
 from millrace.model.stream import ByFields
 from millrace.model.time import timestamp_us

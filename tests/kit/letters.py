@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 import millrace as mr
+from millrace.injectors.follower import Polling
 from millrace.injectors.letters import LetterLog, bind_letters
-from millrace.injectors.polling import Polling
 from millrace.inspect.letters import send
 from millrace.store import Mailbox, MemoryBlobs
 from tests.live import Feeds, InEpochs, Kept, Live

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import millrace as mr
 from millrace.injectors.advance import Advances, along, decision
-from millrace.injectors.polling import Polling
+from millrace.injectors.follower import Polling
 from millrace.plane.realtime.rows import LiveRows, ids_of, number_at
 from millrace.plane.reports import TaskReport
 from millrace.plane.task import Task

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import millrace as mr
-from millrace.injectors.publisher import Aggregate, WatermarkPublisher
+from millrace.injectors.watermark_publisher import Aggregate, WatermarkPublisher
 from millrace.watermark.report import Process
 
 NAMES = ("a", "b", "c")

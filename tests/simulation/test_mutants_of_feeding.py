@@ -3,8 +3,8 @@
 import pytest
 
 from millrace.compile.topology import ComputationSpec
-from millrace.injectors.calls import Calls
-from millrace.injectors.policy import ArrivalTime
+from millrace.injectors.signal_injector import Calls
+from millrace.injectors.watermark_policy import ArrivalTime
 from millrace.plane.outbox import Outbox
 from millrace.plane.realtime.ingress import IngressTimes
 from millrace.windmill.epochs import Epochs

@@ -11,21 +11,17 @@ from typing import Any
 import click
 
 from millrace.cli.checkpoint import checkpoint
-from millrace.cli.dashboard import dashboard
 from millrace.cli.dead_letters import dead_letters
 from millrace.cli.demo import demo
-from millrace.cli.explain import explain_watermark
-from millrace.cli.explain_pipeline import explain
+from millrace.cli.explain import explain, explain_watermark, plan
 from millrace.cli.new import new
-from millrace.cli.plan import plan
-from millrace.cli.plot import plot
-from millrace.cli.plot_panes import panes
-from millrace.cli.remap import remap
+from millrace.cli.plots import panes, plot
 from millrace.cli.requests import (
     drain,
     fire,
     pause,
     rate_limit,
+    remap,
     resume,
     savepoint,
     snapshot,
@@ -33,7 +29,7 @@ from millrace.cli.requests import (
     stop,
     update,
 )
-from millrace.cli.run import run
+from millrace.cli.run import dashboard, run
 from millrace.cli.state import state
 from millrace.model.distribution import version
 from millrace.model.errors import MillraceError

@@ -6,7 +6,7 @@ import msgspec
 
 from millrace.injectors.letters import LetterLog
 from millrace.inspect import Checkpoint, state_at
-from millrace.inspect.ended import Ended, ended
+from millrace.inspect.overview import Ended, ended
 from millrace.model.errors import InputLost, StoreError
 from millrace.plane.realtime.resuming import check_consumed
 from millrace.store import (

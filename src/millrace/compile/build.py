@@ -1,4 +1,9 @@
-"""From what a user declares to the topology that every executor uses."""
+"""From what a user declares to the topology that every executor uses.
+
+What a computation reads: its inputs, and what it takes beside them.
+
+What stands before what: levels, the longest paths from an injector, and who is upstream.
+"""
 
 from __future__ import annotations
 
@@ -7,29 +12,115 @@ from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 from millrace.compile.checks import (
+    check_fields,
     check_steps,
     check_subscriptions,
     checked_percentiles,
     evolution_problems,
     late_bound_us,
+    refused_field,
+    reserved_problems,
     together,
 )
-from millrace.compile.fields import check_fields
-from millrace.compile.formats import formats_of
-from millrace.compile.inputs import beside_of, inputs_of
-from millrace.compile.levels import levels_of, upstream
-from millrace.compile.publishers import backwards_of, publishers_of, roots, slacks_of
-from millrace.compile.reserved import reserved_problems
-from millrace.compile.sink_columns import refused_field
 from millrace.compile.sink_limits import limits_of
+from millrace.compile.stream_types import backwards_of, formats_of, publishers_of, roots, slacks_of
 from millrace.compile.topology import INJECTOR, ComputationSpec, Edge, StreamSpec, Topology
 from millrace.dataflow.operators import operator_of
+from millrace.dataflow.side_stream import SideStream
 from millrace.dataflow.stream import parts_of
 from millrace.model.computation import EXACTLY_ONCE, state_cells
 from millrace.model.declarations import Declarations
 from millrace.model.errors import PipelineError
+from millrace.model.keys import decode_key
 from millrace.model.pane import PanedCoder, PanedExtractor, with_panes
-from millrace.model.stream import KeyExtractor, Spread
+from millrace.model.stream import KeyExtractor, Spread, by
+
+
+def levels_of(pipeline: Declarations, senders: Mapping[str, frozenset[str]]) -> dict[str, int]:
+    """Return computation -> level; 1 is fed by injectors only.
+
+    Raises:
+        PipelineError: Computations feed one another in a circle.
+    """
+    levels: dict[str, int] = {}
+    path: list[str] = []
+
+    def level(name: str) -> int:
+        if name in levels:
+            return levels[name]
+        if name in path:
+            circle = " -> ".join([*path[path.index(name) :], name])
+            raise PipelineError(
+                f"{pipeline!r} has a cycle: {circle}. A low watermark cannot advance around a "
+                "cycle. Break it: feed the stream back through an external queue, or keep the "
+                "state in one computation."
+            )
+        path.append(name)
+        found = 1 + max(
+            (level(sender) for sender in senders[name] if sender in pipeline.computations),
+            default=0,
+        )
+        path.pop()
+        levels[name] = found
+        return found
+
+    for name in pipeline.computations:
+        level(name)
+    return levels
+
+
+def upstream(senders: Mapping[str, frozenset[str]], names: Iterable[str]) -> set[str]:
+    """Return the computations and injectors that feed some computations, over others or not.
+
+    Args:
+        senders: Computation -> computations and injectors that feed it.
+        names: Computations; one is among the result if it feeds another.
+
+    >>> sorted(upstream({"a": frozenset(), "b": frozenset("a"), "c": frozenset("b")}, ["c"]))
+    ['a', 'b']
+    """
+    found: set[str] = set()
+    pending = [sender for name in names for sender in senders[name]]
+    while pending:
+        sender = pending.pop()
+        if sender not in found:
+            found.add(sender)
+            pending += senders.get(sender, ())
+    return found
+
+
+def beside_of(pipeline: Declarations) -> dict[str, dict[str, SideStream]]:
+    """Return computation -> stream that it takes beside its inputs -> how."""
+    found = {name: dict(operator_of(one).beside()) for name, one in pipeline.computations.items()}
+    for name, stream in pipeline.starts.items():
+        # The stream of keys ends at once, and what is before it has come holds the low watermark.
+        found[name][stream] = SideStream(by(decode_key), waits=True)
+    return found
+
+
+def inputs_of(
+    pipeline: Declarations, beside: Mapping[str, Mapping[str, SideStream]], problems: list[str]
+) -> dict[str, dict[str, KeyExtractor]]:
+    """Return computation -> stream that it reads -> key extractor, those beside included.
+
+    Args:
+        pipeline: As it is declared.
+        beside: As :func:`beside_of` has it.
+        problems: Gets what cannot be read both ways.
+    """
+    found: dict[str, dict[str, KeyExtractor]] = {}
+    for name, computation in pipeline.computations.items():
+        own = computation.inputs
+        mine = found[name] = dict(own) if isinstance(own, Mapping) else {}
+        for stream, taken in beside[name].items():
+            if stream in mine:
+                problems.append(
+                    f"computation {name!r} takes stream {stream!r} as an input, and beside its "
+                    "inputs. Give it a second name, and take it by that: "
+                    f'p.stream({stream!r}).to("...").'
+                )
+            mine.setdefault(stream, taken.extractor)
+    return found
 
 
 def build(pipeline: Declarations) -> Topology:

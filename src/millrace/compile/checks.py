@@ -1,19 +1,136 @@
-"""What is wrong with a pipeline, found before it runs and told all at once."""
+"""What is wrong with a pipeline, found before it runs and told all at once.
+
+Whether the fields that a pipeline chooses by name are there, where formats or sources tell.
+
+Which hooks a computation lacks, as far as its class tells before it runs.
+
+Names that a computation's class has a meaning for: none for a user's own cells and methods.
+
+They are what is documented of :class:`~millrace.model.computation.Computation`, and nothing else:
+how built-in computations are compiled is asked of an
+:class:`~millrace.dataflow.operator.Operator`.
+
+Names of columns: those that sinks have beside the fields of a record, and those they refuse.
+
+Spark finds a column whatever the case of its name, so two names are the same if they differ in
+nothing else.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+import dis
+import inspect
+import itertools
+import types
+import typing
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any
+from types import CodeType, FunctionType
+from typing import Any, Final
+
+import msgspec
 
 from millrace.compile.callables import callable_problems, method_problems
-from millrace.compile.hooks import hook_problems
-from millrace.compile.publishers import letters_on
-from millrace.model.computation import Computation, state_cells
+from millrace.compile.sink_limits import JSON, NO_LIMITS, SinkLimits, bare, column_type, fields_of
+from millrace.compile.stream_types import StreamProducer, letters_on
+from millrace.dataflow.element_types import Picks, plain_format
+from millrace.dataflow.grouping import GroupByKeyAndWindow
+from millrace.dataflow.joins.interval_join import JoinByKeyAndTime
+from millrace.dataflow.joins.table_join import EnrichByKey
+from millrace.dataflow.partials.fanout import CombineByPart
+from millrace.model.coder import Coder, type_name
+from millrace.model.computation import Computation, lacks_hook, state_cells
 from millrace.model.declarations import Declarations, Evolution
 from millrace.model.errors import PipelineError
-from millrace.model.stream import ByRecord, KeyExtractor
+from millrace.model.pane import PanedCoder
+from millrace.model.state import StateDescriptor
+from millrace.model.stream import (
+    KEY,
+    KEYS,
+    OF_A_PANE,
+    ByFields,
+    ByKey,
+    ByRecord,
+    KeyExtractor,
+    Spread,
+)
 from millrace.model.time import duration_us
+
+
+def hook_problems(name: str, computation: Computation, *, keys: bool = False) -> list[str]:
+    """Return what is said of the hooks that a computation would call in vain.
+
+    Args:
+        name: Its name in the pipeline.
+        computation: As it was added.
+        keys: Whether it was given keys.
+
+    >>> class Flush(Computation):
+    ...     def process_record(self, record):
+    ...         self.set_timer("flush", at=record.timestamp)
+    >>> print(*hook_problems("Flush", Flush()))
+    computation 'Flush' sets timers (Flush.process_record calls self.set_timer) but has no \
+process_timer, so they could not fire. Define process_timer(self, timer).
+    """
+    problems = []
+    if computation.inputs and lacks_hook(computation, "process_record"):
+        problems.append(
+            f"computation {name!r} has inputs but no process_record, so it could not react to "
+            "them. Define process_record(self, record)."
+        )
+    if keys and lacks_hook(computation, "process_start"):
+        problems.append(
+            f"computation {name!r} was given keys but has no process_start, so they could not "
+            "begin. Define process_start(self), which sets their first timers."
+        )
+    if not keys and not lacks_hook(computation, "process_start"):
+        problems.append(
+            f"computation {name!r} has process_start and was given no keys, so it would never be "
+            f"called. Give it some: p.add({type(computation).__name__}, keys=[...])."
+        )
+    if lacks_hook(computation, "process_timer") and (setter := _sets_timers(type(computation))):
+        problems.append(
+            f"computation {name!r} sets timers ({setter} calls self.set_timer) but has no "
+            "process_timer, so they could not fire. Define process_timer(self, timer)."
+        )
+    return problems
+
+
+def _sets_timers(kind: type[Computation]) -> str:
+    """Return the method that calls ``self.set_timer``; empty if none is seen to.
+
+    Only a call that is surely this one counts: the same name may be another object's method. What
+    is not seen here is refused when it happens.
+    """
+    seen: set[str] = set()
+    for base in kind.__mro__:
+        if base is Computation:
+            break
+        for name, method in vars(base).items():
+            if name not in seen and isinstance(method, FunctionType):
+                code = method.__code__
+                if code.co_argcount and _loads(code, code.co_varnames[0], "set_timer"):
+                    return method.__qualname__.rpartition("<locals>.")[2]
+            seen.add(name)
+    return ""
+
+
+def _loads(code: CodeType, owner: str, attribute: str) -> bool:
+    """Return whether code reads an attribute of a variable, in functions within it too."""
+    steps = list(_steps(code))
+    for (before, variable), (after, read) in itertools.pairwise(steps):
+        # Names of instructions change from one Python to the next, how they begin does not.
+        on_owner = before.startswith(("LOAD_FAST", "LOAD_DEREF")) and variable == owner
+        if on_owner and after.startswith(("LOAD_ATTR", "LOAD_METHOD")) and read == attribute:
+            return True
+    within = (const for const in code.co_consts if isinstance(const, CodeType))
+    return any(owner in inner.co_freevars and _loads(inner, owner, attribute) for inner in within)
+
+
+def _steps(code: CodeType) -> Iterator[tuple[str, object]]:
+    return ((step.opname, step.argval) for step in dis.get_instructions(code))
 
 
 def evolution_problems(name: str, computation: Computation, evolution: Evolution) -> list[str]:
@@ -161,3 +278,378 @@ def together(pipeline: Declarations, problems: list[str]) -> str:
         return f"{pipeline!r}: {problems[0]}"
     lines = "\n".join(f"  {n}. {problem}" for n, problem in enumerate(problems, 1))
     return f"{pipeline!r} has {len(problems)} problems:\n{lines}"
+
+
+#: Computations that take the key that a stream has.
+_BY_KEY = (GroupByKeyAndWindow, CombineByPart, JoinByKeyAndTime, EnrichByKey)
+_PLAIN = (int, float, str, bytes, bool, list, tuple, set, frozenset)
+
+
+def check_fields(
+    pipeline: Declarations,
+    inputs: Mapping[str, Mapping[str, KeyExtractor]],
+    publishers: Mapping[str, list[StreamProducer]],
+    formats: Mapping[str, tuple[Any, Coder]],
+    problems: list[str],
+) -> None:
+    """Add to ``problems`` each field that is chosen by name and is surely not there.
+
+    Nothing is said of streams of which neither a format nor a source tells the fields.
+    """
+    streams = _Streams(pipeline, publishers, formats)
+    for choice in _choices(pipeline, inputs):
+        found = streams.fields(choice.stream)
+        if found is None or found.has(choice.field) or streams.beside(choice):
+            continue
+        if not found.names:
+            problems.append(
+                f"{choice.who} field {choice.field!r} of stream {choice.stream!r}, whose values "
+                f"are {found.of.removeprefix('format ')} and have no fields. Choose by a function "
+                "of the value."
+            )
+            continue
+        close = get_close_matches(choice.field, found.names, n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        problems.append(
+            f"{choice.who} field {choice.field!r} of stream {choice.stream!r}, which its "
+            f"{found.of} does not have.{hint} It has: {', '.join(found.names)}."
+        )
+    for name, computation in pipeline.computations.items():
+        for stream, extractor in inputs[name].items():
+            plain = extractor.plain if isinstance(extractor, Spread) else extractor
+            if not (isinstance(plain, ByKey) and streams.keyless(stream)):
+                continue
+            if stream not in computation.inputs:
+                problems.append(
+                    f"computation {name!r} takes stream {stream!r} by key, and records as they are "
+                    'injected have none. Choose one there, key="field", or before: '
+                    f'p.stream({stream!r}).key_by("field").to("...").'
+                )
+            elif isinstance(computation, _BY_KEY):
+                problems.append(
+                    f"the grouping {name!r} groups stream {stream!r} by key, and records as "
+                    "they are injected have none. Choose one before the windows: "
+                    f'p.stream({stream!r}).key_by("field").window(...).'
+                )
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """A field chosen by name, who chose it, and whether key and pane may be chosen of as well."""
+
+    who: str
+    stream: str
+    field: str
+    of_record: bool = False
+
+
+def _choices(
+    pipeline: Declarations, inputs: Mapping[str, Mapping[str, KeyExtractor]]
+) -> Iterator[_Choice]:
+    for name, computation in pipeline.computations.items():
+        for stream, extractor in inputs[name].items():
+            plain = extractor.plain if isinstance(extractor, Spread) else extractor
+            if isinstance(plain, ByFields):
+                who = f"computation {name!r} takes its key from"
+                yield from (_Choice(who, stream, field, True) for field in plain.fields)
+        if not isinstance(computation, GroupByKeyAndWindow | CombineByPart):
+            continue
+        value, combine = computation.value, computation.combine
+        if isinstance(value, Picks):
+            fields = value.reads
+        elif value is None:
+            fields = combine.reads
+        else:
+            fields = (value,) if isinstance(value, str) else ()
+        who = f"the aggregation {name!r} takes its values from"
+        yield from (_Choice(who, stream, f) for stream in computation.inputs for f in fields)
+    whats = {**dict.fromkeys(KEYS, "keys"), "with_timestamps": "event times"}
+    for step in pipeline.steps:
+        if step.kind in whats and isinstance(step.function, ByFields):
+            who = f"{step.kind.removesuffix('_record')} takes {whats[step.kind]} from"
+            yield from (_Choice(who, step.source, field, True) for field in step.function.fields)
+
+
+@dataclass(frozen=True)
+class _Fields:
+    """What is known of a stream's fields.
+
+    Attributes:
+        of: Whose they are, as text.
+        names: Theirs; none if its values have no fields.
+        kinds: Classes whose other attributes, such as properties, may be chosen too.
+    """
+
+    of: str
+    names: tuple[str, ...]
+    kinds: Collection[Any] = ()
+
+    def has(self, name: str) -> bool:
+        """Return whether a value may have the field."""
+        return name in self.names or any(
+            hasattr(kind, name) or hasattr(kind, "__getattr__") for kind in self.kinds
+        )
+
+
+class _Streams:
+    """What is known of streams."""
+
+    def __init__(
+        self,
+        pipeline: Declarations,
+        publishers: Mapping[str, list[StreamProducer]],
+        formats: Mapping[str, tuple[Any, Coder]],
+    ) -> None:
+        self._pipeline = pipeline
+        self._publishers = publishers
+        self._formats = formats
+
+    def fields(self, stream: str) -> _Fields | None:
+        """Return a stream's fields by its format, else by the source; None if neither tells."""
+        kind = plain_format(self._formats[stream][1])
+        return self._columns(stream, frozenset()) if kind is Any else _fields_of(kind)
+
+    def keyless(self, stream: str, seen: frozenset[str] = frozenset()) -> bool:
+        """Return whether records come to a stream that have no key."""
+        if stream in self._pipeline.injections:
+            return True
+        return stream not in seen and any(
+            step.kind not in KEYS and self.keyless(step.source, seen | {stream})
+            for step in self._pipeline.steps
+            if step.target == stream
+        )
+
+    def beside(self, choice: _Choice) -> bool:
+        """Return whether a field is none of the value, but the key, or one of its pane."""
+        if not choice.of_record:
+            return False
+        if choice.field == KEY:
+            return not self.keyless(choice.stream)
+        return choice.field in OF_A_PANE and isinstance(self._formats[choice.stream][1], PanedCoder)
+
+    def _columns(self, stream: str, seen: frozenset[str]) -> _Fields | None:
+        """Return the columns that the values of a stream without a format are made of."""
+        found: dict[str, None] = {}
+        for who in self._publishers[stream]:
+            if who.kind == "injector":
+                injection = self._pipeline.injections[stream]
+                columns = getattr(injection.source, "columns", None)
+                if not isinstance(columns, list):
+                    return None
+                # The event time is no part of such a value.
+                found.update(dict.fromkeys(c for c in columns if c != injection.timestamp))
+            elif who.kind == "step" and who.name not in seen and self._keeps(who.name, stream):
+                kind = plain_format(self._formats[who.name][1])
+                above = self._columns(who.name, seen | {stream}) if kind is Any else None
+                if above is None:
+                    return None
+                found.update(dict.fromkeys(above.names))
+            else:
+                return None
+        return _Fields("source", tuple(found))
+
+    def _keeps(self, source: str, target: str) -> bool:
+        return all(
+            step.keeps_values
+            for step in self._pipeline.steps
+            if (step.source, step.target) == (source, target)
+        )
+
+
+def _fields_of(kind: Any) -> _Fields | None:
+    """Return the fields of a type's values; None if it does not say.
+
+    >>> _fields_of(int), _fields_of(dict)
+    (_Fields(of='int', names=(), kinds=()), None)
+    """
+    origin = typing.get_origin(kind)
+    if origin is typing.Annotated:
+        return _fields_of(typing.get_args(kind)[0])
+    if origin in (typing.Union, types.UnionType):
+        members = [_fields_of(one) for one in typing.get_args(kind) if one is not type(None)]
+        known = [one for one in members if one is not None]
+        if len(known) < len(members):
+            return None
+        names = dict.fromkeys(name for one in known for name in one.names)
+        kinds = tuple(each for one in known for each in one.kinds)
+        return _Fields(f"format {type_name(kind)}", tuple(names), kinds)
+    if (origin or kind) in _PLAIN:
+        return _Fields(type_name(kind), ())
+    if not isinstance(kind, type):
+        return None
+    of = f"format {type_name(kind)}"
+    if issubclass(kind, msgspec.Struct):
+        return _Fields(of, kind.__struct_fields__, (kind,))
+    if dataclasses.is_dataclass(kind):
+        return _Fields(of, tuple(field.name for field in dataclasses.fields(kind)), (kind,))
+    if typing.is_typeddict(kind):
+        return _Fields(of, tuple(typing.get_type_hints(kind)))
+    if issubclass(kind, tuple) and hasattr(kind, "_fields"):
+        return _Fields(of, kind._fields, (kind,))
+    return None
+
+
+#: What a subclass declares, and what that is.
+_DECLARED: Final[Mapping[str, str]] = {
+    "inputs": "where it says which streams it reads",
+    "outputs": "where it says which streams it makes",
+    "may_produce_late": "where it says how late it may produce",
+    "percentiles": "where it says which percentile low watermarks it waits for",
+    "productions": "where it says mr.STRONG or mr.WEAK",
+    "delivery": "where it says mr.EXACTLY_ONCE or mr.AT_LEAST_ONCE",
+}
+
+#: What Millrace calls.
+_HOOKS: Final[Mapping[str, str]] = {
+    "process_record": "a method that is called with each record",
+    "process_start": "a method that is called with each key that it is given",
+    "process_timer": "a method that is called with each due timer",
+}
+
+#: What Millrace gives.
+_GIVEN: Final[Mapping[str, str]] = {
+    "key": "the current key",
+    "low_watermark": "the low watermark of its input",
+    "percentile_low_watermarks": "the low watermarks of shares of its input",
+    "wall_time": "the wall clock",
+    "produce": "the call that sends a value to an output",
+    "set_timer": "the call that sets a timer",
+    "delete_timer": "the call that cancels a timer",
+    "hold": "the call that holds the low watermark",
+    "increment": "the call that adds to a counter",
+}
+
+#: Reserved name -> what it is in every computation.
+RESERVED: Final[Mapping[str, str]] = {**_DECLARED, **_HOOKS, **_GIVEN}
+
+
+def reserved_problems(name: str, computation: Computation) -> list[str]:
+    """Return what is said of members that have a name with another meaning.
+
+    Args:
+        name: The computation's name in the pipeline.
+        computation: As it was added.
+
+    >>> class Echo(Computation):
+    ...     key = "k"
+    >>> print(*reserved_problems("echo", Echo()))
+    computation 'echo': Echo.key is 'k', and the name 'key' is reserved: in every computation it \
+is the current key. Give it another name.
+    """
+    problems = []
+    for member, (owner, value) in sorted(_members(computation).items()):
+        what = _misuse(member, value)
+        if what:
+            meaning = RESERVED.get(member, "Python's own")
+            problems.append(
+                f"computation {name!r}: {owner}.{member} is {what}, and the name {member!r} is "
+                f"reserved: in every computation it is {meaning}. Give it another name."
+            )
+    return problems
+
+
+def _members(computation: Computation) -> dict[str, tuple[str, Any]]:
+    """Return what a user has defined under the names of ``Computation``: name -> class, value."""
+    found: dict[str, tuple[str, Any]] = {}
+    kind = type(computation)
+    taken = dir(Computation)
+    above = kind.__mro__[: kind.__mro__.index(Computation)]
+    for base in reversed(above):
+        found |= {
+            name: (base.__name__, value) for name, value in vars(base).items() if name in taken
+        }
+    mine = vars(computation).items()
+    return found | {name: (kind.__name__, value) for name, value in mine if name in taken}
+
+
+def _misuse(name: str, value: Any) -> str:
+    """Return what a value is that does not go with its name; empty if it does."""
+    if isinstance(value, StateDescriptor):
+        return "a state cell"
+    if name in _GIVEN:
+        return "a method" if inspect.isroutine(value) else _shown(value)
+    if name in _DECLARED and inspect.isroutine(value):
+        return "a method"
+    if name in _HOOKS and not (callable(value) or hasattr(value, "__get__")):
+        return _shown(value)
+    return ""
+
+
+def _shown(value: Any) -> str:
+    return "a property" if isinstance(value, property) else repr(value)
+
+
+#: What a sink's DataFrame has of every record.
+OF_RECORDS: Final = ("_key", "_timestamp", "_id")
+#: What it has of the pane as well, on a stream that comes out of a grouping.
+OF_PANES: Final = (
+    "_window_start", "_window_end", "_pane_index", "_pane_timing", "_is_first", "_is_last",
+    "_retraction", "_production_time", "_percentile", "_trigger",
+)  # fmt: skip
+
+
+def refused_field(stream: str, format: Any, coder: Coder, sink: Any) -> str:
+    """Return what is wrong with a stream's fields as columns of a sink; empty if nothing is.
+
+    Args:
+        stream: Name of the stream.
+        format: Of its records.
+        coder: Of its records.
+        sink: The sink. The names in its attribute ``adds``, if it has one, are of columns that it
+            makes itself; its attribute ``limits`` tells what names it can write.
+    """
+    if isinstance(coder, PanedCoder):
+        format = coder.format
+    taken = {name.lower(): "that sinks get beside the record's" for name in OF_RECORDS}
+    if isinstance(coder, PanedCoder):
+        taken |= {name.lower(): "that sinks get of a pane" for name in OF_PANES}
+    taken |= {name.lower(): f"that {sink!r} adds" for name in getattr(sink, "adds", ())}
+    limits: SinkLimits = getattr(sink, "limits", NO_LIMITS)
+    taken |= dict.fromkeys(limits.names, f"of {sink!r} itself")
+    has = f"{type_name(format)}, the format of stream {stream!r}, has"
+    for name in fields_of(format) or ():
+        if name.lower() in taken:
+            return (
+                f"{has} a field {name!r}, which is the name of a column {taken[name.lower()]} "
+                "(case makes no difference). One would hide the other. Rename the field."
+            )
+        if limits.name_bytes is not None and len(name.encode()) > limits.name_bytes:
+            return (
+                f"{has} a field {name!r} of {len(name.encode())} bytes, and a column of {sink!r} "
+                f"has a name of at most {limits.name_bytes}. Rename the field."
+            )
+    return _refused_names(format, has, sink, ())
+
+
+def _refused_names(format: Any, has: str, sink: Any, within: tuple[Any, ...]) -> str:
+    """Return which name of a field no sink can write, of a record and of those in it."""
+    there: dict[str, str] = {}
+    # That names are identifiers, which every sink can write, msgspec and dataclasses see to.
+    for name, kind in (fields_of(format) or {}).items():
+        if (other := there.setdefault(name.lower(), name)) != name:
+            return (
+                f"{has} the fields {other!r} and {name!r}, which differ only in case: as columns "
+                f"of {sink!r} they are one. Rename one of them."
+            )
+        for record in _records_in(kind):
+            if record not in within and (
+                wrong := _refused_names(
+                    record,
+                    f"{has} a field {name!r}, which has" if not within else has,
+                    sink,
+                    (*within, record),
+                )
+            ):
+                return wrong
+    return ""
+
+
+def _records_in(kind: Any) -> Iterator[Any]:
+    """Yield the records that become structs in the column of a type."""
+    if column_type(kind) is JSON:
+        return
+    kind = bare(kind)
+    if fields_of(kind):
+        yield kind
+    for argument in typing.get_args(kind):
+        yield from _records_in(argument)

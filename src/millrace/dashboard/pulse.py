@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from millrace.inspect import Overview
-from millrace.inspect.run_end import run_end
+from millrace.inspect.overview import run_end
 from millrace.model.errors import StoreError
 from millrace.store import HardState, Mailbox
 

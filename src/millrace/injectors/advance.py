@@ -4,6 +4,10 @@ An injector says how far to read; what it says depends on the moment at which it
 have numbers in the order in which they are read. So after a failure the same advances must be read
 again, and not one large one in which the records may stand in another order: an offset that is kept
 in the middle of an advance names how far that goes.
+
+Backlog: what waits in a source, and was not read yet.
+
+Source: MillWheel, "Injector and Low Watermark API" (5.2): an injector knows what it has not read.
 """
 
 from __future__ import annotations
@@ -172,3 +176,33 @@ def process_watermark(
         "watermarks never move back. Report the minimum over unread input, or deliver the record "
         "as late."
     )
+
+
+class Backlog(NamedTuple):
+    """What waits in a source and was not read yet; about, and of none of it more than it knows.
+
+    Attributes:
+        records: How many records; None if the source cannot tell.
+        files: How many files of which something was not read; None where there are none to count.
+        size: How many bytes, as they lie there; None if the source cannot tell.
+
+    >>> Backlog.together([Backlog(records=5), Backlog(records=2, size=80)])
+    Backlog(records=7, files=None, size=None)
+    """
+
+    records: int | None = None
+    files: int | None = None
+    size: int | None = None
+
+    @classmethod
+    def together(cls, parts: Iterable[Backlog]) -> Backlog:
+        """Return what several processes have together; what one cannot tell, all cannot."""
+        return cls(*map(_sum, zip(*parts, strict=True)))
+
+
+NO_BACKLOG = Backlog()
+
+
+def _sum(values: tuple[int | None, ...]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None

@@ -12,8 +12,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple, Protocol
 
-from millrace.injectors.advance import Advance
-from millrace.injectors.backlog import Backlog
+from millrace.injectors.advance import Advance, Backlog
 from millrace.injectors.injector import Injector
 from millrace.model.errors import PipelineError
 from millrace.model.time import Instant, timestamp_us

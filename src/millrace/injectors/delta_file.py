@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from millrace.injectors.parquet import open_parquet, row_batches
-from millrace.injectors.schema import arrow_schema, conformed
+from millrace.injectors.columns import arrow_schema, conformed
+from millrace.injectors.file_formats import open_parquet, row_batches
 from millrace.model.errors import InputLost, PipelineError
 
 

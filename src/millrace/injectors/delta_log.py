@@ -22,8 +22,8 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from millrace.injectors.appends import File
+from millrace.injectors.columns import conformed
 from millrace.injectors.delta_file import DataFile, opened
-from millrace.injectors.schema import conformed
 from millrace.model.errors import InputLost, PipelineError
 from millrace.store import local_path
 

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
-from millrace.injectors.backlog import Backlog
+from millrace.injectors.advance import Backlog
 from millrace.model.errors import InputLost, PipelineError
 from millrace.model.time import format_timestamp
 from millrace.model.time import timestamp_us as instant_us

@@ -19,8 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from millrace.injectors.advance import Advance
-from millrace.injectors.backlog import Backlog
+from millrace.injectors.advance import Advance, Backlog
 from millrace.injectors.directory import (
     CREATED,
     FINISHED,

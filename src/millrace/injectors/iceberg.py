@@ -14,9 +14,9 @@ from typing import Any
 import pyarrow as pa
 
 from millrace.injectors.appends import Appends, Files
+from millrace.injectors.columns import column_names, conformed
 from millrace.injectors.iceberg_catalog import open_catalog, require_pyiceberg
 from millrace.injectors.iceberg_history import History, Place
-from millrace.injectors.schema import column_names, conformed
 from millrace.model.errors import InputLost, PipelineError
 from millrace.model.time import Instant, timestamp_us
 

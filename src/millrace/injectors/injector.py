@@ -11,12 +11,10 @@ from typing import Any, Final, Self
 
 import pyarrow as pa
 
-from millrace.injectors.advance import Advance
-from millrace.injectors.backlog import Backlog
-from millrace.injectors.follower import Follower
-from millrace.injectors.polling import Polling
+from millrace.injectors.advance import Advance, Backlog
+from millrace.injectors.columns import batches_of
+from millrace.injectors.follower import Follower, Polling
 from millrace.injectors.refusals import without_refusals
-from millrace.injectors.schema import batches_of
 from millrace.model.errors import PipelineError
 from millrace.model.time import Instant
 

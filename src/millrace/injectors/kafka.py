@@ -17,8 +17,7 @@ from typing import Any, Final, Literal
 
 import pyarrow as pa
 
-from millrace.injectors.advance import Advance
-from millrace.injectors.backlog import Backlog
+from millrace.injectors.advance import Advance, Backlog
 from millrace.injectors.follower import Follower
 from millrace.injectors.kafka_follower import KafkaFollower
 from millrace.injectors.kafka_messages import (

@@ -13,10 +13,10 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from millrace.injectors.columns import arrow_schema
 from millrace.injectors.lines import Parse, RowMaker, as_it_is, json_object
 from millrace.injectors.origins import Origin
 from millrace.injectors.refusals import Refusal, with_refusals
-from millrace.injectors.schema import arrow_schema
 from millrace.model.errors import InputLost, PipelineError
 from millrace.model.time import MILLISECOND, TimeUnit
 

@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millrace.injectors.columns import arrow_schema, batch_of, rows_batch
 from millrace.injectors.refusals import Refusal, with_refusals
-from millrace.injectors.schema import arrow_schema, batch_of, rows_batch
 from millrace.injectors.typed_values import microsecond_instant, whole
 from millrace.model.errors import PipelineError
 from millrace.model.time import (

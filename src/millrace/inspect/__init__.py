@@ -3,33 +3,38 @@
 Nothing here needs Spark or the pipeline's code, claims a checkpoint, or writes, but copies of one.
 """
 
-from millrace.compile.values import Encoded
-from millrace.inspect.cells import Cell
-from millrace.inspect.checkpoint import Checkpoint, read_latest
+from millrace.compile.state_values import Encoded
+from millrace.inspect.checkpoint import Checkpoint, open_checkpoint, read_latest, sizes, state_at
 from millrace.inspect.columns import WHAT, batches, columns_of, rows_of
-from millrace.inspect.computation import Change, ComputationInspection, Interval, KeyState
+from millrace.inspect.computation import Cell, Change, ComputationInspection, Interval, KeyState
 from millrace.inspect.copying import (
     add_savepoint,
     check_savepoint,
     copy_checkpoint,
+    remap_checkpoint,
     remove_savepoint,
+    restore_checkpoint,
     savepoints,
 )
 from millrace.inspect.json_text import as_json, key_text, keys_of, shortened
 from millrace.inspect.letters import Sending, send_dead_letters
-from millrace.inspect.load import ComputationLoad, KeyShare, load_of_run
-from millrace.inspect.location import open_checkpoint, sizes, state_at
 from millrace.inspect.overview import (
+    ComputationLoad,
     ComputationOverview,
+    KeyShare,
     Overview,
     StreamOverview,
+    load_of_run,
     overview_of_run,
 )
-from millrace.inspect.pending import DeliveredIds, PendingChunk, PendingHold, PendingTimer
-from millrace.inspect.remapping import remap_checkpoint
-from millrace.inspect.restore import restore_checkpoint
+from millrace.inspect.pending import (
+    DeliveredIds,
+    PendingChunk,
+    PendingHold,
+    PendingTimer,
+    WindowState,
+)
 from millrace.inspect.watermark import Explanation, Hop, Pin, explain_watermark
-from millrace.inspect.windows import WindowState
 
 __all__ = [
     "ComputationLoad",

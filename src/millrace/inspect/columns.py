@@ -14,8 +14,7 @@ import msgspec
 import pyarrow as pa
 
 from millrace.compile.schemas import Schema
-from millrace.inspect.cells import Cell
-from millrace.inspect.computation import ComputationInspection
+from millrace.inspect.computation import Cell, ComputationInspection
 from millrace.inspect.json_text import as_json, key_text
 from millrace.model.errors import PipelineError
 

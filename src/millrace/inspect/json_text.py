@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from millrace.compile.values import Encoded
+from millrace.compile.state_values import Encoded
 from millrace.model.errors import CoderError
 from millrace.model.keys import encode_key, hash_key
 

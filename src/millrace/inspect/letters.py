@@ -16,8 +16,8 @@ import pyarrow.dataset as ds
 
 from millrace.injectors.delta_package import require_deltalake
 from millrace.injectors.letters import PROCESS, LetterLog, letters_read
-from millrace.inspect.ended import ended
-from millrace.inspect.location import state_at
+from millrace.inspect.checkpoint import state_at
+from millrace.inspect.overview import ended
 from millrace.model.declarations import AGAIN
 from millrace.model.errors import InputLost, PipelineError
 from millrace.model.record import DeadLetter

@@ -1,20 +1,134 @@
-"""Overview: where a pipeline stands after an epoch, as a run or its checkpoint knows it."""
+"""Overview: where a pipeline stands after an epoch, as a run or its checkpoint knows it.
+
+The end of an epoch log, read beside a run that goes on.
+
+What the log says is read here and nowhere else of this package. A run collects entries that it does
+not need any more, also while they are being read: then there are newer ones, and it is read again.
+
+Load of a run: what its computations cost, and the keys that most of their records are of.
+
+Run end: what a run leaves in its checkpoint's mailbox when it ends in order.
+
+So who asks later is told that it was stopped, and not that nobody answers. A run that dies leaves
+nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from millrace.compile.topology import INJECTOR, injector_name
-from millrace.inspect.ended import Ended
-from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+from millrace.inspect.json_text import key_text, shortened
+from millrace.model.errors import DamagedStore, NotKept
+from millrace.model.keys import decode_key
+from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, format_timestamp
+from millrace.store import EpochLog, Mailbox
 from millrace.watermark.propagation import LowWatermarks
 from millrace.watermark.report import PendingTimers
+from millrace.windmill import epoch_log
 from millrace.windmill.epochs import Epochs
-from millrace.windmill.results import Counters
+from millrace.windmill.history import Moment
+from millrace.windmill.loads import Loads
+from millrace.windmill.manifest import Claim, Completion, Manifest
+from millrace.windmill.renames import titled, titled_claim
+from millrace.windmill.results import NO_TIMES, Counters, HookTimes
 from millrace.windmill.source_stats import SourceStats
 from millrace.windmill.user_errors import Reasons, merge, total
+
+T = TypeVar("T")
+
+# Each round is another collection that came in between, so that one is unlucky once or twice.
+_ROUNDS = 5
+
+
+class Ended(NamedTuple):
+    """What the log says.
+
+    Attributes:
+        claim: The last; None if no run has claimed the checkpoint yet.
+        completion: Of the epoch; None if none has completed yet.
+        unfinished: The manifest of an epoch that was begun since and is not completed.
+    """
+
+    claim: Claim | None
+    completion: Completion | None
+    unfinished: Manifest | None
+
+
+def ended(log: EpochLog, epoch: int | None = None) -> Ended:
+    """Return what a log says after an epoch; by default the last that has completed.
+
+    Raises:
+        NotKept: The log does not say it, or not any more.
+        DamagedStore: An entry that is needed is gone or cannot be read.
+    """
+    found = Ended(*_steadily(log, lambda: epoch_log.latest(log)))
+    if epoch is None or (found.completion is not None and found.completion.epoch == epoch):
+        return found
+    completion = _steadily(log, lambda: epoch_log.completion_of(log, epoch))
+    if completion is None:
+        kept = _steadily(log, lambda: list(epoch_log.completions(log)))
+        there = f"{kept[0].epoch} to {kept[-1].epoch}" if kept else "none"
+        raise NotKept(
+            f"epoch {epoch} is not in the epoch log of this checkpoint; there are {there}. Open it "
+            "without an epoch to have the last."
+        )
+    return Ended(found.claim, completion, None)
+
+
+def fitted(found: Ended) -> Ended:
+    """Return it with a low watermark for all that the claim has, also what is new since the epoch.
+
+    Computations are called in it what their pipeline calls them. What is new stands before
+    time until its first epoch.
+    """
+    claim, completion, unfinished = found
+    if claim is not None:
+        claim = titled_claim(claim)
+    if completion is not None:
+        completion = titled(completion, known_otherwise(found))
+    if claim is None or completion is None:
+        return Ended(claim, completion, unfinished)
+    computations = claim.topology["computations"]
+    injectors = map(injector_name, claim.topology["injected"])
+    shown = [*computations, *injectors]
+
+    def with_all(known: LowWatermarks) -> LowWatermarks:
+        return LowWatermarks(
+            dict.fromkeys(computations, MIN_TIMESTAMP) | known.inputs,
+            dict.fromkeys(shown, MIN_TIMESTAMP) | known.outputs,
+            {p: with_all(of) for p, of in known.percentiles.items()},
+        )
+
+    return Ended(claim, replace(completion, after=with_all(completion.after)), unfinished)
+
+
+def moments(log: EpochLog) -> list[Moment]:
+    """Return where the low watermarks stood after each epoch that a log still has."""
+    called = known_otherwise(ended(log))
+    return _steadily(log, lambda: [Moment.of(done, called) for done in epoch_log.completions(log)])
+
+
+def known_otherwise(found: Ended) -> dict[str, str]:
+    """Return computation, as the log knows it -> what its pipeline calls it, where they differ."""
+    claim = found.claim
+    return {} if claim is None else claim.registry.checked().called
+
+
+def _steadily(log: EpochLog, read: Callable[[], T]) -> T:
+    """Read, and again where entries were collected meanwhile."""
+    for _ in range(_ROUNDS):
+        before = log.first(), log.last()
+        try:
+            return read()
+        except DamagedStore:
+            if (log.first(), log.last()) == before:
+                raise
+    return read()
 
 
 class ComputationOverview(msgspec.Struct, frozen=True, kw_only=True):
@@ -245,3 +359,110 @@ def _streams(
 def some_time(us: int) -> int | None:
     """Return an instant; None for before time and the end of time, which say that there is none."""
     return us if MIN_TIMESTAMP < us < MAX_TIMESTAMP else None
+
+
+class KeyShare(msgspec.Struct, frozen=True):
+    """A hot key.
+
+    Attributes:
+        key: As text; of one of more than 200 characters the beginning, its length and its hash.
+        share: Of the computation's records, lately: between 0 and 1, and about.
+    """
+
+    key: str
+    share: float
+
+
+class ComputationLoad(msgspec.Struct, frozen=True, kw_only=True):
+    """What one computation cost, as far as its run saw it.
+
+    Attributes:
+        seconds: Time in user code, and in what is done for it, since the run began.
+        committed_bytes: What it committed since, before compression: changed rows, productions.
+        state_rows: Rows of its state, in the key intervals that have worked since.
+        state_bytes: About their size in a cache.
+        busiest: Share of its busiest key interval in that time, lately; 0 if it cost none.
+        intervals: Key interval -> its share in that time, lately, of the busiest 64.
+        hottest: The keys with the most records, lately, the most first.
+        cache_hits: Key intervals of an epoch, or mark, whose cache stood where they began, since.
+        cache_misses: Those whose cache had to be brought there from the log first.
+        times: How long calls of its hooks took since, a record or timer each; none of a grouping
+            kept as columns, which makes no such calls.
+    """
+
+    seconds: float
+    committed_bytes: int
+    state_rows: int
+    state_bytes: int
+    busiest: float
+    intervals: dict[int, float] = {}
+    hottest: list[KeyShare]
+    cache_hits: int = 0
+    cache_misses: int = 0
+    times: HookTimes = NO_TIMES
+
+
+def load_of_run(epochs: Epochs) -> dict[str, ComputationLoad]:
+    """Return computation -> its load. It may be asked for beside the run's own thread."""
+    return {name: _load_of(loads) for name, loads in epochs.loads.items()}
+
+
+def _load_of(loads: Loads) -> ComputationLoad:
+    return ComputationLoad(
+        seconds=loads.seconds,
+        committed_bytes=loads.committed_bytes,
+        state_rows=loads.rows,
+        state_bytes=loads.state_bytes,
+        busiest=loads.busiest(),
+        intervals=loads.shares(),
+        hottest=[KeyShare(_shown(decode_key(key)), share) for key, share in loads.hottest()],
+        cache_hits=loads.cache_hits,
+        cache_misses=loads.cache_misses,
+        times=loads.times,
+    )
+
+
+def _shown(key: Any) -> str:
+    return shortened(key_text(key), key)
+
+
+#: Letters sort behind the digits that requests begin with, of which old ones are removed.
+_PREFIX: Final = "ended-"
+
+
+class RunEnd(msgspec.Struct, frozen=True):
+    """How a run ended.
+
+    Attributes:
+        state: ``stopped``, by request, ``drained`` or ``failed``.
+        epoch: The last that it completed; -1 if none was.
+        at_us: When, by the driver's clock.
+
+    >>> print(RunEnd("stopped", 7, 0))
+    The run was stopped at 1970-01-01T00:00:00Z by request, after epoch 7.
+    """
+
+    state: str
+    epoch: int
+    at_us: int
+
+    def __str__(self) -> str:
+        how = {
+            "stopped": "The run was stopped at {} by request",
+            "drained": "The run was drained at {}",
+        }.get(self.state, "The run failed at {}")
+        after = f"after epoch {self.epoch}" if self.epoch >= 0 else "before its first epoch"
+        return f"{how.format(format_timestamp(self.at_us))}, {after}."
+
+
+def leave_run_end(mailbox: Mailbox, generation: int, end: RunEnd) -> None:
+    """Say in a mailbox how a run ended; what earlier runs left there is removed."""
+    name = f"{_PREFIX}{generation}"
+    mailbox.put(name, msgspec.json.encode(end))
+    mailbox.remove(n for n in mailbox.names() if n.startswith(_PREFIX) and n != name)
+
+
+def run_end(mailbox: Mailbox, generation: int) -> RunEnd | None:
+    """Return how a run ended, if it ended in order and said so."""
+    data = mailbox.read(f"{_PREFIX}{generation}")
+    return None if data is None else msgspec.json.decode(data, type=RunEnd)

@@ -3,7 +3,8 @@
 A low watermark is the minimum over the senders and the oldest pending work, so there is always one
 place that pins it: an injector, or a timer or hold of one key. This walks there, by the last
 completed epoch, and reads that key from the commits of its interval. It writes nothing, runs no
-user code, and needs only the checkpoint.
+user code, and needs only the checkpoint. Told with it are the processes of injectors that are held
+back, for they are too far ahead of the low watermark (docs/injectors.md, "Skew").
 
 Source: MillWheel, "Low Watermarks" (4.5 and 7.2).
 """
@@ -17,21 +18,198 @@ import msgspec
 
 from millrace.compile.topology import INJECTOR
 from millrace.dataflow.grouping.panes import address_of
+from millrace.injectors.rate_limit import too_far
 from millrace.inspect.checkpoint import Checkpoint, read_latest
 from millrace.inspect.computation import ComputationInspection, Interval
-from millrace.inspect.held import Held, held_back
+from millrace.inspect.json_text import shortened
 from millrace.inspect.overview import ComputationOverview
-from millrace.inspect.pending import PendingHold, PendingTimer, hold_of
-from millrace.inspect.watermark_text import HOLD, INJECTED, MISSING, NOTHING, TIMER, lines_of
-from millrace.inspect.windows import WindowState
+from millrace.inspect.pending import PendingHold, PendingTimer, WindowState, hold_of
 from millrace.model.errors import PipelineError
 from millrace.model.record import LOW_WATERMARK
-from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+from millrace.model.time import (
+    MAX_TIMESTAMP,
+    MIN_TIMESTAMP,
+    format_duration,
+    format_timestamp,
+)
 from millrace.store import HardState
 from millrace.watermark.report import ONLY, Process
 from millrace.windmill import rows
 from millrace.windmill.manifest import Claim, Completion, InjectorEntry
 from millrace.windmill.source_stats import SourceStats
+
+INJECTED = "injector"
+HOLD = "hold"
+TIMER = "timer"
+MISSING = "missing report"
+NOTHING = "nothing"
+
+
+def lines_of(found: Explanation) -> list[str]:
+    """Return an explanation, line by line."""
+    first = found.path[0]
+    lines = [
+        f"{first.computation} shows its consumers {_moment(first.shown)}; "
+        f"its input is at {_moment(first.input)}."
+    ]
+    lines += [
+        f"  Its input is pinned by {hop.computation}, which shows {_moment(hop.shown)}; "
+        f"the input of that is at {_moment(hop.input)}."
+        for hop in found.path[1:]
+    ]
+    lines += [f"  {line}" for line in _pin_lines(found)]
+    if found.unmoved is not None and found.pin.kind != NOTHING:
+        lines.append(
+            f"  It has not moved since epoch {found.since_epoch}, for "
+            f"{format_duration(found.unmoved)}."
+        )
+    lines += [
+        f"  Process {one.process!r} of stream {one.stream!r} is held back: it is "
+        f"{_ahead(one.ahead)} ahead of the low watermark, and skew= allows "
+        f"{format_duration(one.limit)}."
+        for one in found.held
+    ]
+    as_of = f"As of epoch {found.epoch}, at {format_timestamp(found.wall_time)}."
+    if found.unfinished is not None:
+        as_of += f" Epoch {found.unfinished} was begun and is not finished: see the run's log."
+    return [*lines, as_of]
+
+
+def _ahead(us: int) -> str:
+    """Return how far ahead of a low watermark is, of which there may be none yet."""
+    return "any time" if us >= MAX_TIMESTAMP // 2 else format_duration(us)
+
+
+def _moment(us: int) -> str:
+    """Return an instant within a sentence."""
+    if us >= MAX_TIMESTAMP:
+        return "the end of time"
+    return "no time yet" if us <= MIN_TIMESTAMP else format_timestamp(us)
+
+
+def _pin_lines(found: Explanation) -> list[str]:
+    pin = found.pin
+    at = format_timestamp(pin.timestamp)
+    if pin.kind == NOTHING:
+        return [f"Nothing pins it: the input, {pin.where!r}, has ended."]
+    if pin.kind == MISSING:
+        return [
+            f"Pinned by interval {pin.interval} of {pin.where}, which has not reported yet. It "
+            "does in the next epoch that completes."
+        ]
+    if pin.kind == INJECTED:
+        return _injector_lines(found)
+    what = f"key {shortened(repr(pin.key), pin.key)} of {pin.where}, interval {pin.interval}"
+    made = "" if pin.epoch is None else f", since epoch {pin.epoch}"
+    if pin.tag is None:
+        return [
+            f"Pinned by a hold at {at}: {what}{made}.",
+            "It is let go by hold(None), or moved by hold(later), in a hook for that key.",
+        ]
+    timer = f"a pending timer, tag {pin.tag!r}"
+    if pin.window is not None:
+        timer = f"the window {_window_text(*pin.window)}, which waits for its end or a trigger"
+    if pin.at == pin.timestamp and pin.kind == TIMER:
+        return [f"Pinned by {timer}, at {at}: {what}{made}."]
+    return [
+        f"Pinned by a hold at {at} of {timer}: {what}{made}.",
+        f"It is let go when the timer fires, at {format_timestamp(pin.at or 0)} by the "
+        + ("wall clock." if pin.domain == "WALL_TIME" else "low watermark."),
+    ]
+
+
+def _window_text(start: int | None, end: int | None) -> str:
+    """Return a window within a sentence."""
+    if start is None or end is None:
+        return "over all time" if end is None else f"to {format_timestamp(end)}"
+    return f"from {format_timestamp(start)} to {format_timestamp(end)}"
+
+
+def _injector_lines(found: Explanation) -> list[str]:
+    pin = found.pin
+    policy = "" if pin.policy is None else f" ({pin.policy})"
+    process = "" if pin.process is None else f", process {pin.process!r}"
+    idle = pin.idle is not None
+    where = f"the injector of stream {pin.where!r}{'' if idle else process}"
+    if pin.timestamp <= MIN_TIMESTAMP:
+        lines = [f"Pinned by {where}, which has published nothing yet{policy}."]
+    else:
+        published = format_timestamp(pin.timestamp)
+        lines = [f"Pinned by {where}, which published {published}{policy}."]
+    if pin.idle is not None:
+        silence = format_duration(found.wall_time - (pin.heard or 0))
+        return [
+            *lines,
+            "All its processes are idle: each has been silent for longer than "
+            f"idle={format_duration(pin.idle)!r}.",
+            f"The last that was heard{process and process + ','} sent nothing for {silence}. "
+            "The low watermark moves when one of them sends again.",
+        ]
+    if pin.newest is None:
+        heard = "No record of it has come"
+        if pin.heard is not None:
+            heard += f" in {format_duration(found.wall_time - pin.heard)} of waiting"
+    else:
+        heard = f"Its newest record is of {format_timestamp(pin.newest)}"
+        if pin.heard is not None:
+            heard += f"; it was last heard {format_duration(found.wall_time - pin.heard)} ago"
+    return [*lines, f"{heard}."]
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """A process that is not read until others have come closer. All times in microseconds.
+
+    Attributes:
+        stream: The injected stream.
+        process: Its name.
+        ahead: How far its own low watermark is ahead of the one that all wait for.
+        limit: How far it may be: ``inject(skew=)``.
+    """
+
+    stream: str
+    process: str
+    ahead: int
+    limit: int
+
+
+def held_back(claim: Claim, completion: Completion) -> list[Held]:
+    """Return who is held back, as of a completed epoch."""
+    found, shown = list[Held](), completion.after.outputs
+    for stream, entry in sorted(claim.injectors.items()):
+        if entry.skew_us is None:
+            continue
+        own = {
+            name: _own_us(process, entry.behind_newest_us)
+            for name, process in completion.sources.get(stream, SourceStats()).processes.items()
+            if process.process_watermark_us < MAX_TIMESTAMP
+        }
+        low_watermark_us = min(shown[sender] for sender in _together(claim, INJECTOR + stream))
+        for name in sorted(too_far(own, low_watermark_us, entry.skew_us)):
+            ahead = own[name] - low_watermark_us
+            found.append(Held(stream=stream, process=name, ahead=ahead, limit=entry.skew_us))
+    return found
+
+
+def _own_us(process: Process, delay_us: int | None) -> int:
+    if delay_us is None:
+        return process.process_watermark_us
+    return process.newest_us if process.newest_us == MIN_TIMESTAMP else process.newest_us - delay_us
+
+
+def _together(claim: Claim, injector: str) -> set[str]:
+    """Return the injectors that feed a computation together with one."""
+    found = {injector}
+    for name in claim.senders:
+        feeding = _feeding(claim, name)
+        if injector in feeding:
+            found |= feeding
+    return found
+
+
+def _feeding(claim: Claim, name: str) -> set[str]:
+    if name.startswith(INJECTOR):
+        return {name}
+    return set[str]().union(*(_feeding(claim, sender) for sender in claim.senders.get(name, ())))
 
 
 class Hop(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from millrace.compile.topology import Topology, injector_name
-from millrace.injectors.publisher import WatermarkPublisher
+from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.time import MIN_TIMESTAMP
 from millrace.plane.reports import TaskReport
 from millrace.windmill.epochs import Epochs

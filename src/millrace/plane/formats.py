@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from millrace.compile.column_types import (
+from millrace.compile.sink_limits import (
     DECIMAL_DIGITS,
     DECIMAL_SCALE,
     JSON,

@@ -13,9 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.compile.topology import StreamSpec
+from millrace.injectors.columns import conformed
 from millrace.injectors.injector import Injector
 from millrace.injectors.refusals import column_of
-from millrace.injectors.schema import conformed
 from millrace.model.time import LATEST_RECORD, TimeUnit, in_microseconds
 from millrace.plane.keying import fingerprints
 from millrace.plane.runtime import SourceColumns

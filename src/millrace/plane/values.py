@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millrace.compile.column_types import fields_of
+from millrace.compile.sink_limits import fields_of
 from millrace.model.coder import Coder, MsgpackCoder, struct_fields
 from millrace.model.errors import PipelineError
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from millrace.inspect.run_end import RunEnd, leave_run_end
+from millrace.inspect.overview import RunEnd, leave_run_end
 from millrace.model.errors import StoreError
 from millrace.model.keys import decode_key
 from millrace.store.mailbox import Mailbox

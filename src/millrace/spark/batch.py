@@ -22,7 +22,7 @@ from millrace.compile.build import build
 from millrace.compile.topology import Topology
 from millrace.injectors.injector import Injector
 from millrace.injectors.offsets import Piece
-from millrace.injectors.publisher import WatermarkPublisher
+from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.declarations import Declarations
 from millrace.model.errors import MillraceError, PipelineError
 from millrace.options import BatchOptions, with_defaults

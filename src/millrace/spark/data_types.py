@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from millrace.injectors.schema import arrow_schema
+from millrace.injectors.columns import arrow_schema
 
 
 @cache

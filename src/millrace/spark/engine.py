@@ -11,8 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
-from millrace.injectors.backlog import Backlog
-from millrace.injectors.publisher import WatermarkPublisher
+from millrace.injectors.advance import Backlog
+from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.errors import PipelineError
 from millrace.model.time import Duration
 from millrace.plane.stuck import CallLimits

@@ -14,11 +14,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # the name all of Spark's documentation uses
 
 from millrace.compile.topology import Topology
-from millrace.injectors.backlog import Backlog
+from millrace.injectors.advance import Backlog
 from millrace.injectors.injector import Injector
-from millrace.injectors.publisher import WatermarkPublisher
-from millrace.injectors.skew import Gate
-from millrace.injectors.throttle import EVERYONE
+from millrace.injectors.rate_limit import EVERYONE, Gate
+from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.errors import CheckpointMismatch, MillraceError, PipelineError, RunFailed
 from millrace.model.time import SECOND, Duration, duration_us
 from millrace.plane.balancing import Balancing

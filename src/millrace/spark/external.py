@@ -18,10 +18,10 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
+from millrace.injectors.columns import arrow_schema
 from millrace.injectors.injector import Injector
 from millrace.injectors.offsets import Piece, advanced, pieces, pieces_until_now
-from millrace.injectors.schema import arrow_schema
-from millrace.injectors.skew import Gate
+from millrace.injectors.rate_limit import Gate
 from millrace.model.errors import PipelineError
 from millrace.model.time import Instant
 from millrace.plane import reading

@@ -28,7 +28,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from millrace.compile.topology import Topology
-from millrace.injectors.backlog import Backlog
+from millrace.injectors.advance import Backlog
 from millrace.injectors.injector import Injector
 from millrace.model.errors import PipelineError
 from millrace.store import BucketUrl, is_object_store, local_path

@@ -14,11 +14,11 @@ from uuid import uuid4
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace.compile.topology import Topology
+from millrace.injectors.columns import arrow_schema
 from millrace.injectors.injector import Injector
-from millrace.injectors.policy import WatermarkColumn
-from millrace.injectors.publisher import WatermarkPublisher
-from millrace.injectors.remaining import nothing_left
-from millrace.injectors.schema import arrow_schema
+from millrace.injectors.offsets import nothing_left
+from millrace.injectors.watermark_policy import WatermarkColumn
+from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.errors import PipelineError, StoreError, ZombieWriter
 from millrace.model.time import SECOND, Duration, duration_us
 from millrace.plane.balancing import Balancing

@@ -23,11 +23,10 @@ from typing import Any, Final, NamedTuple
 from millrace.compile.explanation import Explanation
 from millrace.compile.topology import Topology
 from millrace.dataflow.triggers.call import called
-from millrace.injectors.calls import put_call
 from millrace.injectors.injector import Injector
-from millrace.injectors.publisher import WatermarkPublisher
-from millrace.injectors.throttle import Throttle
-from millrace.injectors.waiting import Waiting, asking
+from millrace.injectors.rate_limit import Throttle
+from millrace.injectors.signal_injector import Waiting, asking, put_call
+from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.inspect import add_savepoint, check_savepoint, savepoints
 from millrace.model.errors import MillraceError, NotKept, PipelineError, ZombieWriter
 from millrace.model.time import SECOND, Duration, duration_us

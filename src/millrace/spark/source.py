@@ -18,11 +18,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # the name all of Spark's documentation uses
 from pyspark.sql import types as T
 
-from millrace.compile.column_types import fields_of
 from millrace.compile.native import one_field, python_reason
+from millrace.compile.sink_limits import fields_of
 from millrace.compile.topology import Edge, StreamSpec, Topology
 from millrace.injectors.injector import Injector
-from millrace.injectors.policy import WatermarkColumn
+from millrace.injectors.watermark_policy import WatermarkColumn
 from millrace.model.declarations import Injection
 from millrace.model.errors import PipelineError
 from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD, TimeUnit, in_microseconds

@@ -22,9 +22,9 @@ from pyspark.sql import SparkSession
 from millrace.compile.build import build
 from millrace.compile.explanation import Explanation
 from millrace.compile.topology import Topology
-from millrace.injectors.calls import Calls
 from millrace.injectors.letters import bind_letters
-from millrace.injectors.publisher import WatermarkPublisher
+from millrace.injectors.signal_injector import Calls
+from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.declarations import Declarations
 from millrace.model.errors import CheckpointMismatch, PipelineError
 from millrace.model.time import SECOND, Duration, duration_us

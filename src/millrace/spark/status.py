@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from millrace.injectors.backlog import Backlog
-from millrace.injectors.publisher import WatermarkPublisher
-from millrace.injectors.waiting import Waiting
+from millrace.injectors.advance import Backlog
+from millrace.injectors.signal_injector import Waiting
+from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.inspect import ComputationLoad, load_of_run, overview_of_run
 from millrace.inspect.overview import dead_letters_of
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, SECOND

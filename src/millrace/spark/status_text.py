@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from html import escape
 from typing import TYPE_CHECKING
 
-from millrace.injectors.backlog import Backlog
+from millrace.injectors.advance import Backlog
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, SECOND, format_timestamp
 from millrace.spark.plain_text import PlainTable, count, in_words, size, text_of
 

@@ -15,7 +15,7 @@ from millrace.compile.topology import injector_name
 from millrace.dataflow.operators import operator_of
 from millrace.dataflow.triggers.call import called
 from millrace.dataflow.windowing import Windowing
-from millrace.injectors.keys import Keys
+from millrace.injectors.key_injector import Keys
 from millrace.injectors.letters import LetterLog, bind_letters
 from millrace.injectors.offsets import Offsets
 from millrace.inspect import Checkpoint, Explanation, explain_watermark

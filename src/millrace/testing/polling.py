@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from millrace.compile.topology import StreamSpec
+from millrace.injectors.columns import column_names, conformed
 from millrace.injectors.injector import Injector
 from millrace.injectors.offsets import Offsets, advanced, pieces
 from millrace.injectors.refusals import Refusal, column_of, refusals_of
-from millrace.injectors.schema import column_names, conformed
 from millrace.model.declarations import Injection as Injecting
 from millrace.model.errors import PipelineError
 from millrace.model.time import MIN_TIMESTAMP

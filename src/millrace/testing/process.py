@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from millrace.compile.topology import Topology
-from millrace.injectors.publisher import WatermarkPublisher
+from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.plane.binding import task_writers
 from millrace.plane.epoch import EpochDriver
 from millrace.plane.exchange import LocalExchange, through_levels

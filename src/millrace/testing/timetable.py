@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 
 from millrace.injectors.injector import Injector
-from millrace.injectors.policy import WatermarkColumn
+from millrace.injectors.watermark_policy import WatermarkColumn
 from millrace.model.errors import PipelineError
 from millrace.model.time import MIN_TIMESTAMP
 from millrace.pipeline import Pipeline

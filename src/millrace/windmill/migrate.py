@@ -17,8 +17,8 @@ from sortedcontainers import SortedDict
 
 from millrace.compile.schemas import schema_of
 from millrace.compile.shapes import Reshape
+from millrace.compile.state_values import reader
 from millrace.compile.topology import ComputationSpec
-from millrace.compile.values import reader
 from millrace.model.errors import RAISED
 from millrace.model.keys import decode_key
 from millrace.model.record import DeadLetter

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import msgspec
 
-from millrace.compile.column_types import fields_of
+from millrace.compile.sink_limits import fields_of
 from millrace.compile.topology import Topology
 from millrace.dataflow.partials.partial import Partial, PartialCoder
 from millrace.model.coder import JsonCoder, MsgpackCoder, struct_fields

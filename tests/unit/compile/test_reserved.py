@@ -5,7 +5,7 @@ import inspect
 import pytest
 
 import millrace as mr
-from millrace.compile.reserved import RESERVED
+from millrace.compile.checks import RESERVED
 from millrace.model.errors import PipelineError
 
 #: What compiler and kernel ask of built-in computations, and used to ask of everyone's.

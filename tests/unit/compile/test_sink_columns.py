@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 import millrace as mr
-from millrace.compile.sink_columns import OF_PANES
+from millrace.compile.checks import OF_PANES
 from millrace.model.errors import PipelineError
 from millrace.plane import panes
 

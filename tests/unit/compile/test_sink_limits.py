@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 import millrace as mr
 from millrace.compile import sink_limits
-from millrace.compile.column_types import DECIMAL_DIGITS, DECIMAL_SCALE
-from millrace.compile.sink_limits import SinkLimits, limited
+from millrace.compile.sink_limits import DECIMAL_DIGITS, DECIMAL_SCALE, SinkLimits, limited
 from millrace.dataflow.aggregations.fields import FieldsCoder, Results, record_of
 from millrace.model.coder import MsgpackCoder, PickleCoder
 from millrace.model.errors import CoderError

@@ -12,7 +12,7 @@ import pytest
 
 import millrace as mr
 from millrace.compile.schemas import schema_of
-from millrace.compile.values import reader
+from millrace.compile.state_values import reader
 from millrace.inspect import Encoded
 from millrace.model.coder import coder_for
 from millrace.model.errors import DamagedStore

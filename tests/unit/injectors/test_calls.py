@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from obstore.store import MemoryStore
 
-from millrace.injectors.calls import Calls, put_call
+from millrace.injectors.signal_injector import Calls, put_call
 from millrace.model.errors import StoreError
 from millrace.store import BucketOptions, BucketUrl, LocalHardState, Mailbox, ObjectBlobs
 

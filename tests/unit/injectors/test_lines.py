@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
+from millrace.injectors.columns import column_names
 from millrace.injectors.lines import RowMaker, as_it_is, json_object
 from millrace.injectors.refusals import column_of, refusals_of, without_refusals
-from millrace.injectors.schema import column_names
 from millrace.model.errors import PipelineError, RecordRejected
 
 EVENT = dt.datetime(2026, 11, 22, 6, 30, tzinfo=dt.UTC)

@@ -7,7 +7,7 @@ import pytest
 import millrace as mr
 import millrace.injectors.injector as injector_module
 from millrace.injectors.offsets import advanced, pieces, pieces_until_now, rows
-from millrace.injectors.skew import Gate, together, too_far
+from millrace.injectors.rate_limit import Gate, together, too_far
 from millrace.model.errors import PipelineError, WatermarkRegression
 
 

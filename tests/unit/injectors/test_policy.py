@@ -6,7 +6,7 @@ import pickle
 import pytest
 
 import millrace as mr
-from millrace.injectors.policy import LowWatermarkPolicy
+from millrace.injectors.watermark_policy import LowWatermarkPolicy
 from millrace.watermark.report import Process
 
 

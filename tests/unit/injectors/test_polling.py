@@ -10,7 +10,7 @@ import pytest
 
 import millrace as mr
 from millrace.injectors.advance import along
-from millrace.injectors.polling import Polling
+from millrace.injectors.follower import Polling
 from millrace.model.errors import PipelineError, WatermarkRegression
 
 

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 import millrace as mr
-from millrace.injectors.publisher import PROCESSES_MAX, Aggregate, WatermarkPublisher
+from millrace.injectors.watermark_publisher import PROCESSES_MAX, Aggregate, WatermarkPublisher
 from millrace.watermark.report import ONLY, Process
 
 NEVER = mr.MIN_TIMESTAMP

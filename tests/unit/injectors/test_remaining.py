@@ -4,7 +4,7 @@ import pytest
 
 import millrace as mr
 from millrace.injectors.advance import along, decision
-from millrace.injectors.remaining import nothing_left
+from millrace.injectors.offsets import nothing_left
 from millrace.windmill.place import Place
 
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
+from millrace.injectors.columns import arrow_schema, batches_of, column_names, conformed
 from millrace.injectors.refusals import column_of, refusals_of, without_refusals
-from millrace.injectors.schema import arrow_schema, batches_of, column_names, conformed
 from millrace.model.errors import PipelineError, RecordRejected
 
 

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 import millrace as mr
-from millrace.injectors.skew import Gate
-from millrace.injectors.throttle import EVERYONE, Throttle
+from millrace.injectors.rate_limit import EVERYONE, Gate, Throttle
 from millrace.model.errors import PipelineError
 from millrace.spark.run import check_holdable, check_rate
 

@@ -7,9 +7,8 @@ import pytest
 
 import millrace as mr
 from millrace.compile.build import build
-from millrace.injectors.advance import along, decision
-from millrace.injectors.backlog import Backlog
-from millrace.injectors.waiting import Waiting, asking, backlog_of
+from millrace.injectors.advance import Backlog, along, decision
+from millrace.injectors.signal_injector import Waiting, asking, backlog_of
 from millrace.windmill.place import Place
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import millrace as mr
 from millrace.inspect import Checkpoint, explain_watermark, read_latest
-from millrace.inspect.ended import moments
+from millrace.inspect.overview import moments
 from millrace.model.errors import DamagedStore, NotKept
 from millrace.store import (
     HardState,

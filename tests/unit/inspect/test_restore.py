@@ -16,7 +16,7 @@ import millrace as mr
 from millrace.cli.main import main
 from millrace.injectors.iceberg_catalog import open_catalog
 from millrace.inspect import state_at
-from millrace.inspect.run_end import RunEnd, leave_run_end
+from millrace.inspect.overview import RunEnd, leave_run_end
 from millrace.model.errors import (
     CheckpointMismatch,
     CheckpointUnwritable,

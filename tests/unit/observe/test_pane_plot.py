@@ -278,7 +278,7 @@ def test_the_command_draws_what_a_parquet_sink_wrote(tmp_path: Path) -> None:
     from click.testing import CliRunner
 
     from millrace.cli.main import main
-    from millrace.cli.plot_panes import written
+    from millrace.cli.plots import written
 
     outputs = played("6d").outputs("panes")
     for epoch, output in zip((2, 10, 11, 30), outputs, strict=True):

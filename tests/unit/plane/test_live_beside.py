@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 import millrace as mr
-from millrace.injectors.calls import Calls, put_call
-from millrace.injectors.polling import Polling
+from millrace.injectors.follower import Polling
+from millrace.injectors.signal_injector import Calls, put_call
 from millrace.store import LocalHardState
 from tests.live import Feeds, Kept, Live
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import millrace as mr
-from millrace.injectors.polling import Polling
+from millrace.injectors.follower import Polling
 from tests.live import Feeds, Kept, Live
 
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
+from millrace.injectors.columns import column_names
 from millrace.injectors.offsets import Piece
-from millrace.injectors.schema import column_names
 from millrace.model.keys import encode_key, hash_key
 from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD
 from millrace.plane import wire

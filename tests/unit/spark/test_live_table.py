@@ -8,7 +8,7 @@ from rich.console import Console
 
 import millrace as mr
 from millrace.compile.build import build
-from millrace.injectors.publisher import WatermarkPublisher
+from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.plane.stuck import Stuck
 from millrace.spark.progress_display import LiveTable, ProgressDisplay, Where, where_to_show
 from millrace.spark.status import Progress, Status

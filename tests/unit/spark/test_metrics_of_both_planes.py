@@ -16,11 +16,10 @@ import msgspec
 import pytest
 
 import millrace as mr
+from millrace.injectors.follower import Polling
 from millrace.injectors.kafka_messages import MessageRows
-from millrace.injectors.polling import Polling
 from millrace.inspect import as_json
-from millrace.inspect.ended import ended, fitted
-from millrace.inspect.overview import overview_of_log, overview_of_run
+from millrace.inspect.overview import ended, fitted, overview_of_log, overview_of_run
 from millrace.spark.metrics.table import BOUNDS, HISTOGRAMS, below, values
 from millrace.spark.status import Progress, Status
 from tests.live import Feeds, InEpochs, Kept, Live

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import millrace as mr
-from millrace.injectors.backlog import Backlog
+from millrace.injectors.advance import Backlog
 from millrace.inspect import ComputationLoad, KeyShare
 from millrace.spark.status import Status
 from millrace.spark.status_text import as_line

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import millrace as mr
-from millrace.injectors.publisher import WatermarkPublisher
+from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.errors import UserCodeError
 from millrace.plane.epoch import EpochDriver
 from millrace.plane.exchange import LocalExchange, through_levels

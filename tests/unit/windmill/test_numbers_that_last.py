@@ -16,7 +16,7 @@ import pytest
 import millrace as mr
 from millrace.compile.registry import Registry
 from millrace.compile.topology import Topology
-from millrace.injectors.publisher import WatermarkPublisher
+from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.plane.epoch import EpochDriver
 from millrace.plane.exchange import LocalExchange, through_levels
 from millrace.plane.reports import TaskReport, reports_in

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from millrace.injectors.advance import along, is_within
 from millrace.injectors.follower import Taken
 from millrace.injectors.injector import Injector
-from millrace.injectors.throttle import EVERYONE
+from millrace.injectors.rate_limit import EVERYONE
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.plane.realtime import note as notes
 from millrace.plane.realtime.following import Following

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from millrace.compile.topology import Topology
-from millrace.injectors.skew import together
+from millrace.injectors.rate_limit import together
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, is_over
 
 #: A task says how far it has come when it has moved by such a part of the least skew limit ...

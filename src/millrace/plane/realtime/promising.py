@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from millrace.compile.topology import Topology, injector_name
-from millrace.injectors.publisher import WatermarkPublisher
-from millrace.injectors.throttle import Throttle
+from millrace.injectors.rate_limit import Throttle
+from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, is_over
 from millrace.plane.realtime.messages import Hold, Start
 from millrace.plane.realtime.pacing import Pacing

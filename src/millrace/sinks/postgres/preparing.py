@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from millrace.compile.column_types import DECIMAL_DIGITS, DECIMAL_SCALE
+from millrace.compile.sink_limits import DECIMAL_DIGITS, DECIMAL_SCALE
 from millrace.model.errors import PipelineError
 from millrace.plane.formats import SinkColumns
 from millrace.sinks.postgres.fit import fit

@@ -14,7 +14,7 @@ import millrace as mr
 from millrace.injectors import kafka as kafka_injector
 from millrace.injectors.advance import along
 from millrace.injectors.follower import Follower, Taken
-from millrace.injectors.remaining import nothing_left
+from millrace.injectors.offsets import nothing_left
 from millrace.model.errors import InputLost
 from millrace.windmill.place import Place
 

@@ -18,9 +18,8 @@ from dataclasses import dataclass, replace
 from millrace.compile.topology import Topology
 from millrace.injectors.injector import Injector
 from millrace.injectors.offsets import PROMISE, PUNCTUATION
-from millrace.injectors.policy import ArrivalTime, LowWatermarkPolicy, WatermarkColumn
-from millrace.injectors.skew import together, too_far
-from millrace.injectors.throttle import EVERYONE, Throttle
+from millrace.injectors.rate_limit import EVERYONE, Throttle, together, too_far
+from millrace.injectors.watermark_policy import ArrivalTime, LowWatermarkPolicy, WatermarkColumn
 from millrace.model.errors import PipelineError
 from millrace.model.time import (
     MAX_TIMESTAMP,
