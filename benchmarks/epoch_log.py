@@ -107,7 +107,7 @@ class _Run:
         p = mr.Pipeline("epoch log")
         p.inject("events", format=str)
         p.add(Count)
-        topology, state = p.build(), MemoryHardState(encoded=False)
+        topology, state = p.build(), MemoryHardState()
         self.epochs = Epochs(topology, state, intervals=intervals)
         self._driver = EpochDriver(topology, self.epochs, WatermarkPublisher({}))
         worker = Worker(topology, state, MemoryCaches())

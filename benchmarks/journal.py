@@ -101,7 +101,8 @@ def appends(directory: Path, commits: int, size: int, rounds: int, url: str) -> 
     for number in range(3, rounds + 3):
         made = group(number, commits, size)
         clocks["journal"].time(lambda: journal.append(made, NOTE))  # noqa: B023
-        clocks["commit log"].time(lambda: state.commits.append(made))  # noqa: B023
+        segment = state.commits.of_task("count", number, 0)
+        clocks["commit log"].time(lambda: segment.put(made))  # noqa: B023
         clocks["bare"].time(bare)
         if url:
             clocks["object store"].time(lambda: away.append(made, NOTE))  # noqa: B023

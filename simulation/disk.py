@@ -157,6 +157,16 @@ class SimulatedDisk:
         if refused == LOST_REPLY:
             raise _error(errno.EEXIST, target)
 
+    def rename(self, source: AnyPath, target: AnyPath, /) -> None:
+        """As :func:`os.rename`: what had the name loses it at once."""
+        source, target = Path(source), Path(target)
+        self._leave("rename", target)
+        node = self._node(source)
+        directory, name = self._parent(target)
+        directory.names[name] = node
+        before, old = self._parent(source)
+        del before.names[old]
+
     def unlink(self, path: AnyPath, /) -> None:
         """As :func:`os.unlink`."""
         path = Path(path)

@@ -53,11 +53,13 @@ class QueryLog:
         brought: Batch -> stream -> up to where it is read, of those that injectors of Millrace's
             bring: calls, and keys that begin by themselves.
         done: Batches that Spark knows to be done.
+        complete: Batches whose epochs drivers have completed.
     """
 
     offsets: dict[int, tuple[int, int]] = field(default_factory=dict)
     brought: dict[int, dict[str, Any]] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)
+    complete: set[int] = field(default_factory=set)
 
 
 class World(Cluster, Protocol):
@@ -165,7 +167,7 @@ def drive(world: World, name: str, random_end: Callable[[int], int]) -> None:
     state = world.open_state()
     epochs = world.open_epochs(state)
     world.claimed(epochs.generation)
-    collector = Collector(state, kept_parts=2)
+    collector = Collector(state, kept_parts=2, left=2)
     tasks = world.tasks(epochs.generation)
     driver = EpochDriver(
         epochs.topology, epochs, WatermarkPublisher.of(epochs.topology), tasks=tasks
@@ -219,6 +221,7 @@ def _run_batch(
         wall_time_us=world.clock(),
         draining=drains(world.query_log, batch, len(work.records)),
     )
+    world.query_log.complete.add(batch)
 
 
 def write_sinks(world: World, epoch: int, rows: list[Row]) -> None:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from millrace.model.errors import StoreError
 from millrace.plane.runtime import Runtime
-from millrace.store import SLOT_BYTES, Cache, Commit, MemoryCache, Standing, View
+from millrace.store import COMMIT_BYTES, Cache, Commit, MemoryCache, Standing, View
 from millrace.store.snapshots import Rows
 
 #: Asks for leave to call a cache; returns whether the call is to fail.
@@ -84,7 +84,7 @@ class _SharedCache:
         with self._behind("view").view(at) as view:
             yield view
 
-    def apply(self, *commits: Commit, overhead: int = SLOT_BYTES) -> None:
+    def apply(self, *commits: Commit, overhead: int = COMMIT_BYTES) -> None:
         self._behind("apply").apply(*commits, overhead=overhead)
 
     def load(self, position: int, chain: int, parts: Iterable[Rows]) -> None:

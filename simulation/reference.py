@@ -97,7 +97,7 @@ class Reference:
         self.topologies: list[Topology] = []
         self.sunk: dict[Row, int] = {}
         self.completions: list[Completion] = []
-        self.state = MemoryHardState(encoded=False)
+        self.state = MemoryHardState()
         self._version: Topology | None = None
         self._driver: _AsThen
         self._runtime: Runtime

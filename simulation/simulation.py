@@ -72,6 +72,10 @@ class Simulation(World):
     def between_epochs(self, epochs: Epochs, tasks: int) -> None:
         """Do what is done where an epoch is complete that had so many tasks a level: nothing."""
 
+    def is_complete(self, epoch: int) -> bool:
+        """Return whether a driver has completed an epoch."""
+        return epoch in self.query_log.complete
+
     def hands_over(self, topology: Topology) -> bool:
         """Return whether the driver at hand has started another in its place; none has."""
         return False
@@ -81,8 +85,8 @@ class Simulation(World):
         return self.topology
 
     def tasks(self, generation: int) -> int:
-        """Return how many tasks a level a driver asks for; over a bucket others than the last."""
-        return 1 + (self.work.tasks + generation) % 3 if self.work.bucket else self.work.tasks
+        """Return how many tasks a level a driver asks for; others than the last."""
+        return 1 + (self.work.tasks + generation) % 3
 
     def new_runtime(self, topology: Topology, host: Host) -> Runtime:
         """Return the runtime of a new Python process on a host."""

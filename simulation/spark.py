@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from millrace.compile.topology import Topology
 from millrace.plane.exchange import sent_to, through_levels
+from millrace.plane.reports import reports_in
 from millrace.plane.runtime import Runtime
 from millrace.plane.task import Stage, Task
 from millrace.windmill.manifest import Manifest
@@ -47,6 +48,14 @@ class Cluster(Protocol):
 
     def new_runtime(self, topology: Topology, host: Host) -> Runtime:
         """Return the runtime of a new Python process; called within a process."""
+        ...
+
+    def is_complete(self, epoch: int) -> bool:
+        """Return whether a driver has completed an epoch."""
+        ...
+
+    def violated(self, what: str) -> None:
+        """Note the first thing that must not be."""
         ...
 
     def write_snapshots(self, host: Host) -> None:
@@ -172,6 +181,7 @@ class Job:
 
     def _work(self, level: int, task: int, host: Host) -> None:
         """Run an attempt: the code of its process."""
+        late = self._cluster.is_complete(self._manifest.epoch)
         try:
             sent = self._fetch(level, task)
             idle = host.idle.setdefault(self._run, [])
@@ -183,9 +193,19 @@ class Job:
             self._failures[level, task] = self._failures.get((level, task), 0) + 1
             self.last_error = error
             raise
+        if late and self._has_results(level, made):
+            epoch = self._manifest.epoch
+            self._cluster.violated(f"epoch {epoch} was over, and a new attempt at it has results")
         self._send(level, task, made, host)
         idle.append(runtime)
         self._cluster.write_snapshots(host)
+
+    def _has_results(self, level: int, made: Block) -> bool:
+        """Return whether there are results of a level's own intervals in what a task sends."""
+        names = {spec.name for spec in self._topology.computations if spec.level == level}
+        return any(
+            result.computation in names for report in reports_in(made) for result in report.results
+        )
 
     def _send(self, level: int, task: int, made: Block, host: Host) -> None:
         self._cluster.scheduler.step("send")

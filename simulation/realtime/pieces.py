@@ -197,7 +197,9 @@ def repeated(topology: Topology, chains: Chains, last: Completion) -> dict[Owner
                 states[owner] = cache  # type: ignore[assignment]  # in memory
                 due = chain.commits[cache.position - chain.number : number - chain.number]
                 _repeat(topology, execution, owner, due, draws)
-                state.commits.append([written.commit for written in due])
+                if due:
+                    segment = state.commits.of_task(name, due[0].commit.number, interval)
+                    segment.put([written.commit for written in due])
             if said is not None:
                 same_completion(said, remap_again(said, standing, topology, state))
     finally:

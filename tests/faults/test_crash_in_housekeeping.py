@@ -73,12 +73,15 @@ def undisturbed(request):
 def test_the_script_crosses_snapshots_and_collections():
     h, outputs = run()
     for name in ("Count", "Total"):
+        beside = []
         for interval in (0, 1):
             snapshots = h._durable.snapshots.numbers(name)[interval]
             commits = h._durable.commits.numbers(name)[interval]
             assert len(snapshots) == 2, "two are kept"
             assert snapshots[0] > 6, "and there were others"
-            assert commits[0] == snapshots[0] + 1, "what they cover is gone"
+            assert commits[0] > 6, "and most of what they cover is gone"
+            beside.append(snapshots[0] + 1 - commits[0])
+        assert min(beside) == 0, "but what lies beside a commit that is needed"
     assert h._durable.epochs.first() > 2 * EPOCHS, "and so are old entries of the epoch log"
     assert len(outputs["counts"]) > 4 * EPOCHS, "timers fired"
 
@@ -112,8 +115,8 @@ def test_the_crashes_fall_everywhere():
         step(state)
 
     everywhere = {
-        "_Commits.append", "_Commits.remove", "_Blobs.put_if_absent epochs", "_Blobs.remove epochs",
-        "_Blobs.put_pieces snapshots", "_Blobs.remove snapshots",
+        "_Blobs.put_if_absent commits", "_Blobs.remove commits", "_Blobs.put_if_absent epochs",
+        "_Blobs.remove epochs", "_Blobs.put_pieces snapshots", "_Blobs.remove snapshots",
     }  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(CrashingState, "step", noting)

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
+from logs import append
 from s3_server import BUCKET, FaultyProxy, S3Server, no_fault
 
 from millrace.model.errors import CheckpointUnwritable, StoreError
@@ -42,9 +43,9 @@ AFTER = ["late 500", "late 409", "late drop", "late hold"]
 def test_a_put_that_fails_once_is_put_once(s3: str, faulty: FaultyProxy, fault: str) -> None:
     state = opened(s3)
     faulty.once(fault)
-    assert state.commits.append(COMMITS) == [True] * 3
+    assert append(state, COMMITS) == [True] * 3
     faulty.once(fault)
-    assert state.commits.append(COMMITS) == [False] * 3
+    assert append(state, COMMITS) == [False] * 3
     faulty.once(fault)
     assert state.epochs.append(1, ENTRY)
     faulty.once(fault)
@@ -95,7 +96,7 @@ def test_a_group_that_was_given_up_ends_its_journal(s3: str, faulty: FaultyProxy
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 def test_a_read_that_fails_once(s3: str, faulty: FaultyProxy, method: str, fault: str) -> None:
     state = opened(s3)
-    state.commits.append(COMMITS)
+    append(state, COMMITS)
     faulty.once(fault, method)
     assert state.commits.read("count", 0, 1) == COMMITS[0]
     assert state.commits.exists("count", 0, 1)
@@ -144,7 +145,7 @@ def test_of_two_with_the_same_bytes_and_lost_answers_one_wins(s3: str, faulty: F
             won = list(pool.map(lambda state, n=number: state.epochs.append(n, ENTRY), states))
             assert sorted(won) == [False, True]
             commit = commit_of(number)
-            assert sum(pool.map(lambda s, c=commit: s.commits.append([c])[0], states)) == 1
+            assert sum(pool.map(lambda s, c=commit: append(s, [c])[0], states)) == 1
 
 
 def commit_of(number: int) -> Commit:
@@ -156,7 +157,7 @@ def test_of_many_clients_at_a_time_one_wins(s3: str) -> None:
     with ThreadPoolExecutor(8) as pool:
         for number in range(1, 26):
             commit = commit_of(number)
-            assert sum(pool.map(lambda s, c=commit: s.commits.append([c])[0], states)) == 1
+            assert sum(pool.map(lambda s, c=commit: append(s, [c])[0], states)) == 1
 
 
 def test_a_server_that_is_killed_under_a_writer_and_started_again(
@@ -169,7 +170,7 @@ def test_a_server_that_is_killed_under_a_writer_and_started_again(
 
     def write() -> None:
         for number in range(1, 101):
-            won.append(state.commits.append([commit_of(number)])[0])
+            won.append(append(state, [commit_of(number)])[0])
             if number == 10:
                 first.set()
 
@@ -270,7 +271,7 @@ def test_no_secret_is_in_the_checkpoint_or_travels_or_is_logged(
 ) -> None:
     with caplog.at_level(0):
         state = opened(s3)
-        state.commits.append(COMMITS)
+        append(state, COMMITS)
         state.epochs.append(1, ENTRY)
         faulty.once("late 500")
         state.epochs.append(2, ENTRY)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from logs import append
 
 from millrace.store import Commit, LmdbCache, MemoryHardState, bring, lmdb_environments
 
@@ -109,7 +110,7 @@ def test_views_of_killed_processes_are_forgotten(tmp_path: Path) -> None:
 
 def test_a_kill_while_repairing_is_repaired(tmp_path: Path) -> None:
     state = MemoryHardState()
-    state.commits.append([commit(number) for number in range(1, 31)])
+    append(state, [commit(number) for number in range(1, 31)])
     for stop in range(1, 31, 4):
         pid = os.fork()
         if pid == 0:

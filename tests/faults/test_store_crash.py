@@ -1,4 +1,4 @@
-"""A writer is killed before, inside or after every system call: a slot is absent or whole."""
+"""A writer is killed before, inside or after every system call: a blob is absent or whole."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from logs import append
 
 from millrace.store import Commit, LocalHardState
 
@@ -67,10 +68,10 @@ def absent_or_whole(state: LocalHardState, commits: list[Commit]) -> list[bool]:
     """Which of ``commits`` are there; those that are must be whole."""
     there: list[bool] = []
     for commit in commits:
-        slot = commit.computation, commit.interval, commit.number
-        found = state.commits.read(*slot)
+        name = commit.computation, commit.interval, commit.number
+        found = state.commits.read(*name)
         assert found in (None, commit)
-        assert state.commits.exists(*slot) == (found is not None)
+        assert state.commits.exists(*name) == (found is not None)
         there.append(found is not None)
     return there
 
@@ -82,7 +83,7 @@ def test_killed_while_the_checkpoint_is_made(tmp_path: Path, half: bool) -> None
         make = partial(LocalHardState.create_or_open, root, pipeline="p")
         died = killed(make, Steps(step, half=half))
         state = LocalHardState.create_or_open(root, pipeline="p")
-        assert state.commits.append(FIRST) == [True] * 3
+        assert append(state, FIRST) == [True] * 3
         assert state.epochs.append(1, ENTRY)
         assert not list((root / "tmp").iterdir())
         if not died:
@@ -96,15 +97,15 @@ def test_killed_while_commits_are_appended(tmp_path: Path, half: bool) -> None:
     for step in itertools.count(1):
         root = tmp_path / f"{half}-{step}"
         state = LocalHardState.create_or_open(root, pipeline="p")
-        state.commits.append(FIRST)
-        died = killed(partial(state.commits.append, SECOND), Steps(step, half=half))
+        append(state, FIRST)
+        died = killed(partial(append, state, SECOND), Steps(step, half=half))
         state = LocalHardState.create_or_open(root, pipeline="p")
         assert not list((root / "tmp").iterdir())
         assert absent_or_whole(state, FIRST) == [True] * 3
         there = absent_or_whole(state, SECOND)
         seen.add(tuple(there))
         # The retry wins exactly what the killed attempt had not.
-        assert state.commits.append(SECOND) == [not won for won in there]
+        assert append(state, SECOND) == [not won for won in there]
         assert absent_or_whole(state, SECOND) == [True] * 4
         if not died:
             break
@@ -130,7 +131,7 @@ def test_killed_while_an_epoch_is_appended(tmp_path: Path, half: bool) -> None:
     assert seen == {1, 2}
 
 
-def test_a_slot_gets_its_name_after_its_bytes_are_durable_and_is_durable_when_append_returns(
+def test_a_blob_gets_its_name_after_its_bytes_are_durable_and_is_durable_when_it_is_put(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The order that a power cut needs, which no kill can show: the page cache survives a kill."""
@@ -166,7 +167,7 @@ def test_a_slot_gets_its_name_after_its_bytes_are_durable_and_is_durable_when_ap
     monkeypatch.setattr(os, "write", on_write)
     monkeypatch.setattr(os, "link", on_link)
     monkeypatch.setattr(os, "mkdir", on_mkdir)
-    state.commits.append(FIRST)
+    state.commits.of_task("count", 1, 0).put(FIRST)
     assert events == [
         ("mkdir", "count"),
         ("fsync", "commits"),

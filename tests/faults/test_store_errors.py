@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from logs import append
 
 from millrace.model.errors import CheckpointUnwritable, StoreError
 from millrace.store import Commit, LmdbCache, LocalHardState, lmdb_environments
@@ -61,7 +62,7 @@ def test_a_refused_call_while_appending(tmp_path: Path, code: int) -> None:
         error = None
         with failing(step, code) as made:
             try:
-                state.commits.append(COMMITS)
+                append(state, COMMITS)
             except CheckpointUnwritable as refused:
                 error = refused
         if error is None:
@@ -74,7 +75,7 @@ def test_a_refused_call_while_appending(tmp_path: Path, code: int) -> None:
         assert not list((state.path / "tmp").iterdir())
         there = [state.commits.read(c.computation, c.interval, c.number) for c in COMMITS]
         assert all(found in (None, commit) for found, commit in zip(there, COMMITS, strict=True))
-        assert state.commits.append(COMMITS) == [found is None for found in there]
+        assert append(state, COMMITS) == [found is None for found in there]
     assert step > 8
 
 
@@ -104,7 +105,7 @@ def test_a_refused_call_while_the_checkpoint_is_made(tmp_path: Path) -> None:
             except CheckpointUnwritable as refused:
                 error = refused
         assert "mounted read-only" in str(error)
-        assert LocalHardState.create_or_open(root, pipeline="p").commits.append(COMMITS)
+        assert append(LocalHardState.create_or_open(root, pipeline="p"), COMMITS)
     assert len(made) == step - 1
 
 
@@ -112,7 +113,7 @@ def test_a_short_write_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     state = LocalHardState.create_or_open(tmp_path / "c", pipeline="p")
     write = os.write
     monkeypatch.setattr(os, "write", lambda fd, data: write(fd, bytes(data)[:7]))
-    assert all(state.commits.append(COMMITS))
+    assert all(append(state, COMMITS))
     assert state.commits.read("count", 2, 1) == COMMITS[2]
 
 
@@ -120,7 +121,7 @@ def test_an_unreadable_commit_is_no_missing_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = LocalHardState.create_or_open(tmp_path / "c", pipeline="p")
-    state.commits.append(COMMITS)
+    append(state, COMMITS)
 
     def pread(_fd: int, _length: int, _offset: int) -> bytes:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
@@ -135,7 +136,7 @@ def test_a_directory_without_write_permission(tmp_path: Path) -> None:
     state = LocalHardState.create_or_open(tmp_path / "c", pipeline="p")
     (state.path / "tmp").chmod(0o500)
     with pytest.raises(CheckpointUnwritable, match="write permission"):
-        state.commits.append(COMMITS)
+        append(state, COMMITS)
 
 
 @pytest.fixture
@@ -158,7 +159,7 @@ def test_a_full_disk(small_disk: Path) -> None:
 
     def fill() -> None:
         for number in itertools.count(1):
-            state.commits.append([Commit("count", 0, number, 1, 1, [(b"Sk", bytes(90_000))])])
+            append(state, [Commit("count", 0, number, 1, 1, [(b"Sk", bytes(90_000))])])
 
     with pytest.raises(CheckpointUnwritable, match="free room") as caught:
         fill()
@@ -171,7 +172,7 @@ def test_a_full_disk(small_disk: Path) -> None:
     with pytest.raises(CheckpointUnwritable, match="free room"):
         state.epochs.append(1, bytes(200_000))
     next((state.path / "commits" / "count").iterdir()).unlink()  # Room is made.
-    assert state.commits.append([Commit("count", 0, kept + 1, 1, 1, [(b"Sk", bytes(50_000))])])
+    assert append(state, [Commit("count", 0, kept + 1, 1, 1, [(b"Sk", bytes(50_000))])])
 
 
 def test_a_full_disk_under_the_cache(small_disk: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from logs import append
 
 from millrace.store import Commit, LocalHardState
 from simulation.disk import LOST_REPLY, SimulatedDisk
@@ -143,8 +144,8 @@ def test_errors_are_those_of_the_operating_system(call, code):
 def test_a_lost_reply_of_link_is_known_for_a_success():
     ask = Asked("link", LOST_REPLY)
     state = LocalHardState.create_or_open(ROOT, pipeline="p", disk=disk(ask))
-    assert state.commits.append([COMMIT]) == [True]
-    assert state.commits.append([COMMIT]) == [False]
+    assert append(state, [COMMIT]) == [True]
+    assert append(state, [COMMIT]) == [False]
 
 
 # -- found by the simulator ------------------------------------------------------------------------
@@ -156,18 +157,18 @@ def test_a_checkpoint_whose_path_another_driver_made_survives_a_power_cut():
         on = disk(seed=seed)
         on.mkdir(ROOT.parent)
         on.mkdir(ROOT)
-        LocalHardState.create_or_open(ROOT, pipeline="p", disk=on).commits.append([COMMIT])
+        append(LocalHardState.create_or_open(ROOT, pipeline="p", disk=on), [COMMIT])
         on.cut_power()
         assert LocalHardState.open(ROOT, disk=on).commits.read("count", 0, 1) == COMMIT
 
 
-def test_a_slot_that_is_collected_while_it_is_compared_was_taken():
+def test_a_name_that_is_collected_while_it_is_compared_was_taken():
     """Seed 643: an attempt left behind was told that its checkpoint had been removed."""
     ask = Asked()
     state = LocalHardState.create_or_open(ROOT, pipeline="p", disk=disk(ask))
-    assert state.commits.append([COMMIT]) == [True]
+    assert append(state, [COMMIT]) == [True]
     ask.call, ask.then = "stat", lambda: state.commits.remove("count", 0, [1])
-    assert state.commits.append([COMMIT]) == [False]
+    assert append(state, [COMMIT]) == [False]
 
 
 def test_two_drivers_make_a_checkpoint_at_once():

@@ -18,9 +18,22 @@ from greenlet import getcurrent
 
 from millrace.model.computation import WEAK
 from millrace.model.errors import ZombieWriter
-from millrace.store import Collector, EpochLog, LocalBlobs, MemoryCache, bring, collection, durable
+from millrace.store import (
+    Collector,
+    EpochLog,
+    LocalBlobs,
+    MemoryCache,
+    ObjectBlobs,
+    TaskCommits,
+    bring,
+    collection,
+    decode_segment,
+    durable,
+    encode_segment,
+    local_blobs,
+)
 from millrace.store.cache import changes
-from millrace.store.local_commits import LocalCommitLog
+from millrace.store.commit_log import Segments
 from millrace.store.repair import NOTHING
 from millrace.watermark.authority import Authority
 from millrace.windmill import epoch_log, execution, fence, rows, worker
@@ -37,18 +50,19 @@ Mutant = Callable[[pytest.MonkeyPatch], None]
 MUTANTS: list[Mutant] = []
 #: Where those that take long were found last, to look there first.
 FOUND_AT = {
+    "an_attempt_left_behind_takes_back_what_it_won": 931,
+    "nobody_looks_whether_the_epoch_is_over": 541,
+    "nobody_looks_after_a_replay_whether_the_epoch_is_over": 155,
+    "the_loser_of_a_segment_takes_itself_for_the_winner": 117,
     "the_cache_is_written_before_the_commit": 251,
-    "due_timers_are_taken_off_before_the_commit": 28,
+    "due_timers_are_taken_off_before_the_commit": 31,
     "weak_productions_are_made_again_over_the_state_after": 942,
-    "commits_of_the_open_epoch_are_collected": 787,
-    "a_claim_that_is_there_is_taken_for_its_own": 12,
-    "an_older_commit_is_applied_again": 30,
+    "commits_of_the_open_epoch_are_collected": 1002,
+    "thinning_drops_a_commit_that_is_needed": 727,
     "names_are_not_synced": 26,
-    "a_slot_is_looked_at_and_then_taken": 501,
+    "a_name_is_looked_at_and_then_taken": 501,
     "the_loser_sends_its_own_productions": 193,
-    "an_attempt_left_behind_takes_back_what_it_won": 320,
-    "nobody_looks_whether_the_epoch_is_over": 477,
-    "commits_are_collected_before_their_snapshot_is_durable": 115,
+    "commits_are_collected_before_their_snapshot_is_durable": 156,
     "data_is_not_synced_before_it_gets_its_name": 26,
     "source_ids_are_remembered_before_the_commit": 66,
     "a_restart_takes_what_the_last_epoch_changed_for_all": 396,
@@ -88,9 +102,9 @@ def productions_leave_before_the_commit(patch):
 def the_loser_sends_its_own_productions(patch):
     commit = Worker._commit
 
-    def mine(self, spec, slots, commits, attempt, fence, results):
+    def mine(self, spec, segment, commits, fence, results):
         own = {interval: productions for interval, (_, productions) in results.items()}
-        commit(self, spec, slots, commits, attempt, fence, results)
+        commit(self, spec, segment, commits, fence, results)
         for one in commits:
             if one.interval in results:
                 results[one.interval] = results[one.interval][0], own[one.interval]
@@ -102,8 +116,8 @@ def the_loser_sends_its_own_productions(patch):
 def a_replay_runs_user_code_again(patch):
     replay = worker.replay
 
-    def again(commit, attempt, mine):
-        result, _ = replay(commit, attempt, mine)
+    def again(commit, mine):
+        result, _ = replay(commit, mine)
         return result, mine
 
     patch.setattr(worker, "holds_productions", lambda *_: False)
@@ -114,7 +128,7 @@ def a_replay_runs_user_code_again(patch):
 def a_retry_commits_once_more_at_the_next_free_number(patch):
     run = Worker.run
 
-    def next_free(self, spec, bundles, attempt, fence):
+    def next_free(self, spec, bundles, fence):
         moved = []
         for bundle in bundles:
             number = bundle.position.number
@@ -122,7 +136,7 @@ def a_retry_commits_once_more_at_the_next_free_number(patch):
                 number += 1
             position = msgspec.structs.replace(bundle.position, number=number)
             moved.append(msgspec.structs.replace(bundle, position=position))
-        return run(self, spec, moved, attempt, fence)
+        return run(self, spec, moved, fence)
 
     patch.setattr(Worker, "run", next_free)
 
@@ -131,33 +145,32 @@ def a_retry_commits_once_more_at_the_next_free_number(patch):
 def the_cache_is_written_before_the_commit(patch):
     commit = Worker._commit
 
-    def cache_first(self, spec, slots, commits, *rest):
+    def cache_first(self, spec, segment, commits, *rest):
         for one in commits:
             self.execution.caches.open(one.computation, one.interval).apply(one)
-        commit(self, spec, slots, commits, *rest)
+        commit(self, spec, segment, commits, *rest)
 
     patch.setattr(Worker, "_commit", cache_first)
 
 
 @mutant
 def an_attempt_left_behind_takes_back_what_it_won(patch):
-    refuse, append = fence.refuse_superseded, LocalCommitLog.append
+    refuse, put = fence.refuse_superseded, TaskCommits.put
     won = {}
 
     def remember(self, commits):
-        wins = append(self, commits)
-        won[getcurrent()] = [(self, one) for one, win in zip(commits, wins, strict=True) if win]
-        return wins
+        won[getcurrent()] = self if put(self, commits) else None
+        return won[getcurrent()] is not None
 
     def take_back(log, manifest):
         try:
             refuse(log, manifest)
         except ZombieWriter:
-            for commits, one in won.pop(getcurrent(), ()):
-                commits.remove(one.computation, one.interval, [one.number])
+            if mine := won.pop(getcurrent(), None):
+                mine._blobs.remove([mine._name])
             raise
 
-    patch.setattr(LocalCommitLog, "append", remember)
+    patch.setattr(TaskCommits, "put", remember)
     patch.setattr(fence, "refuse_superseded", take_back)
 
 
@@ -216,6 +229,37 @@ def nobody_looks_whether_the_epoch_is_over(patch):
     patch.setattr(fence, "refuse_superseded", lambda *_: None)
 
 
+@mutant
+def nobody_looks_after_a_replay_whether_the_epoch_is_over(patch):
+    commit = Worker._commit
+
+    class Unasked:
+        def check(self):
+            pass
+
+    def trusting(self, spec, segment, commits, fence, results):
+        commit(self, spec, segment, commits, fence if commits else Unasked(), results)
+
+    patch.setattr(Worker, "_commit", trusting)
+
+
+@mutant
+def the_loser_of_a_segment_takes_itself_for_the_winner(patch):
+    put = TaskCommits.put
+    patch.setattr(TaskCommits, "put", lambda *a: put(*a) or True)
+
+
+@mutant
+def an_epoch_is_tried_again_with_another_number_of_tasks(patch):
+    begin = Epochs.begin
+
+    def anew(self, epoch, **said):
+        manifest = begin(self, epoch, **said)
+        return manifest and msgspec.structs.replace(manifest, tasks=said["tasks"])
+
+    patch.setattr(Epochs, "begin", anew)
+
+
 # -- collection ------------------------------------------------------------------------------------
 
 
@@ -230,6 +274,31 @@ def commits_of_the_open_epoch_are_collected(patch):
 
     patch.setattr(collection, "KEPT_SNAPSHOTS", 1)
     patch.setattr(Collector, "_collect", all_with_a_snapshot)
+
+
+@mutant
+def a_segment_goes_with_the_first_commit_that_may(patch):
+    def remove_to(self, interval, number):
+        self.refresh()
+        line = self._lines.get(interval)
+        gone = {*line.forget_to(number)} if line is not None else set()
+        self._blobs.remove(self._segments[key].name for key in gone)
+        self._forget(gone)
+
+    patch.setattr(Segments, "remove_to", remove_to)
+
+
+@mutant
+def thinning_drops_a_commit_that_is_needed(patch):
+    def dropping(replace):
+        def careless(self, name, data):
+            left = [*decode_segment(data)][1:]
+            replace(self, name, encode_segment(left, attempt=os.urandom(16)))
+
+        return careless
+
+    for blobs in (LocalBlobs, ObjectBlobs):
+        patch.setattr(blobs, "replace", dropping(blobs.replace))
 
 
 @mutant
@@ -392,21 +461,21 @@ def names_are_not_synced(patch):
 
 @mutant
 def a_name_that_is_found_is_not_synced(patch):
-    patch.setattr(LocalCommitLog, "_settle", lambda *_: None)
+    patch.setattr(local_blobs, "sync_directory", lambda *_: None)
 
 
 @mutant
-def a_slot_is_looked_at_and_then_taken(patch):
-    def link(temporary: Path, slot: Path, disk):
+def a_name_is_looked_at_and_then_taken(patch):
+    def link(temporary: Path, path: Path, disk):
         try:
-            disk.stat(slot)
+            disk.stat(path)
         except FileNotFoundError:
             pass
         else:
             return False
         with contextlib.suppress(FileNotFoundError):
-            disk.unlink(slot)
-        disk.link(temporary, slot)
+            disk.unlink(path)
+        disk.link(temporary, path)
         return True
 
     patch.setattr(durable, "_link", link)

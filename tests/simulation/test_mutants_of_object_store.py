@@ -1,13 +1,10 @@
 """Bugs planted into how an object store is used: the simulator finds each of them."""
 
 import pytest
-from msgspec import structs
 from obstore import exceptions
 
 from millrace.model.errors import CheckpointUnwritable
 from millrace.store import ObjectBlobs
-from millrace.store.object_segments import ObjectSegments, SegmentCommits
-from millrace.windmill.epochs import Epochs
 from simulation import Simulation
 
 #: Mutant -> the schedule that found it last, to look there first.
@@ -97,35 +94,6 @@ def a_failing_read_is_taken_for_nothing_there(patch):
             return None
 
     patch.setattr(ObjectBlobs, "_tried", give_up)
-
-
-@mutant(193)
-def the_loser_of_a_segment_takes_itself_for_the_winner(patch):
-    append = SegmentCommits.append
-    patch.setattr(SegmentCommits, "append", lambda *a: [True] * len(append(*a)))
-
-
-@mutant(22)
-def an_epoch_is_tried_again_with_another_number_of_tasks(patch):
-    begin = Epochs.begin
-
-    def anew(self, epoch, **said):
-        manifest = begin(self, epoch, **said)
-        return manifest and structs.replace(manifest, tasks=said["tasks"])
-
-    patch.setattr(Epochs, "begin", anew)
-
-
-@mutant(5186)
-def a_segment_goes_with_the_first_commit_that_may(patch):
-    def remove_to(self, interval, number):
-        self.refresh()
-        line = self._lines.get(interval)
-        gone = {*line.forget_to(number)} if line is not None else set()
-        self._bucket.remove(self._segments[key].name for key in gone)
-        self._forget(gone)
-
-    patch.setattr(ObjectSegments, "remove_to", remove_to)
 
 
 @pytest.mark.parametrize("plant", MUTANTS, ids=lambda plant: plant.__name__)

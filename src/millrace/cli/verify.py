@@ -17,6 +17,7 @@ from millrace.store import (
     verify_epochs,
     verify_interval,
     verify_journals,
+    verify_segments,
 )
 from millrace.windmill.manifest import decode_entry, interval_map
 
@@ -96,6 +97,7 @@ def _verify_intervals(state: HardState, verified: Verified) -> None:
         known = {interval.id: interval for interval in checkpoint.intervals(name)}
         logged = checkpoint.known_name(name)
         there = {*known, *state.commits.numbers(logged), *state.snapshots.numbers(logged)}
+        verify_segments(state.commits, logged, name, verified)
         for id in sorted(there):
             number, chain = (known[id].commit, known[id].chain) if id in known else (0, 0)
             verify_interval(state, logged, name, id, number, chain, verified)

@@ -9,7 +9,8 @@ from millrace.store.bucket_url import BucketOptions, BucketUrl
 from millrace.store.cache import ROW_BYTES_MAX, Cache, Caches, Size, Standing, View, replay_cost
 from millrace.store.cache_limit import CacheLimit
 from millrace.store.collection import Collectable, Collected, Collector, Given
-from millrace.store.commit import Commit, Identity, chain_of, payload_bytes
+from millrace.store.commit import COMMIT_BYTES, Commit, Identity, chain_of, payload_bytes
+from millrace.store.commit_log import SegmentLog, TaskCommits
 from millrace.store.epoch_log import EpochLog
 from millrace.store.form import Form, check_pipeline, decode_form, encode_form, new_form
 from millrace.store.journal import (
@@ -21,7 +22,7 @@ from millrace.store.journal import (
     Journals,
     Sealing,
 )
-from millrace.store.journaled import looked_at
+from millrace.store.journaled import JournaledCommitLog, looked_at
 from millrace.store.lmdb_cache import LmdbCache, LmdbCaches
 from millrace.store.local import LocalHardState
 from millrace.store.local_blobs import LocalBlobs
@@ -41,23 +42,23 @@ from millrace.store.object_blobs import ObjectBlobs
 from millrace.store.objects import ObjectHardState
 from millrace.store.over import OverView
 from millrace.store.repair import NOTHING, Repair, bring
-from millrace.store.segment import IndexEntry, encode_segment, read_commit, read_index
+from millrace.store.segment import decode_segment, encode_segment
 from millrace.store.snapshot_writer import SnapshotPolicy, SnapshotWriter, Written, write_if_due
 from millrace.store.snapshots import SnapshotHead, Snapshots, decode_snapshot, encode_snapshot
-from millrace.store.task_commits import SLOT_BYTES, SlotCommits, TaskCommits
 from millrace.store.verification import (
     Finding,
     Verified,
     verify_epochs,
     verify_interval,
     verify_journals,
+    verify_segments,
 )
 
 __all__ = [
+    "COMMIT_BYTES",
     "KEPT_TURNS",
     "NOTHING",
     "ROW_BYTES_MAX",
-    "SLOT_BYTES",
     "AheadCache",
     "AheadCaches",
     "Blobs",
@@ -80,9 +81,9 @@ __all__ = [
     "Group",
     "HardState",
     "Identity",
-    "IndexEntry",
     "Journal",
     "JournalName",
+    "JournaledCommitLog",
     "Journals",
     "LmdbCache",
     "LmdbCaches",
@@ -98,8 +99,8 @@ __all__ = [
     "OverView",
     "Repair",
     "Sealing",
+    "SegmentLog",
     "Size",
-    "SlotCommits",
     "SnapshotHead",
     "SnapshotPolicy",
     "SnapshotWriter",
@@ -113,6 +114,7 @@ __all__ = [
     "chain_of",
     "check_pipeline",
     "decode_form",
+    "decode_segment",
     "decode_snapshot",
     "encode_form",
     "encode_segment",
@@ -125,11 +127,10 @@ __all__ = [
     "new_form",
     "open_location",
     "payload_bytes",
-    "read_commit",
-    "read_index",
     "replay_cost",
     "verify_epochs",
     "verify_interval",
     "verify_journals",
+    "verify_segments",
     "write_if_due",
 ]

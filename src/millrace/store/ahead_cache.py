@@ -27,10 +27,9 @@ from sortedcontainers import SortedDict
 
 from millrace.model.errors import DamagedCache, StoreError
 from millrace.store.cache import Cache, Caches, Size, Standing, View, moved
-from millrace.store.commit import Commit, payload_bytes
+from millrace.store.commit import COMMIT_BYTES, Commit, payload_bytes
 from millrace.store.over import laid_over
 from millrace.store.snapshots import Rows, parts_of
-from millrace.store.task_commits import SLOT_BYTES
 
 _log = logging.getLogger(__name__)
 
@@ -173,7 +172,7 @@ class AheadCache:
         self.known_bytes = 0
         self.rows = {row: value for one in self._commits for row, value in one.mutations}
 
-    def apply(self, *commits: Commit, overhead: int = SLOT_BYTES) -> None:
+    def apply(self, *commits: Commit, overhead: int = COMMIT_BYTES) -> None:
         """See :meth:`millrace.store.Cache.apply`."""
         self.forget()
         self._below.apply(*commits, overhead=overhead)

@@ -5,8 +5,8 @@ folder, perhaps more of them, and a last part, with ``/`` between. :class:`.Loca
 keeps them in a directory, :class:`.ObjectBlobs` in an object store, :class:`.MemoryBlobs` in
 dictionaries.
 
-Put-if-absent at a name that all attempts know is the whole concurrency control: the numbered slot
-is MillWheel's sequencer (section 6.2 "State Manipulation"), so that a writer that was left behind
+Put-if-absent at a name that all attempts know is the whole concurrency control: that name is
+MillWheel's sequencer (section 6.2 "State Manipulation"), so that a writer that was left behind
 finds its name taken instead of overwriting its successor's work.
 
 Why: ``docs/design/2026-11-27-one-commit-log.md``.
@@ -14,8 +14,12 @@ Why: ``docs/design/2026-11-27-one-commit-log.md``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol, TypeVar
+
+_Item = TypeVar("_Item")
+_Answer = TypeVar("_Answer")
 
 
 class Blobs(Protocol):
@@ -34,6 +38,10 @@ class Blobs(Protocol):
     @property
     def far(self) -> bool:
         """Whether each operation is a request to another machine, which costs money."""
+        ...
+
+    def turns(self) -> AbstractContextManager[object]:
+        """Return a new lock for threads that share what they know of the blobs; reentrant."""
         ...
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
@@ -69,10 +77,27 @@ class Blobs(Protocol):
         """
         ...
 
+    def replace(self, name: str, data: bytes) -> None:
+        """Put a blob in place of one that is there, or where there is none; durable on return.
+
+        Readers see the one or the other, whole; so does who reads after a crash.
+
+        Raises:
+            CheckpointUnwritable: One of the two is there.
+        """
+        ...
+
     def read(self, name: str) -> bytes | None:
         """Return a blob's content, or None when there is none.
 
         The name is durable by then: its writer may have died before it made it so.
+        """
+        ...
+
+    def read_range(self, name: str, start: int, stop: int) -> bytes | None:
+        """Return bytes ``[start, stop)`` of a blob, or None when there is none.
+
+        There are fewer, or none, where it ends before. The name may not be durable.
         """
         ...
 
@@ -95,6 +120,20 @@ class Blobs(Protocol):
 
         Names that are put or removed meanwhile may be among them or not. So may what is no blob, as
         files of an editor are; and in a store without folders, what is in folders below.
+        """
+        ...
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """Return name -> bytes of what is in a folder, as :meth:`names` lists it, in no order.
+
+        Names may not be durable.
+        """
+        ...
+
+    def map(self, call: Callable[[_Item], _Answer], items: Sequence[_Item]) -> list[_Answer]:
+        """Return what a call that reads makes of each item; some at a time where that is faster.
+
+        Raises: what a call raises.
         """
         ...
 

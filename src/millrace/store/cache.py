@@ -14,9 +14,8 @@ from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
 from millrace.model.errors import DamagedCache, InvariantViolation, StoreError
-from millrace.store.commit import Commit, payload_bytes
+from millrace.store.commit import COMMIT_BYTES, Commit, payload_bytes
 from millrace.store.snapshots import Rows
-from millrace.store.task_commits import SLOT_BYTES
 
 # LMDB's limit is 511 bytes, less room for a prefix of its own that a store may want.
 ROW_BYTES_MAX = 480
@@ -36,13 +35,13 @@ class Standing(NamedTuple):
     chain: int = 0
     debt: int = 0
 
-    def after(self, commit: Commit, *, overhead: int = SLOT_BYTES) -> Standing:
+    def after(self, commit: Commit, *, overhead: int = COMMIT_BYTES) -> Standing:
         """Return where the cache stands when ``commit`` is applied."""
         cost = replay_cost(commit, overhead)
         return Standing(commit.number, commit.chain, self.debt + cost)
 
 
-def replay_cost(commit: Commit, overhead: int = SLOT_BYTES) -> int:
+def replay_cost(commit: Commit, overhead: int = COMMIT_BYTES) -> int:
     """Return what reading and applying a commit costs, in bytes: its own, and those to get it.
 
     Args:
@@ -143,7 +142,7 @@ class Cache(Protocol):
         """
         ...
 
-    def apply(self, *commits: Commit, overhead: int = SLOT_BYTES) -> None:
+    def apply(self, *commits: Commit, overhead: int = COMMIT_BYTES) -> None:
         """Apply durable commits, all of them or none; those that were applied before are passed by.
 
         Args:

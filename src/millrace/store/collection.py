@@ -19,8 +19,8 @@ them. Everything is removed from the lowest number up.
 
 A journal goes as a whole, when all of its commits may go, and its notes are behind a mark that is
 complete: a part of the session under way with its mark, a sealed one with the first mark after it.
-One that is old goes when those of its commits that may not are few, and have been moved to slots
-(:mod:`millrace.store.moving`). A segment in an object store is put again with those alone.
+One that is old goes when those of its commits that may not are few, and have been moved to segments
+(:mod:`millrace.store.moving`). Such a segment is put again with those alone.
 
 Source: MillWheel, section 6.1.1: "the system garbage collects" what has been acknowledged.
 """
@@ -34,7 +34,7 @@ import msgspec
 
 from millrace.store.journal import Covered, JournalName
 from millrace.store.log import HardState
-from millrace.store.moving import KEPT_PARTS, Mover
+from millrace.store.moving import KEPT_PARTS, LEFT, Mover
 
 #: Snapshots that are kept of an interval: the last one, and one in case that is damaged.
 KEPT_SNAPSHOTS = 2
@@ -48,7 +48,7 @@ class Collected(msgspec.Struct, array_like=True):
         snapshots: Snapshots.
         entries: From the epoch log.
         journals: Parts of journals.
-        moved: Commits of those that are in slots now.
+        moved: Commits of those that are in segments now.
     """
 
     commits: int = 0
@@ -147,11 +147,13 @@ class Collector:
         state: The checkpoint.
         kept_parts: How many finished parts of a task's journal, and segments, are left alone,
             whatever keeps them.
+        left: An older one is put again if at the most one of so many of its commits is needed.
 
     >>> from millrace.store import Commit, MemoryHardState
     >>> state = MemoryHardState()
-    >>> state.commits.append([Commit("count", 0, n, 1, 1, []) for n in range(1, 10)]).count(True)
-    9
+    >>> log = state.commits
+    >>> all(log.of_task("count", n, 0).put([Commit("count", 0, n, n, 1, [])]) for n in range(1, 10))
+    True
     >>> all(state.snapshots.put("count", 0, n, [b""]) for n in (2, 5, 7, 9))
     True
     >>> Collector(state).collect(Collectable({"count": {0: 8}}, first_entry=0))
@@ -160,9 +162,10 @@ class Collector:
     ({0: [5, 7, 9]}, {0: [6, 7, 8, 9]})
     """
 
-    def __init__(self, state: HardState, *, kept_parts: int = KEPT_PARTS) -> None:
+    def __init__(self, state: HardState, *, kept_parts: int = KEPT_PARTS, left: int = LEFT) -> None:
         self._state = state
-        self._mover = Mover(state, kept_parts)
+        self._mover = Mover(state, kept_parts, left)
+        self._left = left
         self._kept = kept_parts
         self._floors: dict[tuple[str, int], int] = {}
         self._dropped: set[str] = set()
@@ -210,7 +213,7 @@ class Collector:
             old = [number for number in commits.get(interval, ()) if number <= floor]
             collected.commits += self._state.commits.remove(computation, interval, old)
             self._floors[computation, interval] = floor
-        self._state.commits.thin(computation, self._kept)
+        self._state.commits.thin(computation, self._kept, self._left)
 
     def _collect_all(
         self, computation: str, collected: Collected, gone: Callable[[int], bool]

@@ -14,6 +14,9 @@ import xxhash
 
 from millrace.model.errors import InvariantViolation
 
+#: What it takes to get one commit, in bytes that are read in that time.
+COMMIT_BYTES = 1 << 16
+
 
 class Commit(msgspec.Struct, array_like=True, gc=False):
     """The atomic unit of hard state; its identity is ``(computation, interval, number)``.
@@ -57,7 +60,7 @@ def chain_of(previous: int, mutations: list[tuple[bytes, bytes | None]]) -> int:
 
     Two histories of an interval that differ have different chains from there on. That tells a
     cache of the checkpoint as it was before it was restored from a copy, or a commit that a
-    superseded attempt put into a collected slot, from what belongs here.
+    superseded attempt put after its epoch was collected, from what belongs here.
 
     53 bits, so that readers of JSON in any language have it exactly.
 
@@ -68,11 +71,11 @@ def chain_of(previous: int, mutations: list[tuple[bytes, bytes | None]]) -> int:
 
 
 Identity = tuple[str, int, int]
-"""``(computation, interval, number)``, the name of one slot of the commit log."""
+"""``(computation, interval, number)``, the name of a commit."""
 
 
 def identity(commit: Commit) -> Identity:
-    """Return the slot that ``commit`` is made for.
+    """Return the name of a commit.
 
     Raises:
         InvariantViolation: the number is below 1 or the interval is negative.
@@ -89,7 +92,7 @@ def identity(commit: Commit) -> Identity:
 
 
 def identities(commits: Iterable[Commit]) -> list[Identity]:
-    """Return the slots of ``commits``, which must be distinct: a number is used once.
+    """Return the names of ``commits``, which must be distinct: a number is used once.
 
     Raises:
         InvariantViolation: two commits have the same identity, or one has an impossible one.
@@ -100,7 +103,7 @@ def identities(commits: Iterable[Commit]) -> list[Identity]:
         if name in names:
             raise InvariantViolation(
                 f"two commits numbered {commit.number} for interval {commit.interval} of "
-                f"computation {commit.computation!r} in one append; a number is used once"
+                f"computation {commit.computation!r} in one segment; a number is used once"
             )
         names[name] = None
     return list(names)

@@ -55,6 +55,10 @@ class Disk(Protocol):
         """As :func:`os.link`."""
         ...
 
+    def rename(self, source: AnyPath, target: AnyPath, /) -> None:
+        """As :func:`os.rename`."""
+        ...
+
     def unlink(self, path: AnyPath, /) -> None:
         """As :func:`os.unlink`."""
         ...

@@ -1,14 +1,14 @@
 """Files that are either absent or complete and durable, whatever dies in between.
 
-One operation, :func:`put_if_absent`: write a temporary file, fsync it, give it its names with
-``link(2)``, fsync the directories of those names, remove the temporary name. ``link`` fails when
-the name exists, which makes it put-if-absent; the bytes are durable before the first name exists,
-so no name ever leads to a torn file. However many names a file gets, its data is fsync'd once.
+:func:`put_if_absent` writes a temporary file, fsyncs it, gives it its name with ``link(2)``, fsyncs
+the directory of that name, and removes the temporary one. ``link`` fails when the name exists,
+which makes it put-if-absent; the bytes are durable before the name exists, so no name ever leads to
+a torn file. :func:`replace` does so with ``rename(2)``, which takes the name from what has it.
 
-Alternatives considered: ``rename`` replaces what is there, so it cannot be put-if-absent;
-``O_EXCL`` creates the name before the bytes, so a crash leaves a torn file that other attempts find
-taken; ``renameat2(RENAME_NOREPLACE)`` gives one name a file, so one fsync an interval. File systems
-without hard links (FAT, some FUSE mounts) are therefore refused, with an error that says so.
+Alternatives considered: ``O_EXCL`` creates the name before the bytes, so a crash leaves a torn file
+that other attempts find taken; ``renameat2(RENAME_NOREPLACE)`` is of Linux, and not of NFS. File
+systems without hard links (FAT, some FUSE mounts) are therefore refused, with an error that says
+so.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 from millrace.model.errors import CheckpointUnwritable, DamagedStore, StoreError
 from millrace.store.disk import AnyPath, Disk, exists, is_directory, same_file
 
 TEMPORARY_SUFFIX = ".tmp"
+
+_Answer = TypeVar("_Answer")
 
 # A new driver empties the scratch directory, perhaps under a live task of an older run. The task
 # then writes its file again. Drivers that supersede one another do it many times; so many losses in
@@ -43,32 +46,54 @@ _REMEDIES = {
 
 
 def put_if_absent(
-    data: bytes | Iterable[bytes], slots: Sequence[AnyPath], *, scratch: AnyPath, disk: Disk = os
-) -> list[bool]:
-    """Give ``data`` every free name in ``slots`` and return which ones it got.
+    data: bytes | Iterable[bytes], path: AnyPath, *, scratch: AnyPath, disk: Disk = os
+) -> bool:
+    """Give ``data`` a name unless it is taken; return whether it was free.
 
-    All names in ``slots`` are durable when it returns, taken or given.
+    The name is durable on return, taken or given.
 
     Args:
         data: Content of the file, or the parts of it, which are written as they come.
-        slots: Distinct names, on the same file system as ``scratch``, in existing directories.
+        path: The name, on the same file system as ``scratch``, in an existing directory.
         scratch: Directory for the temporary name; leftovers there mean nothing.
         disk: What all of it is on.
 
     Raises:
-        CheckpointUnwritable: an operating system error; names given before it stay given.
+        CheckpointUnwritable: an operating system error.
         DamagedStore: a directory has gone.
         StoreError: other drivers start, and removed what was being written.
 
     >>> import tempfile
     >>> from pathlib import Path
     >>> here = Path(tempfile.mkdtemp())
-    >>> put_if_absent(b"first", [here / "1"], scratch=here)
-    [True]
-    >>> put_if_absent(b"second", [here / "1", here / "2"], scratch=here)
-    [False, True]
+    >>> put_if_absent(b"first", here / "1", scratch=here)
+    True
+    >>> put_if_absent(b"second", here / "1", scratch=here)
+    False
     """
-    given: dict[AnyPath, bool] = {}
+    return _named(data, path, lambda temporary: _link(temporary, path, disk), scratch, disk)
+
+
+def replace(data: bytes, path: AnyPath, *, scratch: AnyPath, disk: Disk = os) -> None:
+    """Give ``data`` a name, and take it from the file that has it; durable on return.
+
+    Args:
+        data: Content of the file.
+        path: See :func:`put_if_absent`, as for the others and for errors.
+        scratch: Directory for the temporary name.
+        disk: What all of it is on.
+    """
+    _named(data, path, lambda temporary: disk.rename(temporary, path), scratch, disk)
+
+
+def _named(
+    data: bytes | Iterable[bytes],
+    path: AnyPath,
+    name: Callable[[str], _Answer],
+    scratch: AnyPath,
+    disk: Disk,
+) -> _Answer:
+    """Write a temporary file and have it named; return what that returned."""
     # Parts that came one by one cannot be written again.
     attempts = _ATTEMPTS if isinstance(data, bytes) else 1
     for attempt in range(1, attempts + 1):
@@ -77,9 +102,7 @@ def put_if_absent(
             try:
                 _write(temporary, [data] if isinstance(data, bytes) else data, disk)
                 try:
-                    for slot in slots:
-                        if slot not in given:
-                            given[slot] = _link(temporary, slot, disk)
+                    answer = name(temporary)
                 except FileNotFoundError:
                     lost = is_directory(scratch, disk) and not exists(temporary, disk)
                     if not lost:
@@ -91,13 +114,12 @@ def put_if_absent(
                         "run does with leftovers when it starts. The newer run goes on; end this "
                         "one, or start it again if there is no other."
                     ) from None
-                for directory in dict.fromkeys(map(os.path.dirname, slots)):
-                    sync_directory(directory, disk)
+                sync_directory(os.path.dirname(path), disk)
             finally:
                 with contextlib.suppress(OSError):
                     disk.unlink(temporary)
-        break
-    return [given[slot] for slot in slots]
+        return answer
+    raise AssertionError("the last attempt returns or raises")
 
 
 def remove(paths: Iterable[AnyPath], disk: Disk = os) -> None:
@@ -208,21 +230,21 @@ def _write(path: AnyPath, parts: Iterable[bytes], disk: Disk) -> None:
         disk.close(fd)
 
 
-def _link(temporary: AnyPath, slot: AnyPath, disk: Disk) -> bool:
+def _link(temporary: AnyPath, path: AnyPath, disk: Disk) -> bool:
     try:
-        disk.link(temporary, slot)
+        disk.link(temporary, path)
     except FileExistsError:
         # NFS may carry a link out, lose the reply, and answer the repeated call with EEXIST.
         try:
-            return same_file(temporary, slot, disk)
+            return same_file(temporary, path, disk)
         except FileNotFoundError:
-            if exists(slot, disk):
+            if exists(path, disk):
                 raise  # the temporary name has gone
-            return False  # the slot has been collected since, so it was taken by another
+            return False  # it has been collected since, so it was taken by another
     except OSError as error:
         if error.errno in _NO_HARD_LINKS:
             raise unwritable(
-                slot,
+                path,
                 error,
                 "The file system has no hard links, which Millrace needs to commit: put the "
                 "checkpoint on ext4, xfs, btrfs, tmpfs, APFS or NFS",

@@ -1,7 +1,7 @@
 """Journals: commits of the real-time plane, appended in groups by tasks that live for a session.
 
 A journal has one writer: one task of one session, and a new part for each mark. So a group of
-commits costs one write and one fsync of data, and nobody has to win a slot. What tells a live
+commits costs one write and one fsync of data, and nobody has to win a name. What tells a live
 writer from one that was left behind is the *seal*: a session begins by writing down how long every
 journal before it is, and what is appended behind that does not exist.
 

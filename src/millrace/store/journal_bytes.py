@@ -55,7 +55,7 @@ class _Head(msgspec.Struct, array_like=True, gc=False):
     lengths: list[int]
 
 
-class _Slot(msgspec.Struct, array_like=True, gc=False):
+class _Name(msgspec.Struct, array_like=True, gc=False):
     """The first fields of a Commit; msgspec passes over the rest."""
 
     computation: str
@@ -73,7 +73,7 @@ class Frame(NamedTuple):
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_head = msgspec.msgpack.Decoder(_Head).decode
-_decode_slot = msgspec.msgpack.Decoder(_Slot).decode
+_decode_name = msgspec.msgpack.Decoder(_Name).decode
 _decode_commit = msgspec.msgpack.Decoder(Commit).decode
 
 
@@ -93,7 +93,7 @@ def encode_body(commits: Sequence[Commit], note: bytes) -> bytes:
     """Return the body of a group's frame.
 
     >>> body = encode_body([Commit("count", 4, 2, epoch=1, generation=1, mutations=[])], b"note")
-    >>> slots_of(body), commit_of(body, 0).epoch, group_of(body).note
+    >>> names_of(body), commit_of(body, 0).epoch, group_of(body).note
     ([('count', 4, 2)], 1, b'note')
     """
     blocks = [_encode(commit) for commit in commits]
@@ -112,10 +112,10 @@ def note_of(body: bytes) -> bytes:
     return _head(body)[0].note
 
 
-def slots_of(body: bytes) -> list[Identity]:
-    """Return the slots of a group's commits, in order, without the cost of the commits."""
-    slots = [_decode_slot(block) for block in _blocks(body)]
-    return [(slot.computation, slot.interval, slot.number) for slot in slots]
+def names_of(body: bytes) -> list[Identity]:
+    """Return the names of a group's commits, in order, without the cost of the commits."""
+    names = [_decode_name(block) for block in _blocks(body)]
+    return [(name.computation, name.interval, name.number) for name in names]
 
 
 def group_of(body: bytes) -> Group:

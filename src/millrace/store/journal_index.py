@@ -2,8 +2,7 @@
 
 Commits of an interval are numbered without gaps, and journals keep their order. So for each
 interval it takes a first number and an array of places: eight bytes a commit, as there may be
-millions; and as many of those as there are gaps in the journals, where commits have slots of their
-own.
+millions; and as many of those as there are gaps in the journals, where commits are in segments.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import NamedTuple, Protocol
 from millrace.model.errors import DamagedStore
 from millrace.store.commit import Commit
 from millrace.store.journal import Covered, JournalName
-from millrace.store.journal_bytes import commit_of, slots_of
+from millrace.store.journal_bytes import commit_of, names_of
 
 #: A group is at such a place in its journal, and has such a body.
 Placed = tuple[int, bytes]
@@ -70,7 +69,7 @@ class Index:
             frame = len(self._place) << _ORDINAL_BITS
             self._journal.append(at)
             self._place.append(place)
-            for ordinal, (computation, interval, number) in enumerate(slots_of(body)):
+            for ordinal, (computation, interval, number) in enumerate(names_of(body)):
                 runs = self._runs.setdefault((computation, interval), [])
                 following = runs[-1].first + len(runs[-1].places) if runs else number
                 if number < following:

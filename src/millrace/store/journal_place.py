@@ -44,7 +44,7 @@ def make_place(directory: str, uuid: str, where: str) -> None:
         if path == place or not exists(path, os):
             make_directory(path)
     make_directory(place / "tmp")
-    put_if_absent(where.encode() + b"\n", [place / _MARKER], scratch=place / "tmp")
+    put_if_absent(where.encode() + b"\n", place / _MARKER, scratch=place / "tmp")
 
 
 def remove_place(directory: str, uuid: str) -> None:

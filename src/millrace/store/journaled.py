@@ -1,4 +1,4 @@
-"""Commit logs that look into journals, where a commit has no slot of its own."""
+"""Commit logs that look into journals, and then into segments."""
 
 from __future__ import annotations
 
@@ -19,41 +19,42 @@ class JournaledCommitLog:
     """A commit log that has the commits in sealed journals, too.
 
     Args:
-        slots: All other commits. They are asked for what is in no journal.
+        segments: All other commits. They are asked for what is in no journal.
         journals: The journals.
     """
 
-    def __init__(self, slots: CommitLog, journals: Journals) -> None:
-        self._slots = slots
+    def __init__(self, segments: CommitLog, journals: Journals) -> None:
+        self._segments = segments
         self._journals = journals
-        # Computation -> what was in slots when it was listed last.
+        # Computation -> what was in segments when it was listed last.
         self._listed: dict[str, Mapping[int, Sequence[int]]] = {}
-        self.append = slots.append
-        self.of_task = slots.of_task
-        self.thin = slots.thin
+        self.of_task = segments.of_task
+        self.of_part = segments.of_part
+        self.damaged = segments.damaged
+        self.thin = segments.thin
 
     def read(self, computation: str, interval: int, number: int) -> Commit | None:
         """See :meth:`millrace.store.CommitLog.read`."""
         found = self._journals.index.read(computation, interval, number)
         if found is None:
-            return self._slots.read(computation, interval, number)
+            return self._segments.read(computation, interval, number)
         return found
 
     def exists(self, computation: str, interval: int, number: int) -> bool:
         """See :meth:`millrace.store.CommitLog.exists`."""
-        return self._journals.index.exists(computation, interval, number) or self._slots.exists(
+        return self._journals.index.exists(computation, interval, number) or self._segments.exists(
             computation, interval, number
         )
 
     def numbers(self, computation: str) -> Mapping[int, Sequence[int]]:
         """See :meth:`millrace.store.CommitLog.numbers`."""
-        slots = self._listed[computation] = self._slots.numbers(computation)
+        segments = self._listed[computation] = self._segments.numbers(computation)
         journals = self._journals.index.numbers(computation)
         if not journals:
-            return slots
+            return segments
         return {
-            interval: _together(slots.get(interval, ()), chain(*journals.get(interval, ())))
-            for interval in sorted({*slots, *journals})
+            interval: _together(segments.get(interval, ()), chain(*journals.get(interval, ())))
+            for interval in sorted({*segments, *journals})
         }
 
     def remove(self, computation: str, interval: int, numbers: Iterable[int]) -> int:
@@ -63,7 +64,7 @@ class JournaledCommitLog:
         """
         journaled = self._journals.index.numbers_of(computation, interval)
         listed = {*self._listed.get(computation, {}).get(interval, ())}
-        return self._slots.remove(
+        return self._segments.remove(
             computation,
             interval,
             (
@@ -74,17 +75,17 @@ class JournaledCommitLog:
         )
 
 
-def _together(slots: Sequence[int], journaled: Iterable[int]) -> list[int]:
+def _together(segments: Sequence[int], journaled: Iterable[int]) -> list[int]:
     """Return the numbers of an interval's commits, ascending.
 
     A part of a journal may stay for another interval's sake. So where a number is missing, what
     journals have before it was collected in part, and nobody needs it.
     """
-    found = sorted({*slots, *journaled})
+    found = sorted({*segments, *journaled})
     gaps = [after for before, after in pairwise(found) if after > before + 1]
     if not gaps:
         return found
-    return [number for number in found if number >= gaps[-1] or number in slots]
+    return [number for number in found if number >= gaps[-1] or number in segments]
 
 
 @dataclass(frozen=True)

@@ -31,13 +31,12 @@ from millrace.model.errors import StoreError
 from millrace.store import boots, lmdb_environments
 from millrace.store.cache import Standing, View, changes, check_owner, following, moved
 from millrace.store.checked_rows import CRC_BYTES, RESIDUE, checked
-from millrace.store.commit import Commit
+from millrace.store.commit import COMMIT_BYTES, Commit
 from millrace.store.lmdb_environments import Damaged, Environment
 from millrace.store.lmdb_trouble import Trouble
 from millrace.store.lmdb_view import LmdbView, size_in
 from millrace.store.names import file_name
 from millrace.store.snapshots import Rows
-from millrace.store.task_commits import SLOT_BYTES
 
 FORMAT = 1
 
@@ -149,7 +148,7 @@ class LmdbCache:
         finally:
             lmdb_environments.release(opened)
 
-    def apply(self, *commits: Commit, overhead: int = SLOT_BYTES) -> None:
+    def apply(self, *commits: Commit, overhead: int = COMMIT_BYTES) -> None:
         """See :meth:`millrace.store.Cache.apply`."""
         check_owner(self._computation, self._interval, commits)
         opened = self._acquire()

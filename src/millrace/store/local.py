@@ -5,7 +5,7 @@
     <path>/FORMAT                                   JSON: format, uuid, pipeline, created_by
     <path>/epochs/<number, 10 digits>.json          one line or more of JSON, then a checksum line
     <path>/epochs/COLLECTED                         there once the first entry has been removed
-    <path>/commits/<computation>/<interval>-<number>  hexadecimal; a hard link to a segment
+    <path>/commits/<computation>/<epoch>-<task>     hexadecimal; a segment: what a task committed
     <path>/journals/<session>-<level>-<task>-<part>   commits of the real-time plane; made by it
     <path>/journals/<session>.begun, <session>.seal   when it began, and where the older ones end
     <path>/snapshots/<computation>/<interval>-<number>  hexadecimal; a snapshot
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from millrace.model.errors import CheckpointMismatch, CheckpointUnwritable, DamagedStore
+from millrace.store.commit_log import SegmentLog
 from millrace.store.disk import Disk, exists, is_directory, read_file
 from millrace.store.durable import (
     make_directory,
@@ -36,7 +37,6 @@ from millrace.store.form import Form, check_pipeline, decode_form, encode_form, 
 from millrace.store.journal_store import JournalStore
 from millrace.store.journaled import JournaledCommitLog
 from millrace.store.local_blobs import LocalBlobs
-from millrace.store.local_commits import LocalCommitLog
 from millrace.store.local_journals import LocalJournals
 from millrace.store.mailbox import Mailbox
 from millrace.store.snapshots import Snapshots
@@ -54,8 +54,9 @@ class LocalHardState:
     >>> import tempfile
     >>> from millrace.store import Commit
     >>> state = LocalHardState.create_or_open(tempfile.mkdtemp(), pipeline="zeitgeist")
-    >>> state.commits.append([Commit("count", 0, 1, epoch=1, generation=1, mutations=[])])
-    [True]
+    >>> mine = state.commits.of_task("count", epoch=1, task=0)
+    >>> mine.put([Commit("count", 0, 1, epoch=1, generation=1, mutations=[])])
+    True
     >>> LocalHardState.open(state.path).commits.exists("count", 0, 1)
     True
     >>> LocalHardState.create_or_open(state.path, pipeline="other")
@@ -69,7 +70,7 @@ class LocalHardState:
         self.uuid = form.uuid
         self.blobs = LocalBlobs(path, disk, _FOLDERS)
         self.journals = JournalStore(self.blobs, LocalJournals(path, disk))
-        self.commits = JournaledCommitLog(LocalCommitLog(path, disk), self.journals)
+        self.commits = JournaledCommitLog(SegmentLog(self.blobs), self.journals)
         self.snapshots = Snapshots(self.blobs)
         self.epochs = EpochLog(self.blobs)
         self.mailbox = Mailbox(self.blobs)
@@ -176,7 +177,7 @@ def _create(root: Path, form: Form, disk: Disk) -> Form:
                 f"directory; if this was a checkpoint, restore FORMAT from a copy."
             )
     make_directory(scratch, disk)
-    put_if_absent(encode_form(form), [root / "FORMAT"], scratch=scratch, disk=disk)
+    put_if_absent(encode_form(form), root / "FORMAT", scratch=scratch, disk=disk)
     created = _read_form(root, disk)
     if created is None:
         raise DamagedStore(f"checkpoint {root}: FORMAT has gone right after it was written")
@@ -211,10 +212,4 @@ def _read_form(root: Path, disk: Disk) -> Form | None:
             data = read_file(path, disk)
         except (FileNotFoundError, NotADirectoryError):
             return None
-    if is_directory(root / "segments", disk):
-        raise CheckpointMismatch(
-            f"checkpoint {root}: it is of an object store, where what a task commits is one "
-            f"object, and was copied here file by file. Nothing was written. Copy it from there "
-            f"with: millrace checkpoint copy s3://... {root}"
-        )
     return decode_form(data, str(root))

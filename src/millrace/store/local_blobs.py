@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import TypeVar
 
-from millrace.store.disk import AnyPath, Disk, exists, read_file
+from millrace.store.disk import AnyPath, Disk, exists, read_file, read_range
 from millrace.store.durable import (
     make_directory,
     put_if_absent,
     remove,
+    replace,
     sync_directory,
     translated,
     unreadable,
 )
+
+_Item = TypeVar("_Item")
+_Answer = TypeVar("_Answer")
 
 _SCRATCH = "tmp"
 
@@ -47,6 +55,8 @@ class LocalBlobs:
         self._folders = frozenset(folders)
         # Whose names are durable, as this process knows.
         self._durable = set(self._folders)
+        #: See :meth:`millrace.store.Blobs.turns`; another one where a simulation's threads share.
+        self.turns: Callable[[], AbstractContextManager[object]] = threading.RLock
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
         """See :meth:`millrace.store.Blobs.put_if_absent`. Cost: two fsyncs."""
@@ -63,6 +73,12 @@ class LocalBlobs:
                 return False
         return self._put(name, pieces)
 
+    def replace(self, name: str, data: bytes) -> None:
+        """See :meth:`millrace.store.Blobs.replace`. Cost: two fsyncs."""
+        self._settle(_SCRATCH)
+        self._settle(os.path.dirname(name))
+        replace(data, self._path(name), scratch=self._scratch, disk=self._disk)
+
     def read(self, name: str) -> bytes | None:
         """See :meth:`millrace.store.Blobs.read`. Cost: an fsync, of the directory."""
         path = self._path(name)
@@ -75,6 +91,20 @@ class LocalBlobs:
         with translated(path):  # what cannot be synced is not damaged
             sync_directory(os.path.dirname(path), self._disk)
         return data
+
+    def read_range(self, name: str, start: int, stop: int) -> bytes | None:
+        """See :meth:`millrace.store.Blobs.read_range`."""
+        path = self._path(name)
+        try:
+            fd = self._disk.open(path, os.O_RDONLY)
+            try:
+                return read_range(fd, start, stop, self._disk)
+            finally:
+                self._disk.close(fd)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise unreadable(path, error) from error
 
     def stream(self, name: str) -> Iterator[bytes] | None:
         """See :meth:`millrace.store.Blobs.stream`."""
@@ -113,6 +143,18 @@ class LocalBlobs:
                 return []
         return sorted(f"{folder}/{name}" for name in found)
 
+    def sizes(self, folder: str) -> dict[str, int]:
+        """See :meth:`millrace.store.Blobs.sizes`. Cost: a ``stat`` each."""
+        found: dict[str, int] = {}
+        for name in self.names(folder):
+            with translated(name), contextlib.suppress(FileNotFoundError):  # removed since
+                found[name] = self._disk.stat(self._path(name)).st_size
+        return found
+
+    def map(self, call: Callable[[_Item], _Answer], items: Sequence[_Item]) -> list[_Answer]:
+        """See :meth:`millrace.store.Blobs.map`: one after the other."""
+        return [call(item) for item in items]
+
     def remove(self, names: Iterable[str], *, durable: bool = False) -> None:
         """See :meth:`millrace.store.Blobs.remove`. Cost: an fsync a folder, if durable."""
         paths = [self._path(name) for name in names]
@@ -126,7 +168,7 @@ class LocalBlobs:
         self._settle(_SCRATCH)
         self._settle(os.path.dirname(name))
         path = self._path(name)
-        return put_if_absent(data, [path], scratch=self._scratch, disk=self._disk)[0]
+        return put_if_absent(data, path, scratch=self._scratch, disk=self._disk)
 
     def _settle(self, folder: str) -> None:
         """Make a folder, unless it is there, and its name durable, once in this process."""

@@ -1,12 +1,12 @@
 """What hard state is: for each key interval a commit log and snapshots, and one epoch log.
 
-All are put-if-absent at a number. That one primitive is the whole concurrency control: the
-numbered slot is MillWheel's sequencer (section 6.2 "State Manipulation"), so that a writer that has
-been superseded finds its slot taken instead of overwriting its successor's work.
+All are put-if-absent at a name that all attempts know: MillWheel's sequencer (section 6.2 "State
+Manipulation"), see :mod:`millrace.store.blobs`.
 
 What is not needed any more is removed (:mod:`millrace.store.collection`), always from the lowest
-number up. A slot that is free because it was collected looks like one that was never taken, so
-whoever puts looks again afterwards: the epoch log does it itself, for a commit the worker does.
+number up. A name that is free because what had it was collected looks like one that was never
+taken, so whoever puts looks again afterwards: the epoch log does it itself, for commits the worker
+does.
 """
 
 from __future__ import annotations
@@ -16,29 +16,15 @@ from typing import Protocol
 
 from millrace.store.blobs import Blobs
 from millrace.store.commit import Commit
+from millrace.store.commit_log import TaskCommits
 from millrace.store.epoch_log import EpochLog
-from millrace.store.journal import Journals
+from millrace.store.journal import JournalName, Journals
 from millrace.store.mailbox import Mailbox
 from millrace.store.snapshots import Snapshots
-from millrace.store.task_commits import TaskCommits
 
 
 class CommitLog(Protocol):
     """Commits by ``(computation, interval, number)``; written once, never changed."""
-
-    def append(self, commits: Sequence[Commit]) -> list[bool]:
-        """Put each commit at its slot if the slot is free, and return which ones this call put.
-
-        Called by CommitWork, once for all the intervals of a task. When it returns, every slot
-        named is durable, the ones that were taken before included: a caller may then send on the
-        winner's productions. Commits are independent: after a crash any of them may be there,
-        each one whole.
-
-        Raises:
-            CheckpointUnwritable: nothing more can be written; commits made before are safe.
-            InvariantViolation: two commits of the call have the same identity.
-        """
-        ...
 
     def of_task(self, computation: str, epoch: int, task: int) -> TaskCommits:
         """Return what one task of an epoch commits of a computation.
@@ -51,17 +37,28 @@ class CommitLog(Protocol):
         """
         ...
 
+    def of_part(self, computation: str, epoch: int, part: JournalName) -> TaskCommits:
+        """Return what is left of a part of a journal, of a computation.
+
+        Args:
+            computation: Its name.
+            epoch: That the part ends with.
+            part: The part.
+        """
+        ...
+
     def read(self, computation: str, interval: int, number: int) -> Commit | None:
-        """Return the commit at a slot, which is durable by then, or None when the slot is free.
+        """Return a commit, or None when there is none.
 
         Raises:
-            DamagedStore: the slot is taken, but its bytes fail their checksum.
-            CheckpointMismatch: the slot was written in a newer format.
+            DamagedStore: it fails its checksum; or it is not found, and what is damaged may have
+                it.
+            CheckpointMismatch: it was written in a newer format.
         """
         ...
 
     def exists(self, computation: str, interval: int, number: int) -> bool:
-        """Return whether a slot is taken; if so the commit in it is durable."""
+        """Return whether a commit is there."""
         ...
 
     def numbers(self, computation: str) -> Mapping[int, Sequence[int]]:
@@ -71,23 +68,32 @@ class CommitLog(Protocol):
         """
         ...
 
+    def damaged(self, computation: str) -> list[str]:
+        """Return what is wrong with segments of which nobody knows what they hold.
+
+        As of the last call of another method: for who verifies.
+        """
+        ...
+
     def remove(self, computation: str, interval: int, numbers: Iterable[int]) -> int:
-        """Remove commits, in the order given; return how many it was asked to.
+        """Remove commits up to the highest of some; return how many it was asked to.
 
         One that is not there is passed over; one in a journal is, and does not count: journals are
-        removed as wholes. What is before those removed may go with them.
+        removed as wholes. What lies beside others that are needed may be there again for who looks
+        anew.
 
         Raises:
             StoreError: what could not be removed, and all after it, is still there.
         """
         ...
 
-    def thin(self, computation: str, kept: int) -> int:
-        """Free the room of removed commits beside which few are left; return how many objects.
+    def thin(self, computation: str, kept: int, left: int) -> int:
+        """Free the room of removed commits beside which few are left; return of how many segments.
 
         Args:
             computation: Whose.
             kept: What is not older than so many epochs is left alone: it will be freed as a whole.
+            left: A segment is put again if at the most one of so many of its commits is needed.
         """
         ...
 

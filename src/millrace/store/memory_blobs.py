@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import TypeVar
+
+_Item = TypeVar("_Item")
+_Answer = TypeVar("_Answer")
 
 
 class MemoryBlobs:
@@ -23,6 +29,10 @@ class MemoryBlobs:
         # is a call's own, where equal bytes may be one object.
         self._folders: dict[str, dict[str, tuple[bytes]]] = {}
 
+    def turns(self) -> AbstractContextManager[object]:
+        """See :meth:`millrace.store.Blobs.turns`."""
+        return threading.RLock()
+
     def put_if_absent(self, name: str, data: bytes) -> bool:
         """See :meth:`millrace.store.Blobs.put_if_absent`."""
         mine = (data,)
@@ -33,10 +43,19 @@ class MemoryBlobs:
         """See :meth:`millrace.store.Blobs.put_pieces`."""
         return not self.exists(name) and self.put_if_absent(name, b"".join(pieces))
 
+    def replace(self, name: str, data: bytes) -> None:
+        """See :meth:`millrace.store.Blobs.replace`."""
+        self._in(name)[name] = (data,)
+
     def read(self, name: str) -> bytes | None:
         """See :meth:`millrace.store.Blobs.read`."""
         blob = self._in(name).get(name)
         return None if blob is None else blob[0]
+
+    def read_range(self, name: str, start: int, stop: int) -> bytes | None:
+        """See :meth:`millrace.store.Blobs.read_range`."""
+        data = self.read(name)
+        return None if data is None else data[start:stop]
 
     def stream(self, name: str) -> Iterator[bytes] | None:
         """See :meth:`millrace.store.Blobs.stream`."""
@@ -50,6 +69,15 @@ class MemoryBlobs:
     def names(self, folder: str) -> list[str]:
         """See :meth:`millrace.store.Blobs.names`."""
         return sorted(self._folders.get(folder, ()))
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """See :meth:`millrace.store.Blobs.sizes`."""
+        there = self._folders.get(folder, {})
+        return {name: len(data) for name, (data,) in list(there.items())}
+
+    def map(self, call: Callable[[_Item], _Answer], items: Sequence[_Item]) -> list[_Answer]:
+        """See :meth:`millrace.store.Blobs.map`."""
+        return [call(item) for item in items]
 
     def remove(self, names: Iterable[str], *, durable: bool = False) -> None:
         """See :meth:`millrace.store.Blobs.remove`."""

@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from sortedcontainers import SortedDict
 
 from millrace.store.cache import Size, Standing, View, changes, check_owner, following, moved
-from millrace.store.commit import Commit
+from millrace.store.commit import COMMIT_BYTES, Commit
 from millrace.store.snapshots import Rows, parts_of
-from millrace.store.task_commits import SLOT_BYTES
 
 
 class MemoryCache:
@@ -57,7 +56,7 @@ class MemoryCache:
         finally:
             self._views -= 1
 
-    def apply(self, *commits: Commit, overhead: int = SLOT_BYTES) -> None:
+    def apply(self, *commits: Commit, overhead: int = COMMIT_BYTES) -> None:
         """See :meth:`millrace.store.Cache.apply`."""
         check_owner(self._computation, self._interval, commits)
         new, standing = following(self._standing, commits, overhead=overhead)

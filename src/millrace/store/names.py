@@ -1,17 +1,14 @@
-"""File names: of computations, readable when short and always different, and of numbered slots."""
+"""File names of computations: readable when short, and always different."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
 
 # File systems allow 255 bytes a name; this leaves room for a suffix and for encrypted mounts, whose
 # limit is 143.
 _NAME_BYTES_MAX = 120
 _PREFIX_BYTES = 64
-
-_SLOT_NAME = re.compile(r"([0-9a-f]{8,})-([0-9a-f]{12,})")
 
 _UNSAFE = re.compile(rb"[^A-Za-z0-9_.-]|^\.")
 
@@ -36,21 +33,3 @@ def file_name(name: str) -> str:
     if len(escaped) <= _NAME_BYTES_MAX:
         return escaped
     return f"{escaped[:_PREFIX_BYTES]}%~{hashlib.blake2b(data, digest_size=16).hexdigest()}"
-
-
-def slot_name(interval: int, number: int) -> str:
-    """Return the name of a slot in its computation's folder; names sort as the numbers do.
-
-    >>> slot_name(42, 7), slot_numbers([slot_name(42, 7), slot_name(42, 6), "lost+found"])
-    ('0000002a-000000000007', {42: [6, 7]})
-    """
-    return f"{interval:08x}-{number:012x}"
-
-
-def slot_numbers(names: Iterable[str]) -> dict[int, list[int]]:
-    """Return interval -> numbers of the slots among ``names``, both ascending."""
-    found: dict[int, list[int]] = {}
-    for name in names:
-        if match := _SLOT_NAME.fullmatch(name):
-            found.setdefault(int(match[1], 16), []).append(int(match[2], 16))
-    return {interval: sorted(found[interval]) for interval in sorted(found)}

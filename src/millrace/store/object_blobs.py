@@ -180,10 +180,10 @@ class ObjectBlobs:
 
     >>> from obstore.store import MemoryStore
     >>> bucket = ObjectBlobs(BucketUrl("s3", "b", ""), BucketOptions(), store=MemoryStore())
-    >>> bucket.put_if_absent("slot/1", b"mine"), bucket.put_if_absent("slot/1", b"theirs")
+    >>> bucket.put_if_absent("logs/1", b"mine"), bucket.put_if_absent("logs/1", b"theirs")
     (True, False)
-    >>> bucket.read("slot/1"), bucket.read("slot/2"), bucket.names("slot")
-    (b'mine', None, ['slot/1'])
+    >>> bucket.read("logs/1"), bucket.read("logs/2"), bucket.names("logs")
+    (b'mine', None, ['logs/1'])
     """
 
     far = True
@@ -225,14 +225,6 @@ class ObjectBlobs:
 
         return self._tried("put", name, attempt, CheckpointUnwritable)
 
-    def put_all_if_absent(self, objects: Sequence[tuple[str, bytes]]) -> list[bool]:
-        """Put several objects at a time, each on its own; return which ones this call put.
-
-        Raises:
-            CheckpointUnwritable: At least one was not put. No request is under way any more.
-        """
-        return self.map(lambda pair: self.put_if_absent(*pair), objects)
-
     def is_exclusive(self, name: str, data: bytes) -> bool:
         """Return whether the store refuses to put an object again that is there.
 
@@ -259,10 +251,7 @@ class ObjectBlobs:
         return self.map(self.read, names)
 
     def read_range(self, name: str, start: int, stop: int) -> bytes | None:
-        """Return bytes ``[start, stop)`` of an object, or None when there is none.
-
-        There are fewer, or none, where the object has been replaced by a shorter one.
-        """
+        """See :meth:`millrace.store.Blobs.read_range`. Cost: a GET."""
 
         def attempt() -> bytes | None:
             try:
@@ -294,7 +283,7 @@ class ObjectBlobs:
         return sorted(entry["path"] for entry in self._listed(folder))
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """Return the names in a folder and below -> their size; at the cost of its names."""
+        """See :meth:`millrace.store.Blobs.sizes`. Cost: a LIST for each 1,000."""
         return {entry["path"]: entry["size"] for entry in self._listed(folder)}
 
     def size(self, folder: str) -> int:
@@ -319,10 +308,7 @@ class ObjectBlobs:
             self._tried("delete", name, lambda: self._delete(name), CheckpointUnwritable)  # noqa: B023
 
     def map(self, call: Callable[[_Item], _Answer], items: Sequence[_Item]) -> list[_Answer]:
-        """Return what ``call`` makes of each, some at a time: for requests of several kinds.
-
-        Raises: what a call raises; no request is under way any more.
-        """
+        """See :meth:`millrace.store.Blobs.map`. When it raises, no request is under way."""
         if len(items) < 2 or self.options.requests == 1:
             return [call(item) for item in items]
         if self._pool is None:
@@ -335,10 +321,14 @@ class ObjectBlobs:
         """See :meth:`millrace.store.Blobs.put_pieces`. Cost: a HEAD, and a PUT for each 8 MiB."""
         if self.exists(name):
             return False
-        self.upload(name, pieces)
+        self._upload(name, pieces)
         return True
 
-    def upload(self, name: str, pieces: Iterable[bytes]) -> None:
+    def replace(self, name: str, data: bytes) -> None:
+        """See :meth:`millrace.store.Blobs.replace`. Cost: a PUT for each 8 MiB."""
+        self._upload(name, [data])
+
+    def _upload(self, name: str, pieces: Iterable[bytes]) -> None:
         """Put an object of any size, in place of one that is there; it is there whole or not.
 
         Raises:

@@ -5,20 +5,17 @@
     <prefix>/FORMAT                                      JSON: format, uuid, pipeline, created_by
     <prefix>/epochs/<number, 10 digits>.json             JSON, then a line with a checksum
     <prefix>/epochs/COLLECTED                            there once the first entry was removed
-    <prefix>/segments/<computation>/<epoch>-<task>       hexadecimal; what a task committed
-    <prefix>/commits/<computation>/<interval>-<number>   hexadecimal; a segment of one commit
+    <prefix>/commits/<computation>/<epoch>-<task>        hexadecimal; a segment: what a task
+                                                         committed
     <prefix>/journals/<session>-<level>-<task>-<part>/<number>   a group of a journal
     <prefix>/journals/<session>.begun, <session>.seal    as in a directory; unless all journals are
                                                          in one: see journal_place.py
     <prefix>/snapshots/<computation>/<interval>-<number> hexadecimal; a snapshot
     <prefix>/mailbox/<name>                              requests to the run, and its answers
 
-The names and contents are those of :class:`~millrace.store.LocalHardState`, so a checkpoint may be
-copied from one to the other by ``millrace checkpoint copy``. But objects have no second names, and
-each costs a request: so a segment is found by its epoch and task, and not by what is in it.
+The names and contents are those of :class:`~millrace.store.LocalHardState`, but those of journals.
 
-Why: ``docs/design/2026-11-20-checkpoint-on-an-object-store.md``, and for segments
-``docs/design/2026-11-23-one-object-a-task.md``.
+Why: ``docs/design/2026-11-20-checkpoint-on-an-object-store.md``.
 """
 
 from __future__ import annotations
@@ -34,6 +31,7 @@ from millrace.model.errors import (
     DamagedStore,
 )
 from millrace.store.bucket_url import BucketOptions, BucketUrl
+from millrace.store.commit_log import SegmentLog
 from millrace.store.epoch_log import EpochLog
 from millrace.store.form import Form, check_pipeline, decode_form, encode_form, new_form
 from millrace.store.journal_place import journals_in, make_place, remove_place, size_of
@@ -41,7 +39,6 @@ from millrace.store.journal_store import JournalStore
 from millrace.store.journaled import JournaledCommitLog
 from millrace.store.mailbox import Mailbox
 from millrace.store.object_blobs import ObjectBlobs
-from millrace.store.object_commits import ObjectCommitLog
 from millrace.store.object_journals import ObjectJournals
 from millrace.store.snapshots import Snapshots
 
@@ -57,8 +54,9 @@ class ObjectHardState:
     >>> url, store = BucketUrl.parse("s3://flights/ckpt"), MemoryStore()
     >>> bucket = ObjectBlobs(url, BucketOptions(), store=store)
     >>> state = ObjectHardState.create_or_open(bucket, pipeline="zeitgeist")
-    >>> state.commits.append([Commit("count", 0, 1, epoch=1, generation=1, mutations=[])])
-    [True]
+    >>> mine = state.commits.of_task("count", epoch=1, task=0)
+    >>> mine.put([Commit("count", 0, 1, epoch=1, generation=1, mutations=[])])
+    True
     >>> ObjectHardState.open(bucket, uuid=state.uuid).commits.exists("count", 0, 1)
     True
     """
@@ -68,8 +66,7 @@ class ObjectHardState:
         self.uuid = form.uuid
         self.blobs = bucket
         self.journals = _journals(bucket, form)
-        commits = ObjectCommitLog(bucket)
-        self.commits = JournaledCommitLog(commits, self.journals)
+        self.commits = JournaledCommitLog(SegmentLog(bucket), self.journals)
         self.snapshots = Snapshots(bucket)
         self.epochs = EpochLog(bucket)
         self.mailbox = Mailbox(bucket)
@@ -92,8 +89,6 @@ class ObjectHardState:
         """Return the bytes of what is in a folder, such as ``epochs`` or ``commits``."""
         if folder == "journals" and self.form.journals is not None:
             return size_of(self.form.journals, self.uuid)
-        if folder == "commits":
-            return self._bucket.size(folder) + self._bucket.size("segments")
         return self._bucket.size(folder)
 
     @classmethod

@@ -93,8 +93,9 @@ def bring(
 
     >>> from millrace.store import Commit, MemoryCache, MemoryHardState
     >>> state = MemoryHardState()
-    >>> state.commits.append([Commit("count", 0, n, 1, 1, [(b"Sk", b"%d" % n)]) for n in (1, 2)])
-    [True, True]
+    >>> commits = [Commit("count", 0, n, 1, 1, [(b"Sk", b"%d" % n)]) for n in (1, 2)]
+    >>> state.commits.of_task("count", epoch=1, task=0).put(commits)
+    True
     >>> bring(MemoryCache("count", 0), state, "count", 0, 2)
     Repair(deltas_applied=2, rebuilt=True, bytes_read=6, snapshot=0, damaged=0)
     """

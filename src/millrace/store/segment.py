@@ -1,4 +1,4 @@
-"""The segment: one immutable object that holds the commits of several key intervals.
+"""The segment: the commits of several key intervals in one blob, put whole.
 
 .. code-block:: text
 
@@ -10,21 +10,20 @@
 
 Integers outside msgpack are little-endian; checksums are XXH3 64 with seed 0. Every byte is under a
 checksum or compared with a constant, and the blocks must tile the space between header and footer,
-so a damaged file is refused and never read as something else. To read one commit takes the header,
-the footer and one block, whatever the size of the file.
+so a damaged one is refused and never read as something else. To read one commit takes one block,
+whatever the size of the segment, and the one of all commits if there is one.
 
-The header's layout is the same in every future format: a reader can tell a newer file (refused,
+The header's layout is the same in every future format: a reader can tell a newer segment (refused,
 with what to do) from a damaged one.
 """
 
 from __future__ import annotations
 
-import os
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain
-from typing import Self
+from typing import NamedTuple
 
 import msgspec
 import xxhash
@@ -32,8 +31,6 @@ from msgspec.structs import replace
 
 from millrace.model.errors import CheckpointMismatch, DamagedStore
 from millrace.store.commit import Commit, Identity, identities, identity
-from millrace.store.disk import Disk, read_range
-from millrace.store.durable import unreadable
 
 MAGIC = b"MRSG"
 FORMAT = 1
@@ -54,7 +51,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class IndexEntry(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Where one commit lies in a segment: bytes ``[offset, offset + length)`` of the file.
+    """Where one commit lies in a segment: bytes ``[offset, offset + length)`` of it.
 
     ``attempt`` tells the segments of two writers apart that hold the same commits.
     """
@@ -69,7 +66,7 @@ class IndexEntry(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     @property
     def identity(self) -> Identity:
-        """The slot of the commit log that the commit is made for."""
+        """The name of the commit."""
         return self.computation, self.interval, self.number
 
 
@@ -80,29 +77,39 @@ _decode_commit = msgspec.msgpack.Decoder(Commit).decode
 _decode_mutations = msgspec.msgpack.Decoder(list[tuple[bytes, bytes | None]]).decode
 
 
-def encode_segment(
-    commits: Sequence[Commit], *, attempt: bytes = b"", sharing: bool = False
-) -> bytes:
-    """Return one segment that holds ``commits``, each found again by its identity.
+class SegmentIndex(NamedTuple):
+    """What a segment holds.
+
+    Attributes:
+        entries: Where each commit lies, in its order.
+        shared: Where the mutations lie that all its commits begin with; None if there are none.
+    """
+
+    entries: list[IndexEntry]
+    shared: IndexEntry | None
+
+
+def encode_segment(commits: Sequence[Commit], *, attempt: bytes = b"") -> bytes:
+    """Return one segment that holds ``commits``.
+
+    Mutations that all of them begin with are written once, if they are many: the rows of side
+    inputs, which are the same in every interval of a task.
 
     Args:
         commits: With distinct identities.
         attempt: Of the writer, where it may have to find out whether a segment is its own.
-        sharing: Whether mutations that all commits begin with may be written once: the rows of
-            side inputs, which are the same in every interval of a task. :class:`RangedSegment`
-            refuses that: with one block of a segment it would not have a commit.
 
     Raises:
         InvariantViolation: two commits have the same identity, or one has an impossible number.
 
     >>> segment = encode_segment([Commit("count", 0, 1, epoch=1, generation=1, mutations=[])])
-    >>> read_commit(segment, "count", 0, 1).epoch
-    1
-    >>> read_commit(segment[:-1], "count", 0, 1)
+    >>> [commit.epoch for commit in decode_segment(segment)]
+    [1]
+    >>> list(decode_segment(segment[:-1]))
     Traceback (most recent call last):
     millrace.model.errors.DamagedStore: segment <memory>: trailer damaged at offset 48: ...
     """
-    shared = _shared(commits) if sharing else 0
+    shared = _shared(commits)
     parts = [_HEADER.pack(MAGIC, FORMAT, FORMAT ^ _COMPLEMENT)]
     offset = _HEADER.size
     index: list[IndexEntry] = []
@@ -139,57 +146,30 @@ def _shared(commits: Sequence[Commit]) -> int:
     return count if size >= _SHARED_BYTES else 0
 
 
-def read_commit(
-    source: bytes | str | os.PathLike[str],
-    computation: str,
-    interval: int,
-    number: int,
-    *,
-    disk: Disk = os,
-) -> Commit:
-    """Return one commit of a segment, from its bytes or from a file.
+def decode_segment(data: bytes, name: str = "<memory>") -> Iterator[Commit]:
+    """Yield the commits of a segment, in its order.
 
-    Raises:
-        FileNotFoundError: ``source`` names no file.
-        DamagedStore: the file is truncated or altered, or does not hold this commit.
-        CheckpointMismatch: the file is whole but of a newer format.
+    Args:
+        data: All of it.
+        name: For messages.
+
+    Raises: as :meth:`Segment.index` and :meth:`Segment.commit`.
     """
-    with _opened(source, disk) as segment:
-        wanted = (computation, interval, number)
-        entries = _index(segment)
-        for entry in entries:
-            if entry.identity == wanted:
-                commit = _block(segment, entry)
-                if entries[0].number == _OF_ALL:
-                    commit.mutations = _of_all(segment, entries[0]) + commit.mutations
-                return commit
-        raise DamagedStore(
-            f"segment {segment.name}: it does not hold commit {number} of interval {interval} of "
-            f"computation {computation!r}, which its name promises. Was the file copied or renamed "
-            f"by hand, or do two computations differ only in case on a file system that ignores "
-            f"case? Restore the checkpoint from a copy."
-        )
-
-
-def read_index(source: bytes | str | os.PathLike[str], *, disk: Disk = os) -> list[IndexEntry]:
-    """Return what a segment holds, in file order, for tools that look into a checkpoint.
-
-    Raises: as :func:`read_commit`.
-
-    >>> segment = encode_segment([Commit("count", 4, 2, epoch=1, generation=1, mutations=[])])
-    >>> [entry.identity for entry in read_index(segment)]
-    [('count', 4, 2)]
-    """
-    with _opened(source, disk) as segment:
-        return [e for e in _index(segment) if e.number != _OF_ALL]
+    segment = Segment(name, len(data), lambda start, stop: data[start:stop])
+    entries, shared = segment.index()
+    before = () if shared is None else segment.mutations(shared)
+    for entry in entries:
+        commit = segment.commit(entry)
+        commit.mutations[:0] = before
+        yield commit
 
 
 #: Returns bytes ``[start, stop)``; fewer where there are no more.
 ReadRange = Callable[[int, int], bytes]
 
 
-class RangedSegment:
-    """A segment that is somewhere else, and read by ranges: its end once, then single blocks.
+class Segment:
+    """A segment wherever it is, read by ranges: its end once, then single blocks.
 
     Args:
         name: For messages.
@@ -198,56 +178,62 @@ class RangedSegment:
     """
 
     def __init__(self, name: str, size: int, read: ReadRange) -> None:
-        self._segment = _Segment(name, size, read)
-
-    def index(self) -> list[IndexEntry]:
-        """Return what it holds, in its order.
-
-        Raises: as :func:`read_commit`.
-        """
-        entries = _index(self._segment)
-        if entries and entries[0].number == _OF_ALL:
-            raise self._segment.damaged("footer", entries[0].offset, "commits alone", entries[0])
-        return entries
-
-    def commit(self, entry: IndexEntry) -> Commit:
-        """Return one commit of it.
-
-        Raises:
-            DamagedStore: It is not what was written.
-        """
-        return _block(self._segment, entry)
-
-
-class _Segment:
-    """Ranged reads of one segment, in a file or in memory; the tail is read once and kept.
-
-    It is closed by the end of a ``with`` block, out of which no OSError comes as it is.
-    """
-
-    def __init__(
-        self, name: str, size: int, read: ReadRange, close: Callable[[], object] = bool
-    ) -> None:
         self.name = name
         self.size = size
         self._read = read
-        self._close = close
         self._tail_offset = max(0, size - _TAIL_BYTES)
 
     @cached_property
     def _tail(self) -> bytes:
         return self._read(self._tail_offset, self.size)
 
-    def __enter__(self) -> Self:
-        return self
+    def index(self) -> SegmentIndex:
+        """Return what it holds, after every check that does not need a block.
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._close()
-        if isinstance(error, OSError):
-            raise unreadable(self.name, error) from error
+        Raises:
+            DamagedStore: It is truncated or altered.
+            CheckpointMismatch: It is whole but of a newer format.
+        """
+        entries = _index(self)
+        shared = entries.pop(0) if entries and entries[0].number == _OF_ALL else None
+        return SegmentIndex(entries, shared)
+
+    def commit(self, entry: IndexEntry, shared: IndexEntry | None = None) -> Commit:
+        """Return one commit, behind the mutations that all of them begin with, if told where.
+
+        Raises:
+            DamagedStore: It is not what was written.
+        """
+        block = self._checked(f"commit {entry.identity}", entry)
+        try:
+            commit = _decode_commit(block)
+        except msgspec.DecodeError as error:
+            raise self.damaged("commit", entry.offset, "a Commit", str(error)) from error
+        if identity(commit) != entry.identity:
+            raise self.damaged("commit", entry.offset, entry.identity, identity(commit))
+        if shared is not None:
+            commit.mutations[:0] = self.mutations(shared)
+        return commit
+
+    def mutations(self, shared: IndexEntry) -> list[tuple[bytes, bytes | None]]:
+        """Return the mutations that all its commits begin with.
+
+        Raises:
+            DamagedStore: They are not what was written.
+        """
+        block = self._checked("mutations of all commits", shared)
+        try:
+            return _decode_mutations(block)
+        except msgspec.DecodeError as error:
+            raise self.damaged("mutations", shared.offset, "a list of them", str(error)) from error
+
+    def _checked(self, what: str, entry: IndexEntry) -> bytes:
+        block = self.read(entry.offset, entry.offset + entry.length)
+        _check_sum(self, what, entry.offset, block, entry.checksum)
+        return block
 
     def read(self, start: int, stop: int) -> bytes:
-        """Return bytes ``[start, stop)``; fewer when the file ends before (a checksum tells)."""
+        """Return bytes ``[start, stop)``; fewer when it ends before (a checksum tells)."""
         if start >= self._tail_offset:
             return self._tail[start - self._tail_offset : stop - self._tail_offset]
         return self._read(start, stop)
@@ -256,33 +242,12 @@ class _Segment:
         """Return the error for one failed check."""
         return DamagedStore(
             f"segment {self.name}: {what} damaged at offset {offset}: expected {expected}, found "
-            f"{found}. The file was truncated or altered after it was written. Restore it from a "
+            f"{found}. It was truncated or altered after it was written. Restore it from a "
             f"copy of the checkpoint; without it the commits it holds are lost."
         )
 
 
-def _opened(source: bytes | str | os.PathLike[str], disk: Disk) -> _Segment:
-    if isinstance(source, bytes):
-        return _Segment("<memory>", len(source), lambda start, stop: source[start:stop])
-    name, fd = os.fspath(source), -1
-    try:
-        fd = disk.open(name, os.O_RDONLY)
-        return _Segment(
-            name,
-            disk.fstat(fd).st_size,
-            lambda start, stop: read_range(fd, start, stop, disk),
-            lambda: disk.close(fd),
-        )
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        if fd >= 0:
-            disk.close(fd)
-        raise unreadable(name, error) from error
-
-
-def _index(segment: _Segment) -> list[IndexEntry]:
-    """Return the footer, after every check that does not need a block."""
+def _index(segment: Segment) -> list[IndexEntry]:
     if segment.size < _HEADER.size + _TRAILER.size:
         raise segment.damaged(
             "size", 0, f"{_HEADER.size + _TRAILER.size} bytes or more", f"{segment.size} bytes"
@@ -318,7 +283,7 @@ def _index(segment: _Segment) -> list[IndexEntry]:
     return entries
 
 
-def _check_header(segment: _Segment) -> None:
+def _check_header(segment: Segment) -> None:
     magic, version, complement = _HEADER.unpack(segment.read(0, _HEADER.size))
     if magic != MAGIC:
         raise segment.damaged("header", 0, f"magic {MAGIC!r}", repr(magic))
@@ -334,28 +299,7 @@ def _check_header(segment: _Segment) -> None:
         )
 
 
-def _check_sum(segment: _Segment, what: str, offset: int, data: bytes, expected: int) -> None:
+def _check_sum(segment: Segment, what: str, offset: int, data: bytes, expected: int) -> None:
     found = xxhash.xxh3_64_intdigest(data)
     if found != expected:
         raise segment.damaged(what, offset, f"xxh3_64 {expected:016x}", f"{found:016x}")
-
-
-def _of_all(segment: _Segment, entry: IndexEntry) -> list[tuple[bytes, bytes | None]]:
-    block = segment.read(entry.offset, entry.offset + entry.length)
-    _check_sum(segment, "mutations of all commits", entry.offset, block, entry.checksum)
-    try:
-        return _decode_mutations(block)
-    except msgspec.DecodeError as error:
-        raise segment.damaged("mutations", entry.offset, "a list of them", str(error)) from error
-
-
-def _block(segment: _Segment, entry: IndexEntry) -> Commit:
-    block = segment.read(entry.offset, entry.offset + entry.length)
-    _check_sum(segment, f"commit {entry.identity}", entry.offset, block, entry.checksum)
-    try:
-        commit = _decode_commit(block)
-    except msgspec.DecodeError as error:
-        raise segment.damaged("commit", entry.offset, "a Commit", str(error)) from error
-    if identity(commit) != entry.identity:
-        raise segment.damaged("commit", entry.offset, entry.identity, identity(commit))
-    return commit

@@ -18,6 +18,7 @@ hold about a megabyte of rows, so neither writer nor reader needs memory for all
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
@@ -27,7 +28,9 @@ import xxhash
 
 from millrace.model.errors import CheckpointMismatch, DamagedStore
 from millrace.store.blobs import Blobs
-from millrace.store.names import file_name, slot_name, slot_numbers
+from millrace.store.names import file_name
+
+_NAME = re.compile(r".*/([0-9a-f]{8,})-([0-9a-f]{12,})")
 
 MAGIC = b"MRSS"
 FORMAT = 1
@@ -110,8 +113,11 @@ class Snapshots:
 
     def numbers(self, computation: str) -> Mapping[int, Sequence[int]]:
         """Return interval id -> numbers of the snapshots that are there, ascending."""
-        names = self._blobs.names(_folder(computation))
-        return slot_numbers(name.rpartition("/")[2] for name in names)
+        found: dict[int, list[int]] = {}
+        for match in map(_NAME.fullmatch, self._blobs.names(_folder(computation))):
+            if match is not None:
+                found.setdefault(int(match[1], 16), []).append(int(match[2], 16))
+        return {interval: sorted(found[interval]) for interval in sorted(found)}
 
     def remove(self, computation: str, interval: int, numbers: Iterable[int]) -> None:
         """Remove snapshots, in the order given; pass over those that are not there."""
@@ -123,7 +129,7 @@ def _folder(computation: str) -> str:
 
 
 def _name(computation: str, interval: int, number: int) -> str:
-    return f"{_folder(computation)}/{slot_name(interval, number)}"
+    return f"{_folder(computation)}/{interval:08x}-{number:012x}"
 
 
 class _End(msgspec.Struct, array_like=True, frozen=True, gc=False):

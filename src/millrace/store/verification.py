@@ -15,7 +15,7 @@ from millrace.model.errors import StoreError
 from millrace.store.commit import Commit, chain_of
 from millrace.store.epoch_log import EpochLog
 from millrace.store.journal import Journals
-from millrace.store.log import HardState
+from millrace.store.log import CommitLog, HardState
 from millrace.store.snapshots import decode_snapshot
 
 
@@ -89,6 +89,19 @@ def verify_journals(journals: Journals, verified: Verified) -> None:
     except StoreError as error:
         # A run reads all of them, or none.
         verified.findings.append(Finding("the journals", str(error), lost=True))
+
+
+def verify_segments(log: CommitLog, computation: str, title: str, verified: Verified) -> None:
+    """Tell which segments cannot be opened. What is in them, others may make up for.
+
+    Args:
+        log: The commit log.
+        computation: Name of the computation in it.
+        title: Its present name, for findings.
+        verified: Where to add findings.
+    """
+    for problem in log.damaged(computation):
+        verified.findings.append(Finding(f"commits of computation {title!r}", problem))
 
 
 def verify_interval(

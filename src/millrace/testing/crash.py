@@ -12,12 +12,12 @@ from millrace.store import (
     EpochLog,
     HardState,
     Journal,
+    JournaledCommitLog,
     JournalName,
     Journals,
     Sealing,
-    SlotCommits,
+    SegmentLog,
     Snapshots,
-    TaskCommits,
 )
 
 
@@ -36,10 +36,10 @@ class CrashingState:
     def __init__(self, state: HardState, writes: int | None = None) -> None:
         self.writes = writes
         self.blobs: Blobs = _Blobs(state.blobs, self)
-        self.commits: CommitLog = _Commits(state.commits, self)
+        self.journals: Journals = _Journals(state.journals, self)
+        self.commits: CommitLog = JournaledCommitLog(SegmentLog(self.blobs), self.journals)
         self.snapshots = Snapshots(self.blobs)
         self.epochs = EpochLog(self.blobs)
-        self.journals: Journals = _Journals(state.journals, self)
         self.mailbox = state.mailbox
         self.uuid = state.uuid
 
@@ -52,54 +52,6 @@ class CrashingState:
         self.writes -= 1
 
 
-class _Commits:
-    def __init__(self, log: CommitLog, owner: CrashingState) -> None:
-        self._log = log
-        self._owner = owner
-        self.read = log.read
-        self.exists = log.exists
-        self.numbers = log.numbers
-        self.thin = log.thin
-
-    def of_task(self, computation: str, epoch: int, task: int) -> TaskCommits:
-        found = self._log.of_task(computation, epoch, task)
-        if isinstance(found, SlotCommits):
-            return SlotCommits(self, computation)
-        return _TaskCommits(found, self._owner)
-
-    def append(self, commits: Sequence[Commit]) -> list[bool]:
-        """Write each commit on its own, so that a crash can fall between two intervals."""
-        won = []
-        for commit in commits:
-            self._owner.step()
-            won += self._log.append([commit])
-        return won
-
-    def remove(self, computation: str, interval: int, numbers: Iterable[int]) -> int:
-        """Remove each commit on its own, so that a crash can fall between two."""
-        removed = 0
-        for number in numbers:
-            self._owner.step()
-            removed += self._log.remove(computation, interval, [number])
-        return removed
-
-
-class _TaskCommits:
-    def __init__(self, commits: TaskCommits, owner: CrashingState) -> None:
-        self._commits = commits
-        self._owner = owner
-        self.overhead = commits.overhead
-        self.read = commits.read
-
-    @property
-    def over(self) -> bool:
-        return self._commits.over
-
-    def append(self, commits: Sequence[Commit]) -> list[bool]:
-        self._owner.step()
-        return self._commits.append(commits)
-
-
 class _Blobs:
     """Blobs that are put and removed one at a time, so that a crash can fall between any two."""
 
@@ -108,10 +60,14 @@ class _Blobs:
         self._owner = owner
         self.where = blobs.where
         self.far = blobs.far
+        self.turns = blobs.turns
         self.read = blobs.read
+        self.read_range = blobs.read_range
         self.stream = blobs.stream
         self.exists = blobs.exists
         self.names = blobs.names
+        self.sizes = blobs.sizes
+        self.map = blobs.map
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
         self._owner.step()
@@ -120,6 +76,10 @@ class _Blobs:
     def put_pieces(self, name: str, pieces: Iterable[bytes]) -> bool:
         self._owner.step()
         return self._blobs.put_pieces(name, pieces)
+
+    def replace(self, name: str, data: bytes) -> None:
+        self._owner.step()
+        self._blobs.replace(name, data)
 
     def remove(self, names: Iterable[str], *, durable: bool = False) -> None:
         for name in names:

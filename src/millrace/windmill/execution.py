@@ -20,8 +20,8 @@ from millrace.compile.topology import ComputationSpec, Topology
 from millrace.model.errors import DamagedCache, DamagedStore, StoreError
 from millrace.model.record import Record, Timer
 from millrace.store import (
+    COMMIT_BYTES,
     NOTHING,
-    SLOT_BYTES,
     Cache,
     Caches,
     Commit,
@@ -207,7 +207,7 @@ class Execution:
         """Whether user code runs now. Any thread may ask."""
         return self.running.machine is not None
 
-    def apply(self, commit: Commit, *, overhead: int = SLOT_BYTES) -> None:
+    def apply(self, commit: Commit, *, overhead: int = COMMIT_BYTES) -> None:
         """Bring the cache up to a commit just made; to read it again costs so many bytes beside.
 
         The commit is durable, so whatever is wrong with the cache can wait: the next bundle repairs

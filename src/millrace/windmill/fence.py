@@ -1,7 +1,7 @@
 """The fence between an attempt at an epoch and the collection of what that epoch committed.
 
-A slot of the commit log is free when nobody has taken it, and again when its commit has been
-collected. An attempt that was left behind would win such a slot, with bytes that nobody has seen.
+The name of a segment is free when nobody has taken it, and again when the segment has been
+collected. An attempt that was left behind would win it then, with bytes that nobody has seen.
 But commits of an epoch are collected after its completion only, and entries of the epoch log from
 the lowest up. So who has put its commits, and finds the epoch still open, put them before any of
 them could be collected: it won fairly.

@@ -1,7 +1,7 @@
 """The worker of tasks that do not end: bundle after bundle, committed together in a journal.
 
-Nobody else makes commits of its intervals while its session lasts, so a slot is not looked up
-before: what the last session left is sealed, and this one's bundles begin behind it.
+Nobody else makes commits of its intervals while its session lasts, so none is looked up before:
+what the last session left is sealed, and this one's bundles begin behind it.
 
 Source: MillWheel 6.1; docs/design/2026-11-22-the-real-time-plane.md.
 """

@@ -17,10 +17,9 @@ def holds_productions(log: CommitLog, commit: Commit, attempt: Attempt) -> bool:
     """Return whether a commit can be replayed from what is in it.
 
     Raises:
-        ZombieWriter: The commit is another epoch's; or its productions would have to be made again,
-            and its epoch is over: the cache is not rebuilt for an attempt that was left behind.
+        ZombieWriter: Its productions would have to be made again, and its epoch is over: the cache
+            is not rebuilt for an attempt that was left behind.
     """
-    _refuse_zombie(commit, attempt)
     if not footing_of(commit).weak:
         return True
     following = commit.number + 1
@@ -34,30 +33,13 @@ def holds_productions(log: CommitLog, commit: Commit, attempt: Attempt) -> bool:
     return False
 
 
-def replay(commit: Commit, attempt: Attempt, weak: RowsBuilder) -> Produced:
+def replay(commit: Commit, weak: RowsBuilder) -> Produced:
     """Return what an earlier attempt committed.
 
     Args:
         commit: The earlier attempt's.
-        attempt: This one.
         weak: What this attempt made; sent on if the commit holds no productions.
-
-    Raises:
-        ZombieWriter: The commit is another epoch's.
     """
-    _refuse_zombie(commit, attempt)
     footing = footing_of(commit)
     productions = weak if footing.weak else RowsBuilder.unpack(commit.productions)
     return result_of(commit, footing, replayed=True), productions
-
-
-def _refuse_zombie(commit: Commit, attempt: Attempt) -> None:
-    """Raise ZombieWriter if a slot was taken by another epoch."""
-    if commit.epoch != attempt.epoch:
-        raise ZombieWriter(
-            f"zombie writer: epoch {attempt.epoch} (generation {attempt.generation}) wants "
-            f"to write commit {commit.number} of {commit.computation!r}, interval "
-            f"{commit.interval}, but epoch {commit.epoch} (generation {commit.generation}) "
-            "has written it. A newer run has taken this checkpoint over; this one must stop. "
-            "Nothing was lost."
-        )

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from millrace.compile.topology import ComputationSpec, Topology
 from millrace.model.computation import WEAK
 from millrace.store import Caches, Commit, HardState, TaskCommits, chain_of
-from millrace.windmill.bundle import Attempt, Bundle
+from millrace.windmill.bundle import Bundle
 from millrace.windmill.execution import Execution
 from millrace.windmill.fence import Fence
 from millrace.windmill.replay import holds_productions, replay
@@ -62,12 +62,11 @@ class Worker:
 
         Returns:
             A result and productions for each, in their order: of this attempt, or of one that
-            committed before. Where all of a task's commits are one object, an interval for which
-            that other attempt had nothing to do, as weak productions reached it in this one alone,
-            is as it was.
+            committed before. An interval for which that other attempt had nothing to do, as weak
+            productions reached it in this one alone, is as it was.
 
         Raises:
-            ZombieWriter: Another epoch has committed where this one must, or the fence says so.
+            ZombieWriter: The fence says so.
         """
         name, log, attempt = spec.name, self.state.commits, bundles[0].attempt
         # In this order: if the cache has what another attempt committed, so has the log.
@@ -83,19 +82,19 @@ class Worker:
             if committed is None and mine.over:
                 continue
             if committed is not None and holds_productions(log, committed, attempt):
-                results[interval] = replay(committed, attempt, RowsBuilder())
+                results[interval] = replay(committed, RowsBuilder())
                 continue
             effects, repair = self.execution.run(spec, bundle, fence, stands)
             if weak and repair.deltas_applied and not repair.rebuilt:
                 # Its cache is a commit behind, see _commit; another process made it.
                 repair = replace(repair, deltas_applied=repair.deltas_applied - 1)
             if committed is not None:
-                results[interval] = replay(committed, attempt, effects.productions)
+                results[interval] = replay(committed, effects.productions)
                 continue
             effects.counters.productions = len(effects.productions)
             mutations = list(effects.mutations.items())
             # Even when nothing changed: an attempt that was left behind, and whose user code saw
-            # another clock, would find the slot free, and take it from the next epoch.
+            # another clock, would commit it now, under a number that the next epoch takes.
             chain = chain_of(position.chain, mutations)
             commit = Commit(
                 name,
@@ -115,7 +114,7 @@ class Worker:
                 chain, repair, self.execution.cost(effects, commit),
             )  # fmt: skip
             results[interval] = result, effects.productions
-        self._commit(spec, mine, commits, attempt, fence, results)
+        self._commit(spec, mine, commits, fence, results)
         return [results[bundle.interval.id] for bundle in bundles if bundle.interval.id in results]
 
     def _commit(
@@ -123,25 +122,24 @@ class Worker:
         spec: ComputationSpec,
         mine: TaskCommits,
         commits: list[Commit],
-        attempt: Attempt,
         fence: Fence,
         results: dict[int, Produced],
     ) -> None:
-        """CommitWork: one durable write for all intervals; a slot that is taken was won before.
+        """CommitWork: one durable write for all intervals, by the first attempt that comes to it.
 
         Where productions are weak, the cache stays a commit behind until the next epoch: to make
         productions again, user code needs the state from before.
         """
+        won = False
         if commits:
-            wins = mine.append(commits)
-        elif any(result.replayed for result, _ in results.values()):
-            wins = []
-        else:
+            won = mine.put(commits)
+        elif not any(result.replayed for result, _ in results.values()):
             return
-        # What this attempt may have put into a collected slot stays there, for the next collection:
-        # it cannot tell it from a commit that it won before it fell asleep, and that counts.
+        # What this attempt may have put after its epoch was collected stays, for the next
+        # collection: it cannot tell it from a segment that it won before it fell asleep, and that
+        # counts.
         fence.check()
-        for commit, won in zip(commits, wins, strict=True):
+        for commit in commits:
             if won:
                 if spec.guarantees.productions is WEAK:
                     self.execution.defer(commit)
@@ -153,4 +151,4 @@ class Worker:
                 del results[commit.interval]
                 continue
             _, productions = results[commit.interval]
-            results[commit.interval] = replay(winner, attempt, productions)
+            results[commit.interval] = replay(winner, productions)

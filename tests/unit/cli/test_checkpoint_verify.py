@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from logs import lose
 
 from millrace.injectors.letters import LetterLog
 from millrace.model.record import DeadLetter
@@ -39,8 +40,8 @@ def flip(path: Path) -> None:
     path.write_bytes(data)
 
 
-def commit(path: Path, interval: int, number: int) -> Path:
-    return next(path.glob(f"commits/*/{interval:08x}-{number:012x}"))
+def segment(path: Path, epoch: int) -> Path:
+    return next(path.glob(f"commits/*/{epoch:012x}-*"))
 
 
 def test_a_whole_checkpoint(millrace: Any, written: Path) -> None:
@@ -54,12 +55,26 @@ def test_one_that_a_run_has_only_claimed(millrace: Any, checkpoint: Any) -> None
 
 
 def test_what_a_snapshot_covers_is_damaged_and_not_lost(millrace: Any, written: Path) -> None:
-    flip(commit(written, 0, 2))  # Of interval 1: one file has a name for each, and the middle.
+    flip(segment(written, epoch=1))  # In the middle, which is of interval 1.
     run = millrace("checkpoint", "verify", str(written))
     assert run.exit_code == 3
     assert "damaged: commit 2 of interval 1 of computation 'Counter[bold]': segment " in run.output
     assert "1 damaged, 0 lost" in run.output
     assert "Nothing is lost" in run.output
+
+
+def test_a_segment_that_cannot_be_opened_is_told(millrace: Any, written: Path) -> None:
+    covered = segment(written, epoch=1)
+    covered.write_bytes(covered.read_bytes()[:-1])
+    run = millrace("checkpoint", "verify", str(written))
+    assert run.exit_code == 3
+    assert "damaged: commits of computation 'Counter[bold]': segment " in run.output
+    assert "1 damaged, 0 lost" in run.output
+    needed = segment(written, epoch=4)
+    needed.write_bytes(needed.read_bytes()[:-1])
+    run = millrace("checkpoint", "verify", str(written))
+    assert run.exit_code == 4
+    assert "4 damaged, 2 lost" in run.output
 
 
 def test_a_damaged_snapshot_is_not_lost_while_the_log_is_whole(
@@ -73,7 +88,7 @@ def test_a_damaged_snapshot_is_not_lost_while_the_log_is_whole(
 
 @pytest.mark.parametrize("number", [4, 5])
 def test_a_commit_after_the_snapshot_is_lost(millrace: Any, written: Path, number: int) -> None:
-    commit(written, 1, number).unlink()
+    lose(LocalHardState.open(written), NAME, 1, [number])
     run = millrace("checkpoint", "verify", str(written), "--json")
     assert run.exit_code == 4
     (finding,) = json.loads(run.output)["findings"]
@@ -90,7 +105,7 @@ def test_commits_and_snapshots_of_a_renamed_computation_are_read(
     assert run.exit_code == 0, run.output
     assert "10 commits, 2 snapshots: all whole" in run.output
 
-    commit(written, 1, 4).unlink()
+    lose(LocalHardState.open(written), NAME, 1, [4])
     run = millrace("checkpoint", "verify", str(written), "--json")
     assert run.exit_code == 4
     (finding,) = json.loads(run.output)["findings"]

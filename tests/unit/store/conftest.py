@@ -31,7 +31,7 @@ from millrace.store import (
 Python = Callable[..., "subprocess.Popen[str]"]
 
 
-_KINDS = ["local", "objects in memory", "objects, journals apart", "memory", "memory, not encoded"]
+_KINDS = ["local", "objects in memory", "objects, journals apart", "memory"]
 
 
 @pytest.fixture(params=_KINDS)
@@ -44,7 +44,7 @@ def state(request: pytest.FixtureRequest, tmp_path: Path) -> HardState:
         bucket = ObjectBlobs(url, BucketOptions(), store=MemoryStore())
         apart = str(tmp_path / "journals") if request.param.endswith("apart") else None
         return ObjectHardState.create_or_open(bucket, pipeline="zeitgeist", journals=apart)
-    return MemoryHardState(encoded=request.param == "memory")
+    return MemoryHardState()
 
 
 @pytest.fixture(params=["lmdb", "memory"])

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from logs import append
 
 from millrace.store import (
     CacheLimit,
@@ -64,7 +65,7 @@ def test_what_is_evicted_is_built_again(caches: LmdbCaches, commit: Make, state:
     cache = caches.open("count", 0)
     for number in (1, 2):
         made = commit(number, (b"S%d" % number, b"x"))
-        assert state.commits.append([made]) == [True]
+        assert append(state, [made]) == [True]
         cache.apply(made)
     limit(caches, 0).evict("count", 0)
     assert cache.position == 0

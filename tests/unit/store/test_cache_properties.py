@@ -6,6 +6,7 @@ import tempfile
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from logs import append
 
 from millrace.store import (
     Cache,
@@ -66,7 +67,7 @@ def test_a_cache_can_be_brought_anywhere_from_anywhere(
     history: list[list[tuple[bytes, bytes | None]]], stops: list[int]
 ) -> None:
     state = MemoryHardState()
-    state.commits.append(commits(history))
+    append(state, commits(history))
     with tempfile.TemporaryDirectory() as directory:
         caches: list[Cache] = [LmdbCache(directory, "c", 0, "uuid"), MemoryCache("c", 0)]
         for stop in stops:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from logs import append
 
 from millrace.model.errors import DamagedStore
 from millrace.store import (
@@ -37,7 +38,7 @@ def extend(state: HardState, cache: Cache, commits: int) -> None:
             (b"Si%d" % number, b""),
         ]
         commit = Commit("count", 0, number, number, 1, rows, b"", b"", chain, chain_of(chain, rows))
-        assert state.commits.append([commit]) == [True]
+        assert append(state, [commit]) == [True]
         cache.apply(commit)
 
 
@@ -92,7 +93,7 @@ def test_snapshots_of_the_open_epoch_do_not_count(state: HardState) -> None:
     assert bring(again, state, "count", 0, 4).snapshot == 4
 
 
-def test_what_a_zombie_left_in_a_collected_slot_goes_with_the_next_collection(
+def test_what_a_zombie_put_after_collection_goes_with_the_next_collection(
     state: HardState,
 ) -> None:
     cache = MemoryCache("count", 0)
@@ -101,7 +102,7 @@ def test_what_a_zombie_left_in_a_collected_slot_goes_with_the_next_collection(
         extend(state, cache, 2)
         snapshot(state, cache)
     collector.collect(Collectable({"count": {0: 4}}, 0))
-    state.commits.append([Commit("count", 0, 2, 9, 9, [])])
+    append(state, [Commit("count", 0, 2, 9, 9, [])])
     extend(state, cache, 2)
     snapshot(state, cache)
     collector.collect(Collectable({"count": {0: 6}}, 0))
@@ -144,12 +145,12 @@ def test_a_snapshot_waits_until_the_log_costs_as_much() -> None:
 STEPS = st.lists(st.sampled_from(["commit", "snapshot", "collect"]), max_size=30)
 
 
-@given(STEPS, st.integers(0, 60), st.integers(0, 3), st.booleans())
+@given(STEPS, st.integers(0, 60), st.integers(0, 3))
 def test_recovery_gives_the_same_state_after_any_crash(
-    steps: list[str], writes: int, behind: int, encoded: bool
+    steps: list[str], writes: int, behind: int
 ) -> None:
     """Commits, snapshots and collections, with a crash at any write, and a cache of any age."""
-    durable = MemoryHardState(encoded=encoded)
+    durable = MemoryHardState()
     state = CrashingState(durable, writes)
     cache, old = MemoryCache("count", 0), MemoryCache("count", 0)
     completed = 0
@@ -257,7 +258,7 @@ def test_what_was_sealed_stays_until_a_mark_of_the_session_after_it(state: HardS
     assert list(sealing.lengths) == ["00000002-01-0000-00000001"]
 
 
-def test_commits_in_slots_go_beside_journals(state: HardState) -> None:
+def test_commits_in_segments_go_beside_journals(state: HardState) -> None:
     cache = MemoryCache("count", 0)
     extend(state, cache, 3)
     state.journals.seal(1)
@@ -314,7 +315,7 @@ class Parts:
 
 
 @pytest.mark.parametrize("sealed", [False, True])
-def test_the_few_commits_that_keep_an_old_part_are_moved_to_their_slots(
+def test_the_few_commits_that_keep_an_old_part_are_moved_to_a_segment(
     state: HardState, sealed: bool
 ) -> None:
     made = Parts(state, 6)
@@ -354,7 +355,7 @@ def test_commits_before_one_that_was_moved_are_found_in_their_journal(state: Har
     state.journals.seal(1)
     for part in (1, 2, 3):
         in_journal(state, JournalName(1, 1, 0, part), part)
-    state.commits.append([Commit("count", 0, 2, 1, 1, [])])
+    append(state, [Commit("count", 0, 2, 1, 1, [])])
     state.journals.remove([JournalName(1, 1, 0, 2)])
     state.journals.seal(2)
     assert state.commits.numbers("count") == {0: [1, 2, 3]}
@@ -367,10 +368,11 @@ def test_a_part_that_is_mostly_needed_is_left_alone(state: HardState) -> None:
     assert (collected.journals, collected.moved) == (0, 0)
 
 
-def test_a_part_is_kept_whose_commit_has_another_history_in_its_slot(state: HardState) -> None:
+def test_a_part_is_kept_whose_segment_has_another_history(state: HardState) -> None:
     made = Parts(state, 6)
     two_snapshots(state, 40, 50)
-    state.commits.append([Commit("count", 9, 1, 1, 1, [(b"Sk", b"other")], chain=7)])
+    other = Commit("count", 9, 1, 1, 1, [(b"Sk", b"other")], chain=7)
+    assert state.commits.of_part("count", 1, JournalName(1, 1, 0, 2)).put([other])
     with pytest.raises(DamagedStore, match="two histories"):
         Collector(state, kept_parts=2).collect(made.collectable())
     assert JournalName(1, 1, 0, 2) in [JournalName.parse(name) for name in made.parts]

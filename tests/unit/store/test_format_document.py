@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from millrace.store import Commit, LocalHardState, MemoryCache, SnapshotPolicy, write_if_due
+from millrace.store import (
+    Commit,
+    JournalName,
+    LocalHardState,
+    MemoryCache,
+    SnapshotPolicy,
+    write_if_due,
+)
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "checkpoint-format.md"
 Make = Callable[..., Commit]
@@ -20,7 +27,8 @@ def checkpoint(tmp_path: Path, commit: Make) -> Path:
     state.epochs.append(1, b'{"type":"claim","generation":1}')
     state.epochs.append(2, b'{"type":"completion","epoch":0,"numbers":{"count":{"0":1}}}')
     commits = [commit(1, (b"Va", b"1"), (b"Vb", None)), commit(7, interval=42)]
-    state.commits.append(commits)
+    state.commits.of_task("count", 41, 3).put(commits)
+    state.commits.of_part("count", 40, JournalName(7, 2, 3, 12)).put([commit(1, interval=9)])
     state.journals.seal(1)
     for part in (1, 2):
         journal = state.journals.create(1, 2, 3, part)
@@ -45,6 +53,7 @@ def test_the_examples_read_a_checkpoint_without_us(
         "{('count', '0'): 1}",
         "0000000001 claim  ",
         "0000000002 completion 0 {'count': {'0': 1}}",
+        "count 9 1 epoch 11 0 mutations",
         "count 0 1 epoch 11 2 mutations",
         "count 42 7 epoch 17 0 mutations",
         *(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from logs import append
 
 from millrace.model.errors import CheckpointUnwritable, DamagedStore, ZombieWriter
 from millrace.store import Commit, Group, HardState, Journal, JournalName, MemoryCache, bring
@@ -154,11 +155,11 @@ def test_a_closed_journal_takes_nothing(state: HardState, commit: Make) -> None:
 
 
 def test_a_slot_of_its_own_comes_before_a_journal(state: HardState, commit: Make) -> None:
-    state.commits.append([commit(1), commit(2)])
+    append(state, [commit(1), commit(2)])
     begun(state)
     state.journals.create(1, 1, 0, 1).append([commit(3), commit(1, interval=4)])
     begun(state, 2)
-    assert state.commits.append([commit(4)]) == [True]
+    assert append(state, [commit(4)]) == [True]
     assert [state.commits.exists("count", 0, n) for n in range(6)] == [
         False, True, True, True, True, False,
     ]  # fmt: skip
@@ -173,7 +174,7 @@ def test_commits_are_found_in_journals_before_and_after_slots(
     begun(state)
     state.journals.create(1, 1, 0, 1).append([commit(1), commit(2)])
     begun(state, 2)
-    state.commits.append([commit(3)])
+    append(state, [commit(3)])
     state.journals.create(2, 1, 0, 1).append([commit(4)])
     begun(state, 3)
     assert [n for n in range(6) if state.commits.exists("count", 0, n)] == [1, 2, 3, 4]
@@ -183,7 +184,7 @@ def test_commits_are_found_in_journals_before_and_after_slots(
 
 
 def test_a_cache_is_brought_through_slots_and_journals(state: HardState, commit: Make) -> None:
-    state.commits.append([commit(1, (b"Sa", b"slot"))])
+    append(state, [commit(1, (b"Sa", b"slot"))])
     begun(state)
     for part in (1, 2):
         state.journals.create(1, 1, 0, part).append([commit(part + 1, (b"Sb", b"%d" % part))])
@@ -195,7 +196,7 @@ def test_a_cache_is_brought_through_slots_and_journals(state: HardState, commit:
 
 
 def test_commits_in_journals_are_removed_with_the_journal(state: HardState, commit: Make) -> None:
-    state.commits.append([commit(1)])
+    append(state, [commit(1)])
     begun(state)
     for part in (1, 2):
         state.journals.create(1, 1, 0, part).append([commit(part + 1)])

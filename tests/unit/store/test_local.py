@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from logs import append
 
 from millrace.model.errors import (
     CheckpointMismatch,
@@ -36,14 +37,13 @@ def listing(root: Path) -> list[str]:
 
 def test_layout(root: Path, commit: Make) -> None:
     state = LocalHardState.create_or_open(root, pipeline="zeitgeist")
-    state.commits.append([commit(1), commit(18, interval=255)])
+    state.commits.of_task("count", 41, 3).put([commit(1), commit(18, interval=255)])
     state.epochs.append(1, b"{}")
     assert listing(root) == [
         "FORMAT",
         "commits",
         "commits/count",
-        "commits/count/00000000-000000000001",
-        "commits/count/000000ff-000000000012",
+        "commits/count/000000000029-00000003",
         "epochs",
         "epochs/0000000001.json",
         "snapshots",
@@ -59,17 +59,9 @@ def test_layout(root: Path, commit: Make) -> None:
     }
 
 
-def test_commits_of_one_append_share_one_file(root: Path, commit: Make) -> None:
-    state = LocalHardState.create_or_open(root, pipeline="p")
-    state.commits.append([commit(1, interval=interval) for interval in range(16)])
-    slots = list((root / "commits" / "count").iterdir())
-    assert len({slot.stat().st_ino for slot in slots}) == 1
-    assert slots[0].stat().st_nlink == 16
-
-
 def test_opening_again_gives_the_same_state(root: Path, commit: Make) -> None:
     first = LocalHardState.create_or_open(root, pipeline="p")
-    first.commits.append([commit(1)])
+    append(first, [commit(1)])
     again = LocalHardState.create_or_open(root, pipeline="p")
     assert again.uuid == first.uuid == LocalHardState.open(root).uuid
     assert again.commits.read("count", 0, 1) == commit(1)
@@ -123,7 +115,7 @@ def test_a_file_named_tmp_is_refused(root: Path) -> None:
 
 
 def test_a_checkpoint_that_lost_format_is_refused(root: Path, commit: Make) -> None:
-    LocalHardState.create_or_open(root, pipeline="p").commits.append([commit(1)])
+    append(LocalHardState.create_or_open(root, pipeline="p"), [commit(1)])
     (root / "FORMAT").unlink()
     refused(root, CheckpointMismatch, "restore FORMAT")
 
@@ -227,10 +219,10 @@ def test_a_worker_checks_the_uuid(root: Path) -> None:
 
 def test_a_checkpoint_removed_under_a_run(root: Path, commit: Make) -> None:
     state = LocalHardState.create_or_open(root, pipeline="p")
-    state.commits.append([commit(1)])
+    append(state, [commit(1)])
     shutil.rmtree(root)
     with pytest.raises(DamagedStore, match="Was it removed under a running pipeline"):
-        state.commits.append([commit(2)])
+        append(state, [commit(2)])
     with pytest.raises(DamagedStore):
         state.epochs.append(1, b"{}")
     with pytest.raises(DamagedStore):
@@ -251,7 +243,7 @@ def test_a_new_driver_may_empty_tmp_under_a_task(
         link(source, target)
 
     monkeypatch.setattr(os, "link", emptied)
-    assert state.commits.append([commit(1), commit(2)]) == [True, True]
+    assert append(state, [commit(1), commit(2)]) == [True, True]
     assert state.commits.read("count", 0, 2) == commit(2)
     assert listing(root / "tmp") == []
 
@@ -271,7 +263,7 @@ def test_many_new_drivers_may_empty_tmp_one_after_another(
         link(source, target)
 
     monkeypatch.setattr(os, "link", emptied)
-    assert state.commits.append([commit(1)]) == [True]
+    assert append(state, [commit(1)]) == [True]
     assert len(calls) == 8
     assert listing(root / "tmp") == []
 
@@ -288,9 +280,9 @@ def test_a_link_whose_reply_was_lost_is_ours(
         link(source, target)
 
     monkeypatch.setattr(os, "link", twice)
-    assert state.commits.append([commit(1)]) == [True]
+    assert append(state, [commit(1)]) == [True]
     monkeypatch.undo()
-    assert state.commits.append([commit(1)]) == [False]
+    assert append(state, [commit(1)]) == [False]
 
 
 @pytest.mark.parametrize("code", [errno.EPERM, errno.ENOTSUP, errno.ENOSYS])
@@ -319,7 +311,7 @@ def test_a_file_system_that_cannot_sync_directories_is_taken_at_its_word(
 
     monkeypatch.setattr(os, "fsync", refused)
     state = LocalHardState.create_or_open(root, pipeline="p")
-    assert state.commits.append([commit(1)]) == [True]
+    assert append(state, [commit(1)]) == [True]
 
 
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -339,36 +331,33 @@ def test_a_loser_makes_the_winner_durable(
     root: Path, commit: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = LocalHardState.create_or_open(root, pipeline="p")
-    state.commits.append([commit(1)])
+    append(state, [commit(1)])
     names = synced(monkeypatch)
-    assert state.commits.append([commit(1)]) == [False]
+    assert append(state, [commit(1)]) == [False]
     assert names[-1] == "count"
 
 
-def test_a_found_commit_is_made_durable_before_it_is_used(
+def test_what_a_task_finds_of_its_own_is_made_durable_before_it_is_used(
     root: Path, commit: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = LocalHardState.create_or_open(root, pipeline="p")
-    state.commits.append([commit(1)])
-    state.commits.append([commit(2), commit(3)])
+    state.commits.of_task("count", 1, 0).put([commit(1), commit(1, interval=1)])
     names = synced(monkeypatch)
-    state.commits.read("count", 0, 1)
-    assert names == []  # Somebody has built on it.
-    state.commits.read("count", 0, 2)
-    assert names == ["count"]  # Its successor came in the same append.
-    assert state.commits.exists("count", 0, 3)
-    assert names == ["count", "count"]
-    assert not state.commits.exists("count", 0, 4)
-    assert names == ["count", "count"]
+    mine = state.commits.of_task("count", 1, 0)
+    assert [mine.read(interval, 1) for interval in (0, 1)] == [commit(1), commit(1, interval=1)]
+    assert names == ["count"]
+    assert not state.commits.of_task("count", 2, 0).over
+    assert names == ["count"]
 
 
-def test_one_append_costs_two_fsyncs(
+def test_what_a_task_commits_costs_two_fsyncs(
     root: Path, commit: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = LocalHardState.create_or_open(root, pipeline="p")
-    state.commits.append([commit(1)])
+    append(state, [commit(1)])
     names = synced(monkeypatch)
-    state.commits.append([commit(2, interval=interval) for interval in range(16)])
+    commits = [commit(2, interval=interval) for interval in range(2_000)]
+    assert state.commits.of_task("count", 2, 0).put(commits)
     assert len(names) == 2
 
 
@@ -392,14 +381,14 @@ def test_any_computation_name_can_be_committed_under(root: Path, name: str) -> N
         return
     state = LocalHardState.create_or_open(root, pipeline="p")
     commit = Commit(name, 0, 1, 1, 1, [])
-    assert state.commits.append([commit]) == [True]
+    assert append(state, [commit]) == [True]
     assert state.commits.read(name, 0, 1) == commit
 
 
 def test_names_differing_only_in_case_are_never_mixed(root: Path) -> None:
     """As on a file system that ignores case, by giving both the same directory."""
     state = LocalHardState.create_or_open(root, pipeline="p")
-    state.commits.append([Commit("Count", 0, 1, 1, 1, [])])
+    append(state, [Commit("Count", 0, 1, 1, 1, [])])
     (root / "commits" / "count").symlink_to("Count")
     with pytest.raises(DamagedStore, match="differ only in case"):
         state.commits.read("count", 0, 1)

@@ -20,10 +20,10 @@ from millrace.store import (
     JournalName,
     ObjectBlobs,
     ObjectHardState,
+    SegmentLog,
+    decode_segment,
     open_location,
-    read_index,
 )
-from millrace.store.object_commits import ObjectCommitLog
 
 Make = Callable[..., Commit]
 
@@ -41,21 +41,22 @@ def altered(bucket: ObjectBlobs, name: str, data: bytes) -> None:
 
 def test_layout(bucket: ObjectBlobs, commit: Make) -> None:
     state = ObjectHardState.create_or_open(bucket, pipeline="zeitgeist")
-    state.commits.append([commit(1), commit(18, interval=255)])
+    state.commits.of_task("count", 41, 3).put([commit(1), commit(18, interval=255)])
+    state.commits.of_part("count", 40, JournalName(7, 2, 3, 12)).put([commit(1, interval=9)])
     state.epochs.append(1, b'{"epoch": 1}')
     state.snapshots.put("count", 0, 1, [b"rows"])
     assert bucket.names("") == [
         "FORMAT",
-        "commits/count/00000000-000000000001",
-        "commits/count/000000ff-000000000012",
+        "commits/count/000000000028-00000003.00000007-0000000c",
+        "commits/count/000000000029-00000003",
         "epochs/0000000001.json",
         "snapshots/count/00000000-000000000001",
     ]
     first, second = (bucket.read("epochs/0000000001.json") or b"").splitlines()
     assert json.loads(first) == {"epoch": 1}
     assert json.loads(second).keys() == {"number", "xxh3_64", "attempt"}
-    (entry,) = read_index(bucket.read("commits/count/000000ff-000000000012") or b"")
-    assert (entry.identity, len(entry.attempt)) == (("count", 255, 18), 16)
+    segment = bucket.read("commits/count/000000000029-00000003") or b""
+    assert list(decode_segment(segment)) == [commit(1), commit(18, interval=255)]
 
 
 def test_opening_again_gives_the_same_state(bucket: ObjectBlobs) -> None:
@@ -86,16 +87,11 @@ def test_refused_and_nothing_written(bucket: ObjectBlobs) -> None:
 def test_every_damaged_bit_and_every_truncation_is_found(bucket: ObjectBlobs, commit: Make) -> None:
     state = ObjectHardState.create_or_open(bucket, pipeline="p")
     state.epochs.append(1, b"{}")
-    state.commits.append([commit(1, (b"Sk", b"v"))])
-    state.commits.of_task("count", 2, 0).append([commit(2, (b"Sk", b"v"))])
-
-    def in_a_segment() -> Commit | None:
-        return ObjectCommitLog(bucket).read("count", 0, 2)
+    state.commits.of_task("count", 2, 0).put([commit(2, (b"Sk", b"v"))])
 
     reads = {
         "epochs/0000000001.json": lambda: state.epochs.read(1),
-        "commits/count/00000000-000000000001": lambda: state.commits.read("count", 0, 1),
-        "segments/count/000000000002-00000000": in_a_segment,
+        "commits/count/000000000002-00000000": lambda: SegmentLog(bucket).read("count", 0, 2),
     }
     for name, read in reads.items():
         whole = bucket.read(name) or b""

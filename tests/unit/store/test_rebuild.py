@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from logs import append, lose
 
 from millrace.model.errors import DamagedCache, DamagedStore, StoreError
 from millrace.store import (
@@ -57,7 +58,7 @@ def holds(cache: Cache, number: int, word: str = "a") -> bool:
 @pytest.fixture
 def log(state: HardState) -> HardState:
     for commit in history(9):
-        state.commits.append([commit])
+        append(state, [commit])
     return state
 
 
@@ -102,16 +103,16 @@ def test_a_damaged_snapshot_is_passed_over_and_counted(
 
 def test_a_missing_commit_behind_a_snapshot_is_not_missed(cache: Cache, log: HardState) -> None:
     snapshot(log, 6)
-    log.commits.remove("count", 0, [5])
+    lose(log, "count", 0, [5])
     assert bring(cache, log, "count", 0, 9).snapshot == 6
 
 
 def test_a_missing_commit_after_it_is_lost_and_the_cache_stays(
     cache: Cache, log: HardState
 ) -> None:
-    bring(cache, log, "count", 0, 9)
+    cache.apply(*history(9))
     snapshot(log, 6)
-    log.commits.remove("count", 0, [*range(1, 7), 8])
+    lose(log, "count", 0, [*range(1, 7), 8])
     with pytest.raises(DamagedStore, match=r"lost(.|\n)*commit 8 of interval 0(.|\n)*Restore"):
         bring(MemoryCache("count", 0), log, "count", 0, 9)
     with pytest.raises(DamagedStore, match="commit 1 of"):
@@ -146,13 +147,13 @@ def test_a_commit_that_does_not_follow_is_refused(cache: Cache) -> None:
     assert holds(cache, 1)
 
 
-def test_a_zombies_commit_in_a_collected_slot_is_not_applied(cache: Cache, log: HardState) -> None:
-    """It won slot 3 after 1 to 3 had been collected, and died before it looked again."""
+def test_a_zombies_commit_put_after_collection_is_not_applied(cache: Cache, log: HardState) -> None:
+    """It put 3 after 1 to 3 had been collected, and died before it looked again."""
     bring(cache, log, "count", 0, 2)
     snapshot(log, 3)
     log.commits.remove("count", 0, range(1, 4))
     stray = history(3, "stray")[2]
-    log.commits.append([Commit("count", 0, 3, 3, 1, stray.mutations, b"", b"", CHAINS[1], 77)])
+    append(log, [Commit("count", 0, 3, 3, 1, stray.mutations, b"", b"", CHAINS[1], 77)])
     repair = bring(cache, log, "count", 0, 9, CHAINS[8])
     assert repair.snapshot == 3
     assert holds(cache, 9)
@@ -176,7 +177,7 @@ def test_what_is_collected_while_it_is_read_is_looked_for_again(
     cache: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = MemoryHardState()
-    state.commits.append(history(9))
+    append(state, history(9))
     snapshot(state, 3)
     read = state.snapshots.read
 

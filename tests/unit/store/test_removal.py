@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from logs import append
 from obstore.store import MemoryStore
 
 from millrace.model.errors import CheckpointUnwritable, InvariantViolation
@@ -113,9 +114,9 @@ def test_an_entry_stays_that_others_went_on_from_while_its_writer_slept(
 
 def test_commits_are_listed_and_removed(state: HardState, commit: Make) -> None:
     for number in (1, 2, 3):
-        state.commits.append([commit(number), commit(number, interval=300)])
+        append(state, [commit(number), commit(number, interval=300)])
     assert state.commits.numbers("count") == {0: [1, 2, 3], 300: [1, 2, 3]}
-    state.commits.remove("count", 0, [1, 2, 9])
+    assert state.commits.remove("count", 0, [1, 2]) == 2
     assert state.commits.numbers("count") == {0: [3], 300: [1, 2, 3]}
     assert state.commits.read("count", 0, 2) is None
     assert state.commits.read("count", 0, 3) == commit(3)

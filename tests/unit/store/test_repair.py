@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from logs import append
 
 from millrace.model.errors import DamagedStore
 from millrace.store import Cache, Commit, HardState, MemoryHardState, Repair, bring
@@ -14,7 +15,7 @@ Make = Callable[..., Commit]
 def log(state: HardState, commit: Make) -> HardState:
     """Five commits; the row ``Sn`` says how many have been applied."""
     for number in range(1, 6):
-        state.commits.append([commit(number, (b"Sn", b"%d" % number))])
+        append(state, [commit(number, (b"Sn", b"%d" % number))])
     return state
 
 
@@ -56,7 +57,7 @@ def test_ahead_of_nothing_is_cleared(cache: Cache, log: HardState) -> None:
 
 def test_a_missing_commit_is_named(cache: Cache, commit: Make) -> None:
     state = MemoryHardState()
-    state.commits.append([commit(1), commit(2), commit(4)])
+    append(state, [commit(1), commit(2), commit(4)])
     match = r"commit 4, which(.|\n)*commit 3 of interval 0 of computation 'count' is not in the log"
     with pytest.raises(DamagedStore, match=match):
         bring(cache, state, "count", 0, 4)

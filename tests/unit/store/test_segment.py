@@ -1,16 +1,15 @@
 from __future__ import annotations
 
-import os
 import struct
-from pathlib import Path
 
 import msgspec
 import pytest
 import xxhash
 
 from millrace.model.errors import CheckpointMismatch, DamagedStore, InvariantViolation
-from millrace.store import Commit, encode_segment, read_commit, read_index, segment
-from millrace.store.segment import RangedSegment
+from millrace.store import Commit, Identity, decode_segment, encode_segment, segment
+from millrace.store.commit import identity
+from millrace.store.segment import Segment
 
 COMMITS = [
     Commit("count", 0, 1, 1, 1, [(b"Sa", b"1"), (b"Sb", None)], b"productions", b"report"),
@@ -20,36 +19,31 @@ COMMITS = [
 NAMES = [(commit.computation, commit.interval, commit.number) for commit in COMMITS]
 
 
-@pytest.fixture(params=["bytes", "file"])
-def source(request: pytest.FixtureRequest, tmp_path: Path) -> bytes | Path:
+def opened(data: bytes) -> Segment:
+    return Segment("s", len(data), lambda start, stop: data[start:stop])
+
+
+def read_commit(data: bytes, name: Identity) -> Commit:
+    """Read one commit as who knows the index does."""
+    whole = opened(data)
+    entries, shared = whole.index()
+    entry = next(entry for entry in entries if entry.identity == name)
+    return whole.commit(entry, shared)
+
+
+def test_every_commit_is_found() -> None:
     data = encode_segment(COMMITS)
-    if request.param == "bytes":
-        return data
-    (tmp_path / "segment").write_bytes(data)
-    return tmp_path / "segment"
-
-
-def test_every_commit_is_found(source: bytes | Path) -> None:
-    assert [read_commit(source, *name) for name in NAMES] == COMMITS
-    assert [entry.identity for entry in read_index(source)] == NAMES
+    assert [read_commit(data, name) for name in NAMES] == COMMITS
+    assert [entry.identity for entry in opened(data).index().entries] == NAMES
+    assert list(decode_segment(data)) == COMMITS
 
 
 def test_a_segment_of_nothing() -> None:
-    assert read_index(encode_segment([])) == []
-
-
-def test_a_commit_that_is_not_in_it(source: bytes | Path) -> None:
-    with pytest.raises(DamagedStore, match=r"does not hold commit 2 of interval 0 .*'count'"):
-        read_commit(source, "count", 0, 2)
-
-
-def test_a_missing_file_is_the_callers_business(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        read_commit(tmp_path / "none", "count", 0, 1)
+    assert list(decode_segment(encode_segment([]))) == []
 
 
 def test_a_number_twice_is_refused() -> None:
-    with pytest.raises(InvariantViolation, match="'count' in one append"):
+    with pytest.raises(InvariantViolation, match="'count' in one segment"):
         encode_segment([COMMITS[0], COMMITS[0]])
 
 
@@ -58,7 +52,7 @@ def readings(data: bytes) -> list[Commit | None]:
     found: list[Commit | None] = []
     for name in NAMES:
         try:
-            found.append(read_commit(data, *name))
+            found.append(read_commit(data, name))
         except DamagedStore:
             found.append(None)
     return found
@@ -102,21 +96,18 @@ def test_bytes_removed_from_or_put_into_the_middle_are_found() -> None:
         assert_refused_and_never_wrong(whole[:offset] + b"\x00" + whole[offset:])
 
 
-def test_the_same_in_a_file(tmp_path: Path) -> None:
+def test_what_is_cut_off_says_where() -> None:
     whole = encode_segment(COMMITS)
-    path = tmp_path / "segment"
-    path.write_bytes(whole[:-5])
-    with pytest.raises(DamagedStore, match=f"{path}: trailer damaged at offset"):
-        read_commit(path, *NAMES[0])
-    path.write_bytes(b"")
-    with pytest.raises(DamagedStore, match=f"{path}: size damaged at offset 0: expected 24 bytes"):
-        read_commit(path, *NAMES[0])
+    with pytest.raises(DamagedStore, match="segment ckpt/7: trailer damaged at offset"):
+        list(decode_segment(whole[:-5], "ckpt/7"))
+    with pytest.raises(DamagedStore, match="ckpt/7: size damaged at offset 0: expected 24 bytes"):
+        list(decode_segment(b"", "ckpt/7"))
 
 
 def test_a_newer_format_is_refused_as_newer_and_not_as_damaged() -> None:
     newer = struct.pack("<4sHH", b"MRSG", 3, 3 ^ 0xFFFF) + encode_segment(COMMITS)[8:]
     with pytest.raises(CheckpointMismatch, match="format 3 at offset 4, this Millrace reads for"):
-        read_commit(newer, *NAMES[0])
+        read_commit(newer, NAMES[0])
 
 
 #: Commits that begin alike: two rows and a deletion are of all, what comes then of each.
@@ -128,29 +119,29 @@ ALIKE = [
 ]
 
 
-def test_what_all_commits_begin_with_is_written_once_if_it_is_much(tmp_path: Path) -> None:
+def test_what_all_commits_begin_with_is_written_once_if_it_is_much() -> None:
     table = [(b"M%d" % n, bytes([n]) * 1000) for n in range(100)]
     commits = [msgspec.structs.replace(one, mutations=table + one.mutations) for one in ALIKE]
-    data, apart = encode_segment(commits, sharing=True), encode_segment(commits)
+    data, lone = encode_segment(commits), encode_segment(commits[:1])
 
-    assert len(data) < 110_000 < 3 * 100_000 < len(apart)
-    (tmp_path / "segment").write_bytes(data)
-    for whole in (data, tmp_path / "segment", apart):
-        assert [read_commit(whole, "count", one.interval, one.number) for one in commits] == commits
-        assert [entry.interval for entry in read_index(whole)] == [0, 1, 2]
-    for few in (commits[:1], ALIKE, [*commits, COMMITS[1]]):
-        assert encode_segment(few, sharing=True) == encode_segment(few)
+    assert len(data) < 110_000
+    assert opened(lone).index().shared is None
+    assert opened(encode_segment(ALIKE)).index().shared is None  # too little
+    assert opened(encode_segment([*commits, COMMITS[1]])).index().shared is None
+    assert [read_commit(data, identity(one)) for one in commits] == commits
+    assert list(decode_segment(data)) == commits
+    assert [entry.interval for entry in opened(data).index().entries] == [0, 1, 2]
 
 
 def test_no_damage_to_what_is_written_once_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segment, "_SHARED_BYTES", 1)
-    whole = encode_segment(ALIKE, sharing=True)
+    whole = encode_segment(ALIKE)
 
     def refused(data: bytes) -> None:
         found = []
         for one in ALIKE:
             try:
-                found.append(read_commit(data, "count", one.interval, one.number))
+                found.append(read_commit(data, identity(one)))
             except DamagedStore:
                 found.append(None)
         assert None in found
@@ -164,22 +155,6 @@ def test_no_damage_to_what_is_written_once_is_read(monkeypatch: pytest.MonkeyPat
         refused(whole[:offset])
         refused(whole[offset + 1 :])
         refused(whole[:offset] + b"\x00" + whole[offset:])
-
-
-def test_who_reads_single_blocks_refuses_what_is_written_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(segment, "_SHARED_BYTES", 1)
-    whole = encode_segment(ALIKE, sharing=True)
-    with pytest.raises(DamagedStore, match="expected commits alone"):
-        RangedSegment("s", len(whole), lambda start, stop: whole[start:stop]).index()
-
-
-def test_a_file_under_another_commits_name_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "00000000-000000000002"
-    path.write_bytes(encode_segment(COMMITS))
-    with pytest.raises(DamagedStore, match="copied or renamed"):
-        read_commit(path, "count", 0, 2)
 
 
 def test_a_whole_footer_with_a_wrong_index_is_refused() -> None:
@@ -198,7 +173,7 @@ def test_a_whole_footer_with_a_wrong_index_is_refused() -> None:
         whole = struct.pack("<4sHH", b"MRSG", 1, 1 ^ 0xFFFF) + data + footer
         whole += struct.pack("<IQ4s", len(footer), digest(footer), b"MRSG")
         with pytest.raises(DamagedStore, match="damaged at offset"):
-            read_commit(whole, "count", 0, entry[2] if isinstance(entry, list) else 1)
+            list(decode_segment(whole))
 
 
 def test_a_newer_field_at_the_end_of_a_commit_is_passed_over() -> None:
@@ -206,30 +181,23 @@ def test_a_newer_field_at_the_end_of_a_commit_is_passed_over() -> None:
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(fields), type=Commit) == COMMITS[0]
 
 
-def test_reading_one_commit_of_a_large_file_reads_little(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reading_one_commit_of_a_large_segment_reads_little() -> None:
     commits = [Commit("c", i, 1, 1, 1, [(b"Sk", bytes(1_000_000))]) for i in range(20)]
     commits[3] = Commit("c", 3, 1, 1, 1, [(b"Sk", b"small")])
-    path = tmp_path / "segment"
-    path.write_bytes(encode_segment(commits))
+    whole = encode_segment(commits)
     read = [0]
-    pread = os.pread
 
-    def counted(fd: int, length: int, offset: int) -> bytes:
-        data = pread(fd, length, offset)
-        read[0] += len(data)
-        return data
+    def counted(start: int, stop: int) -> bytes:
+        read[0] += stop - start
+        return whole[start:stop]
 
-    monkeypatch.setattr(os, "pread", counted)
-    assert read_commit(path, "c", 3, 1) == commits[3]
+    large = Segment("s", len(whole), counted)
+    entries = large.index().entries
+    assert large.commit(entries[3]) == commits[3]
     assert read[0] < 70_000
-    assert read_commit(path, "c", 19, 1) == commits[19]
+    assert large.commit(entries[19]) == commits[19]
 
 
-def test_a_footer_larger_than_the_first_read(tmp_path: Path) -> None:
+def test_a_footer_larger_than_the_first_read() -> None:
     commits = [Commit("c" * 100, i, 1, 1, 1, []) for i in range(1000)]
-    path = tmp_path / "segment"
-    path.write_bytes(encode_segment(commits))
-    assert read_commit(path, "c" * 100, 999, 1) == commits[999]
-    assert read_commit(path, "c" * 100, 0, 1) == commits[0]
+    assert list(decode_segment(encode_segment(commits))) == commits

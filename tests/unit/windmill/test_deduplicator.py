@@ -5,7 +5,7 @@ import pytest
 
 import millrace as mr
 from millrace.model.keys import encode_key, hash_key
-from millrace.store import MemoryCaches, MemoryHardState, SlotCommits
+from millrace.store import MemoryCaches, MemoryHardState
 from millrace.windmill.bundle import Arrivals
 from millrace.windmill.epoch_work import run_epoch
 from millrace.windmill.epochs import Epochs
@@ -119,11 +119,16 @@ class Unwritable:
         self.read, self.exists = state.commits.read, state.commits.exists
         self.snapshots = state.snapshots
 
-    def of_task(self, computation, epoch, task):
-        return SlotCommits(self, computation)
+        self._log = state.commits
 
-    def append(self, commits):
-        raise OSError("disk full")
+    def of_task(self, *task):
+        mine = self._log.of_task(*task)
+        mine.put = refused
+        return mine
+
+
+def refused(commits):
+    raise OSError("disk full")
 
 
 @pytest.mark.parametrize("productions", [mr.STRONG, mr.WEAK])

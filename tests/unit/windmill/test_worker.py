@@ -10,7 +10,7 @@ import pytest
 import millrace as mr
 from millrace.model.errors import ZombieWriter
 from millrace.model.keys import encode_key, hash_key
-from millrace.store import Commit, MemoryCaches, MemoryHardState, SlotCommits
+from millrace.store import MemoryCaches, MemoryHardState
 from millrace.watermark.report import Report
 from millrace.windmill import fence as fence_module
 from millrace.windmill.bundle import Arrivals
@@ -156,19 +156,23 @@ def test_after_a_replay_the_next_epoch_goes_on_from_the_winners_state(attempts):
 
 
 class RacingState:
-    """Hard state of an attempt that another one overtakes between its reads and its append."""
+    """Hard state of an attempt that another one overtakes between its reads and its put."""
 
     def __init__(self, state, overtake):
         self.commits, self.epochs, self.uuid = self, state.epochs, state.uuid
+        self.read, self.exists = state.commits.read, state.commits.exists
         self._log, self._overtake = state.commits, overtake
-        self.read, self.exists = self._log.read, self._log.exists
 
-    def of_task(self, computation, epoch, task):
-        return SlotCommits(self, computation)
+    def of_task(self, *task):
+        mine = self._log.of_task(*task)
+        put = mine.put
 
-    def append(self, commits):
-        self._overtake()
-        return self._log.append(commits)
+        def overtaken(commits):
+            self._overtake()
+            return put(commits)
+
+        mine.put = overtaken
+        return mine
 
 
 def test_an_attempt_that_loses_the_race_sends_on_the_winners_productions(attempts):
@@ -183,42 +187,46 @@ def test_an_attempt_that_loses_the_race_sends_on_the_winners_productions(attempt
     assert told(lost) == told(won)
 
 
-def test_a_race_lost_in_one_interval_only_mixes_no_attempts(attempts):
-    def overtake_interval_0():
+def test_an_interval_that_the_winner_had_nothing_for_is_as_it_was(attempts):
+    def overtake_in_interval_0():
         probe = Attempts()
         probe.calls += ["earlier"] * 100
         probe.run(probe.worker(), *VALUES)
         (stolen,) = (commit for commit in probe.commits() if commit.interval == 0)
-        assert attempts.state.commits.append([stolen]) == [True]
+        assert attempts.state.commits.of_task("Count", 0, 0).put([stolen])
 
-    worker = attempts.worker(RacingState(attempts.state, overtake_interval_0))
+    worker = attempts.worker(RacingState(attempts.state, overtake_in_interval_0))
     results = attempts.run(worker, *VALUES)
 
-    assert [result.replayed for result in results] == [True, False]
+    assert [(result.interval, result.replayed) for result in results] == [(0, True)]
     committed = {commit.interval: commit.productions for commit in attempts.commits()}
     assert {r.interval: r.productions.pack() for r in results} == committed
+    assert [cache.position for cache in attempts.caches(worker)] == [0, 0]
 
 
-def test_a_zombie_finds_the_slot_taken_by_a_later_epoch_and_stops(attempts):
+def test_a_zombie_of_an_epoch_in_which_nothing_was_committed_stops(attempts):
     stale = attempts.manifest
     attempts.epochs.complete(stale, ())
     attempts.begin()
     attempts.run(attempts.worker(), *VALUES)
     attempts.manifest = stale
 
-    with pytest.raises(ZombieWriter, match=r"zombie writer: epoch 0.*epoch 1"):
+    with pytest.raises(ZombieWriter, match=r"zombie writer: epoch 0 .* is complete"):
         attempts.run(attempts.worker(), *VALUES)
 
 
-def test_a_zombie_that_loses_the_race_stops(attempts):
-    def other_epoch():
-        slots = [Commit("Count", n, 1, 7, 2, [], b"", b"\x92\x90\x90") for n in (0, 1)]
-        assert attempts.state.commits.append(slots) == [True, True]
-
-    worker = attempts.worker(RacingState(attempts.state, other_epoch))
-
-    with pytest.raises(ZombieWriter, match=r"epoch 7 \(generation 2\)"):
-        attempts.run(worker, *VALUES)
+def test_what_an_attempt_replays_of_an_epoch_that_is_over_does_not_leave(attempts):
+    """Another attempt that was left behind put it, after the epoch had been collected."""
+    left = attempts.manifest
+    for _ in range(3):
+        attempts.epochs.complete(attempts.manifest, attempts.run(attempts.worker(), *VALUES))
+        attempts.begin()
+    for interval in (0, 1):
+        attempts.state.commits.remove("Count", interval, [1, 2])
+    attempts.manifest = left
+    for _ in range(2):
+        with pytest.raises(ZombieWriter, match=r"epoch 0 .* is complete"):
+            attempts.run(attempts.worker(), *VALUES)
 
 
 def test_a_bundle_without_effect_has_a_commit_too(attempts):
@@ -231,7 +239,7 @@ def test_a_bundle_without_effect_has_a_commit_too(attempts):
     assert sum(result.counters.records for result in results) == 8
 
 
-def test_a_late_attempt_cannot_take_the_slot_of_the_next_epoch(attempts):
+def test_a_late_attempt_cannot_commit_in_place_of_the_next_epoch(attempts):
     """User code that draws lots: one attempt changes nothing, the attempt left behind does."""
     attempts.epochs.complete(attempts.manifest, attempts.run(attempts.worker(), *["nothing"] * 8))
     with pytest.raises(ZombieWriter, match=r"epoch 0 .* is complete"):
@@ -243,8 +251,8 @@ def test_a_late_attempt_cannot_take_the_slot_of_the_next_epoch(attempts):
     assert sum(len(result.productions) for result in results) == len(VALUES)
 
 
-def test_an_attempt_left_behind_does_not_win_a_slot_that_was_collected(attempts):
-    """Its slots are free again; what it puts there reaches no cache and no consumer."""
+def test_an_attempt_left_behind_does_not_win_what_was_collected(attempts):
+    """Its name is free again; what it puts there reaches no cache and no consumer."""
     left, caches = attempts.manifest, MemoryCaches()
     for _ in range(3):
         attempts.epochs.complete(attempts.manifest, attempts.run(attempts.worker(), *VALUES))
