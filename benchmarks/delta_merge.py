@@ -29,7 +29,7 @@ import millrace as mr
 from benchmarks.arguments import integers
 from benchmarks.machine import describe
 from millrace.plane.binding import Binding
-from millrace.plane.formats import SinkColumns
+from millrace.plane.values import SinkColumns
 
 
 class Row(msgspec.Struct):

@@ -25,7 +25,7 @@ from benchmarks import result
 from benchmarks.postgres import postgres
 from millrace.model.coder import MsgpackCoder
 from millrace.plane.binding import Binding
-from millrace.plane.formats import SinkColumns
+from millrace.plane.values import SinkColumns
 
 
 class Row(msgspec.Struct):

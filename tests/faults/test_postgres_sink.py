@@ -17,8 +17,8 @@ from millrace.model.coder import MsgpackCoder
 from millrace.model.errors import CheckpointMismatch, PipelineError, SinkError, ZombieWriter
 from millrace.model.pane import Pane, Paned, PanedCoder, Window
 from millrace.plane.binding import Binding
-from millrace.plane.formats import SinkColumns
 from millrace.plane.task_sinks import WriteAgain
+from millrace.plane.values import SinkColumns
 
 
 class Total(msgspec.Struct):

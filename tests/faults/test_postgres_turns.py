@@ -18,7 +18,7 @@ from millrace.model.coder import Coder, MsgpackCoder
 from millrace.model.errors import CheckpointMismatch, SinkError, ZombieWriter
 from millrace.model.pane import Pane, Paned, PanedCoder, Window
 from millrace.plane.binding import Binding
-from millrace.plane.formats import SinkColumns
+from millrace.plane.values import SinkColumns
 from millrace.sinks.postgres import turns
 from millrace.sinks.postgres.turns import TableWriter
 from millrace.windmill.record_ids import production_ids

@@ -27,8 +27,7 @@ from millrace.model.declarations import Injection
 from millrace.model.stream import ByFields
 from millrace.model.time import timestamp_us
 from millrace.plane import reading
-from millrace.plane.formats import SinkColumns
-from millrace.plane.values import ROWS
+from millrace.plane.values import ROWS, SinkColumns
 from millrace.spark.data_types import struct_type
 from millrace.spark.plan import StreamPlan
 from millrace.spark.source import sources_of

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.model.keys import decode_key
-from millrace.plane.arrow_keys import ArrowKeys
+from millrace.plane.inbox import ArrowKeys
 from millrace.watermark.intervals import IntervalMap
 from millrace.windmill.bundle import Arrivals
 from millrace.windmill.ordering import in_order, keys_at

@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 import millrace as mr
 from millrace.model.keys import encode_key, hash_key
 from millrace.plane.inbox import Inbox
-from millrace.plane.outbox import Outbox
-from millrace.plane.realtime.consuming import Consumption
-from millrace.plane.realtime.rows import ids_of
+from millrace.plane.realtime.admission import Consumption
 from millrace.plane.reports import TaskReport
-from millrace.plane.rows import RowColumns, Rows
+from millrace.plane.row_encoder import ids_of
+from millrace.plane.rows import Outbox, RowColumns, Rows
 from millrace.plane.task import Task
 from millrace.watermark.intervals import IntervalMap
 from millrace.windmill.manifest import decode_entry

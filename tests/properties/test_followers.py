@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 import millrace as mr
 from millrace.injectors.advance import Advances, along, decision
 from millrace.injectors.follower import Polling
-from millrace.plane.realtime.rows import LiveRows, ids_of, number_at
 from millrace.plane.reports import TaskReport
+from millrace.plane.row_encoder import LiveRows, ids_of, number_at
 from millrace.plane.task import Task
 from millrace.watermark.propagation import LowWatermarks
 from millrace.windmill.channels import number_of, sender_of

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import millrace as mr
 from millrace.model.errors import CoderError
-from millrace.plane.formats import SinkColumns
+from millrace.plane.values import SinkColumns
 from millrace.sinks.kafka import encode_rows
 
 

@@ -15,7 +15,7 @@ from millrace.dataflow.triggers.data import _Threshold
 from millrace.dataflow.windows import SlidingWindows
 from millrace.model.pane import Paned, PanedCoder, Timing
 from millrace.model.stream import Spread
-from millrace.plane.lifting import Lifter
+from millrace.plane.partials_stage import Lifter
 from millrace.windmill import rows, worker
 from millrace.windmill.execution import Execution
 from millrace.windmill.router import RowsBuilder

@@ -6,7 +6,7 @@ from millrace.dataflow.aggregations.several import Several
 from millrace.dataflow.element_types import Picks
 from millrace.dataflow.joins.table_join import EnrichByKey, Lookup
 from millrace.model.stream import OfRecord
-from millrace.plane.outbox import Outbox
+from millrace.plane.rows import Outbox
 from millrace.windmill.cells.expiring import ExpiringMap, Keeping
 from millrace.windmill.cells.maps import BoundMap
 from millrace.windmill.cells.sides import BoundSide

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from millrace.model.errors import CheckpointUnwritable
 from millrace.plane.realtime import coordinator, level, task_watermarks
-from millrace.plane.realtime.arriving import Sorting
+from millrace.plane.realtime.admission import Sorting
 from millrace.plane.realtime.committing import Committing
 from millrace.plane.realtime.coordinator import Coordinator
 from millrace.plane.realtime.injecting import InjectorTask

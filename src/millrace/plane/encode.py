@@ -19,11 +19,11 @@ from millrace.injectors.offsets import Piece
 from millrace.injectors.origins import Origin
 from millrace.injectors.refusals import column_of
 from millrace.plane import observation, wire
-from millrace.plane.injection import Injection
-from millrace.plane.lifting import Lifter
 from millrace.plane.observation import observe_processes
-from millrace.plane.outbox import Outbox
+from millrace.plane.partials_stage import Lifter
 from millrace.plane.reports import TaskReport, count, report_row
+from millrace.plane.row_encoder import Injection
+from millrace.plane.rows import Outbox
 from millrace.plane.runtime import SourceColumns
 from millrace.plane.task import Task
 from millrace.windmill.record_ids import LAST_ROW, ROW_BITS

@@ -1,17 +1,18 @@
 """The inbox of a level's task: wire rows, read as records for its computations.
 
 Records come as bytes, or, from a native source, as columns. What its record format refuses is set
-aside here.
+aside here. Keys stay in their Arrow column until the kernel asks for one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millrace.compile.topology import ComputationSpec, Edge
 from millrace.injectors.origins import Origin
@@ -19,20 +20,66 @@ from millrace.injectors.refusals import Refusal
 from millrace.model.coder import is_immutable
 from millrace.model.time import EARLIEST_RECORD
 from millrace.plane import wire
-from millrace.plane.arrow_keys import keys_in
 from millrace.plane.observation import SourceObserver, observe_processes
-from millrace.plane.outbox import Outbox
 from millrace.plane.refusal import refuse
 from millrace.plane.reports import TaskReport, count
+from millrace.plane.rows import Outbox
 from millrace.plane.runtime import SourceColumns
 from millrace.plane.task import Task
 from millrace.plane.values import shown
 from millrace.windmill.bundle import Again, Arrivals
-from millrace.windmill.ordering import arrival_order
+from millrace.windmill.ordering import KeyColumn, arrival_order
 from millrace.windmill.record_ids import ROW_BITS, injected_origin
 from millrace.windmill.router import RowsBuilder
 from millrace.windmill.source_ids import NO_FINGERPRINT, SourceIds, null_id, unseal
 from millrace.windmill.user_errors import note
+
+
+def keys_in(column: pa.ChunkedArray) -> Sequence[bytes]:
+    """Return encoded keys, by record.
+
+    >>> keys = keys_in(pa.chunked_array([[b"sJFK"] * 300 + [b"sEWR"]]))
+    >>> len(keys), keys[300], keys.at([0, 300]), keys.changed().nonzero()
+    (301, b'sEWR', [b'sJFK', b'sEWR'], (array([299]),))
+    """
+    return ArrowKeys(column.chunk(0) if column.num_chunks == 1 else column.combine_chunks())
+
+
+class ArrowKeys(KeyColumn):
+    """Keys in a binary column."""
+
+    __slots__ = ("_column",)
+
+    def __init__(self, column: pa.Array) -> None:
+        self._column = column
+
+    def __len__(self) -> int:
+        return len(self._column)
+
+    @overload
+    def __getitem__(self, n: int) -> bytes: ...
+    @overload
+    def __getitem__(self, n: slice) -> list[bytes]: ...
+    def __getitem__(self, n: int | slice) -> Any:
+        found = self._column[n]
+        return found.to_pylist() if isinstance(n, slice) else found.as_py()
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._column.to_pylist())
+
+    def at(self, places: list[int]) -> list[bytes]:
+        """Return the keys at some places."""
+        return self._column.take(pa.array(places, pa.int64())).to_pylist()  # type: ignore[no-any-return]
+
+    def take(self, order: npt.NDArray[np.intp]) -> ArrowKeys:
+        """Return the keys in another order."""
+        return ArrowKeys(self._column.take(pa.array(order)))
+
+    def changed(self) -> npt.NDArray[np.bool_]:
+        """Return of each key but the first whether it is another than the one before."""
+        found = pc.not_equal(self._column[1:], self._column[:-1])
+        return found.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
 
 #: Processes of a stream have numbers below 2**20, so that the task fits above one in its 31 bits.
 _WAY_SHIFT = ROW_BITS + 20

@@ -18,9 +18,9 @@ from millrace.compile.topology import ComputationSpec
 from millrace.model.errors import InvariantViolation
 from millrace.plane import wire
 from millrace.plane.inbox import Inbox
-from millrace.plane.lifting import Lifter
-from millrace.plane.outbox import Outbox
+from millrace.plane.partials_stage import Lifter
 from millrace.plane.reports import TaskReport, report_row
+from millrace.plane.rows import Outbox
 from millrace.plane.task import Task
 from millrace.watermark.propagation import Pending, WatermarkPropagation
 from millrace.windmill.bundle import Arrivals

@@ -23,12 +23,10 @@ from millrace.injectors.injector import Injector
 from millrace.injectors.offsets import Piece
 from millrace.injectors.refusals import COLUMN
 from millrace.plane import wire
-from millrace.plane.injected import Injected, injected
-from millrace.plane.injection import Injection
-from millrace.plane.keying import Keying
 from millrace.plane.observation import observe_processes
-from millrace.plane.outbox import Outbox
 from millrace.plane.reports import TaskReport, report_row
+from millrace.plane.row_encoder import Injected, Injection, Keying, injected
+from millrace.plane.rows import Outbox
 from millrace.plane.runtime import SourceColumns
 from millrace.plane.stragglers import Enough
 from millrace.plane.task import Stage, Task

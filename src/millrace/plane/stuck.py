@@ -1,37 +1,125 @@
-"""User code that takes too long, found while it runs, at no cost to what does not.
+"""Calls of user code that do not return, or end their process: found, ended, left out.
 
-A thread looks at the stack of the one that runs user code, now and then. Python makes one frame
-object of a call, so the frame of a hook tells whether this is the call that was there before. It is
-kept until the next look, and with it what the call was given.
+**Slow calls.** A thread looks at the stack of the one that runs user code, now and then. Python
+makes one frame object of a call, so the frame of a hook tells whether this is the call that was
+there before. It is kept until the next look, and with it what the call was given.
 
-What lets no other thread run, as native code that never gives up Python's lock, is not found.
+**A standstill.** The same is looked at for the thread of a task: where Millrace's own frames, and
+the first of other code, are the same objects at the same instructions as before, nothing was done
+in between. Code that is not Millrace's may loop there as it likes. What lets no other thread run,
+as native code that never gives up Python's lock, cannot be looked at: then nobody answers.
 
-Source: Streaming Engine, 5 ("user code ... is visible").
+**Time limits.** Who watches sends a signal to the main thread, and Python calls the handler there,
+between two instructions of the code that runs, or in the middle of a wait. So the handler sees what
+it interrupts, and raises in the call that was meant and in no other: not in Millrace's own code,
+and not in what came after the call. The record becomes a dead letter. Native code is ended when it
+returns to Python; what never does is not ended.
+
+**Deadly calls.** A process that dies in a hook, of a fault in native code or for its memory, cannot
+say in which. When work is tried again after that, each bundle is run by a child first, which notes
+each call before it makes it, in memory that both see. If the child dies, its last note says what
+killed it; the next child leaves that out, until one gets through. Then the bundle is run as always,
+and what was found in it fails with an exception: so its record becomes a dead letter, and all else
+goes on. The child has the state of this process, writes nothing, and sends nothing. What user code
+does to the world outside it does once more, as it may in every attempt.
+
+The child reads the cache by the transaction that this process began, though LMDB says that neither
+environment nor transaction crosses ``fork``. What that rule keeps from harm is not touched here:
+the reader's slot and its lock are this process's, which keeps both until the child is gone; pages
+that the transaction shows are not written as long as the slot is there; and the child ends by
+``_exit`` or a signal, so that it closes nothing and frees nothing of LMDB's.
+
+Source: Streaming Engine, 5 ("user code ... is visible"; one bad key must not hold up the rest).
 """
 
 from __future__ import annotations
 
+import contextlib
+import faulthandler
+import hashlib
+import logging
+import mmap
 import os
+import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
 import traceback
 import weakref
 from collections.abc import Callable, Mapping
 from math import inf
-from types import FrameType
-from typing import Final, NamedTuple
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import IO, Any, Final, NamedTuple
 
 import msgspec
 
-from millrace.model.errors import brief
+from millrace.model.errors import ProcessKilled, TimeLimitExceeded, brief
+from millrace.model.keys import encode_key
 from millrace.model.record import Record, Timer
 from millrace.model.time import format_timestamp
-from millrace.plane.time_limit import TimeLimit
 from millrace.windmill.execution import Running
 from millrace.windmill.machine import Machine
 from millrace.windmill.results import TIMED
+
+_log = logging.getLogger("millrace")
+
+#: No program uses it for anything; macOS has no such signals.
+_SIGNAL: Final = getattr(signal, "SIGRTMIN", signal.SIGUSR2)
+_OURS: Final = Path(__file__).parents[1]
+#: To stop in the middle of these could leave rows half-written. A call is not there for long.
+_NOT_HERE: Final = (f"{_OURS / 'windmill'}/", f"{_OURS / 'store'}/")
+
+
+class TimeLimit:
+    """Ends calls of user code in the main thread of a process.
+
+    Args:
+        limit_s: How long a call may take.
+        send: Sends a signal to a thread.
+
+    Attributes:
+        limit_s: How long a call may take.
+    """
+
+    def __init__(
+        self, limit_s: float, send: Callable[[int, int], Any] = signal.pthread_kill
+    ) -> None:
+        self.limit_s = limit_s
+        self._send = send
+        self._meant: FrameType | None = None
+
+    def install(self) -> None:
+        """Take the signal from now on. Only the main thread may call it."""
+        signal.signal(_SIGNAL, self.interrupted)
+
+    def end(self, call: FrameType, thread: int) -> None:
+        """End a call. It may take another time, where it cannot be ended now, or goes on.
+
+        Args:
+            call: Its frame.
+            thread: Where it runs.
+        """
+        if thread != threading.main_thread().ident:
+            _log.warning("user code outside of the main thread cannot be ended")
+            return
+        self._meant = call
+        self._send(thread, _SIGNAL)
+
+    def interrupted(self, _number: int, at: FrameType | None) -> None:
+        """Raise if what was interrupted is the call that was meant."""
+        meant, self._meant = self._meant, None
+        if meant is None or at is None or at.f_code.co_filename.startswith(_NOT_HERE):
+            return
+        while at is not None and at is not meant:
+            at = at.f_back
+        if at is not None:
+            raise TimeLimitExceeded(
+                f"a call of user code took longer than {self.limit_s:g} s, which is its time limit"
+            )
+
 
 #: What calls hooks, coders and cells for a key.
 _CALLERS = frozenset(
@@ -194,3 +282,223 @@ def given_to(call: FrameType) -> str:
         if isinstance(value, Timer):
             return f"timer {value.tag!r} at {format_timestamp(value.at)}"
     return call.f_code.co_name
+
+
+_DIGEST: Final = 16
+_NOTHING: Final = bytes(_DIGEST)
+_DONE: Final = b"\xff" * _DIGEST
+#: So many calls of one bundle may kill; one more, and the bundle is run as it is.
+_FATAL_MAX: Final = 1000
+_LOOK_S: Final = 0.002
+#: What calls the user's code.
+_OWN_FILES: Final = f'File "{__file__}"'
+
+
+class Probe:
+    """Finds calls that end their process.
+
+    Args:
+        ended_s: How long one call may take in a child.
+        lasts_s: For how long to look, from the beginning or the last that was found; afterwards
+            bundles are run at once.
+        clock: Returns seconds.
+    """
+
+    def __init__(
+        self,
+        ended_s: float = inf,
+        *,
+        lasts_s: float = inf,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._ended_s = ended_s
+        self._clock = clock
+        self._lasts_s = lasts_s
+        self._until = clock() + lasts_s
+        self._note: mmap.mmap | None = None
+        self._fatal: dict[bytes, tuple[str, str]] = {}
+
+    @property
+    def over(self) -> bool:
+        """Whether it has looked for long enough."""
+        return self._clock() >= self._until
+
+    def call(self, hook: Callable[[Any], Any], key: Any, given: Record | Timer) -> Any:
+        """Return what a hook returns of what it is given; note the call for as long as it runs.
+
+        Raises:
+            ProcessKilled: It would end the process.
+        """
+        name = _name(key, given)
+        if (why := self._fatal.get(name)) is not None:
+            killed = ProcessKilled(f"it ends the process that it runs in: {why[0]}")
+            killed.add_note(why[1])
+            raise killed
+        if (note := self._note) is None:
+            return hook(given)
+        note[:_DIGEST] = name
+        try:
+            return hook(given)
+        finally:
+            # What Millrace does between calls is not laid to the one before.
+            note[:_DIGEST] = _NOTHING
+
+    def look(self, run: Callable[[], object]) -> None:
+        """Find what in a bundle ends its process.
+
+        Args:
+            run: Runs the bundle, and changes nothing outside of this process.
+        """
+        self._fatal = {}
+        with mmap.mmap(-1, _DIGEST) as note, tempfile.TemporaryFile() as stack:
+            while len(self._fatal) < _FATAL_MAX:
+                note[:_DIGEST] = _NOTHING
+                stack.truncate(0)
+                how = self._died(run, note, stack)
+                found = note[:_DIGEST]
+                if found in (_DONE, _NOTHING):
+                    return
+                stack.seek(0)
+                where = _users(stack.read().decode(errors="replace"))
+                # There may be another, and to find this one may have taken all the time.
+                self._until = self._clock() + self._lasts_s
+                self._fatal[found] = how, where
+                _log.warning("user code ends its process: %s\n%s", how, where)
+
+    def _died(self, run: Callable[[], object], note: mmap.mmap, stack: IO[bytes]) -> str:
+        """Let a child run, which notes last that it is done; return in words how it ended."""
+        child = os.fork()
+        if child == 0:
+            with contextlib.suppress(BaseException):
+                faulthandler.enable(stack, all_threads=False)
+                self._note = note
+                run()
+            note[:_DIGEST] = _DONE
+            os._exit(0)
+        since, at = self._clock(), _NOTHING
+        while (ended := os.waitpid(child, os.WNOHANG))[0] == 0:
+            time.sleep(_LOOK_S)
+            if (now := note[:_DIGEST]) != at:
+                since, at = self._clock(), now
+            elif self._clock() - since >= self._ended_s:
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+                return f"it was killed after {self._ended_s:g} s, in which it did not return"
+        return _how(ended[1])
+
+
+def _users(dumped: str) -> str:
+    """Return the user's part of what faulthandler has written, innermost call first."""
+    lines = dumped.partition("Extension modules:")[0].splitlines()
+    ours = next((n for n, line in enumerate(lines) if _OWN_FILES in line), len(lines))
+    return "\n".join(lines[:ours]).strip()
+
+
+def _name(key: Any, given: Record | Timer) -> bytes:
+    """Return what a call is known by, in every attempt."""
+    if isinstance(given, Record):
+        name = given.id
+    else:
+        clock = given.at, str(given.domain), given.percentile
+        name = encode_key((key, given.tag, *clock))
+    return hashlib.blake2b(name, digest_size=_DIGEST).digest()
+
+
+def _how(status: int) -> str:
+    """Return in words how a process ended.
+
+    >>> _how(11), _how(3 << 8)
+    ('signal SIGSEGV', 'exit status 3')
+    """
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        try:
+            return f"signal {signal.Signals(number).name}"
+        except ValueError:
+            return f"signal {number}"
+    return f"exit status {os.WEXITSTATUS(status)}"
+
+
+_PACKAGE: Final = f"{Path(__file__).parents[1]}/"
+#: It waits for a child, whose calls have a limit of their own.
+_PROBING: Final = Probe._died.__code__
+
+
+class Sight(NamedTuple):
+    """What was seen of a thread.
+
+    Attributes:
+        moves: How often it was seen to have moved. As long as this is the same, it has not.
+        given: The record or timer of the user's hook that it is in, in words; "" if in none.
+        place: The function and line where it is: of code that is not Millrace's, if it is in any.
+    """
+
+    moves: int
+    given: str
+    place: str
+
+
+class Standstill:
+    """Looks at one thread.
+
+    Args:
+        thread: Its identity.
+        work: The code within which it is at work.
+        waits: Code in which it waits for work.
+        frames: Returns thread -> the frame that it is in.
+    """
+
+    def __init__(
+        self,
+        thread: int,
+        work: CodeType,
+        waits: frozenset[CodeType],
+        frames: Callable[[], Mapping[int, FrameType]] = sys._current_frames,
+    ) -> None:
+        self._thread = thread
+        self._work = work
+        self._waits = waits
+        self._frames = frames
+        self._seen: list[tuple[FrameType, int]] = []
+        self._moves = 0
+
+    def look(self) -> Sight | None:
+        """Look at the thread; return None if it waits for work, or for who takes what it made."""
+        leaf = self._frames().get(self._thread)
+        stack = list[FrameType]()
+        frame = leaf
+        while frame is not None and frame.f_code is not self._work:
+            stack.append(frame)
+            frame = frame.f_back
+        if frame is None or leaf is None or any(one.f_code in self._waits for one in stack):
+            self.forget()
+            return None
+        stack.append(frame)
+        seen, probing = list[tuple[FrameType, int]](), False
+        place = leaf
+        for one in reversed(stack):
+            probing |= one.f_code is _PROBING
+            if not one.f_code.co_filename.startswith(_PACKAGE):
+                seen.append((one, -1))
+                place = one
+                break
+            seen.append((one, one.f_lasti))
+        if probing or not _same(seen, self._seen):
+            self._moves += 1
+        self._seen = seen
+        call = call_in(leaf)
+        return Sight(
+            self._moves,
+            "" if call is None else given_to(call),
+            f"{place.f_code.co_name} ({place.f_code.co_filename}:{place.f_lineno})",
+        )
+
+    def forget(self) -> None:
+        """Keep nothing of what was seen, nor what calls were given."""
+        self._seen = []
+
+
+def _same(seen: list[tuple[FrameType, int]], before: list[tuple[FrameType, int]]) -> bool:
+    return len(seen) == len(before) and all(
+        one is other and at == then for (one, at), (other, then) in zip(seen, before, strict=True)
+    )

@@ -1,14 +1,19 @@
-"""From the columns of a source to values of a stream's record format, whole columns at a time.
+"""Columns and values: of a source to a stream's record format, and of that to a sink's DataFrame.
 
 A value is made here once, as its coder reads it back: steps, computations and sinks get the same,
 from every source, on both planes and in the Harness. An instant is a datetime in UTC, or integer
 microseconds where the format has an integer; a map is a dict. A value that its format refuses is
-found here, and the others of its batch are not touched by it.
+found here, and the others of its batch are not touched by it. Whole columns at a time.
+
+A stream that comes out of a grouping has columns of its panes in a sink; a value without a pane has
+nulls there.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import decimal
+import enum
 import itertools
 import types
 import typing
@@ -23,9 +28,18 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millrace.compile.sink_limits import fields_of
+from millrace.compile.sink_limits import (
+    DECIMAL_DIGITS,
+    DECIMAL_SCALE,
+    JSON,
+    ColumnType,
+    bare,
+    column_type,
+    fields_of,
+)
 from millrace.model.coder import Coder, MsgpackCoder, struct_fields
 from millrace.model.errors import PipelineError
+from millrace.model.pane import Pane, PanedCoder, decode_pane
 
 #: Arrow types whose Python values are of a field's type by construction, so that a column without
 #: nulls needs no check of its values.
@@ -438,3 +452,184 @@ def check_format(stream: str, coder: Coder, format: Any) -> None:
             f"stream {stream!r} has a source of columns and a coder of bytes, {format!r}. Declare "
             "a type as its format: a msgspec.Struct, a dataclass, or a builtin type."
         )
+
+
+_TEXT = (pa.string(), "string")
+_SCALARS: dict[str, tuple[pa.DataType, str]] = {
+    "boolean": (pa.bool_(), "boolean"),
+    "bigint": (pa.int64(), "bigint"),
+    "double": (pa.float64(), "double"),
+    "string": _TEXT,
+    "binary": (pa.binary(), "binary"),
+    "timestamp": (pa.timestamp("us", tz="UTC"), "timestamp"),
+    "date": (pa.date32(), "date"),
+    "decimal": (
+        pa.decimal128(DECIMAL_DIGITS, DECIMAL_SCALE),
+        f"decimal({DECIMAL_DIGITS},{DECIMAL_SCALE})",
+    ),
+    "uuid": _TEXT,
+    "text": _TEXT,
+    "json": _TEXT,
+}
+#: Types that Arrow takes as they are; msgspec makes the text of the others.
+_ARROW_TAKES = (bytes, dt.datetime, dt.date, decimal.Decimal)
+
+
+#: What marks a field of an Arrow type whose text is JSON.
+JSON_FIELD: typing.Final = {b"millrace": b"json"}
+
+
+class SinkColumns:
+    """The columns of a stream's records in a sink's DataFrame.
+
+    Args:
+        format: The stream's record format.
+        coder: The same as a coder.
+        key_type: What the column ``_key`` is: text (``str``), or the key's own bytes (``bytes``).
+
+    Attributes:
+        key_type: The same.
+        arrow: The struct type of a record.
+        ddl: The same for Spark.
+        json: Names of the columns whose text is JSON.
+        uuids: Names of the columns whose text is a UUID.
+        retracts: Whether records may be retractions, which ``_retraction`` says.
+    """
+
+    def __init__(self, format: Any, coder: Coder, key_type: type = str) -> None:
+        self._coder = coder
+        self.key_type = key_type
+        self.retracts = isinstance(coder, PanedCoder) and coder.retracts
+        if isinstance(coder, PanedCoder):
+            format = coder.format
+        fields = fields_of(format)
+        self._flat = fields is not None
+        named = fields if fields is not None else {"value": format}
+        columns = {name: column_type(kind) for name, kind in named.items()}
+        self.json = {name for name, column in columns.items() if column is JSON}
+        self.uuids = {name for name, column in columns.items() if column.name == "uuid"}
+        # Arrow takes these values as they are; enums have the type of their values.
+        self._plain = {
+            name
+            for name, column in columns.items()
+            if column.name in _SCALARS
+            and column.name not in ("uuid", "text", "json")
+            and not _is_enum(named[name])
+        }
+        parts = [(name, *_types(column)) for name, column in columns.items()]
+        key = _SCALARS["binary"] if key_type is bytes else _TEXT
+        extras = [("_key", *key), ("_timestamp", *_SCALARS["timestamp"])]
+        extras.append(("_id", *_SCALARS["binary"]))
+        if isinstance(coder, PanedCoder):
+            extras += [(name, arrow, ddl) for name, arrow, ddl, _ in PANE_COLUMNS]
+        self.names = [name for name, _, _ in parts]
+        self.arrow = pa.struct(
+            [
+                pa.field(name, arrow, metadata=JSON_FIELD if name in self.json else None)
+                for name, arrow, _ in parts + extras
+            ]
+        )
+        self.ddl = _struct_ddl(parts + extras)
+
+    def array(
+        self, values: list[bytes], keys: list[Any], timestamps: pa.Array, ids: pa.Array
+    ) -> pa.StructArray:
+        """Return records as one struct array; their keys are of :attr:`key_type`, or None."""
+        coder, of_panes = self._coder, list[pa.Array]()
+        if isinstance(coder, PanedCoder):
+            decoded, of_panes = decode_panes(coder, values)
+        else:
+            decoded = [coder.decode(value) for value in values]
+        if self._flat:
+            columns = [
+                [
+                    value[name] if isinstance(value, dict) else getattr(value, name)
+                    for value in decoded
+                ]
+                for name in self.names
+            ]
+        else:
+            columns = [decoded]
+        arrays = []
+        for position, name in enumerate(self.names):
+            kind = self.arrow.field(position).type
+            column = columns[position]
+            if name in self.json:
+                column = [None if v is None else msgspec.json.encode(v).decode() for v in column]
+            elif name not in self._plain:
+                column = [msgspec.to_builtins(v, builtin_types=_ARROW_TAKES) for v in column]
+            arrays.append(pa.array(column, kind))
+        arrays += [
+            pa.array(keys, self.arrow.field("_key").type),
+            timestamps.cast(pa.timestamp("us", tz="UTC")),
+            ids,
+            *of_panes,
+        ]
+        return pa.StructArray.from_arrays(arrays, fields=list(self.arrow))
+
+
+def _is_enum(kind: Any) -> bool:
+    kinds = [bare(kind), *map(bare, typing.get_args(bare(kind)))]
+    return any(isinstance(one, type) and issubclass(one, enum.Enum) for one in kinds)
+
+
+def _types(column: ColumnType) -> tuple[pa.DataType, str]:
+    """Return the Arrow type and the Spark type of a column."""
+    if column.name in _SCALARS:
+        return _SCALARS[column.name]
+    if column.name == "array":
+        arrow, ddl = _types(column.parts[0][1])
+        return pa.list_(arrow), f"array<{ddl}>"
+    parts = [(name, *_types(part)) for name, part in column.parts]
+    return pa.struct([(name, arrow) for name, arrow, _ in parts]), _struct_ddl(parts)
+
+
+def _struct_ddl(parts: list[tuple[str, pa.DataType, str]]) -> str:
+    declared = ("`{}`: {}".format(name.replace("`", "``"), ddl) for name, _, ddl in parts)
+    return f"struct<{', '.join(declared)}>"
+
+
+_PANE_TIME = (pa.timestamp("us", tz="UTC"), "timestamp")
+
+_TRUTH = (pa.bool_(), "boolean")
+
+#: Name, Arrow type, Spark type, and how to get it from a pane. A global window has no start and no
+#: end: nulls.
+PANE_COLUMNS: list[tuple[str, pa.DataType, str, Callable[[Pane], Any]]] = [
+    ("_window_start", *_PANE_TIME, lambda pane: pane.window.start),
+    ("_window_end", *_PANE_TIME, lambda pane: pane.window.end),
+    ("_pane_index", pa.int64(), "bigint", lambda pane: pane.index),
+    ("_pane_timing", *_TEXT, lambda pane: str(pane.timing)),
+    ("_is_first", *_TRUTH, lambda pane: pane.is_first),
+    ("_is_last", *_TRUTH, lambda pane: pane.is_last),
+    ("_retraction", *_TRUTH, lambda pane: pane.retraction),
+    ("_production_time", *_PANE_TIME, lambda pane: pane.production_time),
+    ("_percentile", pa.int64(), "bigint", lambda pane: pane.percentile),
+    ("_trigger", *_TEXT, lambda pane: pane.trigger),
+]
+
+
+def decode_panes(coder: PanedCoder, values: Sequence[bytes]) -> tuple[list[Any], list[pa.Array]]:
+    """Return plain values, and a column of their panes for each of :data:`PANE_COLUMNS`.
+
+    The panes of a batch are mostly those of a few windows, so each different one is read once.
+
+    >>> from millrace.model.pane import Paned, Window
+    >>> coder = PanedCoder(int)
+    >>> encoded = [coder.encode(Paned(3, Pane(Window(0, 10)))), coder.encode(4)]
+    >>> plain, columns = decode_panes(coder, encoded)
+    >>> plain, columns[1].cast(pa.int64()).to_pylist()
+    ([3, 4], [10, None])
+    """
+    index: dict[bytes, int] = {}
+    plain, which = [], []
+    for inner, pane in map(coder.parts, values):
+        plain.append(inner)
+        which.append(index.setdefault(pane, len(index)))
+    panes = [decode_pane(pane) for pane in index]
+    positions = pa.array(which, pa.int32())
+    columns = []
+    for _, kind, _, get in PANE_COLUMNS:
+        distinct = pa.array([None if pane is None else get(pane) for pane in panes], kind)
+        columns.append(distinct.take(positions))
+    return plain, columns

@@ -13,8 +13,8 @@ import pyarrow as pa
 from millrace.injectors.kafka_messages import ID_HEADER, require_client
 from millrace.model.errors import PipelineError, SinkError
 from millrace.model.time import MILLISECOND
-from millrace.plane.formats import JSON_FIELD
 from millrace.plane.json_text import to_json
+from millrace.plane.values import JSON_FIELD
 from millrace.sinks.taking import ByEpoch, ByTurn
 
 #: How long the brokers may take for what is on its way when an epoch or a mark ends.

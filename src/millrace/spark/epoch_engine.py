@@ -23,7 +23,7 @@ from millrace.model.time import SECOND, Duration, duration_us
 from millrace.plane.balancing import Balancing
 from millrace.plane.binding import sinks_by_edge
 from millrace.plane.epoch import EpochDriver
-from millrace.plane.lifting import Payoff
+from millrace.plane.partials_stage import Payoff
 from millrace.plane.realtime.handover import from_live_tasks
 from millrace.plane.stuck import CallLimits
 from millrace.spark.clock import now_us

@@ -28,8 +28,8 @@ from millrace.plane.binding import task_writers
 from millrace.plane.encode import EncodeStage
 from millrace.plane.exchange import through_levels
 from millrace.plane.level import LevelStage
-from millrace.plane.lifting import LiftStage
 from millrace.plane.outlet import Outlet
+from millrace.plane.partials_stage import LiftStage
 from millrace.plane.reading import ReadStage
 from millrace.plane.runtime import SourceColumns
 from millrace.plane.stragglers import Enough

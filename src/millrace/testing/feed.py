@@ -20,11 +20,11 @@ from millrace.model.declarations import Injection as Injecting
 from millrace.model.errors import CoderError, PipelineError, brief
 from millrace.model.stream import by
 from millrace.model.time import LATEST_RECORD, timestamp_us
-from millrace.plane.injection import Injection
-from millrace.plane.lifting import Lifter
-from millrace.plane.outbox import Outbox
+from millrace.plane.partials_stage import Lifter
 from millrace.plane.refusal import EventTimes
 from millrace.plane.reports import TaskReport, report_row
+from millrace.plane.row_encoder import Injection
+from millrace.plane.rows import Outbox
 from millrace.plane.task import Task
 from millrace.watermark.report import Process
 from millrace.windmill.source_ids import fingerprint

@@ -15,8 +15,7 @@ from millrace.injectors.refusals import Refusal, column_of, refusals_of
 from millrace.model.declarations import Injection as Injecting
 from millrace.model.errors import PipelineError
 from millrace.model.time import MIN_TIMESTAMP
-from millrace.plane.injected import microseconds
-from millrace.plane.keying import fingerprints
+from millrace.plane.row_encoder import fingerprints, microseconds
 from millrace.plane.values import ROWS, ValueReader, shown, value_columns
 from millrace.testing.feed import Read
 from millrace.watermark.report import Process

@@ -58,7 +58,7 @@ class Running:
 
 
 class Probing(Protocol):
-    """Finds out which calls of user code end their process; see ``plane/probe.py``."""
+    """Finds out which calls of user code end their process; see ``plane/stuck.py``."""
 
     @property
     def over(self) -> bool:

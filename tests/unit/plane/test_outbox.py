@@ -4,7 +4,7 @@ import pytest
 
 import millrace as mr
 from millrace.model.errors import PipelineError
-from millrace.plane.outbox import Outbox
+from millrace.plane.rows import Outbox
 from millrace.plane.task import Task
 from millrace.windmill.manifest import decode_entry
 from millrace.windmill.router import RowsBuilder

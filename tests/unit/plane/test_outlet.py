@@ -10,10 +10,10 @@ import millrace as mr
 from millrace.compile.topology import Topology
 from millrace.model.coder import MsgpackCoder
 from millrace.plane import wire
-from millrace.plane.formats import SinkColumns
 from millrace.plane.outlet import Outlet
 from millrace.plane.reports import Messages
 from millrace.plane.runtime import Runtime
+from millrace.plane.values import SinkColumns
 
 
 class Echo(mr.Computation):

@@ -13,7 +13,7 @@ import pytest
 
 import millrace as mr
 from millrace.model.errors import ProcessKilled
-from millrace.plane.probe import Probe, _name
+from millrace.plane.stuck import Probe, _name
 from millrace.store import Commit, LmdbCache, lmdb_environments
 from millrace.testing import Harness
 

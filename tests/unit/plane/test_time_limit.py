@@ -10,8 +10,7 @@ import pytest
 
 import millrace as mr
 from millrace.model.errors import TimeLimitExceeded, UserCodeError
-from millrace.plane.stuck import Stuck, Watch
-from millrace.plane.time_limit import TimeLimit
+from millrace.plane.stuck import Stuck, TimeLimit, Watch
 from millrace.testing import Harness, exceed_time_limit
 from millrace.windmill import results
 

@@ -13,7 +13,7 @@ import pytest
 import millrace as mr
 from millrace.model.errors import PipelineError, SinkError
 from millrace.plane.binding import Binding, check_live, live_writers
-from millrace.plane.formats import SinkColumns
+from millrace.plane.values import SinkColumns
 
 
 class Total(msgspec.Struct):

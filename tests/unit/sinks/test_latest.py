@@ -17,7 +17,7 @@ import millrace as mr
 from millrace.model.errors import PipelineError, SinkError
 from millrace.model.pane import PanedCoder
 from millrace.plane.binding import Binding
-from millrace.plane.formats import SinkColumns
+from millrace.plane.values import SinkColumns
 from millrace.sinks import delta_table, parquet_versions
 from millrace.sinks.parquet_files import STAGING
 

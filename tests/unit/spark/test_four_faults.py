@@ -13,9 +13,7 @@ from typing import Any
 import pytest
 
 import millrace as mr
-from millrace.plane.probe import Probe
-from millrace.plane.stuck import Stuck, Watch
-from millrace.plane.time_limit import TimeLimit
+from millrace.plane.stuck import Probe, Stuck, TimeLimit, Watch
 from millrace.spark.metrics.table import values
 from millrace.spark.status import Progress, Status
 

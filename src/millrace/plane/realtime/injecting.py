@@ -37,11 +37,11 @@ from millrace.plane.realtime.messages import (
 )
 from millrace.plane.realtime.packet import NO_MARK, Pipes
 from millrace.plane.realtime.promising import Promising
-from millrace.plane.realtime.rows import LiveRows, number_at
 from millrace.plane.realtime.task import Sent
 from millrace.plane.realtime.task_stats import TaskStats
 from millrace.plane.realtime.turn import turns_manifest
 from millrace.plane.reports import MarkReport, TaskReport
+from millrace.plane.row_encoder import LiveRows, number_at
 from millrace.plane.rows import Rows
 from millrace.plane.runtime import Runtime
 from millrace.plane.task import Task

@@ -15,12 +15,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from millrace.compile.topology import ComputationSpec
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.plane.inbox import Inbox
-from millrace.plane.lifting import Lifter
-from millrace.plane.outbox import Outbox
+from millrace.plane.partials_stage import Lifter
 from millrace.plane.realtime import note as notes
-from millrace.plane.realtime.arriving import Arrived, Sorting
+from millrace.plane.realtime.admission import Arrived, Consumption, Sorting, Through
 from millrace.plane.realtime.committing import WEAK_TURNS, Committing
-from millrace.plane.realtime.consuming import Consumption, Through
 from millrace.plane.realtime.marks import Marks
 from millrace.plane.realtime.messages import FromTask, Passed, Start, ToTask
 from millrace.plane.realtime.outlet import LiveOutlet, Outlet
@@ -33,7 +31,7 @@ from millrace.plane.realtime.telling import ALONE_US
 from millrace.plane.realtime.turn import turns_manifest
 from millrace.plane.realtime.weak import weak_computations
 from millrace.plane.reports import MarkReport
-from millrace.plane.rows import Rows
+from millrace.plane.rows import Outbox, Rows
 from millrace.plane.runtime import Runtime
 from millrace.plane.task import Task
 from millrace.store import KEPT_TURNS, Commit

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from millrace.compile.sink_limits import DECIMAL_DIGITS, DECIMAL_SCALE
 from millrace.model.errors import PipelineError
-from millrace.plane.formats import SinkColumns
+from millrace.plane.values import SinkColumns
 from millrace.sinks.postgres.fit import fit
 from millrace.sinks.postgres.tables import EPOCHS, Column, Tables
 

@@ -29,7 +29,7 @@ from millrace.plane.realtime.messages import (
     ToTask,
 )
 from millrace.plane.realtime.task import LiveTask, Sent
-from millrace.plane.standstill import Standstill
+from millrace.plane.stuck import Standstill
 from millrace.spark.clock import now_us
 from millrace.spark.realtime.backoff import Backoff
 from millrace.spark.realtime.control_connection import ConnectionBroken, packed_error
