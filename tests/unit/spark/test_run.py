@@ -1,0 +1,188 @@
+"""A run over any engine: one that this program drives, without Spark."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+import millrace as mr
+from millrace.compile.build import build
+from millrace.injectors.watermark_publisher import WatermarkPublisher
+from millrace.model.declarations import Declarations
+from millrace.model.errors import PipelineError, RunFailed
+from millrace.spark.asks import acts_of
+from millrace.spark.console import Quiet
+from millrace.spark.engine import Engine, RemapResult
+from millrace.spark.handle import Handle
+from millrace.spark.housekeeping import Housekeeping
+from millrace.spark.metrics.lines import MetricLines
+from millrace.spark.progress_display import Where
+from millrace.spark.run import Run, RunParts
+from millrace.store import LocalBlobs, Mailbox, MemoryHardState
+from millrace.windmill.epochs import Epochs
+from millrace.windmill.preparing import Preparation
+
+
+class Driven(Engine):
+    """Has tasks that end as the test says."""
+
+    plane: ClassVar[str] = "by hand"
+
+    def __init__(self, *ends: BaseException | None, tries: int) -> None:
+        super().__init__()
+        self.ends, self.tries, self.said = list(ends), tries, list[str]()
+        self.stopped = threading.Event()
+
+    def launch(self) -> None:
+        self.said.append("launch")
+
+    def watch(self) -> BaseException | None:
+        if not self.ends:
+            assert self.stopped.wait(60)
+            return None
+        end = self.ends.pop(0)
+        if isinstance(end, KeyError):
+            raise end
+        return end
+
+    def again(self, failure: BaseException) -> bool:
+        self.tries -= 1
+        if self.tries == 0:
+            self.run.fail(failure)
+        return self.tries > 0
+
+    def hang_up(self) -> None:
+        self.said.append("hang up")
+
+    def process_available(self, timeout: Any) -> bool:
+        return True
+
+    def end_input(self) -> None:
+        self.stopped.set()
+
+    def stop(self, timeout: Any) -> None:
+        self.said.append("stop")
+        self.stopped.set()
+
+    def hold_back(self) -> None:
+        self.said.append("hold back")
+
+    def quiesced_epoch(self) -> tuple[int, str]:
+        return -1, ""
+
+    def remap(self, name: str, preparation: Preparation) -> RemapResult:
+        return RemapResult(2, 0, "0.1 s")
+
+
+class Rows(mr.Injector):
+    schema = "n long, at long"
+
+    def processes(self) -> list[str]:
+        return ["a"]
+
+    def advance(self, process: str, offset: Any) -> mr.Advance:
+        return mr.Advance(offset)
+
+    def read(self, process: str, start: Any, end: Any) -> Any:
+        yield from ()
+
+
+class Counted(mr.Computation):
+    inputs = {"in": mr.by("n")}
+
+    def process_record(self, record: mr.Record) -> None: ...
+
+
+class Starter:
+    def __init__(self, folder: Path, engine: Engine) -> None:
+        self._folder, self._engine = folder, engine
+
+    def run(self, pipeline: Declarations) -> Run:
+        topology, state = build(pipeline), MemoryHardState()
+        spark: Any = None
+        parts = RunParts(
+            topology=topology,
+            epochs=Epochs(topology, state, intervals=2),
+            publisher=WatermarkPublisher.of(topology),
+            housekeeping=Housekeeping(state),
+            explanation=spark,
+            clock=lambda: 0,
+            console=Quiet(spark),
+            shown=Where.NOWHERE,
+            scrapes=None,
+            lines=MetricLines(None),
+            mailbox=Mailbox(LocalBlobs(self._folder)),
+            scratch=self._folder / "scratch",
+        )
+        run = Run(parts, self._engine)
+        run.launch()
+        return run
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Any:
+    p = mr.Pipeline("p")
+    p.inject("in", Rows(), timestamp="at", unit="us", low_watermark=mr.ArrivalTime(0))
+    p.add(Counted)
+
+    def start(engine: Engine) -> Handle:
+        handle, starter = Handle(), Starter(tmp_path, engine)
+        handle._begin(p, starter)  # type: ignore[arg-type]
+        return handle
+
+    return start
+
+
+def test_tasks_are_launched_again_while_the_engine_says_so(started: Any) -> None:
+    engine = Driven(OSError("one"), OSError("two"), None, tries=5)
+    run = started(engine)
+    assert run.wait("60 s") is True
+    assert engine.said == ["launch"] * 3 + ["hang up"]
+    assert run.status().state == "stopped"
+
+
+def test_who_waits_is_told_what_the_engine_gave_up_for(started: Any) -> None:
+    run = started(Driven(OSError("one"), OSError("two"), tries=2))
+    with pytest.raises(RunFailed, match="pipeline 'p' stopped: OSError: two"):
+        run.wait("60 s")
+    assert run.status().state == "failed"
+
+
+def test_an_engine_that_fails_itself_fails_the_run(started: Any) -> None:
+    engine = Driven(KeyError("gone"), tries=2)
+    with pytest.raises(RunFailed, match="KeyError: 'gone'"):
+        started(engine).wait("60 s")
+    assert engine.said == ["launch", "hang up"]
+
+
+def test_a_stop_ends_the_tasks_and_then_the_run(started: Any) -> None:
+    engine = Driven(tries=1)
+    run = started(engine)
+    assert run.wait("0 s") is False
+    assert run.status().state == "running"
+    run.stop()
+    assert engine.said == ["launch", "stop", "hang up"]
+    assert (run.status().state, run.wait()) == ("stopped", True)
+
+
+def test_what_may_be_asked_for_is_one_table_for_every_engine(started: Any) -> None:
+    engine = Driven(tries=1)
+    run = started(engine)
+    acts = acts_of(run._run, lambda _application, _options: None)
+    assert sorted(acts) == [
+        "drain", "fire", "pause", "rate-limit", "remap", "resume", "savepoint", "snapshot",
+        "status", "stop", "update",
+    ]  # fmt: skip
+    assert acts["pause"]("in") == "in: paused"
+    assert acts["resume"]("in") == "in: read as it comes"
+    assert acts["rate-limit"]("in=2.5") == "in: 2.5 records a second"
+    assert acts["remap"]('{"computation": "Counted", "splits": [[0, null]]}') == (
+        "Counted has 2 key intervals after epoch 0; the run stood still for 0.1 s"
+    )
+    assert engine.said.count("hold back") == 3
+    with pytest.raises(PipelineError, match="a run by hand has no tasks that stay in a process"):
+        run.hosts  # noqa: B018
+    assert acts["stop"]("") == "stopped"
