@@ -27,7 +27,7 @@ from millrace.plane.realtime.task_stats import TaskStats
 from millrace.plane.realtime.turn import turns_manifest
 from millrace.plane.refusal import EventTimes
 from millrace.plane.reports import TaskReport
-from millrace.plane.row_encoder import Injection, LiveRows, number_at, row_ids
+from millrace.plane.row_encoder import LiveRows, RowEncoder, number_at, row_ids
 from millrace.plane.rows import Outbox, Rows
 from millrace.plane.runtime import Runtime
 from millrace.plane.task import Task
@@ -241,7 +241,7 @@ class _Script:
         )
         task = Task(self._runtime, manifest, self.number)
         outbox, report = Outbox(task), TaskReport()
-        sending = Injection(task, _STREAM, 0, outbox, report, EventTimes(LATEST_RECORD))
+        sending = RowEncoder(task, _STREAM, 0, outbox, report, EventTimes(LATEST_RECORD))
         numbers = np.arange(count, count + len(elements), dtype=np.int64)
         sending.send(
             [(e.key, e.value) for e in elements],

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from millrace.model.errors import CheckpointUnwritable
 from millrace.plane.realtime import coordinator, level, task_watermarks
-from millrace.plane.realtime.admission import Sorting
+from millrace.plane.realtime.admission import Demultiplexer
 from millrace.plane.realtime.committing import Committing
 from millrace.plane.realtime.coordinator import Coordinator
 from millrace.plane.realtime.injecting import InjectorTask
@@ -47,8 +47,8 @@ def mutant(first, *, without_faults=False):
 
 @mutant(55)
 def a_mark_overtakes_what_comes_to_sinks_after_it(patch):
-    sort = Sorting.sorted
-    patch.setattr(Sorting, "sorted", lambda self, packets, _: sort(self, packets, _Never()))
+    sort = Demultiplexer.sorted
+    patch.setattr(Demultiplexer, "sorted", lambda self, packets, _: sort(self, packets, _Never()))
 
 
 class _Never(set[int]):

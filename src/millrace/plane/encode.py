@@ -22,7 +22,7 @@ from millrace.plane import observation, wire
 from millrace.plane.observation import observe_processes
 from millrace.plane.partials_stage import Lifter
 from millrace.plane.reports import TaskReport, count, report_row
-from millrace.plane.row_encoder import Injection
+from millrace.plane.row_encoder import RowEncoder
 from millrace.plane.rows import Outbox
 from millrace.plane.runtime import SourceColumns
 from millrace.plane.task import Task
@@ -56,7 +56,7 @@ class _Run:
         self._task = task
         self._lifter = lifter
         self._outbox = Outbox(task, once=once)
-        self._injections: dict[tuple[str, int], Injection] = {}
+        self._injections: dict[tuple[str, int], RowEncoder] = {}
         self.report = TaskReport()
 
     def encoded(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -85,7 +85,7 @@ class _Run:
         partition = rows.column("sequence")[0].as_py() >> ROW_BITS
         injection = self._injections.get((stream, partition))
         if injection is None:
-            injection = self._injections[stream, partition] = Injection(
+            injection = self._injections[stream, partition] = RowEncoder(
                 task, stream, partition, self._outbox, self.report, task.event_times(stream)
             )
         values = rows.column(f"s{source.number}")

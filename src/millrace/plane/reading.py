@@ -25,7 +25,7 @@ from millrace.injectors.refusals import COLUMN
 from millrace.plane import wire
 from millrace.plane.observation import observe_processes
 from millrace.plane.reports import TaskReport, report_row
-from millrace.plane.row_encoder import Injected, Injection, Keying, injected
+from millrace.plane.row_encoder import Injected, Keying, RowEncoder, injected
 from millrace.plane.rows import Outbox
 from millrace.plane.runtime import SourceColumns
 from millrace.plane.stragglers import Enough
@@ -154,7 +154,7 @@ class _Reading:
             rows = np.repeat(places, counts)
             return np.full_like(rows, origin), rows
 
-        sending = Injection(
+        sending = RowEncoder(
             task, stream, piece.number, self._outbox, self.report, task.event_times(stream)
         )
         fingerprints = None if few.fingerprints is None else few.fingerprints.to_pylist()

@@ -289,7 +289,7 @@ def _bytes_of(column: pa.Array) -> int:
 RowIds = Callable[[npt.NDArray[np.int64]], tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]
 
 
-class Injection:
+class RowEncoder:
     """Sends what one partition of one injected stream delivers in an epoch.
 
     Args:
@@ -642,7 +642,7 @@ class LiveRows:
             known = task.runtime.origins.of_ids(task.manifest, stream, ids, ())
             return {positions[n]: origin for n, origin in known.items()}
 
-        Injection(task, stream, 0, outbox, part, task.event_times(stream)).send_columns(
+        RowEncoder(task, stream, 0, outbox, part, task.event_times(stream)).send_columns(
             columns.values,
             columns.at_us.to_pylist(),
             None if found is None else found.to_pylist(),

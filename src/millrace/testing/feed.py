@@ -23,7 +23,7 @@ from millrace.model.time import LATEST_RECORD, timestamp_us
 from millrace.plane.partials_stage import Lifter
 from millrace.plane.refusal import EventTimes
 from millrace.plane.reports import TaskReport, report_row
-from millrace.plane.row_encoder import Injection
+from millrace.plane.row_encoder import RowEncoder
 from millrace.plane.rows import Outbox
 from millrace.plane.task import Task
 from millrace.watermark.report import Process
@@ -92,7 +92,7 @@ class Feed:
         if injection is not None and injection.id is not None:
             ids = [record.fingerprint for record in self.records]
         # A test's clock stands where the test set it, so it says nothing about timestamps.
-        feeding = Injection(task, self.stream, 0, outbox, report, EventTimes(LATEST_RECORD))
+        feeding = RowEncoder(task, self.stream, 0, outbox, report, EventTimes(LATEST_RECORD))
         values = [record.value for record in self.records]
         stats = report.source(self.stream)
         stats.processes = dict(self.told)

@@ -30,11 +30,11 @@ from millrace.model.time import MIN_TIMESTAMP
 from millrace.store import View
 from millrace.windmill import rows
 from millrace.windmill.all_keys import ALL_KEYS_ROW
-from millrace.windmill.bundle import Bundle, KeyedRecords, Part, Signal
+from millrace.windmill.bundle import Bundle, KeyedRecords, KeyGroup, Signal
 from millrace.windmill.cells.sides import BoundSide, TableChange
 from millrace.windmill.results import Counters
 from millrace.windmill.timers import KeyTimers
-from millrace.windmill.user_api import Calls
+from millrace.windmill.user_api import UserApi
 from millrace.windmill.user_errors import Failures
 
 #: Counter of keys that have windows and were not told, for they are too long to stand in a row.
@@ -59,8 +59,8 @@ def signals_in(records: KeyedRecords, streams: Collection[str]) -> list[Signal]:
 
 
 def told(
-    bundle: Bundle, parts: list[Part], view: View, streams: Collection[str], counters: Counters
-) -> tuple[Bundle, list[Part]]:
+    bundle: Bundle, parts: list[KeyGroup], view: View, streams: Collection[str], counters: Counters
+) -> tuple[Bundle, list[KeyGroup]]:
     """Return a bundle and parts in which the signals are records of each key, after its others.
 
     In a batch, where they are in order of time, they come after what is not later.
@@ -76,7 +76,7 @@ def told(
     signals = [*(before or ()), *signals_in(records, streams)] if streams else []
     if not signals:
         return bundle, parts
-    by_key: dict[bytes, Part] = {
+    by_key: dict[bytes, KeyGroup] = {
         part[0]: part
         for part in parts
         if part[3] == part[4] or records.stream_of(part[3]) not in streams
@@ -89,7 +89,7 @@ def told(
             counters.counted[UNTOLD] = counters.counted.get(UNTOLD, 0) + 1
             continue
         by_key[key_row] = key_row, encoded, decode_key(encoded), 0, 0, None
-    made, found = list[Signal](), list[Part]()
+    made, found = list[Signal](), list[KeyGroup]()
     for key_row, encoded, key, start, stop, due in (by_key[row] for row in sorted(by_key)):
         first = len(made)
         made += [
@@ -144,7 +144,7 @@ class _Came(NamedTuple):
     values: Sequence[Any]
 
     @classmethod
-    def of(cls, bundle: Bundle, ours: list[Part]) -> _Came:
+    def of(cls, bundle: Bundle, ours: list[KeyGroup]) -> _Came:
         """Return the rows of a bundle, with what lies between them, which is next to nothing."""
         records, first, last = bundle.records, ours[0][3], ours[-1][4]
         streams = records.streams
@@ -181,7 +181,7 @@ class SideTables:
         self,
         sides: Sequence[BoundSide],
         user: Computation,
-        calls: Calls,
+        calls: UserApi,
         failures: Failures,
         set_aside: Callable[[DeadLetter, Any], None],
     ) -> None:
@@ -198,8 +198,8 @@ class SideTables:
             side.as_of = self._as_of
 
     def take(
-        self, bundle: Bundle, parts: list[Part], note_late: Callable[[Bundle, int], None]
-    ) -> list[Part]:
+        self, bundle: Bundle, parts: list[KeyGroup], note_late: Callable[[Bundle, int], None]
+    ) -> list[KeyGroup]:
         """Take the rows among the records of a bundle; return the parts that are not rows.
 
         Args:
@@ -212,7 +212,7 @@ class SideTables:
         """
         if not self._by_stream:
             return parts
-        records, ours, others = bundle.records, list[Part](), list[Part]()
+        records, ours, others = bundle.records, list[KeyGroup](), list[KeyGroup]()
         self._fired_watermark_us = bundle.attempt.fired_watermark_us
         for side in self._by_stream.values():
             side.begin(bundle.attempt.fired_watermark_us)
@@ -235,7 +235,7 @@ class SideTables:
         return others
 
     def _take(
-        self, bundle: Bundle, ours: list[Part], note_late: Callable[[Bundle, int], None]
+        self, bundle: Bundle, ours: list[KeyGroup], note_late: Callable[[Bundle, int], None]
     ) -> list[TableChange] | None:
         """Take rows one by one; return what that made of each table, None if some were refused."""
         records, refused = bundle.records, False
@@ -299,7 +299,7 @@ class Waited(NamedTuple):
     sequence: int
 
 
-class Waiting:
+class DeferredRecords:
     """The waiting records of one computation.
 
     Args:
@@ -317,7 +317,7 @@ class Waiting:
         user: Computation,
         cell: Any,
         timers: KeyTimers,
-        calls: Calls,
+        calls: UserApi,
         process_record: Callable[[Record], Any],
     ) -> None:
         self._streams = streams

@@ -2,7 +2,7 @@
 
 GetWork puts the records that arrived for a computation in order, and cuts them by interval and key.
 It works on whole columns: a bundle of a hundred thousand records must not cost a Python call for
-each. A key's records and its due timers together are its part of a bundle.
+each. A key's records and its due timers together are its key group.
 
 Nothing here knows how long an epoch is. An epoch on Spark is one bundle for each interval that has
 something to do; any other cut of the same input leads to the same state and productions, for code
@@ -489,9 +489,9 @@ class Bundle(msgspec.Struct, frozen=True):
         return self.position.number + 1
 
 
-#: A key's part of a bundle: its row, its key encoded and as it is, its first record and past its
+#: A key group of a bundle: its row, its key encoded and as it is, its first record and past its
 #: last, its due timers.
-Part = tuple[bytes, bytes, Any, int, int, DueTimers | None]
+KeyGroup = tuple[bytes, bytes, Any, int, int, DueTimers | None]
 
 #: Row of a key -> the key, encoded, and its due timers.
 _Due = dict[bytes, tuple[bytes, DueTimers]]
@@ -499,7 +499,7 @@ _Due = dict[bytes, tuple[bytes, DueTimers]]
 _NONE_DUE: _Due = {}
 
 
-def parts_of(bundle: Bundle, view: View, clocks: Mapping[int, int]) -> list[Part]:
+def key_groups_of(bundle: Bundle, view: View, clocks: Mapping[int, int]) -> list[KeyGroup]:
     """Return what each key has to do, sorted by row.
 
     Args:
@@ -518,7 +518,7 @@ def parts_of(bundle: Bundle, view: View, clocks: Mapping[int, int]) -> list[Part
     if due:
         nothing: tuple[bytes, None] = (b"", None)
         timers = [due.pop(key_row, nothing)[1] for key_row in records.key_rows]
-    parts: list[Part] = list(
+    parts: list[KeyGroup] = list(
         zip(
             records.key_rows, records.encoded, records.keys, cuts[:-1], cuts[1:], timers,
             strict=True,

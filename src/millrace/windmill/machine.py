@@ -43,14 +43,14 @@ from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD, MAX_TIMESTAMP, f
 from millrace.store import View
 from millrace.watermark.report import Report
 from millrace.windmill import rows
-from millrace.windmill.broadcast import SideTables, Waiting, signal_streams, told
-from millrace.windmill.bundle import Bundle, Part, parts_of
+from millrace.windmill.broadcast import DeferredRecords, SideTables, signal_streams, told
+from millrace.windmill.bundle import Bundle, KeyGroup, key_groups_of
 from millrace.windmill.cells import Cells
 from millrace.windmill.migrate import Reshaping
 from millrace.windmill.results import NO_LOAD, Counters, FirstLate, HookTimer, Load
 from millrace.windmill.router import Router, RowsBuilder
 from millrace.windmill.timers import DueTimers, KeyRows, KeyTimers, percentiles_of, report_of
-from millrace.windmill.user_api import Calls, KeyHold
+from millrace.windmill.user_api import KeyHold, UserApi
 from millrace.windmill.user_errors import Failures, Provenance, note, timer_loop
 
 
@@ -92,13 +92,13 @@ def hooked(
     topology: Topology,
     spec: ComputationSpec,
     user: Computation,
-    calls: Calls,
+    calls: UserApi,
     timers: KeyTimers,
     cells: Mapping[str, Any],
     *,
     causes: bool,
     around: Around | None = None,
-) -> tuple[Hook, Waiting | None]:
+) -> tuple[Hook, DeferredRecords | None]:
     """Return what is called with each record of a computation, and where records wait.
 
     Args:
@@ -116,7 +116,7 @@ def hooked(
         hook = taking_panes(calls, hook)
     waiting = None
     if (kept := cells.get(WAITING)) is not None:
-        waiting = Waiting(topology.streams, user, kept, timers, calls, hook)
+        waiting = DeferredRecords(topology.streams, user, kept, timers, calls, hook)
         hook = waiting.process_or_keep
     if spec.starts is not None:
         hook = starting(calls, user, spec.starts, hook)
@@ -132,7 +132,7 @@ def within(
     return lambda given: around(hook, user.key, given)
 
 
-def taking_panes(calls: Calls, process_record: Hook) -> Hook:
+def taking_panes(calls: UserApi, process_record: Hook) -> Hook:
     """Return the hook of a computation some of whose input carries panes beside its values."""
 
     def process_plain(record: Record) -> Any:
@@ -144,7 +144,7 @@ def taking_panes(calls: Calls, process_record: Hook) -> Hook:
     return process_plain
 
 
-def starting(calls: Calls, user: Computation, stream: str, process_record: Hook) -> Hook:
+def starting(calls: UserApi, user: Computation, stream: str, process_record: Hook) -> Hook:
     """Return the hook of a computation that was given keys: a record of theirs begins one."""
 
     def process_or_start(record: Record) -> Any:
@@ -156,7 +156,7 @@ def starting(calls: Calls, user: Computation, stream: str, process_record: Hook)
     return process_or_start
 
 
-def saying_causes(calls: Calls, process_record: Hook) -> Hook:
+def saying_causes(calls: UserApi, process_record: Hook) -> Hook:
     """Return a hook that says of its productions which record they were made of."""
 
     def process_and_say(record: Record) -> Any:
@@ -248,7 +248,7 @@ class Machine:
         self._timers = KeyTimers(self._rows)
         self._hold = KeyHold(self._rows)
         self._user = user = copy.copy(spec.instance)
-        self._calls = calls = Calls(topology, spec, user, router, self._timers, self._hold)
+        self._calls = calls = UserApi(topology, spec, user, router, self._timers, self._hold)
         declared, numbers = spec.cells, spec.cell_numbers
         self._cells = Cells(declared, numbers, self._rows, self._timers, calls.written_us)
         vars(user).update(self._cells.by_name)
@@ -323,7 +323,7 @@ class Machine:
 
     def _run_bundle(self, bundle: Bundle, view: View) -> None:
         """Run what every key has to do."""
-        parts = parts_of(bundle, view, self._timers.clocks)
+        parts = key_groups_of(bundle, view, self._timers.clocks)
         self._counters.keys = len(parts)
         parts = self._sides.take(bundle, parts, self._note_late)
         bundle, parts = told(bundle, parts, view, self._signals, self._counters)
@@ -332,7 +332,9 @@ class Machine:
             stored = view.get_many([rows.VALUES + part[0] for part in parts])
         self._run_keys(bundle, parts, stored)
 
-    def _run_keys(self, bundle: Bundle, parts: list[Part], stored: Iterable[bytes | None]) -> None:
+    def _run_keys(
+        self, bundle: Bundle, parts: list[KeyGroup], stored: Iterable[bytes | None]
+    ) -> None:
         """Run every key's part.
 
         Nearly all the time that Millrace takes goes by here, so what does not change from key to
@@ -395,7 +397,7 @@ class Machine:
                 self._send_apart(key)
 
     def _run_again(
-        self, bundle: Bundle, part: Part, raw: bytes | None, before: tuple[int, int, int]
+        self, bundle: Bundle, part: KeyGroup, raw: bytes | None, before: tuple[int, int, int]
     ) -> None:
         """Run a key's part again without what fails in it, which becomes dead letters.
 

@@ -77,7 +77,7 @@ class KeyHold:
 _DOMAINS = tuple(TimeDomain)
 
 
-class Calls:
+class UserApi:
     """The calls of one computation's instance, to the key at hand.
 
     Args:

@@ -52,7 +52,7 @@ class Arrived(NamedTuple):
     through: dict[int, dict[Sender, Number]]
 
 
-class Sorting:
+class Demultiplexer:
     """Sorts what arrives for one task by where it goes.
 
     Args:
@@ -118,7 +118,7 @@ _Arrived = tuple[int, bytes, int, int, int, int]
 _FIRST_ORIGIN = FIRST_INJECTED << 48
 
 
-class Consumption:
+class Admission:
     """Takes the records for one computation, each once.
 
     Args:

@@ -17,7 +17,7 @@ from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.plane.inbox import Inbox
 from millrace.plane.partials_stage import Lifter
 from millrace.plane.realtime import note as notes
-from millrace.plane.realtime.admission import Arrived, Consumption, Sorting, Through
+from millrace.plane.realtime.admission import Admission, Arrived, Demultiplexer, Through
 from millrace.plane.realtime.committing import WEAK_TURNS, Committing
 from millrace.plane.realtime.marks import Marks
 from millrace.plane.realtime.messages import FromTask, Passed, Start, ToTask
@@ -126,7 +126,7 @@ class LevelTask:
         note = notes.decode(start.note) if start.note else notes.Note(0, {}, [])
         self._consumed = {(stream, part): count for stream, part, count in note.consumed}
         self._consuming = [self._consumption(spec) for spec in self._specs]
-        self._sorting = Sorting(self._topology, {spec.name for spec in self._specs})
+        self._sorting = Demultiplexer(self._topology, {spec.name for spec in self._specs})
         self._outbox = Outbox(Task(runtime, manifest, self.number))
         self._wall_us = max(wall_us, manifest.wall_time_us, note.wall_time_us)
         self._watermarks = TaskWatermarks(
@@ -153,7 +153,7 @@ class LevelTask:
         self._at = ""
         yield from self._leave(self._outbox.rows())
 
-    def _consumption(self, spec: ComputationSpec) -> Consumption:
+    def _consumption(self, spec: ComputationSpec) -> Admission:
         """Return what takes the records of a computation."""
         intervals, positions = self._maps[spec.name], self._positions
 
@@ -163,7 +163,7 @@ class LevelTask:
             self._report.repaired(spec.name, interval, repair)
             return found
 
-        return Consumption(self._topology, spec, intervals, load, self._consumed)
+        return Admission(self._topology, spec, intervals, load, self._consumed)
 
     def at_hand(self) -> str:
         """Return what it is in the middle of, in words; "" if it waits for others."""
@@ -253,7 +253,7 @@ class LevelTask:
         return [(result, productions) for result, productions, _ in made]
 
     def _run(
-        self, consuming: Consumption, records: Mapping[int, KeyedRecords]
+        self, consuming: Admission, records: Mapping[int, KeyedRecords]
     ) -> list[tuple[IntervalResult, RowsBuilder, Commit]]:
         """Run one computation's bundles."""
         spec, watermarks = consuming.spec, self._watermarks
