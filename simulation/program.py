@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from millrace.compile.topology import Topology
 from millrace.dataflow.stream import Stream
-from millrace.dataflow.triggers.call import streams_of
+from millrace.dataflow.triggers.signal import streams_of
 from millrace.injectors.watermark_policy import BoundedDelay
 from millrace.model.declarations import INGRESS
 from millrace.model.keys import decode_key

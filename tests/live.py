@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 import millrace as mr
-from millrace.compile.native import python_reason
+from millrace.compile.explanation import python_reason
 from millrace.compile.topology import Topology
 from millrace.injectors.columns import column_names
 from millrace.injectors.follower import Polling

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from millrace.compile.native import python_reason
+from millrace.compile.explanation import python_reason
 from millrace.compile.topology import Topology
 from millrace.injectors.columns import column_names
 from millrace.injectors.injector import Injector

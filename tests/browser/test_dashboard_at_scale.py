@@ -8,8 +8,8 @@ import msgspec
 from dashboard_scene import Flights
 
 from millrace.dashboard import Dashboard
-from millrace.dashboard.measured import epochs_by_part
 from millrace.dashboard.points import Points
+from millrace.dashboard.watcher import epochs_by_part
 from millrace.inspect import Checkpoint
 from millrace.store import LocalHardState
 

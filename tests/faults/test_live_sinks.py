@@ -16,7 +16,7 @@ import pytest
 import millrace as mr
 from millrace.plane.binding import sinks_by_edge
 from millrace.plane.realtime.handover import from_live_tasks
-from millrace.sinks import delta_table, parquet_versions
+from millrace.sinks import delta_table, parquet_files
 from millrace.sinks.parquet_files import STAGING
 from millrace.windmill.epochs import Epochs
 from tests.live import Feeds, InEpochs, Live
@@ -209,11 +209,12 @@ def test_a_table_by_key_has_the_last_row_of_each_whoever_dies(
     deltalake()
     out, killer = tmp_path / "out", Killer(random.Random(seed), monkeypatch)
     sink = getattr(mr, kind)
+    live = Live(pipeline(sink(out, key="key")))
     killer.around(sink, "publish")
-    killer.around(parquet_versions, "rename_into_place")
+    killer.around(parquet_files, "rename_into_place")
     killer.around(delta_table, "merge")
     killer.around(Epochs, "complete")
-    killer.play(Live(pipeline(sink(out, key="key"))))
+    killer.play(live)
 
     assert killer.kills
     if kind == "Delta":

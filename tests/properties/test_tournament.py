@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
-from millrace.watermark.tournament import Tournament
+from millrace.watermark.authority import Tournament
 
 values = st.integers(MIN_TIMESTAMP, MAX_TIMESTAMP)
 

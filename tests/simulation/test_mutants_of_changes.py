@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from millrace.compile import shapes
+from millrace.compile import schemas
 from millrace.compile.change import Change
 from millrace.watermark.authority import Authority
 from millrace.windmill.migrate import Reshaping
@@ -23,7 +23,7 @@ def found_at(seed, *, calm):
 
 @found_at(1, calm=True)
 def a_migration_is_known_by_the_cells_name_only(patch):
-    patch.setattr(shapes, "_done", lambda known, _: {*known.done})
+    patch.setattr(schemas, "_done", lambda known, _: {*known.done})
 
 
 @found_at(0, calm=True)

@@ -2,14 +2,35 @@
 
 All of them together are the plan that ``p.plan(checkpoint)`` returns, and the text with which a
 start is refused.
+
+Cell changes: what becomes of the cells of one computation with another program.
+
+A cell that is new is empty, one that is gone must be named, one whose values are made anew has a
+function for it. Everything else is a change of its format, by the rules of ``evolution.py``.
+
+Comparison: what becomes of a checkpoint's identity with another pipeline, part by part.
+
+It is the rule of what may change, and the only one: the plan, and the refusal of a start, come of
+it. Between two epochs no record is on its way, so what lasts is the state of computations, under
+their keys; computations, inputs and outputs may come and go. State is never dropped unnamed, and
+never read as what it is not.
+
+Source: docs/changing.md; MillWheel, "Streams" (4.3): computations are added to and removed from a
+topology that runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Container, Iterable, Iterator, Mapping
+from typing import Any, Final
 
 import msgspec
+
+from millrace.compile.evolution import Difference, differences
+from millrace.compile.identity import identity, sunk
+from millrace.compile.registry import Registry
+from millrace.compile.schemas import SCALARS, Schema, Shape, migrations_of, plain, renamed
+from millrace.compile.topology import ComputationSpec, Topology
 
 REFUSED: Final = "refused"
 DROPPED: Final = "dropped"
@@ -118,3 +139,327 @@ def planned(pipeline: str, epoch: int, changes: Iterable[Change]) -> ChangePlan:
     """Return a plan of changes, in the order in which it tells them."""
     ordered = sorted(changes, key=lambda change: KINDS.index(change.kind))
     return ChangePlan(pipeline, epoch, tuple(ordered))
+
+
+#: What is said of a part that only one of the two has.
+GONE: Final = "in the checkpoint, gone from the pipeline"
+NEW: Final = "new in the pipeline, unknown to the checkpoint"
+
+
+def cell_changes(
+    spec: ComputationSpec, known: Shape, stored: Schema, given: Schema, where: str
+) -> Iterator[Change]:
+    """Yield what becomes of a computation's cells.
+
+    Args:
+        spec: The computation.
+        known: The shape of its state so far.
+        stored: Cell -> what the checkpoint says of it.
+        given: The same of the pipeline.
+        where: Begins every change.
+    """
+    olds, pending = renamed(spec, stored), migrations_of(spec, known, stored)
+    left = stored.keys() - {*olds.values()}
+    for cell in sorted({*left, *given}):
+        at, old = f"{where}, state {cell!r}", stored.get(olds.get(cell, cell))
+        if cell not in given:
+            yield _gone(cell, at, spec)
+        elif old is None:
+            yield Change(ADDED, at, f"{NEW}; it is empty for every key", between=True)
+        else:
+            if cell in olds:
+                yield Change(RENAMED, at, f"was {olds[cell]!r}", between=True)
+            yield from _cell(cell, old, given[cell], at, pending.get(cell))
+
+
+def _gone(cell: str, where: str, spec: ComputationSpec) -> Change:
+    if cell in spec.evolution.dropped:
+        return Change(DROPPED, where, "its rows go, of every key", between=True)
+    return Change(
+        REFUSED,
+        where,
+        GONE,
+        f"to drop what it keeps, say so: p.add(..., dropped=[{cell!r}]). If it has another name "
+        f"now, say which it had: mr.ValueState(..., was={cell!r})",
+    )
+
+
+def _cell(
+    cell: str, old: Schema, new: Schema, where: str, migration: str | None
+) -> Iterator[Change]:
+    if old["cell"] != new["cell"] and not {old["cell"], new["cell"]} <= {*SCALARS}:
+        yield Change(
+            REFUSED,
+            where,
+            f"was {old['cell']}, is {new['cell']} now",
+            f"give the new one another name, and drop the old: p.add(..., dropped=[{cell!r}])",
+        )
+        return
+    found = _differences(old, new, where)
+    if migration is not None:
+        told = "; ".join(difference.what for difference in found)
+        why = f"by {migration}, each value once{': ' * bool(told)}{told}"
+        yield Change(MIGRATED, where, why, between=True)
+        return
+    way = (
+        "make it a change that loses nothing (docs/changing.md has the table); or say what becomes "
+        f"of its values: p.add(..., migrate={{{cell!r}: function}}), of a name that has not run yet"
+    )
+    for one in found:
+        if one.refused:
+            yield Change(REFUSED, one.where, one.what, way)
+        else:
+            yield Change(CHANGED, one.where, one.what)
+
+
+def _differences(old: Schema, new: Schema, where: str) -> list[Difference]:
+    if old["cell"] != new["cell"]:
+        return [Difference(where, f"was {old['cell']}, is {new['cell']} now")]
+    found = [*differences(old["format"], new["format"], where)]
+    for part in ("add", "initial"):
+        was, now = old.get(part), new.get(part)
+        if plain(was) != plain(now):
+            found.append(Difference(f"{where}, {part}", f"was {said(was)}, is {said(now)} now"))
+    return found
+
+
+def said(value: Any) -> str:
+    """Return a value as a plan shows it."""
+    return value if isinstance(value, str) else repr(value)
+
+
+_FORMAT = "make it a change that loses nothing (docs/changing.md has the table), or leave it"
+
+
+def changes(stored: Schema, topology: Topology, registry: Registry) -> list[Change]:
+    """Return what becomes of each part of a checkpoint with a pipeline.
+
+    Args:
+        stored: The identity in the checkpoint.
+        topology: Of the pipeline.
+        registry: Of the checkpoint.
+    """
+    given = identity(topology)
+    return [
+        *_computations(stored["computations"], given["computations"], topology, registry),
+        *_streams(stored["streams"], given["streams"]),
+        *_injected(stored["injected"], given["injected"]),
+    ]
+
+
+def sink_changes(
+    stored: Schema, topology: Topology, only: Container[str] | None = None
+) -> list[Difference]:
+    """Return what differs between the sinks' streams in a checkpoint and a pipeline's.
+
+    Args:
+        stored: In the checkpoint.
+        topology: The pipeline.
+        only: Streams to look at; None: all.
+    """
+    given = sunk(topology)
+    if only is not None:
+        stored = {name: stored[name] for name in stored if name in only}
+        given = {name: given[name] for name in given if name in only}
+    found: list[Difference] = []
+    for name, old, new in _both(stored, given):
+        where = f"sink of stream {name!r}"
+        if old is None or new is None:
+            found.append(Difference(where, GONE if new is None else NEW))
+        else:
+            found += differences(old, new, where)
+    return found
+
+
+def _computations(
+    stored: Schema, given: Schema, topology: Topology, registry: Registry
+) -> Iterator[Change]:
+    for name, old, new in _both(stored, given):
+        was = registry.called.get(name, name)
+        title = topology.titles.get(name, was)
+        where = f"computation {title!r}"
+        if new is None:
+            yield _removed(name, title, where, topology)
+        elif name in registry.dropped:
+            yield Change(
+                REFUSED,
+                where,
+                "it was dropped from this checkpoint before, and its name is used up",
+                'add it under another name: p.add(..., name="...")',
+            )
+        elif old is None:
+            yield Change(
+                ADDED,
+                where,
+                f"{NEW}; it begins empty with the next epoch, at the low watermark that its "
+                "senders show by then",
+                between=True,
+            )
+        else:
+            found = list(_computation(name, old, new, where, topology, registry))
+            yield from found
+            if title != was:
+                yield Change(RENAMED, where, f"was {was!r}; what it keeps stays")
+            if not any(change.kind == REFUSED for change in found):
+                yield Change(KEPT, where, _kept(old))
+
+
+def _removed(name: str, title: str, where: str, topology: Topology) -> Change:
+    if name in topology.dropped:
+        return Change(
+            DROPPED, where, "its state and timers go, and its name is used up", between=True
+        )
+    return Change(
+        REFUSED,
+        where,
+        GONE,
+        f"to drop what it keeps, say so: p.remove({title!r}). If it has another name now, say "
+        f"which it had: p.add(..., was={title!r})",
+    )
+
+
+def _kept(old: Schema) -> str:
+    cells = len(old["state"])
+    if cells:
+        return f"{cells} state cell{'s' * (cells > 1)}, timers, low watermark"
+    return "what it keeps, timers, low watermark"
+
+
+def _computation(
+    name: str, old: Schema, new: Schema, where: str, topology: Topology, registry: Registry
+) -> Iterator[Change]:
+    built_in = bool(old["settings"] or new["settings"])
+    title = topology.titles[name]
+    if new.get("drains", False) != old.get("drains", False):
+        why = (
+            "is drained: it gets no more records, its timers fire as before"
+            if "drains" in new
+            else "is not drained any more: it gets what comes from the next epoch on"
+        )
+        yield Change(CHANGED, where, why, between=True)
+    yield from _inputs(title, old["inputs"], new["inputs"], where, built_in=built_in)
+    yield from _outputs(old["outputs"], new["outputs"], where)
+    yield from cell_changes(
+        topology.computation(name),
+        registry.shapes.get(name, Shape()),
+        old["state"],
+        new["state"],
+        where,
+    )
+    way = _under_a_name(title)
+    for setting, one, other in _both(old["settings"], new["settings"]):
+        yield from _text(one, other, f"{where}, {setting!r}", way)
+    if old["kept as"] != new["kept as"]:
+        yield Change(
+            REFUSED,
+            where,
+            f"its windows are kept as {old['kept as']}, and would be as {new['kept as']} now, "
+            "by its windows, trigger, lateness, output time and values",
+            way,
+        )
+
+
+def _inputs(
+    name: str, stored: Schema, given: Schema, where: str, *, built_in: bool
+) -> Iterator[Change]:
+    gone, new = sorted(stored.keys() - given.keys()), sorted(given.keys() - stored.keys())
+    for route in sorted(stored.keys() & given.keys()):
+        yield from _input(name, stored[route], given[route], f"{where}, input {route!r}", built_in)
+    for old, other in zip(gone, new, strict=False):
+        # Other steps on the way, or another stream in its place: state is under the same keys.
+        yield from _input(
+            name, stored[old], given[other], f"{where}, input {other!r} for {old!r}", built_in
+        )
+    if built_in and len(gone) != len(new):
+        yield Change(
+            REFUSED, where, f"had {len(stored)} inputs, has {len(given)} now", _under_a_name(name)
+        )
+    for route in gone:
+        why = f"{GONE}; what it left in state stays"
+        yield Change(DROPPED, f"{where}, input {route!r}", why, between=True)
+    for route in new:
+        why = f"{NEW}; its records come from the next epoch on, each to the state of its key"
+        yield Change(ADDED, f"{where}, input {route!r}", why, between=True)
+
+
+def _input(name: str, old: Schema, new: Schema, where: str, built_in: bool) -> Iterator[Change]:
+    yield from _text(
+        old["key"],
+        new["key"],
+        f"{where}, key",
+        "state lies under the old keys: let the function keep its name if the keys are the same; "
+        f"if not, {_under_a_name(name)}",
+    )
+    # What a built-in computation keeps follows from its inputs; what a user's keeps, its cells say.
+    yield from _formats(old["format"], new["format"], where, lasting=built_in)
+
+
+def _outputs(stored: Schema, given: Schema, where: str) -> Iterator[Change]:
+    for stream, old, new in _both(stored, given):
+        at = f"{where}, output {stream!r}"
+        if old is None or new is None:
+            kind, why = (ADDED, NEW) if old is None else (DROPPED, GONE)
+            yield Change(kind, at, why, between=True)
+        else:
+            yield from _formats(old, new, at, lasting=False)
+
+
+def _formats(old: Schema, new: Schema, where: str, *, lasting: bool) -> Iterator[Change]:
+    """Yield what differs in a format; of records, which no epoch leaves behind, anything may."""
+    for found in differences(old, new, where):
+        if not found.refused:
+            yield Change(CHANGED, found.where, found.what)
+        elif lasting:
+            yield Change(REFUSED, found.where, found.what, _FORMAT)
+        else:
+            yield Change(
+                CHANGED,
+                found.where,
+                f"{found.what}; no record of the old format is left between epochs",
+                between=True,
+            )
+
+
+def _streams(stored: Schema, given: Schema) -> Iterator[Change]:
+    """Yield by what named streams are fed otherwise; nothing is kept of them."""
+    for name, old, new in _both(stored, given):
+        where = f"stream {name!r}"
+        if old is None or new is None:
+            kind, why = (ADDED, NEW) if old is None else (DROPPED, GONE)
+            yield Change(kind, where, why)
+            continue
+        for feeder in sorted({*old["fed by"]} ^ {*new["fed by"]}):
+            gone = feeder in old["fed by"]
+            yield Change(
+                DROPPED if gone else ADDED,
+                f"{where}, fed by {feeder!r}",
+                GONE if gone else NEW,
+                between=True,
+            )
+
+
+def _injected(stored: list[str], given: list[str]) -> Iterator[Change]:
+    for name in sorted({*stored} ^ {*given}):
+        where = f"injected stream {name!r}"
+        if name in given:
+            yield Change(ADDED, where, f"{NEW}; it is read from its beginning", between=True)
+        else:
+            why = f"{GONE}; how far it was read is kept where its source is an injector"
+            yield Change(DROPPED, where, why, between=True)
+
+
+def _under_a_name(name: str) -> str:
+    return (
+        f"drop what it keeps, p.remove({name!r}), and add it under another name; or leave it as it "
+        "was"
+    )
+
+
+def _both(stored: Mapping[str, Any], given: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    for name in sorted({*stored, *given}):
+        yield name, stored.get(name), given.get(name)
+
+
+def _text(old: Any, new: Any, where: str, way: str) -> Iterator[Change]:
+    if plain(old) != plain(new):
+        yield Change(REFUSED, where, f"was {said(old)}, is {said(new)} now", way)

@@ -5,18 +5,123 @@ unfinished epoch; and numbers. So identity is the computations, the steps and st
 records reach them, their keys, formats and cells. Steps and streams that only sinks read are no
 part of it: nothing of theirs is kept. What became of it in another pipeline: ``comparison.py``.
 
-Streams are told by their routes (``compile/routes.py``).
+Streams are told by their routes (``compile/identity.py``).
+
+Routes: by which steps records reach a stream, as names that outlive changes elsewhere.
+
+Streams of steps have made-up names, which count the steps of a source. So they are told by what
+they are made of: ``bids > filter``.
+
+Known names: a pipeline's computations under the names by which a checkpoint knows them.
+
+A computation that is renamed is, to its checkpoint, the one that it was: logs, snapshots, caches
+and the epoch log go on under the first name that it had there. What people read and write is the
+name that it is called by now. So a rename moves nothing, and no crash can find it half done.
+
+Source: docs/design/2026-11-22-a-name-is-not-an-identity.md.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import re
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from millrace.compile.routes import Routes
 from millrace.compile.schemas import Schema, lasting, named, plain, schema_of
-from millrace.compile.topology import ComputationSpec, Topology
+from millrace.compile.topology import ComputationSpec, Edge, StreamSpec, Topology
 from millrace.dataflow.operators import operator_of
 from millrace.model.state import CombiningState, StateDescriptor
+from millrace.model.stream import Step
+from millrace.model.time import format_duration
+
+
+class Routes:
+    """The routes of a topology's streams."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+        self._steps: dict[str, list[Step]] = {}
+        for spec in topology.streams.values():
+            for step in spec.steps:
+                self._steps.setdefault(step.target, []).append(step)
+
+    def made_up(self, stream: str) -> bool:
+        """Return whether nobody but the pipeline has named a stream."""
+        steps = self._steps.get(stream, ())
+        return any(re.fullmatch(_made_up_name(step), stream) for step in steps)
+
+    def text(self, stream: str) -> str:
+        """Return a stream's name, or what it is made of."""
+        return " + ".join(self._fed_by_steps(stream)) if self.made_up(stream) else stream
+
+    def texts(self, streams: Iterable[str]) -> dict[str, str]:
+        """Return a text for each of some streams, no two the same.
+
+        >>> import millrace as mr
+        >>> p = mr.Pipeline("p")
+        >>> bids = p.inject("bids", format=dict)
+        >>> big, small = bids.filter(bool), bids.filter(bool)
+        >>> p.sink(big.name, print)
+        >>> Routes(p.build()).texts([big.name, small.name])
+        {'bids.filter-1': 'bids > filter', 'bids.filter-2': 'bids > filter (2)'}
+        """
+        streams = list(streams)
+        return dict(zip(streams, told_apart(map(self.text, streams)), strict=True))
+
+    def feeders(self, stream: str) -> list[str]:
+        """Return who feeds a stream."""
+        spec = self._topology.streams[stream]
+        return sorted(
+            [
+                *(["an injector"] if spec.injection is not None else []),
+                *(f"computation {name!r}" for name in spec.publishers),
+                *self._fed_by_steps(stream),
+            ]
+        )
+
+    def before_computations(self) -> set[str]:
+        """Return the streams that records pass on their way to a computation."""
+        found: set[str] = set()
+        pending = [stream for spec in self._topology.computations for stream in spec.inputs]
+        while pending:
+            stream = pending.pop()
+            if stream not in found:
+                found.add(stream)
+                pending += [step.source for step in self._steps.get(stream, ())]
+        return found
+
+    def _fed_by_steps(self, stream: str) -> list[str]:
+        return sorted(self.text(step.source) + _step(step) for step in self._steps.get(stream, ()))
+
+
+def told_apart(texts: Iterable[str]) -> list[str]:
+    """Return the texts, those that repeat an earlier one with a number behind them.
+
+    >>> told_apart(["tea", "rum", "tea"])
+    ['tea', 'rum', 'tea (2)']
+    """
+    found: dict[str, None] = {}
+    for text in texts:
+        told, n = text, 2
+        while told in found:
+            told, n = f"{text} ({n})", n + 1
+        found[told] = None
+    return list(found)
+
+
+def _made_up_name(step: Step) -> str:
+    kind = "flatten" if step.kind == "to" else step.kind
+    return rf".*\.{kind}-\d+"
+
+
+def _step(step: Step) -> str:
+    if step.kind == "to":
+        return ""
+    if step.backwards_us:
+        return f" > {step.kind}(backwards={format_duration(step.backwards_us)!r})"
+    return f" > {step.kind}"
+
 
 _COLUMNS: Final = "columns of accumulators, all keys together"
 _BY_KEY: Final = "rows, key by key"
@@ -80,3 +185,110 @@ def _cell(cell: StateDescriptor) -> Schema:
     if isinstance(cell, CombiningState):
         found |= {"add": named(cell.function), "initial": plain(cell.initial)}
     return found
+
+
+def known_names(
+    topology: Topology, there: Collection[str], called: Mapping[str, str], used: Collection[str]
+) -> dict[str, str]:
+    """Return what a computation is called in a pipeline -> how a checkpoint knows it.
+
+    Args:
+        topology: The pipeline.
+        there: The computations that the checkpoint has, by their known names.
+        called: Known name -> what it was called last, where that is another.
+        used: All names that the checkpoint ever gave a computation.
+
+    >>> import millrace as mr
+    >>> class Echo(mr.Computation):
+    ...     inputs = {"words": mr.by(str)}
+    ...
+    ...     def process_record(self, record):
+    ...         pass
+    >>> def shop(name, was=()):
+    ...     p = mr.Pipeline("shop")
+    ...     _ = p.inject("words", format=str)
+    ...     p.add(Echo, name=name, was=was)
+    ...     return p.build()
+    >>> known_names(shop("Loud", was="Echo"), ["Echo"], {}, ["Echo"])
+    {'Loud': 'Echo'}
+    >>> known_names(shop("Loud"), ["Echo"], {"Echo": "Loud"}, ["Echo"])
+    {'Loud': 'Echo'}
+    >>> known_names(shop("Echo"), ["Echo"], {"Echo": "Loud"}, ["Echo"])  # the program as it was
+    {'Echo': 'Echo'}
+    """
+    now = {called.get(name, name): name for name in there}
+    specs = {spec.title: spec for spec in topology.computations}
+    found = {title: now.pop(title) for title in specs if title in now}
+    for title, spec in specs.items():
+        earlier = next((name for name in spec.evolution.was if name in now), None)
+        if title not in found and earlier is not None:
+            found[title] = now.pop(earlier)
+    for title in specs.keys() - found.keys():
+        # The program as it was before a rename knows the name with which it began.
+        fresh = called.get(title, title) == title or title in now.values()
+        found[title] = title if fresh else _unused(title, used)
+    return found
+
+
+def dropped_names(
+    topology: Topology, known: Mapping[str, str], there: Collection[str], called: Mapping[str, str]
+) -> frozenset[str]:
+    """Return the known names of the computations that a checkpoint is to forget.
+
+    Args:
+        topology: The pipeline.
+        known: See :func:`known_names`, which returns it.
+        there: See there.
+        called: See there.
+    """
+    now = {called.get(name, name): name for name in there}
+    return frozenset(now.get(title, title) for title in topology.dropped) - {*known.values()}
+
+
+def under(topology: Topology, known: Mapping[str, str], dropped: frozenset[str]) -> Topology:
+    """Return a topology in which computations have their known names, and are called as they were.
+
+    Args:
+        topology: The pipeline.
+        known: What each is called -> its known name.
+        dropped: Known names of the computations to forget.
+    """
+    now = {spec.name: known[spec.title] for spec in topology.computations}
+    computations = [
+        dataclasses.replace(
+            spec,
+            name=now[spec.name],
+            called=spec.title,
+            senders=frozenset(now.get(sender, sender) for sender in spec.senders),
+            backwards={now.get(sender, sender): us for sender, us in spec.backwards.items()},
+        )
+        for spec in topology.computations
+    ]
+    return dataclasses.replace(
+        topology,
+        streams={name: _stream(spec, now) for name, spec in topology.streams.items()},
+        computations=tuple(sorted(computations, key=lambda spec: (spec.level, spec.name))),
+        edges=tuple(_edge(edge, now) for edge in topology.edges),
+        dropped=dropped,
+    )
+
+
+def _stream(spec: StreamSpec, now: Mapping[str, str]) -> StreamSpec:
+    return dataclasses.replace(
+        spec,
+        publishers=tuple(now[name] for name in spec.publishers),
+        edges=tuple(_edge(edge, now) for edge in spec.edges),
+    )
+
+
+def _edge(edge: Edge, now: Mapping[str, str]) -> Edge:
+    if edge.computation is None:
+        return edge
+    return dataclasses.replace(edge, computation=now[edge.computation])
+
+
+def _unused(name: str, used: Collection[str]) -> str:
+    n = 2
+    while f"{name} ({n})" in used:
+        n += 1
+    return f"{name} ({n})"

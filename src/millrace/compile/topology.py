@@ -118,7 +118,7 @@ class ComputationSpec:
             :class:`~millrace.dataflow.columnar.chunks.Columnar`; None if it works key by key.
         evolution: What becomes of state that earlier versions of it left.
         reshape: What brings such state to the shape that it has now; None if it has it. A
-            :class:`~millrace.compile.shapes.Reshape`.
+            :class:`~millrace.compile.schemas.Reshape`.
         counted: Whether a computation behind it waits for percentiles of what it has to do.
         draining: Whether it gets no more records, and goes on with its timers alone.
         called: What the pipeline calls it, where its checkpoint knows it by another name.

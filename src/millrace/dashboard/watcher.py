@@ -1,36 +1,235 @@
 """The watcher: follows a checkpoint while somebody looks, and has what the page shows.
 
 One thread reads, however many look, and what it keeps is bounded: a page may stay open for a week.
+
+The heat map: key intervals by load and by lag, put together until a page can show them.
+
+What the metrics in the checkpoint say: epochs, calls, backlog, hot keys, busy intervals.
+
+User code that hangs, as the workers of a run have written it up in the checkpoint's mailbox.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from millrace.dashboard.graph import graph_of, lit_by
-from millrace.dashboard.heat import heat_of
-from millrace.dashboard.measured import (
-    backlog_in,
-    calls_in,
-    epochs_by_part,
-    hottest_in,
-    interval_shares,
-)
 from millrace.dashboard.panes import groupings
-from millrace.dashboard.plain import millis, without_secrets
+from millrace.dashboard.plain import behind, cut, millis, without_secrets
 from millrace.dashboard.points import Points
 from millrace.dashboard.pulse import Pulse
-from millrace.dashboard.stuck import stuck_in
-from millrace.inspect import Checkpoint, explain_watermark, read_latest
+from millrace.inspect import Checkpoint, Interval, explain_watermark, read_latest
 from millrace.model.errors import MillraceError
-from millrace.model.time import MIN_TIMESTAMP
-from millrace.store import HardState, LocalHardState
+from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+from millrace.plane.stuck import Stuck
+from millrace.store import HardState, LocalHardState, Mailbox
+
+_SUFFIX: Final = ".stuck"
+#: A worker says it every 15 seconds, and who has not said it again for so long is gone.
+_HOLDS_US: Final = 60_000_000
+
+
+def stuck_in(
+    mailbox: Mailbox, clock: Callable[[], int] = lambda: time.time_ns() // 1000
+) -> list[dict[str, Any]]:
+    """Return what is stuck by now, the longest first.
+
+    Args:
+        mailbox: Of the checkpoint.
+        clock: Returns microseconds since 1970.
+    """
+    now, found = clock(), list[dict[str, Any]]()
+    for name in mailbox.names():
+        said, digits = name.endswith(_SUFFIX), name.partition("-")[0]
+        if not said or not digits.isdecimal() or now - int(digits) > _HOLDS_US:
+            continue
+        data = mailbox.read(name)
+        if data is None:
+            continue  # it has returned
+        try:
+            stuck = msgspec.json.decode(data, type=Stuck)
+        except msgspec.MsgspecError:
+            continue
+        found.append(
+            {
+                "computation": cut(stuck.computation),
+                "key": cut(stuck.key),
+                "of": cut(stuck.of),
+                "where": cut(stuck.where),
+                # As of a second: what is sent changes no more often than what it says.
+                "since": int(digits) // 1000 - round(stuck.seconds * 1000),
+                "stack": stuck.stack[-8_000:],
+            }
+        )
+    return sorted(found, key=lambda one: float(one["since"]))
+
+
+#: The end of the file that is read: some hundred epochs.
+_TAIL_BYTES: Final = 256 << 10
+_EPOCHS_MAX: Final = 120
+#: Where the last line is, however many computations it names.
+_LINE_BYTES: Final = 64 << 10
+#: So many keys stand out, at most.
+_KEYS_MAX: Final = 8
+
+
+def epochs_by_part(state: HardState) -> dict[str, Any]:
+    """Return the last epochs, oldest first: number, clock, seconds, and seconds by part.
+
+    Where nothing but the whole is measured, ``parts`` is empty. A checkpoint in an object store has
+    no such file, and one from before there were metrics neither: then there are no epochs.
+    """
+    lines = [line for line in map(_read, _tail(state, _TAIL_BYTES)) if line]
+    # A run that has gone on with the checkpoint has a later line of an epoch, perhaps.
+    found = list({line["epoch"]: line for line in lines}.values())[-_EPOCHS_MAX:]
+    parts = list(dict.fromkeys(part for line in found for part in line["parts"]))
+    return {
+        "epoch": [line["epoch"] for line in found],
+        "wall": [line["wall"] for line in found],
+        "seconds": [line["seconds"] for line in found],
+        "parts": {part: [line["parts"].get(part, 0.0) for line in found] for part in parts},
+    }
+
+
+def hottest_in(state: HardState) -> list[dict[str, Any]]:
+    """Return the keys with the greatest shares of their computations' recent records."""
+    found: list[dict[str, Any]] = [
+        {"computation": name, "key": cut(key), "share": share}
+        for name, keys in _last(state, "hottest_keys").items()
+        for key, share in keys.items()
+    ]
+    return sorted(found, key=lambda one: -float(one["share"]))[:_KEYS_MAX]
+
+
+def interval_shares(state: HardState, computation: str) -> dict[int, float]:
+    """Return key interval -> its share in the time in user code, of late, of the busiest."""
+    found = _last(state, "interval_shares").get(computation, {})
+    return {int(id): share for id, share in found.items() if id.isdecimal()}
+
+
+def calls_in(state: HardState) -> list[dict[str, Any]]:
+    """Return how long calls of user code took, by computation: percentiles, and a histogram.
+
+    A bar is how many calls took less than a power of two seconds, and at least half of that; from
+    the first bar to the last there is one for each power.
+    """
+    percentiles = _last(state, "hook_duration_seconds")
+    found = []
+    for name, calls in _last(state, "hook_calls").items():
+        known = {int(exponent): n for exponent, n in calls.items()}
+        first, last = min(known), max(known)
+        bars = [known.get(exponent, 0.0) for exponent in range(first, last + 1)]
+        found.append(
+            {"computation": name, "first": first, "bars": bars, **percentiles.get(name, {})}
+        )
+    return sorted(found, key=lambda one: -float(one.get("p99", 0)))
+
+
+def backlog_in(state: HardState) -> dict[str, dict[str, float]]:
+    """Return injected stream -> how many records, files or bytes wait in its source."""
+    found: dict[str, dict[str, float]] = {}
+    for unit in ("records", "files", "bytes"):
+        for stream, n in _last(state, f"backlog_{unit}", dict[str, float]).items():
+            found.setdefault(stream, {})[unit] = n
+    return found
+
+
+def _last(state: HardState, what: str, kind: Any = dict[str, dict[str, float]]) -> Any:
+    """Return what the last whole line says; nothing if it does not say it."""
+    for line in reversed(_tail(state, _LINE_BYTES)):
+        try:
+            return msgspec.convert(json.loads(line).get(what, {}), kind)
+        except (ValueError, AttributeError):
+            continue  # half a line, or one of another version
+    return {}
+
+
+def _tail(state: HardState, most: int) -> list[bytes]:
+    """Return the last lines of the file of a checkpoint in a directory, in so many bytes."""
+    if not isinstance(state, LocalHardState):
+        return []
+    try:
+        with (state.path / "metrics" / "epochs.jsonl").open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - most))
+            lines = file.read(most).splitlines()
+    except OSError:
+        return []
+    return lines[1:] if size > most else lines
+
+
+def _read(line: bytes) -> dict[str, Any] | None:
+    try:
+        said = json.loads(line)
+        parts = said.get("epoch_part_seconds", {})
+        return {
+            "epoch": int(said["epoch"]),
+            "wall": said["at"] / 1000,
+            "seconds": float(said["epoch_duration_seconds"]),
+            "parts": {str(name): float(seconds) for name, seconds in parts.items()},
+        }
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None  # half a line, or one of another version
+
+
+#: A cell of the map is some ten pixels wide, and a laptop's page some thousand.
+CELLS: Final = 768
+
+
+def heat_of(
+    intervals: Sequence[Interval], load: Mapping[int, float], unit: str, newest_us: int
+) -> dict[str, Any]:
+    """Return neighbouring key intervals as cells, in the order of their hashes.
+
+    Args:
+        intervals: Of a computation, by hash.
+        load: Interval id -> its load; without those that have none.
+        unit: Of the load, for people.
+        newest_us: The latest event time read.
+
+    Returns:
+        ``intervals``, how many there are; ``each``, how many one cell holds at most; and columns
+        with a value a cell: ``first`` and ``last`` id, the sum of ``load``, in ``unit``, and
+        ``lag`` in seconds, that of the oldest pending work, None where nothing is pending.
+
+    >>> from millrace.watermark.report import Report
+    >>> halves = [
+    ...     Interval(id=n, start=n, end=n + 1, commit=1, chain=0, report=Report(hold_us=n * 10**6))
+    ...     for n in (1, 2)
+    ... ]
+    >>> (
+    ...     heat_of(halves, {2: 5}, "commits", 4_000_000)["load"],
+    ...     heat_of(halves, {}, "%", 4_000_000)["lag"],
+    ... )
+    ([0, 5], [3.0, 2.0])
+    """
+    each = -(-len(intervals) // CELLS) or 1
+    cells = [intervals[at : at + each] for at in range(0, len(intervals), each)]
+    return {
+        "intervals": len(intervals),
+        "each": each,
+        "first": [cell[0].id for cell in cells],
+        "last": [cell[-1].id for cell in cells],
+        "unit": unit,
+        "load": [round(sum(load.get(one.id, 0) for one in cell), 1) for cell in cells],
+        "lag": [_lag(cell, newest_us) for cell in cells],
+    }
+
+
+def _lag(cell: Sequence[Interval], newest_us: int) -> float | None:
+    oldest_us = min(
+        (one.report.oldest_work_us() for one in cell if one.report is not None),
+        default=MAX_TIMESTAMP,
+    )
+    return None if oldest_us >= MAX_TIMESTAMP else behind(oldest_us, newest_us)
+
 
 _log = logging.getLogger("millrace")
 

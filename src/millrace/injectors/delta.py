@@ -15,10 +15,8 @@ from typing import Any
 import pyarrow as pa
 
 from millrace.injectors.appends import Appends, Files
-from millrace.injectors.delta_file import rows_of
 from millrace.injectors.delta_history import History, Place
-from millrace.injectors.delta_log import Log
-from millrace.injectors.delta_package import mounted, require_deltalake
+from millrace.injectors.delta_log import Log, mounted, require_deltalake, rows_of
 from millrace.model.errors import PipelineError
 from millrace.model.time import Instant, timestamp_us
 

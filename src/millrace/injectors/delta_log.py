@@ -8,6 +8,10 @@
 Versions are read from their own file, as ``deltalake`` has no call for that; the rest by it.
 
 Source: the Delta transaction protocol, "Delta Log Entries" and "Actions".
+
+A data file of a Delta table, and its rows.
+
+What a Delta table needs here: the package deltalake, and a path that is mounted.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
@@ -22,10 +27,90 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from millrace.injectors.appends import File
-from millrace.injectors.columns import conformed
-from millrace.injectors.delta_file import DataFile, opened
+from millrace.injectors.columns import arrow_schema, conformed
+from millrace.injectors.file_formats import open_parquet, row_batches
 from millrace.model.errors import InputLost, PipelineError
 from millrace.store import local_path
+
+
+class DataFile(NamedTuple):
+    """A Parquet file of a table.
+
+    Attributes:
+        path: Of the file.
+        partition: Values of the columns that are not in it, as text; None: null.
+    """
+
+    path: str
+    partition: dict[str, str | None]
+
+
+@contextmanager
+def opened(path: str, who: str) -> Iterator[Any]:
+    """Open a file: a ``pyarrow.parquet.ParquetFile``.
+
+    Args:
+        path: Of the file.
+        who: The injector, for messages.
+
+    Raises:
+        InputLost: It is gone.
+        PipelineError: It is no Parquet file.
+    """
+    where = f"{who}, {path}"
+    try:
+        file = open(path, "rb")  # noqa: PTH123, SIM115  # it is closed below
+    except FileNotFoundError as gone:
+        raise InputLost(
+            f"{where}: the file was removed before it was read. Was the table vacuumed of what "
+            "the run had still to read? Put it back and start again with the same checkpoint; or "
+            "start with a new one."
+        ) from gone
+    with file:
+        try:
+            found = open_parquet(file)
+        except pa.ArrowInvalid as refused:
+            raise PipelineError(
+                f"{where} is not a Parquet file, as those of a Delta table are: {refused}. Has "
+                "somebody written over it?"
+            ) from refused
+        yield found
+
+
+def rows_of(file: DataFile, schema: str, who: str) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file, with the columns of a schema.
+
+    A column that the file has not was added to the table later, and is null.
+
+    Args:
+        file: The file.
+        schema: As Spark writes it. The table has these columns.
+        who: The injector, for messages.
+
+    Raises:
+        InputLost: The file is gone.
+        PipelineError: It is no Parquet file, or a column is not of its declared type.
+    """
+    wanted = arrow_schema(schema)
+    with opened(file.path, who) as found:
+        for batch in row_batches(found, [n for n in wanted.names if n not in file.partition]):
+            for field in wanted:
+                if batch.schema.get_field_index(field.name) < 0:
+                    value = file.partition.get(field.name)
+                    column = pa.repeat(_parsed(value, field.type), batch.num_rows)
+                    batch = batch.append_column(field, column)
+            yield conformed(batch, schema, f"{who}, {file.path}")
+
+
+def _parsed(value: str | None, kind: pa.DataType) -> pa.Scalar:
+    """Return a partition's value; an empty text is null, as Delta has it."""
+    if not value:
+        return pa.scalar(None, kind)
+    if pa.types.is_timestamp(kind):
+        # An instant may be written without a zone; it is then in UTC.
+        value = value.removesuffix("Z") + ("Z" if kind.tz else "")
+    return pa.scalar(value).cast(kind)
+
 
 #: What a reader has to know of, and this one does. A file with a deletion vector is refused when it
 #: is met, and so is a table that maps its columns; to be told that there may be some does no harm.
@@ -242,3 +327,50 @@ class Log:
             with opened(str(path), self._who) as found:
                 rows = found.metadata.num_rows
         return File(int(rows), int(size), DataFile(str(path), partition))
+
+
+#: Of ``deltalake``: (major, minor).
+_OLDEST: Final = (1, 6)
+
+
+def require_deltalake(who: str, where: str) -> None:
+    """Refuse to go on without a ``deltalake`` that keeps application transactions apart.
+
+    Args:
+        who: Needs it, for messages.
+        where: It is needed, for messages.
+
+    Raises:
+        PipelineError: It is not installed, or too old.
+    """
+    install = f"{where}: pip install 'millrace-spark[delta]'."
+    try:
+        from deltalake import __version__ as version
+    except ImportError as missing:
+        raise PipelineError(f"{who} needs the package deltalake, {install}") from missing
+    if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
+        raise PipelineError(
+            f"{who} found deltalake {version}, which can add an epoch twice: two drivers' commits "
+            f"of it do not conflict. It needs 1.6 or later, {install}"
+        )
+
+
+def mounted(path: str, who: str, otherwise: str) -> Path:
+    """Return the directory of a table.
+
+    Args:
+        path: As it was given.
+        who: It was given to, for messages.
+        otherwise: What to do about a table that is elsewhere, for messages.
+
+    Raises:
+        PipelineError: It is no local or mounted path.
+
+    >>> mounted("file:///lake/trips", "Delta('...')", "Copy it.")
+    PosixPath('/lake/trips')
+    """
+    if not path or ("://" in path and not path.startswith("file://")):
+        raise PipelineError(
+            f"{who}: expected a local or mounted path, which driver and workers reach. {otherwise}"
+        )
+    return local_path(path)

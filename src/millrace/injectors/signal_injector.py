@@ -24,7 +24,7 @@ import msgspec
 
 from millrace.compile.topology import Topology
 from millrace.dataflow.operators import operator_of
-from millrace.dataflow.triggers.call import names_in, streams_of
+from millrace.dataflow.triggers.signal import names_in, streams_of
 from millrace.injectors.advance import Advance, Advances, Backlog
 from millrace.injectors.injector import Injector
 from millrace.model.computation import Computation

@@ -16,8 +16,7 @@ from typing import TypeVar
 import msgspec
 
 from millrace.compile.change import REFUSED, Change, ChangePlan, planned
-from millrace.compile.schemas import Schema
-from millrace.compile.shapes import Shape
+from millrace.compile.schemas import Schema, Shape
 from millrace.compile.topology import Topology
 from millrace.inspect.computation import ComputationInspection, Interval
 from millrace.inspect.overview import (

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from millrace.compile.schemas import Schema
-from millrace.compile.shapes import SCALARS, Shape
+from millrace.compile.schemas import SCALARS, Schema, Shape
 from millrace.inspect import pending
 from millrace.inspect.overview import ComputationOverview, some_time
 from millrace.inspect.pending import (

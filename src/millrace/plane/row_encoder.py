@@ -25,7 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millrace.compile.native import one_field
+from millrace.compile.explanation import one_field
 from millrace.compile.topology import Edge, StreamSpec
 from millrace.injectors.columns import conformed
 from millrace.injectors.injector import Injector

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millrace.compile.sink_limits import SinkLimits
-from millrace.injectors.delta_package import mounted, require_deltalake
-from millrace.sinks.delta_merge import DELETED
-from millrace.sinks.delta_table import DeltaCommits
+from millrace.injectors.delta_log import mounted, require_deltalake
+from millrace.sinks.delta_table import DELETED, DeltaCommits
 from millrace.sinks.latest import check_key, key_columns
 from millrace.sinks.parquet_files import FILE_LIMITS
 from millrace.sinks.table import TableSink

@@ -10,6 +10,17 @@ With a key the commit is a merge, for which delta-rs writes files of its own.
 
 Source: the Delta transaction protocol, "Transaction Identifiers": ``txn`` with ``appId`` and
 ``version``.
+
+Which Delta table it is that an epoch was merged into, and up to which version that is known.
+
+A table by key has rows of epochs that nobody will make again. So where somebody else has made it
+anew, overwritten it or set it back since, merging into what is there now would pass over the loss.
+
+::
+
+    _millrace_table    {"id": "...", "version": 12}, after each commit; readers pass over it
+
+An epoch's records, merged by key into a Delta table in one commit.
 """
 
 from __future__ import annotations
@@ -26,11 +37,92 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from millrace.sinks.delta_known import note, rewritten
-from millrace.sinks.delta_merge import merge
+from millrace.sinks.latest import newest, retracted
 from millrace.sinks.parquet_files import STAGING
 from millrace.sinks.table import Commits, epoch_of, placed
 from millrace.store.durable import sync_directory
+
+#: Column that says which keys' rows are deleted. No field of a record may have its name.
+DELETED: Final = "_millrace_deleted"
+
+
+def merge(
+    table: Any, files: Sequence[Path], key: Sequence[str], properties: Any, where: str
+) -> None:
+    """Merge the records of some files into a table, in one commit.
+
+    Args:
+        table: A ``deltalake.DeltaTable``.
+        files: That tasks have written.
+        key: Columns by which rows are told.
+        properties: Of the commit.
+        where: The sink and the epoch, for messages.
+
+    Raises:
+        SinkError: A record has no key.
+        FileNotFoundError: A file is gone.
+        DeltaError: The commit is refused.
+    """
+    rows = newest(pa.concat_tables(map(pq.read_table, files)), key, where)
+    columns = {f"`{name}`": f"records.`{name}`" for name in rows.column_names}
+    (
+        table.merge(
+            rows.append_column(DELETED, retracted(rows)),
+            " AND ".join(f"there.`{name}` = records.`{name}`" for name in key),
+            source_alias="records",
+            target_alias="there",
+            commit_properties=properties,
+        )
+        .when_matched_delete(f"records.`{DELETED}`")
+        .when_matched_update(columns)
+        .when_not_matched_insert(columns, f"NOT records.`{DELETED}`")
+        .execute()
+    )
+
+
+_NAME: Final = "_millrace_table"
+#: What Delta calls a write of everything anew, or of what was once.
+_REWRITES: Final = frozenset({"CREATE OR REPLACE TABLE", "REPLACE TABLE", "RESTORE", "TRUNCATE"})
+
+
+def rewritten(root: Path, table: Any) -> str:
+    """Return how a table was rewritten since it was noted; empty if it was not.
+
+    Args:
+        root: Its directory.
+        table: A ``deltalake.DeltaTable``, as it is now.
+    """
+    try:
+        known = json.loads((root / _NAME).read_text())
+    except FileNotFoundError:
+        return ""
+    advice = (
+        "Rows of earlier epochs may be gone, and are not made again. Name another path and start "
+        f"with a new checkpoint; or, to go on with what is there, remove {root / _NAME}."
+    )
+    if known["id"] != table.metadata().id:
+        return f"somebody has made the table anew: its id is another one. {advice}"
+    if table.version() < known["version"]:
+        return (
+            f"the table is at version {table.version()}, and was at {known['version']}: its log "
+            f"was set back. {advice}"
+        )
+    since = table.version() - known["version"]
+    for commit in table.history(since) if since else ():
+        operation = str(commit.get("operation", ""))
+        mode = str(commit.get("operationParameters", {}).get("mode", ""))
+        if operation in _REWRITES or (operation == "WRITE" and mode == "Overwrite"):
+            what = f"{operation} {mode}".strip()
+            return f"somebody has rewritten it in version {commit['version']} ({what}). {advice}"
+    return ""
+
+
+def note(root: Path, table: Any) -> None:
+    """Note which table it is, and its version. Older word than there could be does no harm."""
+    noting = root / f"{_NAME}.new"
+    noting.write_text(json.dumps({"id": table.metadata().id, "version": table.version()}))
+    noting.replace(root / _NAME)
+
 
 #: By which commits are known that took epochs back.
 _TAKEN_BACK: Final = "MILLRACE TAKE BACK"

@@ -15,7 +15,7 @@ from millrace.model.errors import PipelineError, SinkError
 from millrace.model.time import MILLISECOND
 from millrace.plane.json_text import to_json
 from millrace.plane.values import JSON_FIELD
-from millrace.sinks.taking import ByEpoch, ByTurn
+from millrace.sinks.arrow import ByEpoch, ByTurn
 
 #: How long the brokers may take for what is on its way when an epoch or a mark ends.
 _PATIENCE_S = 60.0

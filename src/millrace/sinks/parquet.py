@@ -14,18 +14,16 @@ from millrace.sinks.parquet_files import (
     FILE_LIMITS,
     ParquetWriter,
     are_staged,
-    publish,
-    publish_again,
-    refusing,
-    say_gone,
-    take_back,
-)
-from millrace.sinks.parquet_versions import (
     check_kind,
     has_version,
     make_empty_epoch,
     make_empty_version,
+    publish,
+    publish_again,
     publish_version,
+    refusing,
+    say_gone,
+    take_back,
 )
 from millrace.store import local_path
 

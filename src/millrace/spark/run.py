@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 
 from millrace.compile.explanation import Explanation
 from millrace.compile.topology import Topology
-from millrace.dataflow.triggers.call import called
+from millrace.dataflow.triggers.signal import called
 from millrace.injectors.injector import Injector
 from millrace.injectors.rate_limit import Throttle
 from millrace.injectors.signal_injector import Waiting, asking, put_call

@@ -18,7 +18,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # the name all of Spark's documentation uses
 from pyspark.sql import types as T
 
-from millrace.compile.native import one_field, python_reason
+from millrace.compile.explanation import one_field, python_reason
 from millrace.compile.sink_limits import fields_of
 from millrace.compile.topology import Edge, StreamSpec, Topology
 from millrace.injectors.injector import Injector

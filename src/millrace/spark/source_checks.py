@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from millrace.compile.native import one_field
+from millrace.compile.explanation import one_field
 from millrace.compile.topology import StreamSpec
 from millrace.model.errors import PipelineError
 from millrace.model.time import TimeUnit

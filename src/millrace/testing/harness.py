@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from millrace.compile.topology import injector_name
 from millrace.dataflow.operators import operator_of
-from millrace.dataflow.triggers.call import called
+from millrace.dataflow.triggers.signal import called
 from millrace.dataflow.windowing import Windowing
 from millrace.injectors.key_injector import Keys
 from millrace.injectors.letters import LetterLog, bind_letters
@@ -28,10 +28,9 @@ from millrace.model.time import MAX_TIMESTAMP, Duration, Instant, duration_us, t
 from millrace.plane.binding import bind_sinks
 from millrace.store import Mailbox, MemoryBlobs, MemoryHardState
 from millrace.testing.crash import Crash
-from millrace.testing.feed import Feed, injection_of, reads
+from millrace.testing.feed import Feed, injection_of, poll, reads
 from millrace.testing.invariants import check_interval, check_low_watermarks
 from millrace.testing.output import Output
-from millrace.testing.polling import poll
 from millrace.testing.process import HarnessProcess
 from millrace.testing.taps import tapped, with_taps
 from millrace.watermark.map_change import Remap

@@ -14,12 +14,13 @@ from millrace.compile.change import (
     RENAMED,
     Change,
     ChangePlan,
+    changes,
     planned,
+    sink_changes,
 )
-from millrace.compile.comparison import changes, sink_changes
 from millrace.compile.identity import identity, sunk
 from millrace.compile.registry import SINK, Registry
-from millrace.compile.shapes import Shape, reshape_of
+from millrace.compile.schemas import Shape, reshape_of
 from millrace.compile.topology import StreamSpec, Topology
 from millrace.model.declarations import Since
 from millrace.model.errors import CheckpointMismatch

@@ -1,7 +1,7 @@
 """Names in entries of the epoch log, brought to those that the pipeline uses now.
 
 Of computations, entries have the names by which the checkpoint knows them
-(``compile/known_names.py``), and people are told the pipeline's.
+(``compile/identity.py``), and people are told the pipeline's.
 
 How far an injected stream was read, what was seen of its processes and the number in the ids of its
 records are under the stream's name. Entries are read as if they had been written under the one of

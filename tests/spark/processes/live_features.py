@@ -28,8 +28,8 @@ from pyspark.sql import SparkSession
 import millrace as mr
 from millrace.model.keys import encode_key, hash_key
 from millrace.spark import housekeeping
+from millrace.testing.on_spark import ScriptedClock, ScriptedStream
 from millrace.testing.output import Output, outputs_of
-from millrace.testing.script import ScriptedClock, ScriptedStream
 from tests.spark.processes.live_pipeline import session
 
 #: Where the clock begins; far ahead, as the alarm of an idle run goes by the machine's own.

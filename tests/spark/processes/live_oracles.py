@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 
 import millrace as mr
 from millrace.testing import Output, outputs_of
-from millrace.testing.script import ScriptedClock, ScriptedStream
+from millrace.testing.on_spark import ScriptedClock, ScriptedStream
 from millrace_examples.nexmark import files, suite
 from tests.spark import (
     conftest,

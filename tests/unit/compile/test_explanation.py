@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 import millrace as mr
-from millrace.compile.native import python_reason
+from millrace.compile.explanation import python_reason
 
 
 class Score(msgspec.Struct, frozen=True):

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 import millrace as mr
-from millrace.compile.change import KEPT, REFUSED
-from millrace.compile.comparison import changes
+from millrace.compile.change import KEPT, REFUSED, changes
 from millrace.compile.identity import identity
 from millrace.compile.registry import Registry
 

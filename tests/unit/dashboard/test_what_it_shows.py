@@ -8,11 +8,9 @@ import msgspec
 import pytest
 from dashboard_scene import SCRIPT
 
-from millrace.dashboard.heat import CELLS, heat_of
-from millrace.dashboard.measured import epochs_by_part
 from millrace.dashboard.points import Points
 from millrace.dashboard.pulse import Pulse
-from millrace.dashboard.stuck import stuck_in
+from millrace.dashboard.watcher import CELLS, epochs_by_part, heat_of, stuck_in
 from millrace.inspect import Checkpoint, Interval, key_text, shortened
 from millrace.watermark.propagation import LowWatermarks
 from millrace.watermark.report import Report

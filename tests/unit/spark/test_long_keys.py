@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 import millrace as mr
-from millrace.dashboard.measured import calls_in, epochs_by_part, hottest_in
+from millrace.dashboard.watcher import calls_in, epochs_by_part, hottest_in
 from millrace.inspect import load_of_run
 from millrace.model.keys import encode_key
 from millrace.spark.metrics.lines import MetricLines

@@ -16,7 +16,7 @@ from millrace.dataflow.columnar.windows import WindowColumns
 from millrace.dataflow.element_types import picker, plain_format
 from millrace.dataflow.partials.partial import PartialCoder
 from millrace.dataflow.triggers import AtWatermark
-from millrace.dataflow.triggers.watermark_only import WatermarkOnly, runner
+from millrace.dataflow.triggers.watermark import WatermarkOnly, runner
 from millrace.dataflow.windowing import OutputTime
 from millrace.dataflow.windows.window_fn import has_columns
 from millrace.model.coder import Coder

@@ -15,7 +15,7 @@ from millrace.dataflow.grouping.window_state import (
     RowCoder,
     WindowRow,
 )
-from millrace.dataflow.triggers.watermark_only import runner
+from millrace.dataflow.triggers.watermark import runner
 from millrace.dataflow.windowing import AccumulationMode, OutputTime, Windowing
 from millrace.dataflow.windows.window_fn import assignment
 from millrace.model.coder import Coder, coder_for

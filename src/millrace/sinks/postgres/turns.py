@@ -3,6 +3,16 @@
 The transaction also writes down the last record of every sender, so what comes again after a
 failure, or because the answer to a commit was lost, is known and left out. It is one statement: see
 :func:`~millrace.sinks.postgres.statements.in_turn`.
+
+Behind: rows are written by a thread beside the task, so that it need not wait for the server.
+
+While a transaction is under way rows gather, and go with the next: one row has the latency of one
+transaction, and many rows cost few. What gathers is bounded; then the task waits.
+
+Consumed: of every sender the last record that a table has; what comes again is known by it.
+
+A record's id on the wire, read as a place in a channel: who sent it, and its number among what
+that sender has sent. Source: docs/design/2026-11-22-the-real-time-plane.md, "Channels".
 """
 
 from __future__ import annotations
@@ -11,20 +21,220 @@ import logging
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millrace.model.errors import SinkError, brief
+from millrace.model.errors import InvariantViolation, SinkError, brief
 from millrace.model.time import SECOND
 from millrace.sinks.postgres import statements
-from millrace.sinks.postgres.behind import Behind
 from millrace.sinks.postgres.connection import Away, connect, said
-from millrace.sinks.postgres.consumed import Consumed
 from millrace.sinks.postgres.ledger import Ledger
 from millrace.sinks.postgres.text import as_array, as_arrays
+from millrace.windmill.record_ids import ROW_BITS
+
+_Integers = npt.NDArray[np.int64]
+
+
+class News(NamedTuple):
+    """What of some records is new.
+
+    Attributes:
+        fresh: By record, whether it is.
+        senders: Who sent those.
+        origins: By such a sender, the first half of its last record's id.
+        sequences: The second half.
+    """
+
+    fresh: npt.NDArray[np.bool_]
+    senders: list[int]
+    origins: list[int]
+    sequences: list[int]
+
+
+class Consumed:
+    """Of every sender, the id of the last record.
+
+    Args:
+        last: Sender -> both halves of that id.
+
+    >>> consumed = Consumed({})
+    >>> news = consumed.news(np.array([7, 7, 8]), np.array([0, 1, 0]))
+    >>> news
+    News(fresh=array([ True,  True,  True]), senders=[0], origins=[8], sequences=[0])
+    >>> consumed.add(news)
+    >>> consumed.news(np.array([8, 8]), np.array([0, 1])).fresh
+    array([False,  True])
+    """
+
+    def __init__(self, last: dict[int, tuple[int, int]]) -> None:
+        self._last = last
+
+    def news(self, origins: _Integers, sequences: _Integers) -> News:
+        """Return what of some records is new; one or more, those of a sender in its order.
+
+        Raises:
+            InvariantViolation: They are not in that order.
+        """
+        senders = senders_of(origins, sequences)
+        found, first, inverse = np.unique(senders, return_index=True, return_inverse=True)
+        if len(found) == len(senders):
+            ends = first
+        else:
+            ends = _ends(senders, origins, sequences)
+        before = np.array([self._last.get(one, (-1, -1)) for one in found.tolist()], np.int64)
+        fresh = _after(origins, sequences, before[inverse, 0], before[inverse, 1])
+        # A sender's records ascend: if its last one is known, all are.
+        ends = ends[fresh[ends]]
+        return News(fresh, senders[ends].tolist(), origins[ends].tolist(), sequences[ends].tolist())
+
+    def add(self, news: News) -> None:
+        """Take what was new for known: the table has it."""
+        halves = zip(news.origins, news.sequences, strict=True)
+        self._last.update(zip(news.senders, halves, strict=True))
+
+
+def senders_of(origins: _Integers, sequences: _Integers) -> _Integers:
+    """Return who sent records: a computation's interval, or a process of an injected stream.
+
+    >>> from millrace.windmill.record_ids import production_ids
+    >>> origin, sequences = production_ids(3, 7, 5, 2)
+    >>> senders_of(np.full(2, origin), np.array(sequences)) == (3 << 31) + 5
+    array([ True,  True])
+    """
+    return (origins >> 48 << 31) | (sequences >> ROW_BITS)
+
+
+def _ends(senders: _Integers, origins: _Integers, sequences: _Integers) -> _Integers:
+    """Return the place of the last record of each sender, in order of the senders."""
+    order = np.argsort(senders, kind="stable")
+    same = np.diff(senders[order]) == 0
+    earlier, later = order[:-1][same], order[1:][same]
+    ascends = _after(origins[later], sequences[later], origins[earlier], sequences[earlier])
+    if not ascends.all():
+        n = int(np.flatnonzero(~ascends)[0])
+        a, b = int(earlier[n]), int(later[n])
+        raise InvariantViolation(
+            f"a sender's records came out of order at a sink: id ({origins[b]}, {sequences[b]}) "
+            f"after ({origins[a]}, {sequences[a]})."
+        )
+    ends: _Integers = order[np.append(~same, True)]
+    return ends
+
+
+def _after(
+    origins: _Integers, sequences: _Integers, before: _Integers, before_sequences: _Integers
+) -> npt.NDArray[np.bool_]:
+    after: npt.NDArray[np.bool_] = (origins > before) | (
+        (origins == before) & (sequences > before_sequences)
+    )
+    return after
+
+
+#: How much may gather, and so how much a transaction has.
+_BYTES_MAX = 8 << 20
+#: How long a task that ends waits for what is under way. The server sees to it that it is whole.
+_PATIENCE_S = 5.0
+
+
+class Puts(Protocol):
+    """What writes rows; but for :meth:`stop`, it is called by the thread alone."""
+
+    def put(self, rows: pa.RecordBatch, origins: _Integers, sequences: _Integers) -> None:
+        """Return when the rows are durable."""
+        ...
+
+    def stop(self) -> None:
+        """Let :meth:`put` end soon."""
+        ...
+
+    def close(self) -> None:
+        """Give connections back."""
+        ...
+
+
+class Behind:
+    """Hands rows to a thread that writes them.
+
+    Args:
+        puts: Writes them.
+    """
+
+    def __init__(self, puts: Puts) -> None:
+        self._puts = puts
+        self._change = threading.Condition()
+        self._rows: list[pa.RecordBatch] = []
+        self._ids: list[tuple[_Integers, _Integers]] = []
+        self._bytes = 0
+        self._busy = self._ends = False
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="millrace sink", daemon=True)
+        self._thread.start()
+
+    def write(self, rows: pa.RecordBatch, origins: _Integers, sequences: _Integers) -> None:
+        """Take rows, and wait if too many are waiting.
+
+        Raises:
+            SinkError: Earlier rows were refused.
+            ZombieWriter: A newer run, or session, writes.
+        """
+        with self._change:
+            self._change.wait_for(lambda: self._bytes < _BYTES_MAX or self._error is not None)
+            self._check()
+            self._rows.append(rows)
+            self._ids.append((origins, sequences))
+            self._bytes += rows.nbytes
+            self._change.notify_all()
+
+    def flush(self) -> None:
+        """Return when all rows are durable; see :meth:`write` for what it raises."""
+        with self._change:
+            self._change.wait_for(lambda: not (self._rows or self._busy) or self._error is not None)
+            self._check()
+
+    def close(self) -> None:
+        """End the thread, and forget what it has not begun to write."""
+        with self._change:
+            self._ends = True
+            self._change.notify_all()
+        self._puts.stop()
+        self._thread.join(_PATIENCE_S)
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        try:
+            while self._next():
+                rows, ids = self._take()
+                origins, sequences = map(np.concatenate, zip(*ids, strict=True))
+                self._puts.put(pa.concat_batches(rows), origins, sequences)
+                with self._change:
+                    self._busy = False
+                    self._change.notify_all()
+        except BaseException as error:  # noqa: BLE001  # the task raises it
+            with self._change:
+                self._error = error
+                self._change.notify_all()
+        finally:
+            self._puts.close()
+
+    def _next(self) -> bool:
+        """Wait for rows; return whether there are some to be written."""
+        with self._change:
+            self._change.wait_for(lambda: bool(self._rows) or self._ends)
+            return not self._ends
+
+    def _take(self) -> tuple[list[pa.RecordBatch], list[tuple[_Integers, _Integers]]]:
+        with self._change:
+            rows, ids = self._rows, self._ids
+            self._rows, self._ids, self._bytes, self._busy = [], [], 0, True
+            self._change.notify_all()
+            return rows, ids
+
 
 if TYPE_CHECKING:
     import psycopg

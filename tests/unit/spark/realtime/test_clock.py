@@ -10,7 +10,7 @@ import pytest
 
 import millrace as mr
 from millrace.spark.realtime_engine import pickled_clock
-from millrace.testing.script import ScriptedClock
+from millrace.testing.on_spark import ScriptedClock
 
 
 def test_tasks_go_by_the_clock_that_the_run_was_given(tmp_path: Path) -> None:
