@@ -3,7 +3,8 @@
 Run as ``python -m tests.kit.walk``. A record of a warm pipeline (it is not the first one) goes from
 a source through a windowed count to a sink, and Python's profiler says which functions of Millrace
 are called meanwhile. What is called for the mark or the end of the epoch that the record is in
-belongs to its way. ``--all`` prints the functions, too.
+belongs to its way. ``--all`` prints the functions, too; ``--write`` writes the ways into
+docs/architecture.md.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ import millrace as mr
 from tests.live import Feeds, InEpochs, Kept, Live
 
 _PACKAGE = Path(mr.__file__).parent
+#: What shows the ways, and the lines around them there.
+PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
+BEGINS, ENDS = "<!-- python -m tests.kit.walk --write -->", "<!-- end of the walk -->"
 
 
 class Walk:
@@ -162,12 +166,27 @@ WALKS: dict[str, Callable[[], Walk]] = {
 }
 
 
+def told(*, functions: bool = False) -> str:
+    """Return all ways."""
+    return "\n\n".join(walk().text(title, functions=functions) for title, walk in WALKS.items())
+
+
+def page(text: str) -> str:
+    """Return a document with the ways as they are now, between the lines that part them off."""
+    before, rest = text.split(BEGINS)
+    after = rest.split(ENDS)[1]
+    return f"{before}{BEGINS}\n```text\n{told()}\n```\n{ENDS}{after}"
+
+
 def main() -> None:
-    """Print all ways."""
+    """Print the way of a record through the Harness and on both planes."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--all", action="store_true", help="functions, too")
-    functions = parser.parse_args().all
-    print("\n\n".join(walk().text(title, functions=functions) for title, walk in WALKS.items()))  # noqa: T201
+    parser.add_argument("--write", action="store_true", help=f"into {PAGE.name}")
+    given = parser.parse_args()
+    if given.write:
+        PAGE.write_text(page(PAGE.read_text()))
+    print(told(functions=given.all))  # noqa: T201
 
 
 if __name__ == "__main__":

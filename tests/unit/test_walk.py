@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.kit.walk import WALKS, Walk
+from tests.kit.walk import PAGE, WALKS, Walk, page
 
 #: Modules that a record may pass through; fewer is better.
-MOST = {"in the Harness": 105, "by epochs": 104, "in real time": 93}
+MOST = {"in the Harness": 90, "by epochs": 87, "in real time": 80}
 
 
 @pytest.mark.parametrize("where", WALKS)
@@ -15,6 +15,11 @@ def test_a_record_passes_through_few_modules(where: str) -> None:
     modules = WALKS[where]().modules()
     assert {"windmill.machine", "windmill.execution", "store.commit"} <= set(modules)
     assert len(modules) <= MOST[where], WALKS[where]().text(where)
+
+
+def test_the_architecture_shows_the_ways_as_they_are() -> None:
+    text = PAGE.read_text()
+    assert page(text) == text, "python -m tests.kit.walk --write"
 
 
 def test_a_way_is_told_by_folder() -> None:
