@@ -203,6 +203,16 @@ def same_completion(found: Completion, expected: Completion) -> None:
             )
 
 
+def _leads_there(state: HardState, name: str, interval: int, number: int, where: str) -> None:
+    """Check that the older of the last two snapshots leads to a commit, as well as the last."""
+    snapshots = state.snapshots.numbers(name).get(interval, ())
+    kept = [at for at in snapshots if at <= number][-2:]
+    for at in range(kept[0] + 1 if kept else 1, number + 1):
+        check(
+            state.commits.exists(name, interval, at), f"{where}: commit {at} after {kept} is gone"
+        )
+
+
 def _same_state(run: Judged, state: HardState, reference: Reference, last: Completion) -> None:
     for spec in reference.topologies[-1].computations:
         for entry in interval_map(last.intervals[spec.name]).intervals:
@@ -212,6 +222,7 @@ def _same_state(run: Judged, state: HardState, reference: Reference, last: Compl
                 not state.commits.exists(spec.name, entry.id, number + 1),
                 f"{where}: commit {number + 1} is there, and no epoch knows it",
             )
+            _leads_there(state, spec.name, entry.id, number, where)
             same(
                 where,
                 _rows(state, spec.name, entry.id, number, last.chains[spec.name].get(entry.id, 0)),
