@@ -31,6 +31,50 @@ def test_importing_millrace_imports_no_pyspark() -> None:
     assert loaded.isdisjoint({"pyspark", "py4j"})
 
 
+#: What an extra installs -> the modules that need it as soon as they are imported.
+_NEED_AN_EXTRA = {
+    "starlette": ["millrace.dashboard.application", "millrace.dashboard.guard"],
+    "matplotlib": ["millrace.observe.shown"],
+}
+
+_WITHOUT_EXTRAS = """
+import importlib, json, pkgutil, re, sys
+from importlib.metadata import packages_distributions, requires
+
+needed = [re.match(r"[\\w-]+", one)[0] for one in requires("millrace-spark") if "extra" in one]
+always = [re.match(r"[\\w-]+", one)[0] for one in requires("millrace-spark") if "extra" not in one]
+optional = set(needed) - set(always)
+blocked = {name for name, of in packages_distributions().items() if set(of) <= optional}
+assert {"starlette", "matplotlib", "psycopg", "deltalake"} <= blocked
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in blocked:
+            raise ModuleNotFoundError(name=name)
+
+sys.meta_path.insert(0, Blocked())
+import millrace
+
+failed = {}
+for module in pkgutil.walk_packages(millrace.__path__, "millrace."):
+    if not module.name.endswith("__main__"):
+        try:
+            importlib.import_module(module.name)
+        except ModuleNotFoundError as missing:
+            failed.setdefault(missing.name, []).append(module.name)
+print(json.dumps(failed))
+"""
+
+
+def test_an_installation_without_extras_can_import_all_but_what_needs_them() -> None:
+    """All that a run imports: a dashboard that nobody asked for needs no web server."""
+    ran = subprocess.run(
+        [sys.executable, "-c", _WITHOUT_EXTRAS], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout) == _NEED_AN_EXTRA
+
+
 def imported(block: ast.If) -> dict[str, str]:
     """Return public name -> module, as an ``if TYPE_CHECKING`` has it."""
     return {

@@ -10,8 +10,8 @@ import pytest
 from dashboard_scene import Flights
 
 from millrace.dashboard.application import Answers
+from millrace.dashboard.guard import Guard
 from millrace.dashboard.pulse import Pulse
-from millrace.dashboard.server import Guard
 from millrace.dashboard.watcher import Watcher
 from millrace.store import HardState
 

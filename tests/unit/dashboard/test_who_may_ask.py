@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from millrace.dashboard import Dashboard
-from millrace.dashboard import server as guards
-from millrace.dashboard.server import Guard
+from millrace.dashboard import guard as guards
+from millrace.dashboard.guard import Guard
 from millrace.model.errors import PipelineError
 
 TOKEN = "a-token-of-enough-letters"
