@@ -68,7 +68,7 @@ FOUND_AT = {
     "data_is_not_synced_before_it_gets_its_name": 26,
     "source_ids_are_remembered_before_the_commit": 66,
     "a_restart_takes_what_the_last_epoch_changed_for_all": 396,
-    "a_name_that_is_found_is_not_synced": 26,
+    "a_name_that_is_found_is_not_synced": 5098,
 }
 
 

@@ -3,10 +3,19 @@
 Byte formats: ``docs/design/2026-11-20-store-format.md``.
 """
 
-from millrace.store.ahead_cache import KEPT_TURNS, AheadCache, AheadCaches
 from millrace.store.blobs import Blobs
 from millrace.store.bucket_url import BucketOptions, BucketUrl
-from millrace.store.cache import ROW_BYTES_MAX, Cache, Caches, Size, Standing, View, replay_cost
+from millrace.store.cache import (
+    ROW_BYTES_MAX,
+    Cache,
+    Caches,
+    MemoryCache,
+    MemoryCaches,
+    Size,
+    Standing,
+    View,
+    replay_cost,
+)
 from millrace.store.cache_limit import CacheLimit
 from millrace.store.collection import Collectable, Collected, Collector, Given
 from millrace.store.commit import COMMIT_BYTES, Commit, Identity, chain_of, payload_bytes
@@ -37,10 +46,8 @@ from millrace.store.log import CommitLog, HardState
 from millrace.store.mailbox import Mailbox
 from millrace.store.memory import MemoryHardState
 from millrace.store.memory_blobs import MemoryBlobs
-from millrace.store.memory_cache import MemoryCache, MemoryCaches
 from millrace.store.object_blobs import ObjectBlobs
 from millrace.store.objects import ObjectHardState
-from millrace.store.over import OverView
 from millrace.store.repair import NOTHING, Repair, bring
 from millrace.store.segment import decode_segment, encode_segment
 from millrace.store.snapshot_writer import SnapshotPolicy, SnapshotWriter, Written, write_if_due
@@ -53,6 +60,7 @@ from millrace.store.verification import (
     verify_journals,
     verify_segments,
 )
+from millrace.store.write_buffer import KEPT_TURNS, AheadCache, AheadCaches, OverView
 
 __all__ = [
     "COMMIT_BYTES",

@@ -29,8 +29,17 @@ import msgspec
 
 from millrace.model.errors import StoreError
 from millrace.store import boots, lmdb_environments
-from millrace.store.cache import Standing, View, changes, check_owner, following, moved
-from millrace.store.checked_rows import CRC_BYTES, RESIDUE, checked
+from millrace.store.cache import (
+    CRC_BYTES,
+    RESIDUE,
+    Standing,
+    View,
+    changes,
+    check_owner,
+    checked,
+    following,
+    moved,
+)
 from millrace.store.commit import COMMIT_BYTES, Commit
 from millrace.store.lmdb_environments import Damaged, Environment
 from millrace.store.lmdb_trouble import Trouble

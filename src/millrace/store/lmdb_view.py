@@ -9,8 +9,7 @@ from zlib import crc32
 import lmdb
 
 from millrace.model.errors import InvariantViolation, StoreError
-from millrace.store.cache import Size, Standing
-from millrace.store.checked_rows import CRC_BYTES, RESIDUE
+from millrace.store.cache import CRC_BYTES, RESIDUE, Size, Standing
 from millrace.store.lmdb_environments import Damaged
 from millrace.store.lmdb_paging import Paging
 from millrace.store.snapshots import Rows, parts_of

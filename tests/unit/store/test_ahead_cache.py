@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from millrace.model.errors import DamagedCache
 from millrace.store import AheadCache, AheadCaches, Commit, MemoryCache, MemoryCaches
-from millrace.store import ahead_cache as module
+from millrace.store import write_buffer as module
 
 ROWS = [b"Ta", b"Tb", b"V1", b"V2", b"V3", b"W"]
 WRITTEN = st.lists(st.tuples(st.sampled_from(ROWS), st.none() | st.binary(max_size=3)), max_size=8)
