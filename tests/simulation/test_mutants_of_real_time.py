@@ -159,8 +159,8 @@ def productions_leave_before_their_commit(patch):
 def channel_numbers_are_not_in_the_commit(patch):
     run = LiveWorker.run
 
-    def without(self, spec, bundles, attempt, _):
-        return run(self, spec, bundles, attempt, {})
+    def without(self, spec, bundles, _):
+        return run(self, spec, bundles, {})
 
     patch.setattr(LiveWorker, "run", without)
 

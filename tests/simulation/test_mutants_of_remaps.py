@@ -47,7 +47,7 @@ def a_child_forgets_its_holds(patch):
     patch.setattr(remapping, "of_range", without_holds)
 
 
-@found_at(8, calm=True)
+@found_at(16, calm=True)
 def ids_go_with_the_other_half(patch):
     of_range = remapping.of_range
     ids = {rows.IDS, rows.IDS_BY_COMMIT, rows.IDS_BY_EXPIRY}
@@ -87,7 +87,7 @@ def a_child_reports_nothing_before_it_has_worked(patch):
     patch.setattr(carrying, "remade", silent)
 
 
-@found_at(0, calm=True)
+@found_at(1, calm=True)
 def the_next_epoch_has_the_map_of_before(patch):
     remapped = Epochs._remapped
 
@@ -99,7 +99,7 @@ def the_next_epoch_has_the_map_of_before(patch):
     patch.setattr(Epochs, "_remapped", only_known)
 
 
-@found_at(720, calm=False)
+@found_at(72, calm=False)
 def ids_are_given_that_another_driver_had_reserved(patch):
     def above_the_map(ids, name, intervals):
         return 1 + max(one.id for one in intervals.intervals)
@@ -121,7 +121,7 @@ def a_remap_is_begun_without_a_claim(patch):
     patch.setattr(Epochs, "remap", unclaimed)
 
 
-@found_at(720, calm=False)
+@found_at(72, calm=False)
 def what_is_being_made_is_collected(patch):
     collectable = Epochs.collectable
 
