@@ -37,6 +37,8 @@ _LOGGERS = (
     "org.apache.spark.sql.execution.datasources.v2.WriteToDataSourceV2Exec",
     "org.apache.spark.storage.BlockManager",
     "org.apache.hadoop.mapreduce.lib.output.FileOutputCommitter",
+    # A query that is stopped may be waiting for a `chmod` of its log.
+    "org.apache.hadoop.util.Shell",
 )
 
 #: Set to ``false`` in the session, it leaves Spark's log as it is.
