@@ -111,10 +111,10 @@ class Case:
         caches, position, told = MemoryCaches(), Position(), []
         worker = Worker(self.topology, MemoryHardState(), caches)
         edges = [0, *sorted(cuts), len(records)]
-        for start, stop in itertools.pairwise(edges):
+        for epoch, (start, stop) in enumerate(itertools.pairwise(edges)):
             # Low watermarks come after what was sent before them: with the last bundle.
             clocks = {100: self.after if stop == len(records) else BEFORE}
-            attempt = Attempt(0, 1, 0, BEFORE, clocks)
+            attempt = Attempt(epoch, 1, 0, BEFORE, clocks)
             bundle = Bundle(INTERVAL, position, attempt, self.arrived(records[start:stop]))
             ((result, made),) = worker.run(self.spec, [bundle], Open())
             position = Position(result.number, result.chain, result.report)

@@ -86,7 +86,7 @@ def test_a_field_that_a_pane_would_hide_is_refused() -> None:
 
 
 def test_the_names_of_a_pane_are_those_of_its_columns() -> None:
-    assert list(OF_PANES) == [name for name, *_ in values.COLUMNS]
+    assert list(OF_PANES) == [name for name, *_ in values.PANE_COLUMNS]
 
 
 def test_streams_of_letters_go_to_any_sink(tmp_path: Path) -> None:
