@@ -34,7 +34,7 @@ from millrace.store import (
     local_blobs,
 )
 from millrace.store.cache import changes
-from millrace.store.commit_log import Segments
+from millrace.store.commit_log import ComputationSegments
 from millrace.store.repair import NOTHING
 from millrace.watermark.authority import Authority
 from millrace.windmill import epoch_log, execution, fence, rows, worker
@@ -296,7 +296,7 @@ def a_segment_goes_with_the_first_commit_that_may(patch):
         self._blobs.remove(self._segments[key].name for key in gone)
         self._forget(gone)
 
-    patch.setattr(Segments, "remove_to", remove_to)
+    patch.setattr(ComputationSegments, "remove_to", remove_to)
 
 
 @always

@@ -1,8 +1,7 @@
 """From what a user declares to the topology that every executor uses.
 
-What a computation reads: its inputs, and what it takes beside them.
-
-What stands before what: levels, the longest paths from an injector, and who is upstream.
+It says what each computation reads, its inputs and what it takes beside them, and what
+stands before what: levels, the longest paths from an injector.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
 """What is wrong with a pipeline, found before it runs and told all at once.
 
-Whether the fields that a pipeline chooses by name are there, where formats or sources tell.
+It looks whether the fields that a pipeline chooses by name are there, where formats or sources
+tell; which hooks a computation lacks, as far as its class tells before it runs; and at names.
 
-Which hooks a computation lacks, as far as its class tells before it runs.
-
-Names that a computation's class has a meaning for: none for a user's own cells and methods.
-
-They are what is documented of :class:`~millrace.model.computation.Computation`, and nothing else:
+Names that a computation's class has a meaning for are none for a user's own cells and methods. They
+are what is documented of :class:`~millrace.model.computation.Computation`, and nothing else:
 how built-in computations are compiled is asked of an
 :class:`~millrace.dataflow.operator.Operator`.
 

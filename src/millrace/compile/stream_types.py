@@ -1,6 +1,6 @@
 """The record format of each stream: declared, inherited through steps, or derived.
 
-Who feeds a stream: injectors, computations and stateless steps, as a pipeline declares them.
+And who feeds it: injectors, computations and stateless steps, as a pipeline declares them.
 """
 
 from __future__ import annotations

@@ -6,9 +6,8 @@ cache may be fast rather than safe.
 Source: MillWheel, section 8.3 "Framework-Level Caching", and 6.2: a single writer a key, guaranteed
 by the sequencer, is what makes it right to read back what was written without asking the store.
 
-MemoryCache: rows in a sorted dictionary, for the Harness and simulations.
-
-Rows of a cache with a checksum behind the value, so that an altered one is noticed when read.
+:class:`MemoryCache` keeps rows in a sorted dictionary, for the Harness and simulations. On disk
+each row has a checksum behind its value, so that an altered one is noticed when it is read.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class SegmentLog:
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
         self._lock = threading.Lock()
-        self._segments: dict[str, Segments] = {}
+        self._segments: dict[str, ComputationSegments] = {}
 
     def of_task(self, computation: str, epoch: int, task: int) -> TaskCommits:
         """See :meth:`millrace.store.CommitLog.of_task`. Cost: a read, and a put."""
@@ -114,10 +114,10 @@ class SegmentLog:
         """See :meth:`millrace.store.CommitLog.thin`. Cost: a read a commit, a put a segment."""
         return self._of(computation).thin(kept, left)
 
-    def _of(self, computation: str) -> Segments:
+    def _of(self, computation: str) -> ComputationSegments:
         with self._lock:
             if (found := self._segments.get(computation)) is None:
-                found = self._segments[computation] = Segments(self._blobs, computation)
+                found = self._segments[computation] = ComputationSegments(self._blobs, computation)
             return found
 
 
@@ -251,7 +251,7 @@ class _Line:
         return self.numbers, self.segments, self.offsets, self.lengths, self.checksums
 
 
-class Segments:
+class ComputationSegments:
     """The segments of one computation. Threads may share it.
 
     Args:

@@ -3,9 +3,8 @@
 Counts and report are also the footing of the bundle's commit, so an attempt that replays the commit
 reports the same. What the attempt cost is not: a replay did nothing.
 
-Counters of what a computation did: kept with the commits, so a restart counts nothing twice.
-
-Times of hooks: how long calls of user code take, a record or timer each, as a histogram.
+Counters say what a computation did. They are kept with the commits, so a restart counts nothing
+twice. Times of hooks say how long calls of user code take, a record or timer each, as a histogram.
 
 Two looks at the clock a call would be a twentieth of what a short call costs. So of short calls
 those of one bundle in 63 are timed, and stand for those of the bundles between; of long ones each

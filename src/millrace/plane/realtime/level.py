@@ -125,8 +125,8 @@ class LevelTask:
         self._owned = {name: one.owned(self.number, tasks) for name, one in self._maps.items()}
         note = notes.decode(start.note) if start.note else notes.Note(0, {}, [])
         self._consumed = {(stream, part): count for stream, part, count in note.consumed}
-        self._consuming = [self._consumption(spec) for spec in self._specs]
-        self._sorting = Demultiplexer(self._topology, {spec.name for spec in self._specs})
+        self._admissions = [self._admission(spec) for spec in self._specs]
+        self._demultiplexer = Demultiplexer(self._topology, {spec.name for spec in self._specs})
         self._outbox = Outbox(Task(runtime, manifest, self.number))
         self._wall_us = max(wall_us, manifest.wall_time_us, note.wall_time_us)
         self._watermarks = TaskWatermarks(
@@ -153,7 +153,7 @@ class LevelTask:
         self._at = ""
         yield from self._leave(self._outbox.rows())
 
-    def _consumption(self, spec: ComputationSpec) -> Admission:
+    def _admission(self, spec: ComputationSpec) -> Admission:
         """Return what takes the records of a computation."""
         intervals, positions = self._maps[spec.name], self._positions
 
@@ -199,7 +199,7 @@ class LevelTask:
         packets = list(self._received.take(raw))
         self._wall_us = max(self._wall_us, wall_us)
         self._watermarks.hear(packets)
-        arrived = self._sorting.sorted(packets, self._marks.come(self._epoch))
+        arrived = self._demultiplexer.sorted(packets, self._marks.come(self._epoch))
         self._held += arrived.held
         produced = self._work(arrived)
         yield from self._leave_all(arrived, produced)
@@ -240,9 +240,9 @@ class LevelTask:
                 table = here.table()
                 inbox.refuse_unread(table, table.column("edge").to_numpy())
         made: list[tuple[IntervalResult, RowsBuilder, Commit]] = []
-        for consuming in self._consuming:
-            records = consuming.records(here, arrived.through, inbox, report.received_bytes)
-            made += self._run(consuming, records)
+        for admission in self._admissions:
+            records = admission.records(here, arrived.through, inbox, report.received_bytes)
+            made += self._run(admission, records)
         if not made:
             return []
         assert self._committing is not None, "a session has begun"
@@ -253,10 +253,10 @@ class LevelTask:
         return [(result, productions) for result, productions, _ in made]
 
     def _run(
-        self, consuming: Admission, records: Mapping[int, KeyedRecords]
+        self, admission: Admission, records: Mapping[int, KeyedRecords]
     ) -> list[tuple[IntervalResult, RowsBuilder, Commit]]:
         """Run one computation's bundles."""
-        spec, watermarks = consuming.spec, self._watermarks
+        spec, watermarks = admission.spec, self._watermarks
         name, intervals = spec.name, self._maps[spec.name]
         inputs, arrival = watermarks.inputs[name], watermarks.arrival
         attempt = Attempt(
@@ -274,9 +274,9 @@ class LevelTask:
         if not bundles:
             return []
         for bundle in bundles:
-            consuming.know(bundle.interval.id)
+            admission.know(bundle.interval.id)
             self.stats.count(bundle.records)
-        return self._worker.run(spec, bundles, consuming.channels.take())
+        return self._worker.run(spec, bundles, admission.channels.take())
 
     # -- after the bundles -------------------------------------------------------------------------
 
@@ -301,7 +301,7 @@ class LevelTask:
             if self._outbox.add_result(result, productions) and productions.ids is None:
                 number = self._topology.computation(result.computation).number
                 last[number, result.interval] = (result.number, LAST_ROW)
-        through, leaving = self._sorting.passing(arrived.through), arrived.passing
+        through, leaving = self._demultiplexer.passing(arrived.through), arrived.passing
         for made in self._outbox.rows():
             if not self._combines:
                 leaving.append(made)
