@@ -38,14 +38,18 @@ class Kafka(Broker):
         assert producer.flush(30) == 0
 
     def transact(self, topic: str, partition: int, *values: bytes, commit: bool) -> None:
-        """Send in one transaction, and commit or abort it."""
-        producer = Producer(self.client | {"transactional.id": f"{topic}-{partition}"})
+        """Send in one transaction, commit or abort it, and wait until its end has its offset."""
+        transactional = self.client | {"transactional.id": f"{topic}-{partition}"}
+        producer = Producer(transactional)
         producer.init_transactions(30)
         producer.begin_transaction()
         for value in values:
             producer.produce(topic, value, partition=partition)
         assert producer.flush(30) == 0
         (producer.commit_transaction if commit else producer.abort_transaction)(30)
+        # The coordinator answers before it has written the end to the partition. A producer of
+        # the same id begins only after it has.
+        Producer(transactional).init_transactions(30)
 
     def messages(self, topic: str, partitions: int) -> list[Any]:
         """Return all messages that are in a topic, partition by partition."""
