@@ -15,7 +15,7 @@ from millrace.plane.realtime.coordinator import Coordinator
 from millrace.plane.realtime.injecting import InjectorTask
 from millrace.plane.realtime.level import LevelTask
 from millrace.plane.realtime.messages import Passed
-from millrace.plane.realtime.note import Note
+from millrace.plane.realtime.note import TaskNote
 from millrace.plane.realtime.packet import Received, _decode
 from millrace.store import AheadCache, collection
 from millrace.store.journal_store import JournalStore
@@ -266,8 +266,8 @@ def what_waits_is_written_to_its_cache_after_what_follows(patch):
 
 @mutant(517)
 def a_weak_computation_begins_where_its_readers_had_come(patch):
-    floor = Note.floor
-    patch.setattr(Note, "floor", lambda self, _: floor(self, ()))
+    floor = TaskNote.floor
+    patch.setattr(TaskNote, "floor", lambda self, _: floor(self, ()))
 
 
 # -- low watermarks --------------------------------------------------------------------------------

@@ -7,13 +7,13 @@ packet: an Arrow stream of some megabytes at the most. Rows of different columns
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.ipc as ipc
+
+from millrace.plane.wire import parts_by_task
 
 SCHEMA: Final = pa.schema([("pid", pa.int32()), ("packet", pa.binary())])
 DDL: Final = "pid int, packet binary"
@@ -103,24 +103,6 @@ class _Filling:
             for batch in rows:
                 stream.write_batch(batch)
         self.closed.append((here[0], sink.getvalue()))
-
-
-def parts_by_task(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the rows of each task, in their order."""
-    pids = batch.column("pid").to_numpy()
-    if not len(pids):
-        return
-    if (pids == pids[0]).all():
-        yield int(pids[0]), batch
-        return
-    # Numbers of 16 bits are sorted by their digits, in a tenth of the time.
-    few = pids.astype(np.uint16) if pids.max() < 1 << 16 else pids
-    order = np.argsort(few, kind="stable")
-    if (order[1:] < order[:-1]).any():
-        batch, pids = batch.take(pa.array(order)), pids[order]
-    cuts = [0, *(np.flatnonzero(np.diff(pids)) + 1).tolist(), len(pids)]
-    for first, end in itertools.pairwise(cuts):
-        yield int(pids[first]), batch.slice(first, end - first)
 
 
 def _parts(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from millrace.model.errors import PipelineError
 from millrace.plane import wire
-from millrace.plane.packet import parts_by_task
 from millrace.plane.task import Task
+from millrace.plane.wire import parts_by_task
 from millrace.watermark.intervals import IntervalMap
 from millrace.windmill.record_ids import production_ids
 from millrace.windmill.results import IntervalResult

@@ -6,7 +6,8 @@ records have negative edge numbers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -130,3 +131,21 @@ def messages(
         ],
         schema=SCHEMA,
     )
+
+
+def parts_by_task(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield the rows of each task, in their order."""
+    pids = batch.column("pid").to_numpy()
+    if not len(pids):
+        return
+    if (pids == pids[0]).all():
+        yield int(pids[0]), batch
+        return
+    # Numbers of 16 bits are sorted by their digits, in a tenth of the time.
+    few = pids.astype(np.uint16) if pids.max() < 1 << 16 else pids
+    order = np.argsort(few, kind="stable")
+    if (order[1:] < order[:-1]).any():
+        batch, pids = batch.take(pa.array(order)), pids[order]
+    cuts = [0, *(np.flatnonzero(np.diff(pids)) + 1).tolist(), len(pids)]
+    for first, end in itertools.pairwise(cuts):
+        yield int(pids[first]), batch.slice(first, end - first)

@@ -16,9 +16,9 @@ from millrace.model.errors import (
     StoreError,
     ZombieWriter,
 )
-from millrace.plane.realtime import note as notes
 from millrace.plane.realtime.beginning import known_to, last_notes
 from millrace.plane.realtime.coordinator import Marked
+from millrace.plane.realtime.note import TaskNote, encode_note
 from millrace.plane.realtime.resuming import commits_again
 from millrace.plane.reports import MarkReport
 from millrace.store import (
@@ -399,7 +399,7 @@ def test_caches_that_are_found_damaged_are_made_again_and_the_session_goes_on(by
 
 def test_a_task_without_commits_knows_how_far_its_readers_had_come():
     p, _ = pipeline()
-    known = notes.encode(notes.Note(7, {"Last": {100: 5, 80: 6}}, []))
+    known = encode_note(TaskNote(7, {"Last": {100: 5, 80: 6}}, []))
     found = known_to(p.build(), 2, {(2, 1): known}, None)
     floors = [found[1, n].floor(()) for n in (0, 1)]
     assert floors == [{"CountByKey": {100: 5, 80: 6}}] * 2

@@ -14,7 +14,7 @@ import millrace as mr
 from millrace.model.errors import PipelineError, StoreError, ZombieWriter
 from millrace.plane.realtime.handover import to_other_intervals
 from millrace.plane.realtime.messages import Halt, Hello, Rest, Start
-from millrace.plane.realtime.note import decode
+from millrace.plane.realtime.note import decode_note
 from millrace.store import Collector, MemoryHardState
 from millrace.store.journaled import JournaledCommitLog
 from millrace.testing.crash import Crash, CrashingState
@@ -256,7 +256,7 @@ def test_all_tasks_end_at_the_last_mark_at_one_low_watermark() -> None:
     live.plane.settle(live.clock_us + mr.MINUTE)
     assert live.coordinator.ended
     assert live.epochs.live is not None
-    notes = [decode(note) for note in live.epochs.live.notes.values()]
+    notes = [decode_note(note) for note in live.epochs.live.notes.values()]
     assert [note.inputs["Counted"][100] for note in notes] == [live.clock_us] * 2
 
 

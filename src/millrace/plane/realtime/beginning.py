@@ -6,8 +6,15 @@ from collections.abc import Mapping, Sequence
 
 from millrace.compile.topology import Topology
 from millrace.model.errors import CheckpointMismatch
-from millrace.plane.realtime import note as notes
 from millrace.plane.realtime.messages import Start
+from millrace.plane.realtime.note import (
+    Numbers,
+    TaskNote,
+    decode_decided,
+    decode_note,
+    merged_notes,
+    raise_clocks,
+)
 from millrace.plane.realtime.pacing import steps
 from millrace.store import JournalName, Sealing
 from millrace.windmill.manifest import LiveMark, Manifest
@@ -36,24 +43,24 @@ def joined(known: Processes, now: Processes) -> str:
     return ", ".join(f"{names} of stream {stream!r}" for stream, names in new.items() if names)
 
 
-def noted(lasts: Mapping[Where, bytes]) -> notes.Numbers:
+def noted(lasts: Mapping[Where, bytes]) -> Numbers:
     """Return the numbers of processes that injector tasks have noted, by :func:`last_notes`."""
-    found: notes.Numbers = {}
+    found: Numbers = {}
     for (level, _), note in lasts.items():
-        for stream, of in {} if level else notes.decode_decided(note).numbers.items():
+        for stream, of in {} if level else decode_decided(note).numbers.items():
             found.setdefault(stream, {}).update(of)
     return found
 
 
 def unmarked(
     known: Mapping[str, Mapping[str, Place]], *numbers: Mapping[str, Mapping[str, int]]
-) -> notes.Numbers:
+) -> Numbers:
     """Return those numbers that no complete mark has: of processes that are not known.
 
     >>> unmarked({"s": {"a": Place(0)}}, {"s": {"a": 0, "b": 1}}, {"s": {"c": 2, "gone": -1}})
     {'s': {'b': 1, 'c': 2}}
     """
-    found: notes.Numbers = {}
+    found: Numbers = {}
     for of in numbers:
         for stream, processes in of.items():
             for name, number in processes.items():
@@ -66,7 +73,7 @@ def places_of(
     topology: Topology,
     known: Mapping[str, Mapping[str, Place]],
     now: Processes,
-    numbers: notes.Numbers,
+    numbers: Numbers,
 ) -> Places:
     """Return where each process is read on, those that are new included.
 
@@ -99,7 +106,7 @@ def input_of(
     known: Mapping[str, Mapping[str, Place]],
     now: Processes,
     lasts: Mapping[Where, bytes],
-) -> tuple[Places, notes.Numbers]:
+) -> tuple[Places, Numbers]:
     """Return where each process is read on, and the numbers of those that no complete mark knows.
 
     Args:
@@ -177,7 +184,7 @@ def last_notes(sealing: Sealing, left: LiveMark | None) -> dict[Where, bytes]:
 
 def known_to(
     topology: Topology, tasks: int, lasts: Mapping[Where, bytes], left: LiveMark | None
-) -> dict[Where, notes.Note]:
+) -> dict[Where, TaskNote]:
     """Return what each level task is known to have known.
 
     A task that had no commit for long has not noted how far its low watermarks had come. But who
@@ -189,26 +196,26 @@ def known_to(
         lasts: Task -> the note of its last group.
         left: What live tasks left behind with the last mark, if they did.
     """
-    found = {where: notes.decode(note) for where, note in lasts.items() if where[0]}
+    found = {where: decode_note(note) for where, note in lasts.items() if where[0]}
     for name, note in ({} if left is None else left.notes).items():
         level, task = map(int, name.split("-"))
-        said, where = notes.decode(note), (level, task)
-        found[where] = notes.merged(found[where], said) if where in found else said
+        said, where = decode_note(note), (level, task)
+        found[where] = merged_notes(found[where], said) if where in found else said
     levels = {spec.name: spec.level for spec in topology.computations}
     for (level, n), known in list(found.items()):
         for name, clocks in known.inputs.items():
             if levels.get(name, level) != level:  # the pipeline has changed since
-                here = found.setdefault((levels[name], n), notes.Note(0, {}, []))
-                notes.raised(here.inputs, name, clocks)
+                here = found.setdefault((levels[name], n), TaskNote(0, {}, []))
+                raise_clocks(here.inputs, name, clocks)
     least: dict[str, dict[int, int]] = {}
     for spec in sorted(topology.computations, key=lambda spec: -spec.level):
         for known in found.values():
-            notes.raised(least, spec.name, known.inputs.get(spec.name, {}))
-            notes.raised(least, spec.name, known.heard.get(spec.name, {}))
+            raise_clocks(least, spec.name, known.inputs.get(spec.name, {}))
+            raise_clocks(least, spec.name, known.heard.get(spec.name, {}))
         for sender in spec.senders & levels.keys():
             for n in range(tasks):
-                mine = found.setdefault((levels[sender], n), notes.Note(0, {}, []))
-                notes.raised(mine.heard, sender, least.get(spec.name, {}))
+                mine = found.setdefault((levels[sender], n), TaskNote(0, {}, []))
+                raise_clocks(mine.heard, sender, least.get(spec.name, {}))
     return found
 
 

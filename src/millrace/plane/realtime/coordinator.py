@@ -22,7 +22,6 @@ from msgspec.structs import replace
 from millrace.compile.topology import Topology
 from millrace.model.errors import ZombieWriter
 from millrace.model.time import SECOND
-from millrace.plane.realtime import note as notes
 from millrace.plane.realtime.beginning import (
     Processes,
     input_of,
@@ -48,6 +47,7 @@ from millrace.plane.realtime.messages import (
     TaskStatus,
     ToTask,
 )
+from millrace.plane.realtime.note import consumed_by_any, encode_note
 from millrace.plane.realtime.pacing import Pace
 from millrace.plane.realtime.passed import as_passed, places, receipts
 from millrace.plane.realtime.resuming import check_consumed
@@ -318,7 +318,7 @@ class Coordinator:
         self._parts = {}
         lasts = last_notes(sealing, epochs.live)
         known = known_to(self._topology, self._tasks, lasts, epochs.live)
-        consumed = notes.together(known.values())
+        consumed = consumed_by_any(known.values())
         now = self._sources.processes()
         read, numbers = input_of(self._topology, epochs.places, now, lasts)
         pace = Pace(readers(self._topology, read, self._tasks), self._open.injectors)
@@ -333,7 +333,7 @@ class Coordinator:
                 share_input(start, read, n, self._tasks, epochs.sources)
             else:
                 note = known.get((level, n))
-                start.note = b"" if note is None else notes.encode(note)
+                start.note = b"" if note is None else encode_note(note)
             orders.append(((level, n), start))
         return orders
 

@@ -21,7 +21,6 @@ from millrace.injectors.follower import Taken
 from millrace.injectors.injector import Injector
 from millrace.injectors.rate_limit import EVERYONE
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
-from millrace.plane.realtime import note as notes
 from millrace.plane.realtime.following import Following
 from millrace.plane.realtime.ingress import IngressTimes
 from millrace.plane.realtime.messages import (
@@ -35,6 +34,7 @@ from millrace.plane.realtime.messages import (
     Take,
     ToTask,
 )
+from millrace.plane.realtime.note import Decided, decode_decided, encode_note
 from millrace.plane.realtime.packet import NO_MARK, Pipes
 from millrace.plane.realtime.promising import Promising
 from millrace.plane.realtime.task import Sent
@@ -96,7 +96,7 @@ class InjectorTask:
         self._wall_us = max(wall_us, manifest.wall_time_us)
         self._pipes = Pipes(start.session, self.number, self._runtime.tasks)
         self._journals, self._part = self._runtime.worker.state.journals, 1
-        noted = notes.decode_decided(start.note) if start.note else notes.Decided({})
+        noted = decode_decided(start.note) if start.note else Decided({})
         self._decided, moved = noted.since(self._epoch)
         again = {(stream, part): count for stream, part, count in start.consumed}
         self._reading: dict[str, dict[str, _Reading]] = {}
@@ -294,8 +294,8 @@ class InjectorTask:
     def _note_decided(self) -> None:
         if self._journal is None:
             self._journal = self._journals.create(self._session, 0, self.number, self._part)
-        noted = notes.Decided(self._decided, self._times.stamps, self._numbers)
-        self._journal.append([], notes.encode(noted))
+        noted = Decided(self._decided, self._times.stamps, self._numbers)
+        self._journal.append([], encode_note(noted))
 
     def _read(
         self,

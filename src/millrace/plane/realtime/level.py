@@ -16,11 +16,11 @@ from millrace.compile.topology import ComputationSpec
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.plane.inbox import Inbox
 from millrace.plane.partials_stage import Lifter
-from millrace.plane.realtime import note as notes
 from millrace.plane.realtime.admission import Admission, Arrived, Demultiplexer, Through
 from millrace.plane.realtime.committing import WEAK_TURNS, Committing
 from millrace.plane.realtime.marks import Marks
 from millrace.plane.realtime.messages import FromTask, Passed, Start, ToTask
+from millrace.plane.realtime.note import TaskNote, decode_note, encode_note
 from millrace.plane.realtime.outlet import LiveOutlet, Outlet
 from millrace.plane.realtime.packet import NO_MARK, Pipes, Received
 from millrace.plane.realtime.resuming import commits_again
@@ -123,7 +123,7 @@ class LevelTask:
         self._positions = Followed(self._topology, state.epochs).at(manifest)
         self._maps = {spec.name: manifest.interval_map(spec.name) for spec in self._specs}
         self._owned = {name: one.owned(self.number, tasks) for name, one in self._maps.items()}
-        note = notes.decode(start.note) if start.note else notes.Note(0, {}, [])
+        note = decode_note(start.note) if start.note else TaskNote(0, {}, [])
         self._consumed = {(stream, part): count for stream, part, count in note.consumed}
         self._admissions = [self._admission(spec) for spec in self._specs]
         self._demultiplexer = Demultiplexer(self._topology, {spec.name for spec in self._specs})
@@ -283,7 +283,7 @@ class LevelTask:
     def _note(self) -> bytes:
         """Return what this task knows now."""
         consumed = [(*at, number) for at, number in self._consumed.items()]
-        return notes.encode(notes.Note(self._wall_us, self._watermarks.inputs, consumed))
+        return encode_note(TaskNote(self._wall_us, self._watermarks.inputs, consumed))
 
     def _move(self, results: list[IntervalResult]) -> None:
         """Take where intervals stand now."""

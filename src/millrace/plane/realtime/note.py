@@ -13,7 +13,7 @@ from millrace.plane.realtime.ingress import Stamps
 Numbers = dict[str, dict[str, int]]
 
 
-class Note(msgspec.Struct, array_like=True):
+class TaskNote(msgspec.Struct, array_like=True):
     """What a task takes up again after a failure, besides its intervals.
 
     Attributes:
@@ -38,7 +38,7 @@ class Note(msgspec.Struct, array_like=True):
         floor = {name: dict(clocks) for name, clocks in self.inputs.items()}
         for name, clocks in self.heard.items():
             if name not in weak:
-                raised(floor, name, clocks)
+                raise_clocks(floor, name, clocks)
         return floor
 
 
@@ -71,36 +71,40 @@ class Decided(msgspec.Struct, array_like=True):
         return {epoch: together}, any(number > epoch for number in self.steps)
 
 
-encode = msgspec.msgpack.Encoder().encode
-decode = msgspec.msgpack.Decoder(Note).decode
+encode_note = msgspec.msgpack.Encoder().encode
+decode_note = msgspec.msgpack.Decoder(TaskNote).decode
 decode_decided = msgspec.msgpack.Decoder(Decided).decode
 
 
-def merged(one: Note, other: Note) -> Note:
+def merged_notes(one: TaskNote, other: TaskNote) -> TaskNote:
     """Return what both say: nothing in a note ever goes back.
 
-    >>> both = merged(Note(5, {"c": {100: 1}}, [(1, 0, 7)]), Note(3, {"c": {100: 2}}, [(1, 0, 5)]))
+    >>> both = merged_notes(
+    ...     TaskNote(5, {"c": {100: 1}}, [(1, 0, 7)]), TaskNote(3, {"c": {100: 2}}, [(1, 0, 5)])
+    ... )
     >>> both.wall_time_us, both.inputs, both.consumed
     (5, {'c': {100: 2}}, [(1, 0, 7)])
     """
     inputs = {name: dict(clocks) for name, clocks in one.inputs.items()}
     for name, clocks in other.inputs.items():
-        raised(inputs, name, clocks)
+        raise_clocks(inputs, name, clocks)
     wall_us = max(one.wall_time_us, other.wall_time_us)
-    return Note(wall_us, inputs, together([one, other]))
+    return TaskNote(wall_us, inputs, consumed_by_any([one, other]))
 
 
-def raised(inputs: dict[str, dict[int, int]], computation: str, clocks: Mapping[int, int]) -> None:
+def raise_clocks(
+    inputs: dict[str, dict[int, int]], computation: str, clocks: Mapping[int, int]
+) -> None:
     """Let a computation's low watermarks be no lower than some others."""
     known = inputs.setdefault(computation, {})
     for percentile, us in clocks.items():
         known[percentile] = max(known.get(percentile, us), us)
 
 
-def together(notes: Iterable[Note]) -> list[tuple[int, int, int]]:
+def consumed_by_any(notes: Iterable[TaskNote]) -> list[tuple[int, int, int]]:
     """Return how far any task has consumed the input.
 
-    >>> together([Note(0, {}, [(1, 0, 7)]), Note(0, {}, [(1, 0, 5), (1, 1, 2)])])
+    >>> consumed_by_any([TaskNote(0, {}, [(1, 0, 7)]), TaskNote(0, {}, [(1, 0, 5), (1, 1, 2)])])
     [(1, 0, 7), (1, 1, 2)]
     """
     found: dict[tuple[int, int], int] = {}
