@@ -26,7 +26,7 @@ from millrace.plane.binding import (
 from millrace.plane.encode import EncodeStage
 from millrace.plane.epoch import EpochDriver, Turn
 from millrace.plane.exchange import LocalExchange, through_levels
-from millrace.plane.outlet import Outlet
+from millrace.plane.outlet import SinkEncoder
 from millrace.plane.packet import packed, unpacked
 from millrace.plane.reading import ReadStage, packed_piece
 from millrace.plane.realtime.coordinator import Coordinator, Marked
@@ -284,7 +284,7 @@ class InEpochs:
             sent = unpacked(packed(stage.run(Task(self.runtime, manifest, 0), [rows])))
             exchange = LocalExchange(self.runtime, manifest)
             left = through_levels(exchange, list(sent), self.topology.depth)
-            outlet = Outlet(self.runtime, manifest.epoch, 0)
+            outlet = SinkEncoder(self.runtime, manifest.epoch, 0)
             told = [
                 (edge, report)
                 for batch in outlet.batches(left)

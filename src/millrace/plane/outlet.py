@@ -17,7 +17,7 @@ from millrace.windmill.ordering import decode_keys
 from millrace.windmill.source_ids import unseal
 
 
-class Outlet:
+class SinkEncoder:
     """Where rows leave the last stage of an epoch: to sinks, and as messages to the driver.
 
     What leaves as a row has the columns of :meth:`ddl`: ``edge``, ``report`` (of the task, on the

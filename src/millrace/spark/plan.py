@@ -28,7 +28,7 @@ from millrace.plane.binding import task_writers
 from millrace.plane.encode import EncodeStage
 from millrace.plane.exchange import through_levels
 from millrace.plane.level import LevelStage
-from millrace.plane.outlet import Outlet
+from millrace.plane.outlet import SinkEncoder
 from millrace.plane.partials_stage import LiftStage
 from millrace.plane.reading import ReadStage
 from millrace.plane.runtime import SourceColumns
@@ -336,7 +336,7 @@ class Plan:
     @cached_property
     def _leaving(self) -> T.StructType:
         """What leaves the last stage."""
-        return struct_type(Outlet.ddl(self._topology, self._blueprint.writers))
+        return struct_type(SinkEncoder.ddl(self._topology, self._blueprint.writers))
 
     def _ordered(self, shuffled: DataFrame) -> DataFrame:
         """Return what was sent to the tasks of a level, as they are to read it."""

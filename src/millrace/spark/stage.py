@@ -7,7 +7,7 @@ from math import inf
 
 import pyarrow as pa
 
-from millrace.plane.outlet import Outlet
+from millrace.plane.outlet import SinkEncoder
 from millrace.plane.packet import packed, unpacked
 from millrace.plane.task import Stage, Task
 from millrace.spark.worker import Blueprint, runtime_of
@@ -53,7 +53,7 @@ class OnSpark:
         manifest = decode_manifest(self.manifest)
         leaving = self.stage.run(Task(runtime, manifest, number), unpacked(batches))
         if self.last:
-            leaving = Outlet(runtime, manifest.epoch, number).batches(leaving)
+            leaving = SinkEncoder(runtime, manifest.epoch, number).batches(leaving)
         elif self.packed:
             leaving = packed(leaving)
         yield from leaving

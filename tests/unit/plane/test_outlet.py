@@ -10,7 +10,7 @@ import millrace as mr
 from millrace.compile.topology import Topology
 from millrace.model.coder import MsgpackCoder
 from millrace.plane import wire
-from millrace.plane.outlet import Outlet
+from millrace.plane.outlet import SinkEncoder
 from millrace.plane.reports import Messages
 from millrace.plane.runtime import Runtime
 from millrace.plane.values import SinkColumns
@@ -75,7 +75,7 @@ def sent(edge: int, *values: str) -> pa.RecordBatch:
 def test_rows_of_a_sink_that_tasks_write_do_not_leave() -> None:
     built, kept = topology(), Kept()
     first, second = (edge.number for edge in built.edges if edge.sink is not None)
-    outlet = Outlet(Runtime(built, tasks=1, writers={first: kept}), epoch=5, task=2)
+    outlet = SinkEncoder(Runtime(built, tasks=1, writers={first: kept}), epoch=5, task=2)
 
     left = pa.Table.from_batches(
         outlet.batches([sent(first, "a"), sent(second, "a"), sent(first, "b")])
@@ -92,7 +92,7 @@ def test_rows_of_a_sink_that_tasks_write_do_not_leave() -> None:
 def test_a_task_that_dies_gives_up_what_it_has_written() -> None:
     built, kept = topology(), Kept()
     (first, _) = (edge.number for edge in built.edges if edge.sink is not None)
-    outlet = Outlet(Runtime(built, tasks=1, writers={first: kept}), epoch=5, task=2)
+    outlet = SinkEncoder(Runtime(built, tasks=1, writers={first: kept}), epoch=5, task=2)
 
     def dies() -> Any:
         yield sent(first, "a")
@@ -110,7 +110,9 @@ def test_all_sinks_give_up_though_one_cannot() -> None:
 
     built, stuck, kept = topology(), Stuck(), Kept()
     first, second = (edge.number for edge in built.edges if edge.sink is not None)
-    outlet = Outlet(Runtime(built, tasks=1, writers={first: stuck, second: kept}), epoch=5, task=2)
+    outlet = SinkEncoder(
+        Runtime(built, tasks=1, writers={first: stuck, second: kept}), epoch=5, task=2
+    )
 
     def dies() -> Any:
         yield sent(first, "a")
@@ -128,7 +130,7 @@ def test_one_receipt_of_a_task_counts() -> None:
     messages = [
         (row["edge"], row["report"])
         for task in (0, 1, 1)
-        for batch in Outlet(Runtime(built, tasks=2, writers={first: kept}), 5, task).batches(
+        for batch in SinkEncoder(Runtime(built, tasks=2, writers={first: kept}), 5, task).batches(
             [sent(first, "a")]
         )
         for row in batch.to_pylist()

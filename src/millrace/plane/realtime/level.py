@@ -21,7 +21,7 @@ from millrace.plane.realtime.committing import WEAK_TURNS, Committing
 from millrace.plane.realtime.marks import Marks
 from millrace.plane.realtime.messages import FromTask, Passed, Start, ToTask
 from millrace.plane.realtime.note import TaskNote, decode_note, encode_note
-from millrace.plane.realtime.outlet import LiveOutlet, Outlet
+from millrace.plane.realtime.outlet import LiveSinkWriter, SinkWriter
 from millrace.plane.realtime.packet import NO_MARK, Pipes, Received
 from millrace.plane.realtime.resuming import commits_again
 from millrace.plane.realtime.task import Sent
@@ -70,7 +70,7 @@ class LevelTask:
         number: int,
         *,
         tell_us: int = ALONE_US,
-        outlet: Callable[[Runtime, int, int, int], Outlet] = LiveOutlet,
+        outlet: Callable[[Runtime, int, int, int], SinkWriter] = LiveSinkWriter,
         kept_turns: int = KEPT_TURNS,
         weak_turns: int = WEAK_TURNS,
     ) -> None:
@@ -87,7 +87,7 @@ class LevelTask:
         self._last = level == self._topology.depth
         self._raw: list[bytes] = []
         self._committing: Committing | None = None
-        self._outlet: Outlet | None = None
+        self._outlet: SinkWriter | None = None
         self._at = ""
         self._execution = runtime.worker.execution
 

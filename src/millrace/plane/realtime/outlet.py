@@ -20,7 +20,7 @@ from millrace.plane.task_sinks import Receipt, Writings
 from millrace.windmill.live_worker import SessionFence
 
 
-class Outlet(Protocol):
+class SinkWriter(Protocol):
     """What takes the rows that leave one task of the last level, in one session."""
 
     def write(self, rows: pa.RecordBatch, epoch: int) -> None:
@@ -36,7 +36,7 @@ class Outlet(Protocol):
         ...
 
 
-class LiveOutlet:
+class LiveSinkWriter:
     """Where rows leave one task.
 
     Args:
