@@ -42,9 +42,9 @@ import millrace as mr
 from benchmarks.machine import describe
 from benchmarks.trees import in_tree
 from millrace.injectors.follower import Taken
+from millrace.plane.level_task import LevelTask
 from millrace.plane.realtime.coordinator import Coordinator
-from millrace.plane.realtime.injecting import InjectorTask
-from millrace.plane.realtime.level import LevelTask
+from millrace.plane.realtime.injector_task import InjectorTask
 from millrace.plane.realtime.messages import Hello, Start
 from millrace.plane.runtime import Runtime, SourceColumns
 from millrace.store import LmdbCaches, LocalHardState

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from millrace.compile.topology import Topology
 from millrace.plane import wire
-from millrace.plane.outlet import values_and_ids
+from millrace.plane.sink_writer import values_and_ids
 
 
 class Row(NamedTuple):

@@ -26,16 +26,16 @@ from millrace.plane.binding import (
 from millrace.plane.encode import EncodeStage
 from millrace.plane.epoch import EpochDriver, Turn
 from millrace.plane.exchange import LocalExchange, through_levels
-from millrace.plane.outlet import SinkEncoder
+from millrace.plane.level_task import LevelTask
 from millrace.plane.packet import packed, unpacked
 from millrace.plane.reading import ReadStage, packed_piece
 from millrace.plane.realtime.coordinator import Coordinator, Marked
-from millrace.plane.realtime.handover import from_live_tasks
-from millrace.plane.realtime.injecting import InjectorTask
-from millrace.plane.realtime.level import LevelTask
-from millrace.plane.realtime.local import LocalPlane
+from millrace.plane.realtime.injector_task import InjectorTask
+from millrace.plane.realtime.local_run import LocalPlane
+from millrace.plane.realtime.session_start import from_live_tasks
 from millrace.plane.reports import Messages, TaskReport
 from millrace.plane.runtime import Runtime, SourceColumns
+from millrace.plane.sink_writer import SinkEncoder
 from millrace.plane.task import Task
 from millrace.plane.values import ROWS, value_columns
 from millrace.store import MemoryCaches, MemoryHardState

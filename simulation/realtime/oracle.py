@@ -34,7 +34,7 @@ from millrace.model.errors import (
     ZombieWriter,
 )
 from millrace.model.keys import decode_key
-from millrace.plane.outlet import key_texts
+from millrace.plane.sink_writer import key_texts
 from millrace.store import HardState, MemoryCache, bring
 from millrace.testing.invariants import check_low_watermarks
 from millrace.windmill.manifest import Completion

@@ -16,9 +16,9 @@ from random import Random
 from typing import Protocol
 
 from millrace.model.errors import MillraceError
+from millrace.plane.level_task import LevelTask
 from millrace.plane.realtime.coordinator import Orders, Where
-from millrace.plane.realtime.injecting import InjectorTask
-from millrace.plane.realtime.level import LevelTask
+from millrace.plane.realtime.injector_task import InjectorTask
 from millrace.plane.realtime.messages import (
     FromTask,
     Halt,

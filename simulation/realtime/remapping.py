@@ -14,7 +14,7 @@ from functools import partial
 from random import Random
 
 from millrace.model.errors import DamagedStore, PipelineError, StoreError, ZombieWriter
-from millrace.plane.realtime.handover import to_other_intervals
+from millrace.plane.realtime.session_start import to_other_intervals
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.map_change import Remapped
 from millrace.windmill.epochs import Epochs

@@ -17,20 +17,18 @@ from millrace.compile.build import build
 from millrace.compile.topology import Topology, injector_name
 from millrace.model.errors import PipelineError
 from millrace.model.time import LATEST_RECORD, MAX_TIMESTAMP, MIN_TIMESTAMP
+from millrace.plane.level_task import LevelTask
+from millrace.plane.packets import NO_MARK, Pipes
 from millrace.plane.realtime.coordinator import Coordinator
-from millrace.plane.realtime.level import LevelTask
-from millrace.plane.realtime.local import LocalPlane
+from millrace.plane.realtime.local_run import LocalPlane
 from millrace.plane.realtime.messages import FromTask, Mark, Passed, Start, ToTask
-from millrace.plane.realtime.packet import NO_MARK, Pipes
-from millrace.plane.realtime.task import LiveTask, Sent
-from millrace.plane.realtime.task_stats import TaskStats
-from millrace.plane.realtime.turn import turns_manifest
+from millrace.plane.realtime.task import LiveTask, Sent, TaskStats
 from millrace.plane.refusal import EventTimes
 from millrace.plane.reports import TaskReport
 from millrace.plane.row_encoder import LiveRows, RowEncoder, number_at, row_ids
 from millrace.plane.rows import Outbox, Rows
 from millrace.plane.runtime import Runtime
-from millrace.plane.task import Task
+from millrace.plane.task import Task, turns_manifest
 from millrace.store import MemoryCaches, MemoryHardState
 from millrace.testing.output import Output
 from millrace.testing.taps import tapped

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import millrace as mr
 from millrace.model.keys import encode_key, hash_key
+from millrace.plane.admission import Admission
 from millrace.plane.inbox import Inbox
-from millrace.plane.realtime.admission import Admission
 from millrace.plane.reports import TaskReport
 from millrace.plane.row_encoder import ids_of
 from millrace.plane.rows import Outbox, RowColumns, Rows

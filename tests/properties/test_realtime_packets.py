@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace.plane.realtime import packet as packets
-from millrace.plane.realtime.packet import Pipes, Received, rows_of
+from millrace.plane import packets as packets
+from millrace.plane.packets import Pipes, Received, rows_of
 from millrace.plane.rows import Rows
 from millrace.watermark.propagation import Message
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from millrace.model.keys import encode_key, hash_key
 from millrace.plane import wire
-from millrace.plane.realtime.packet import Pipes, Received, rows_of
-from millrace.plane.realtime.terse import FEW, Terse
+from millrace.plane.packet_codec import FEW, Terse
+from millrace.plane.packets import Pipes, Received, rows_of
 from millrace.plane.rows import Rows
 from millrace.plane.whole_numbers import encoded_numbers, hashes_of_numbers
 from millrace.watermark.propagation import Message

@@ -5,7 +5,7 @@ import pytest
 from millrace.compile.topology import ComputationSpec
 from millrace.injectors.signal_injector import Calls
 from millrace.injectors.watermark_policy import ArrivalTime
-from millrace.plane.realtime.ingress import IngressTimes
+from millrace.plane.realtime.source_progress import IngressTimes
 from millrace.plane.rows import Outbox
 from millrace.windmill.epochs import Epochs
 from simulation import Simulation

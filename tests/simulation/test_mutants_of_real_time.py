@@ -8,15 +8,16 @@ import pytest
 from msgspec.structs import replace
 
 from millrace.model.errors import CheckpointUnwritable
-from millrace.plane.realtime import coordinator, level, task_watermarks
-from millrace.plane.realtime.admission import Demultiplexer
-from millrace.plane.realtime.committing import Committing
+from millrace.plane import level_task, task_watermarks
+from millrace.plane.admission import Demultiplexer
+from millrace.plane.commit_writer import Committing
+from millrace.plane.level_task import LevelTask
+from millrace.plane.packets import Received, _decode
+from millrace.plane.realtime import coordinator
 from millrace.plane.realtime.coordinator import Coordinator
-from millrace.plane.realtime.injecting import InjectorTask
-from millrace.plane.realtime.level import LevelTask
+from millrace.plane.realtime.injector_task import InjectorTask
 from millrace.plane.realtime.messages import Passed
-from millrace.plane.realtime.note import TaskNote
-from millrace.plane.realtime.packet import Received, _decode
+from millrace.plane.realtime.session_start import TaskNote
 from millrace.store import AheadCache, collection
 from millrace.store.journal_store import JournalStore
 from millrace.store.local_journals import LocalJournal, LocalJournals
@@ -167,18 +168,18 @@ def channel_numbers_are_not_in_the_commit(patch):
 
 @mutant(2)
 def productions_of_a_sealed_commit_are_not_sent_again(patch):
-    again = level.commits_again
+    again = level_task.commits_again
 
     def quietly(*arguments):
         for result, _ in again(*arguments):
             yield result, RowsBuilder()
 
-    patch.setattr(level, "commits_again", quietly)
+    patch.setattr(level_task, "commits_again", quietly)
 
 
 @mutant(2)
 def positions_are_those_of_the_completion(patch):
-    patch.setattr(level, "commits_again", lambda *_: ())
+    patch.setattr(level_task, "commits_again", lambda *_: ())
 
 
 @mutant(168)

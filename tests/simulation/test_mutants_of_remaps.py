@@ -9,10 +9,10 @@ from itertools import chain
 import pytest
 from msgspec.structs import replace
 
-from millrace.plane.realtime import handover
+from millrace.plane.level_task import LevelTask
+from millrace.plane.realtime import session_start
 from millrace.plane.realtime.coordinator import Coordinator
-from millrace.plane.realtime.injecting import InjectorTask
-from millrace.plane.realtime.level import LevelTask
+from millrace.plane.realtime.injector_task import InjectorTask
 from millrace.store import MemoryCache
 from millrace.store.cache import Standing
 from millrace.watermark.report import NOTHING_PENDING
@@ -222,7 +222,7 @@ def live_tasks_go_on_from_the_mark_of_a_remap(patch):
 
 
 def what_live_tasks_left_is_not_sealed(patch):
-    patch.setattr(handover, "seal_left", lambda journals: journals.last())
+    patch.setattr(session_start, "seal_left", lambda journals: journals.last())
 
 
 def a_remap_forgets_what_live_tasks_left(patch):

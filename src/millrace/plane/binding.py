@@ -14,8 +14,7 @@ from typing import Any
 from millrace.compile.sink_limits import limits_of
 from millrace.compile.topology import Topology
 from millrace.model.errors import PipelineError
-from millrace.plane.live_sinks import LiveWriter
-from millrace.plane.task_sinks import TaskWriter
+from millrace.plane.task_sinks import LiveWriter, TaskWriter
 from millrace.plane.values import SinkColumns
 from millrace.windmill.epochs import Epochs
 

@@ -183,7 +183,7 @@ class Messages:
         """Return the messages of an epoch.
 
         Args:
-            rows: Pairs of ``edge`` and ``report``, as they left :class:`Outlet`.
+            rows: Pairs of ``edge`` and ``report``, as they left :class:`SinkEncoder`.
         """
         reports = list[TaskReport]()
         receipts: dict[int, dict[int, bytes]] = {}

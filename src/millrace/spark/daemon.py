@@ -24,8 +24,8 @@ from typing import Any, BinaryIO
 NEEDED = (
     "pyspark.worker",
     "millrace.plane.by_value",
-    "millrace.plane.realtime.injecting",
-    "millrace.plane.realtime.level",
+    "millrace.plane.realtime.injector_task",
+    "millrace.plane.level_task",
     "millrace.spark.worker",
     "millrace.spark.realtime.stages",
     "millrace.spark.source",

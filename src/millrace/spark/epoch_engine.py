@@ -24,7 +24,7 @@ from millrace.plane.balancing import Balancing
 from millrace.plane.binding import sinks_by_edge
 from millrace.plane.epoch import EpochDriver
 from millrace.plane.partials_stage import Payoff
-from millrace.plane.realtime.handover import from_live_tasks
+from millrace.plane.realtime.session_start import from_live_tasks
 from millrace.plane.stuck import CallLimits
 from millrace.spark.clock import now_us
 from millrace.spark.engine import EFFECT_S, Engine, RemapResult, Setup, ended

@@ -28,10 +28,10 @@ from millrace.plane.binding import task_writers
 from millrace.plane.encode import EncodeStage
 from millrace.plane.exchange import through_levels
 from millrace.plane.level import LevelStage
-from millrace.plane.outlet import SinkEncoder
 from millrace.plane.partials_stage import LiftStage
 from millrace.plane.reading import ReadStage
 from millrace.plane.runtime import SourceColumns
+from millrace.plane.sink_writer import SinkEncoder
 from millrace.plane.stragglers import Enough
 from millrace.plane.stuck import NO_LIMITS, CallLimits
 from millrace.plane.task import Stage

@@ -25,8 +25,8 @@ from millrace.plane.balancing import Balancing
 from millrace.plane.binding import check_live, live_writers
 from millrace.plane.by_value import pickle_by_value
 from millrace.plane.realtime.coordinator import Coordinator, Marked, Where
-from millrace.plane.realtime.handover import to_other_intervals
 from millrace.plane.realtime.messages import Hello, TaskStatus
+from millrace.plane.realtime.session_start import to_other_intervals
 from millrace.plane.stuck import CallLimits
 from millrace.spark.clock import elapsed_us, now_us
 from millrace.spark.engine import EFFECT_S, Engine, RemapResult, Setup

@@ -7,8 +7,8 @@ from math import inf
 
 import pyarrow as pa
 
-from millrace.plane.outlet import SinkEncoder
 from millrace.plane.packet import packed, unpacked
+from millrace.plane.sink_writer import SinkEncoder
 from millrace.plane.task import Stage, Task
 from millrace.spark.worker import Blueprint, runtime_of
 from millrace.windmill.manifest import decode_manifest

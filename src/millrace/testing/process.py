@@ -11,9 +11,9 @@ from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.plane.binding import task_writers
 from millrace.plane.epoch import EpochDriver
 from millrace.plane.exchange import LocalExchange, through_levels
-from millrace.plane.outlet import write_to_sinks
 from millrace.plane.reports import TaskReport, reports_in
 from millrace.plane.runtime import Runtime
+from millrace.plane.sink_writer import write_to_sinks
 from millrace.plane.task import Task
 from millrace.store import (
     Collector,

@@ -15,7 +15,7 @@ from millrace.compile.build import build
 from millrace.compile.topology import Topology
 from millrace.model.declarations import Declarations, SinkDeclaration
 from millrace.model.pane import Paned
-from millrace.plane.outlet import values_and_ids
+from millrace.plane.sink_writer import values_and_ids
 from millrace.sinks.arrow import ArrowSink
 from millrace.testing.output import Output
 from millrace.windmill.record_ids import record_id

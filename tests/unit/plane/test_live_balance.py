@@ -8,7 +8,7 @@ import pytest
 
 from millrace.model.errors import ZombieWriter
 from millrace.plane.balancing import Balancing
-from millrace.plane.realtime.handover import to_other_intervals
+from millrace.plane.realtime.session_start import to_other_intervals
 from millrace.windmill.balancer import Balance
 from millrace.windmill.preparing import Preparation
 from tests.live import Live, undisturbed

@@ -16,10 +16,9 @@ from millrace.model.errors import (
     StoreError,
     ZombieWriter,
 )
-from millrace.plane.realtime.beginning import known_to, last_notes
+from millrace.plane.commit_writer import commits_again
 from millrace.plane.realtime.coordinator import Marked
-from millrace.plane.realtime.note import TaskNote, encode_note
-from millrace.plane.realtime.resuming import commits_again
+from millrace.plane.realtime.session_start import TaskNote, encode_note, known_to, last_notes
 from millrace.plane.reports import MarkReport
 from millrace.store import (
     NOTHING,

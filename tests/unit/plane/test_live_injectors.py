@@ -3,8 +3,8 @@
 import pytest
 
 import millrace as mr
-from millrace.plane.realtime import injecting
-from millrace.plane.realtime.injecting import InjectorTask
+from millrace.plane.realtime import injector_task
+from millrace.plane.realtime.injector_task import InjectorTask
 from millrace.windmill.place import Place
 from tests.live import Feeds, Kept, Live
 
@@ -150,8 +150,8 @@ def test_a_task_without_processes_waits_as_one_does_whose_processes_have_nothing
         waited.append(seconds)
         now += seconds
 
-    monkeypatch.setattr(injecting.time, "sleep", sleep)
-    monkeypatch.setattr(injecting.time, "perf_counter", lambda: now)
+    monkeypatch.setattr(injector_task.time, "sleep", sleep)
+    monkeypatch.setattr(injector_task.time, "perf_counter", lambda: now)
 
     [idle] = [task for task in made if not task.stats.records]
     before_s = idle.stats.waited_s

@@ -11,7 +11,7 @@ import pytest
 
 import millrace as mr
 from millrace.plane import rows
-from millrace.plane.realtime.committing import Committing
+from millrace.plane.commit_writer import Committing
 from millrace.store import JournalName
 from tests.live import Feeds, InEpochs, Kept, Live, undisturbed
 

@@ -12,9 +12,8 @@ import pytest
 
 import millrace as mr
 from millrace.model.errors import PipelineError, StoreError, ZombieWriter
-from millrace.plane.realtime.handover import to_other_intervals
 from millrace.plane.realtime.messages import Halt, Hello, Rest, Start
-from millrace.plane.realtime.note import decode_note
+from millrace.plane.realtime.session_start import decode_note, to_other_intervals
 from millrace.store import Collector, MemoryHardState
 from millrace.store.journaled import JournaledCommitLog
 from millrace.testing.crash import Crash, CrashingState

@@ -10,9 +10,9 @@ import millrace as mr
 from millrace.compile.topology import Topology
 from millrace.model.coder import MsgpackCoder
 from millrace.plane import wire
-from millrace.plane.outlet import SinkEncoder
 from millrace.plane.reports import Messages
 from millrace.plane.runtime import Runtime
+from millrace.plane.sink_writer import SinkEncoder
 from millrace.plane.values import SinkColumns
 
 

@@ -19,13 +19,13 @@ from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD
 from millrace.plane import wire
 from millrace.plane.encode import EncodeStage
 from millrace.plane.exchange import LocalExchange, through_levels
-from millrace.plane.outlet import values_and_ids
 from millrace.plane.packet import packed, unpacked
 from millrace.plane.partials_stage import LiftStage
 from millrace.plane.reading import ReadStage, packed_piece
 from millrace.plane.reports import TaskReport, reports_in
 from millrace.plane.row_encoder import encoded, fingerprints, microseconds
 from millrace.plane.runtime import Runtime, SourceColumns
+from millrace.plane.sink_writer import values_and_ids
 from millrace.plane.task import Task
 from millrace.plane.values import value_columns
 from millrace.store import MemoryCaches, MemoryHardState

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from millrace.plane import rows, wire
-from millrace.plane.realtime.packet import Pipes, Received, rows_of
+from millrace.plane.packets import Pipes, Received, rows_of
 from millrace.plane.rows import NO_ROWS, EdgeSet, RowColumns, Rows
 from millrace.watermark.propagation import Message
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from millrace.model.time import MAX_TIMESTAMP
-from millrace.plane.realtime.task_stats import TaskStats
-from millrace.plane.realtime.telling import Telling
+from millrace.plane.packets import Telling
+from millrace.plane.realtime.task import TaskStats
 from millrace.watermark.ahead import Ahead
 from millrace.watermark.propagation import Message
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import millrace as mr
-from millrace.plane.realtime.committing import WEAK_TURNS
-from millrace.plane.realtime.level import LevelTask
+from millrace.plane.commit_writer import WEAK_TURNS
+from millrace.plane.level_task import LevelTask
 from millrace.plane.realtime.task import Sent
 from millrace.plane.realtime.weak import weak_computations, why_strong
 from millrace.store import MemoryBlobs

@@ -15,31 +15,23 @@ from __future__ import annotations
 import logging
 import pickle
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
+import msgspec
 from msgspec.structs import replace
 
 from millrace.compile.topology import Topology
-from millrace.model.errors import ZombieWriter
+from millrace.model.errors import StoreError, ZombieWriter
 from millrace.model.time import SECOND
-from millrace.plane.realtime.beginning import (
-    Processes,
-    input_of,
-    joined,
-    known_to,
-    last_notes,
-    readers,
-    refuse_other_tasks,
-    share_input,
-)
-from millrace.plane.realtime.beginning import Where as Where
-from millrace.plane.realtime.handover import Publishing, lasting, publish_again, to_live_tasks
+from millrace.plane.commit_writer import check_consumed
 from millrace.plane.realtime.messages import (
     FromTask,
     Halt,
     Hello,
     Mark,
     Over,
+    Passed,
     Reached,
     Rest,
     Slowest,
@@ -47,16 +39,153 @@ from millrace.plane.realtime.messages import (
     TaskStatus,
     ToTask,
 )
-from millrace.plane.realtime.note import consumed_by_any, encode_note
-from millrace.plane.realtime.pacing import Pace
-from millrace.plane.realtime.passed import as_passed, places, receipts
-from millrace.plane.realtime.resuming import check_consumed
-from millrace.plane.realtime.session import Finishing, Session, sealed_by_another
-from millrace.plane.realtime.session import Marked as Marked
+from millrace.plane.realtime.session_start import (
+    Numbers,
+    Processes,
+    Publishing,
+    consumed_by_any,
+    encode_note,
+    input_of,
+    joined,
+    known_to,
+    last_notes,
+    lasting,
+    publish_again,
+    readers,
+    refuse_other_tasks,
+    share_input,
+    to_live_tasks,
+)
+from millrace.plane.realtime.session_start import Where as Where
+from millrace.plane.realtime.source_progress import Pace
 from millrace.plane.reports import TaskReport
+from millrace.plane.task_sinks import Receipt
 from millrace.store import Collectable, HardState
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.manifest import LiveMark, Manifest, encode_entry
+from millrace.windmill.place import Place
+
+_decode_receipt = msgspec.msgpack.Decoder(Receipt).decode
+
+
+def as_passed(manifest: Manifest, mark: Mark, passed: Iterable[Passed], wall_us: int) -> Manifest:
+    """Return the manifest of an epoch as its mark ended it: with what injectors had published."""
+    said_us = published(passed)
+    return replace(
+        manifest,
+        injectors=said_us.get(100, manifest.injectors),
+        percentiles={p: us for p, us in said_us.items() if p != 100},
+        draining=mark.draining,
+        wall_time_us=max(manifest.wall_time_us, wall_us),
+    )
+
+
+def published(passed: Iterable[Passed]) -> dict[int, dict[str, int]]:
+    """Return percentile -> injected stream -> the least that any task says of it."""
+    found: dict[int, dict[str, int]] = {}
+    for part in passed:
+        for percentile, streams in part.published.items():
+            known = found.setdefault(percentile, {})
+            for stream, us in streams.items():
+                known[stream] = min(known.get(stream, us), us)
+    return found
+
+
+def places(
+    passed: Iterable[Passed], numbers: Mapping[str, Mapping[str, int]]
+) -> dict[str, dict[str, Place]]:
+    """Return injected stream -> process -> where it stood.
+
+    Args:
+        passed: What injector tasks said.
+        numbers: Of processes that no mark before has. Of one that is gone it is all there is.
+    """
+    found = {
+        stream: {name: Place(number) for name, number in of.items()}
+        for stream, of in numbers.items()
+    }
+    for part in passed:
+        for stream, of in part.input.items():
+            found.setdefault(stream, {}).update(of)
+    return found
+
+
+def receipts(passed: Iterable[Passed]) -> dict[int, list[bytes]]:
+    """Return edge to a sink -> what tasks say of what they wrote to it."""
+    found: dict[int, list[bytes]] = {}
+    for one in passed:
+        for edge, receipt in one.receipts.items():
+            found.setdefault(edge, []).append(_decode_receipt(receipt).of)
+    return found
+
+
+@dataclass
+class Session:
+    """One life of all tasks.
+
+    Attributes:
+        number: Of the session.
+        begun_us: When it began.
+        processes: Of the injectors, that its tasks read.
+        looked_us: When was last looked whether there are others.
+        pace: How far its injector tasks have come.
+        numbers: Of processes that no complete mark had when it began.
+        passed: Task -> what it said when it passed the mark under way.
+        over: Tasks that have ended.
+        mark: The mark under way; None if none is.
+    """
+
+    number: int
+    begun_us: int
+    processes: Processes
+    looked_us: int
+    pace: Pace
+    numbers: Numbers
+    passed: dict[Where, Passed] = field(default_factory=dict)
+    over: set[Where] = field(default_factory=set)
+    mark: Mark | None = None
+
+
+@dataclass(frozen=True)
+class Marked:
+    """A mark that is complete."""
+
+    manifest: Manifest
+    report: TaskReport
+
+
+@dataclass(frozen=True)
+class Finishing:
+    """A mark that all tasks have passed: what is to be done when its completion is written.
+
+    Attributes:
+        mark: The mark.
+        manifest: Of the epoch that it ends.
+        report: Of all tasks.
+        written: Edge to a sink -> receipts.
+        parts: Part of a journal that it ended -> computation -> interval -> last commit.
+        session: In which it was passed.
+    """
+
+    mark: Mark
+    manifest: Manifest
+    report: TaskReport
+    written: Mapping[int, list[bytes]]
+    parts: Mapping[str, dict[str, dict[int, int]]]
+    session: int
+
+
+def sealed_by_another(session: int) -> StoreError:
+    """Return why a session ends that another run has sealed.
+
+    What was appended since is behind that seal, so no mark can be complete. The other run may be
+    the older: then this one begins another session.
+    """
+    return StoreError(
+        f"session {session} was sealed by another run of the pipeline while it went on: two runs "
+        "on one checkpoint. The last of them to start begins a new session. Nothing was lost."
+    )
+
 
 _log = logging.getLogger("millrace")
 

@@ -7,7 +7,7 @@
     its host -> task       Take
 
 They are small and few: a pair for each mark and task. Reached and Slowest are only where processes
-may have to wait for one another, see :mod:`millrace.plane.realtime.pacing`.
+may have to wait for one another, see :mod:`millrace.plane.realtime.source_progress`.
 """
 
 from __future__ import annotations

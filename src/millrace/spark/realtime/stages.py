@@ -24,8 +24,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from millrace.plane import packet
-from millrace.plane.realtime.injecting import InjectorTask
-from millrace.plane.realtime.level import LevelTask
+from millrace.plane.level_task import LevelTask
+from millrace.plane.realtime.injector_task import InjectorTask
 from millrace.plane.realtime.task import LiveTask, Sent
 from millrace.plane.runtime import Runtime
 from millrace.spark.clock import elapsed_us, now_us

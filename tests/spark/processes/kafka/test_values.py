@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 import millrace as mr
 from millrace.injectors import kafka_messages
 from millrace.model.keys import encode_key
-from millrace.plane.outlet import key_bytes
+from millrace.plane.sink_writer import key_bytes
 from millrace.plane.values import SinkColumns
 
 HEADERS = [("a", b"1"), ("a", b"\xff"), ("b", None), ("c", b""), ("millrace-id", b"\xff\x00")]

@@ -28,8 +28,7 @@ from millrace.plane.realtime.messages import (
     TaskStatus,
     ToTask,
 )
-from millrace.plane.realtime.task import Sent
-from millrace.plane.realtime.task_stats import TaskStats
+from millrace.plane.realtime.task import Sent, TaskStats
 from millrace.spark.realtime import latency as steps_module
 from millrace.spark.realtime import task_host
 from millrace.spark.realtime.backoff import Backoff

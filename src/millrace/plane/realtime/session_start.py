@@ -1,25 +1,138 @@
-"""What a session begins with: where input is read on and by whom, and what tasks knew before."""
+"""The start of a session: where input is read on and by whom, and what tasks knew before.
+
+A task writes a note with each group of its journal: what it knew when it committed. The last notes
+are what the next session begins with.
+
+A checkpoint is handed over from live tasks to tasks that end with their epoch, and back, where
+nothing is under way: where the last epoch that was begun is complete. There live tasks also hand
+over to others, of other key intervals.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
 
 from millrace.compile.topology import Topology
 from millrace.model.errors import CheckpointMismatch
 from millrace.plane.realtime.messages import Start
-from millrace.plane.realtime.note import (
-    Numbers,
-    TaskNote,
-    decode_decided,
-    decode_note,
-    merged_notes,
-    raise_clocks,
-)
-from millrace.plane.realtime.pacing import steps
+from millrace.plane.realtime.source_progress import Stamps, steps
 from millrace.store import JournalName, Sealing
+from millrace.watermark.map_change import Remap, Remapped
+from millrace.windmill.carrying import Grouping, Ready, same
+from millrace.windmill.epochs import Epochs
+from millrace.windmill.fence import seal_left
 from millrace.windmill.manifest import LiveMark, Manifest
 from millrace.windmill.place import Place
 from millrace.windmill.source_stats import Sources, SourceStats
+
+#: Injected stream -> process -> its number.
+Numbers = dict[str, dict[str, int]]
+
+
+class TaskNote(msgspec.Struct, array_like=True):
+    """What a task takes up again after a failure, besides its intervals.
+
+    Attributes:
+        wall_time_us: Its clock.
+        inputs: Computation of its level -> percentile -> low watermark of its input: never worked
+            below again.
+        consumed: (injected stream, process) by number -> last record of it that was consumed.
+        heard: As ``inputs``, as far as those know of it who read from the task.
+    """
+
+    wall_time_us: int
+    inputs: dict[str, dict[int, int]]
+    consumed: list[tuple[int, int, int]]
+    heard: dict[str, dict[int, int]] = {}
+
+    def floor(self, weak: Container[str]) -> dict[str, dict[int, int]]:
+        """Return computation -> percentile -> low watermark of its input that it begins at.
+
+        What a weak computation showed after its last commit is taken back with its state: records
+        that were in time come again, and must not be late.
+        """
+        floor = {name: dict(clocks) for name, clocks in self.inputs.items()}
+        for name, clocks in self.heard.items():
+            if name not in weak:
+                raise_clocks(floor, name, clocks)
+        return floor
+
+
+class Decided(msgspec.Struct, array_like=True):
+    """The note of an injector task: what it decided to read, before it read it.
+
+    Attributes:
+        steps: Epoch -> injected stream -> process -> what was decided after the mark before. Of the
+            open epoch and, until the mark between them is complete, the one that follows.
+        stamps: When records came, of streams with event time by ingress.
+        numbers: Injected stream -> process -> its number, of those that no complete mark knows.
+    """
+
+    steps: dict[int, dict[str, dict[str, list[Any]]]]
+    stamps: Stamps = {}
+    numbers: Numbers = {}
+
+    def since(self, epoch: int) -> tuple[dict[int, dict[str, dict[str, list[Any]]]], bool]:
+        """Return what was decided since the last complete mark, as of the epoch that is open now.
+
+        And whether some of it came after a mark that is not complete, and is to be made again.
+        """
+        together: dict[str, dict[str, list[Any]]] = {}
+        for number in sorted(self.steps):
+            if number < epoch:
+                continue
+            for stream, processes in self.steps[number].items():
+                for process, decided in processes.items():
+                    together.setdefault(stream, {}).setdefault(process, []).extend(decided)
+        return {epoch: together}, any(number > epoch for number in self.steps)
+
+
+encode_note = msgspec.msgpack.Encoder().encode
+decode_note = msgspec.msgpack.Decoder(TaskNote).decode
+decode_decided = msgspec.msgpack.Decoder(Decided).decode
+
+
+def merged_notes(one: TaskNote, other: TaskNote) -> TaskNote:
+    """Return what both say: nothing in a note ever goes back.
+
+    >>> both = merged_notes(
+    ...     TaskNote(5, {"c": {100: 1}}, [(1, 0, 7)]), TaskNote(3, {"c": {100: 2}}, [(1, 0, 5)])
+    ... )
+    >>> both.wall_time_us, both.inputs, both.consumed
+    (5, {'c': {100: 2}}, [(1, 0, 7)])
+    """
+    inputs = {name: dict(clocks) for name, clocks in one.inputs.items()}
+    for name, clocks in other.inputs.items():
+        raise_clocks(inputs, name, clocks)
+    wall_us = max(one.wall_time_us, other.wall_time_us)
+    return TaskNote(wall_us, inputs, consumed_by_any([one, other]))
+
+
+def raise_clocks(
+    inputs: dict[str, dict[int, int]], computation: str, clocks: Mapping[int, int]
+) -> None:
+    """Let a computation's low watermarks be no lower than some others."""
+    known = inputs.setdefault(computation, {})
+    for percentile, us in clocks.items():
+        known[percentile] = max(known.get(percentile, us), us)
+
+
+def consumed_by_any(notes: Iterable[TaskNote]) -> list[tuple[int, int, int]]:
+    """Return how far any task has consumed the input.
+
+    >>> consumed_by_any([TaskNote(0, {}, [(1, 0, 7)]), TaskNote(0, {}, [(1, 0, 5), (1, 1, 2)])])
+    [(1, 0, 7), (1, 1, 2)]
+    """
+    found: dict[tuple[int, int], int] = {}
+    for note in notes:
+        for stream, process, number in note.consumed:
+            at = stream, process
+            found[at] = max(found.get(at, number), number)
+    return [(*at, number) for at, number in sorted(found.items())]
+
 
 #: Level and number of a task.
 Where = tuple[int, int]
@@ -243,3 +356,104 @@ def refuse_other_tasks(unfinished: Manifest | None, tasks: int) -> None:
         f"one has {tasks}. Start it with tasks={before} and stop it; after that it may have any "
         "number."
     )
+
+
+class Publishing(Protocol):
+    """A sink, as the driver knows it: see :class:`~millrace.plane.task_sinks.TaskSink`."""
+
+    def publish(self, epoch: int, receipts: list[bytes]) -> None:
+        """Make seen what tasks wrote in an epoch."""
+        ...
+
+
+def from_live_tasks(epochs: Epochs, sinks: Mapping[int, Any]) -> None:
+    """Take a checkpoint over that live tasks may have left; it is claimed already.
+
+    Args:
+        epochs: Of the run that takes it over, whose tasks end with their epochs.
+        sinks: Edge to a sink -> the sink.
+
+    Raises:
+        CheckpointMismatch: They were not stopped, and left something under way.
+        ZombieWriter: Another run takes it over.
+    """
+    if epochs.open is not None and epochs.open.live:
+        raise CheckpointMismatch(
+            f"epoch {epochs.open.epoch} of this checkpoint was begun in real time, and is "
+            "unfinished: that run failed, or was killed. Start it with realtime=True again, and "
+            "stop it with run.stop(); after that either plane can go on."
+        )
+    journals = epochs.state.journals
+    if epochs.live is None:
+        epochs.session = journals.last()
+        return
+    epochs.session = seal_left(journals)
+    publish_again(epochs, sinks)
+
+
+def to_live_tasks(epochs: Epochs) -> None:
+    """Refuse a checkpoint that live tasks cannot take over.
+
+    Raises:
+        CheckpointMismatch: An epoch is under way, or nobody knows how far the input was read.
+    """
+    if epochs.open is not None and not epochs.open.live:
+        raise CheckpointMismatch(
+            f"epoch {epochs.open.epoch} of this checkpoint is unfinished: its run failed, or was "
+            "killed. Start it without realtime=True again, and stop it with run.stop(); after that "
+            "either plane can go on."
+        )
+    read = {stream for stream, stats in epochs.sources.items() if stats.records}
+    if unknown := sorted(read - epochs.places.keys()):
+        raise CheckpointMismatch(
+            f"streams {unknown} were read by Spark's own sources, so that how far they were read "
+            "is not in this checkpoint, and realtime=True cannot go on from there. Start with a "
+            "new checkpoint."
+        )
+
+
+def to_other_intervals(
+    epochs: Epochs,
+    remaps: Mapping[str, Iterable[Remap]],
+    *,
+    ready: Ready | None = None,
+    grouped: Grouping = same,
+) -> dict[str, Remapped]:
+    """Split and merge key intervals while all tasks have stopped at a mark; return the maps.
+
+    Args:
+        epochs: Of the run, which goes on.
+        remaps: Computation -> what changes.
+        grouped: How intervals are grouped into tasks then.
+        ready: What was read before: see :mod:`millrace.windmill.preparing`.
+
+    Raises:
+        PipelineError: That cannot be, or not now; nothing was written.
+        CheckpointMismatch: Intervals that are to be one differ in what is of all keys.
+        ZombieWriter: Another run takes the checkpoint over.
+    """
+    if (superseded := epochs.superseded()) is not None:
+        raise superseded
+    seal_left(epochs.state.journals)
+    return epochs.remap(remaps, grouped=grouped, ready=ready)
+
+
+def lasting(
+    receipts: Mapping[int, list[bytes]], sinks: Mapping[int, Publishing]
+) -> dict[int, list[bytes]]:
+    """Return the receipts that belong into a completion: for output that outlives the driver.
+
+    What of it is seen must be what the completion says, and of no mark that was given up. So it is
+    published after that, and again by who finds a completion whose driver has perhaps not.
+    """
+    return {edge: of for edge, of in receipts.items() if hasattr(sinks[edge], "publish_again")}
+
+
+def publish_again(epochs: Epochs, sinks: Mapping[int, Any]) -> None:
+    """Publish what the receipts of the last mark say: its driver has perhaps not come to it.
+
+    What went to a sink that the pipeline has no more stays as it is.
+    """
+    for edge, receipts in ({} if epochs.live is None else epochs.live.receipts).items():
+        if edge in sinks:
+            sinks[edge].publish_again(epochs.completed, receipts)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from millrace.compile.topology import ComputationSpec, Topology, injector_name
 from millrace.model.time import MAX_TIMESTAMP
-from millrace.plane.realtime.packet import Packet
+from millrace.plane.packets import Packet
 from millrace.watermark.propagation import LowWatermarks, Message
 from millrace.watermark.senders import SenderWatermarks
 from millrace.windmill.positions import Positions

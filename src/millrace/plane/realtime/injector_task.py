@@ -1,7 +1,8 @@
 """The injector task: reads some processes of injectors on and on, and sends what it reads.
 
 Offsets are Millrace's own: a mark says how far each process was read when it was made, and after a
-failure everything is read again from the last complete mark. Receivers drop what they have.
+failure everything is read again from the last complete mark. Receivers drop what they have. For
+each of its streams a task has a follower.
 
 Source: MillWheel 5.2; docs/design/2026-11-22-the-real-time-plane.md.
 """
@@ -17,12 +18,11 @@ import numpy as np
 from msgspec.structs import replace
 
 from millrace.injectors.advance import along, is_within
-from millrace.injectors.follower import Taken
+from millrace.injectors.follower import Follower, Taken
 from millrace.injectors.injector import Injector
 from millrace.injectors.rate_limit import EVERYONE
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
-from millrace.plane.realtime.following import Following
-from millrace.plane.realtime.ingress import IngressTimes
+from millrace.plane.packets import NO_MARK, Pipes
 from millrace.plane.realtime.messages import (
     FromTask,
     Hold,
@@ -34,17 +34,14 @@ from millrace.plane.realtime.messages import (
     Take,
     ToTask,
 )
-from millrace.plane.realtime.note import Decided, decode_decided, encode_note
-from millrace.plane.realtime.packet import NO_MARK, Pipes
-from millrace.plane.realtime.promising import Promising
-from millrace.plane.realtime.task import Sent
-from millrace.plane.realtime.task_stats import TaskStats
-from millrace.plane.realtime.turn import turns_manifest
+from millrace.plane.realtime.session_start import Decided, decode_decided, encode_note
+from millrace.plane.realtime.source_progress import IngressTimes, Promising
+from millrace.plane.realtime.task import Sent, TaskStats
 from millrace.plane.reports import MarkReport, TaskReport
 from millrace.plane.row_encoder import LiveRows, number_at
 from millrace.plane.rows import Rows
 from millrace.plane.runtime import Runtime
-from millrace.plane.task import Task
+from millrace.plane.task import Task, turns_manifest
 from millrace.store import Journal
 from millrace.watermark.report import Process
 from millrace.windmill.channels import Number, Sender
@@ -52,6 +49,74 @@ from millrace.windmill.manifest import decode_manifest
 from millrace.windmill.place import Place
 from millrace.windmill.record_ids import FIRST_INJECTED
 from millrace.windmill.source_stats import ahead_of
+
+
+class Following:
+    """The followers of one injector task.
+
+    Attributes:
+        at: The stream that it is reading; "" if it reads none.
+    """
+
+    def __init__(self) -> None:
+        self._followers: dict[str, Follower] = {}
+        self._held: dict[str, frozenset[str]] = {}
+        self.at = ""
+
+    @property
+    def streams(self) -> list[str]:
+        """Whose rows it takes."""
+        return list(self._followers)
+
+    def open(self, stream: str, follower: Follower) -> None:
+        """Take rows of a stream from now on."""
+        self._followers[stream], self._held[stream] = follower, frozenset()
+
+    def limit(self, rows: int) -> None:
+        """Take no more rows of a stream at once."""
+        for follower in self._followers.values():
+            follower.limit(rows)
+
+    def hold(self, stream: str, processes: frozenset[str]) -> None:
+        """Take nothing of these processes of a stream, and of all others again."""
+        if processes != self._held[stream]:
+            self._held[stream] = processes
+            self._followers[stream].hold(processes)
+
+    def take(self, wait_s: float, stats: TaskStats) -> list[tuple[str, Taken]]:
+        """Return what there is of each stream; wait for the first if there is nothing.
+
+        Args:
+            wait_s: How long to wait at the most.
+            stats: Has its time counted there.
+        """
+        found: list[tuple[str, Taken]] = []
+        for stream, follower in self._followers.items():
+            self.at = stream
+            found += [(stream, one) for one in follower.take(0)]
+        if not found:
+            began, cpu = time.perf_counter(), time.thread_time()
+            found = self._wait(wait_s)
+            stats.waited_s += time.perf_counter() - began
+            stats.waited_cpu_s += time.thread_time() - cpu
+        self.at = ""
+        return found
+
+    def _wait(self, wait_s: float) -> list[tuple[str, Taken]]:
+        """Take of the first stream that has something."""
+        if not self._followers:
+            time.sleep(wait_s)  # or a task would spin where there are fewer processes than tasks
+        for stream, follower in self._followers.items():
+            self.at = stream
+            if found := [(stream, one) for one in follower.take(wait_s / len(self._followers))]:
+                return found
+        return []
+
+    def close(self) -> None:
+        """Give back what they hold."""
+        followers, self._followers = self._followers, {}
+        for follower in followers.values():
+            follower.close()
 
 
 @dataclass

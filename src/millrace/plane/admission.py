@@ -18,7 +18,7 @@ from millrace.model.computation import AT_LEAST_ONCE
 from millrace.model.keys import decode_key
 from millrace.plane import wire
 from millrace.plane.inbox import Inbox
-from millrace.plane.realtime.packet import NO_MARK, Packet, rows_of
+from millrace.plane.packets import NO_MARK, Packet, rows_of
 from millrace.plane.rows import EdgeSet, RowColumns, Rows
 from millrace.watermark.intervals import IntervalMap
 from millrace.windmill import rows

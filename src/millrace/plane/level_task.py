@@ -14,26 +14,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from millrace.compile.topology import ComputationSpec
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+from millrace.plane.admission import Admission, Arrived, Demultiplexer, Through
+from millrace.plane.commit_writer import WEAK_TURNS, Committing, commits_again
 from millrace.plane.inbox import Inbox
+from millrace.plane.packets import ALONE_US, NO_MARK, Packet, Pipes, Received
 from millrace.plane.partials_stage import Lifter
-from millrace.plane.realtime.admission import Admission, Arrived, Demultiplexer, Through
-from millrace.plane.realtime.committing import WEAK_TURNS, Committing
-from millrace.plane.realtime.marks import Marks
 from millrace.plane.realtime.messages import FromTask, Passed, Start, ToTask
-from millrace.plane.realtime.note import TaskNote, decode_note, encode_note
-from millrace.plane.realtime.outlet import LiveSinkWriter, SinkWriter
-from millrace.plane.realtime.packet import NO_MARK, Pipes, Received
-from millrace.plane.realtime.resuming import commits_again
-from millrace.plane.realtime.task import Sent
-from millrace.plane.realtime.task_stats import TaskStats
-from millrace.plane.realtime.task_watermarks import TaskWatermarks
-from millrace.plane.realtime.telling import ALONE_US
-from millrace.plane.realtime.turn import turns_manifest
+from millrace.plane.realtime.session_start import TaskNote, decode_note, encode_note
+from millrace.plane.realtime.task import Sent, TaskStats
 from millrace.plane.realtime.weak import weak_computations
 from millrace.plane.reports import MarkReport
 from millrace.plane.rows import Outbox, Rows
 from millrace.plane.runtime import Runtime
-from millrace.plane.task import Task
+from millrace.plane.sink_writer import LiveSinkWriter, SinkWriter
+from millrace.plane.task import Task, turns_manifest
+from millrace.plane.task_watermarks import TaskWatermarks
 from millrace.store import KEPT_TURNS, Commit
 from millrace.windmill import rows
 from millrace.windmill.bundle import Attempt, KeyedRecords
@@ -44,6 +39,40 @@ from millrace.windmill.positions import Followed
 from millrace.windmill.record_ids import LAST_ROW
 from millrace.windmill.results import IntervalResult, Produced
 from millrace.windmill.router import RowsBuilder
+
+
+class Marks:
+    """The marks of the tasks before one, each of which sends every mark.
+
+    Args:
+        senders: How many there are.
+        epoch: The open one; the mark that ends it has its number.
+
+    Attributes:
+        draining: Whether the mark that has come last ends the input.
+        last: Whether nothing but this mark's work follows in the session.
+    """
+
+    def __init__(self, senders: int, epoch: int) -> None:
+        self._come = dict.fromkeys(range(senders), epoch - 1)
+        self.draining = self.last = False
+
+    def come(self, mark: int) -> set[int]:
+        """Return the senders whose mark has come."""
+        return {sender for sender, come in self._come.items() if come >= mark}
+
+    def complete(self, mark: int) -> bool:
+        """Return whether a mark has come from all senders."""
+        return all(come >= mark for come in self._come.values())
+
+    def hear(self, packets: Iterable[Packet]) -> None:
+        """Take what packets say."""
+        for packet in packets:
+            if packet.mark != NO_MARK:
+                self._come[packet.sender] = packet.mark
+                self.draining |= packet.draining
+                self.last |= packet.last
+
 
 #: Where a task is whose disk does not answer.
 _JOURNAL = "its journal, which it appends to"
