@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from millrace.model.errors import StoreError
 from millrace.plane.runtime import Runtime
-from millrace.store import COMMIT_BYTES, Cache, Commit, MemoryCache, Standing, View
+from millrace.store import COMMIT_BYTES, Cache, CachePosition, Commit, MemoryCache, View
 from millrace.store.snapshots import Rows
 
 #: Asks for leave to call a cache; returns whether the call is to fail.
@@ -72,7 +72,7 @@ class _SharedCache:
         return self._behind("position").position
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> CachePosition:
         return self._behind("standing").standing
 
     @property

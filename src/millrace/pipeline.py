@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 from millrace import spark as on_spark
 from millrace.compile.build import build
 from millrace.compile.change import ChangePlan
-from millrace.compile.explanation import Explanation
+from millrace.compile.explanation import PipelineExplanation
 from millrace.compile.topology import Topology
 from millrace.dataflow.stream import Stream
 from millrace.injectors.columns import arrow_schema
@@ -382,7 +382,7 @@ class Pipeline(Declarations):
         """
         return plan_of(self.build(), checkpoint)
 
-    def explain(self) -> Explanation:
+    def explain(self) -> PipelineExplanation:
         """Return how it runs: stages, what is fused into them, edges and keys, windows. Print it.
 
         Needs no Spark session, and starts nothing. Sources that are DataFrames are asked for their
@@ -394,7 +394,7 @@ class Pipeline(Declarations):
         topology = self.build()
         bound = any(injection.source is not None for injection in self.injections.values())
         reasons = on_spark.python_reasons(topology) if bound else {}
-        return Explanation(topology, reasons, refused_weak(topology, tasks=1))
+        return PipelineExplanation(topology, reasons, refused_weak(topology, tasks=1))
 
     @overload
     def start(

@@ -32,11 +32,11 @@ from millrace.plane.task import Task, turns_manifest
 from millrace.store import MemoryCaches, MemoryHardState
 from millrace.testing.output import Output
 from millrace.testing.taps import tapped
-from millrace.testing.transcript import Element, Transcript
+from millrace.testing.transcript import Transcript, TranscriptElement
 from millrace.watermark.propagation import Message
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.manifest import decode_manifest
-from millrace.windmill.place import Place
+from millrace.windmill.place import SourceOffset
 from millrace.windmill.record_ids import FIRST_INJECTED
 from millrace.windmill.worker import Worker
 
@@ -70,11 +70,7 @@ class OnRealTime:
         topology = self._topology = self._epochs.topology
         self._kept: dict[tuple[int, int], list[Output]] = {}
         self._coordinator = Coordinator(
-            self._epochs,
-            tasks=_TASKS,
-            sources=self,
-            sinks={},
-            mark_every_us=MAX_TIMESTAMP,
+            self._epochs, tasks=_TASKS, sources=self, sinks={}, mark_every_us=MAX_TIMESTAMP
         )
         self._plane = LocalPlane(
             self._coordinator, topology.depth, _TASKS, reader=self._reader, level=self._level
@@ -85,7 +81,7 @@ class OnRealTime:
         """Return the one process of the one stream."""
         return {_STREAM: [_PROCESS]}
 
-    def records(self, elements: tuple[Element, ...]) -> None:
+    def records(self, elements: tuple[TranscriptElement, ...]) -> None:
         """Inject them at once."""
         self._feed(elements)
 
@@ -134,7 +130,7 @@ def _nowhere(*_: object) -> None:
 
 
 #: Records, or a percentile and the low watermark that is published for it.
-_Entry = tuple[Element, ...] | tuple[int, int]
+_Entry = tuple[TranscriptElement, ...] | tuple[int, int]
 
 
 class _Script:
@@ -201,7 +197,7 @@ class _Script:
                 leaving = list(self._injected(entry, count))
                 count += len(entry)
                 through = {(FIRST_INJECTED + self._number, place.number): number_at(count - 1)}
-            self._place = Place(place.number, at + 1, count)
+            self._place = SourceOffset(place.number, at + 1, count)
         mark, self._mark = self._mark, None
         said = (
             dict(self._said)

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import millrace as mr
-from millrace.injectors.watermark_publisher import Aggregate, WatermarkPublisher
+from millrace.injectors.watermark_publisher import WatermarkAggregate, WatermarkPublisher
 from millrace.watermark.report import Process
 
 NAMES = ("a", "b", "c")
@@ -83,7 +83,7 @@ steps = st.lists(
     st.none() | st.integers(0, 50),
 )
 def test_what_is_published_never_moves_back_and_is_changed_only_when_said(script, policy, idle):
-    publisher = WatermarkPublisher({"s": Aggregate(policy, ("a", "b"), idle)})
+    publisher = WatermarkPublisher({"s": WatermarkAggregate(policy, ("a", "b"), idle)})
     known, before, clock = {}, {"s": mr.MIN_TIMESTAMP}, 0
     for seen, passed in script:
         clock += passed

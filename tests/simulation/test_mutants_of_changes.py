@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from millrace.compile import schemas
-from millrace.compile.change import Change
+from millrace.compile.change import PartChange
 from millrace.watermark.authority import Authority
 from millrace.windmill.migrate import Reshaping
 from simulation.changing import ChangingSimulation
@@ -52,7 +52,7 @@ def rows_are_taken_to_have_the_last_shape_after_a_start(patch):
 
 @found_at(0, calm=False)
 def an_epoch_is_finished_by_another_version(patch):
-    patch.setattr(Change, "while_unfinished", lambda self, _: self)
+    patch.setattr(PartChange, "while_unfinished", lambda self, _: self)
 
 
 @pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)

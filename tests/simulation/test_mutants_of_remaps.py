@@ -14,7 +14,7 @@ from millrace.plane.realtime import session_start
 from millrace.plane.realtime.coordinator import Coordinator
 from millrace.plane.realtime.injector_task import InjectorTask
 from millrace.store import MemoryCache
-from millrace.store.cache import Standing
+from millrace.store.cache import CachePosition
 from millrace.watermark.report import NOTHING_PENDING
 from millrace.windmill import carrying, remapping, rows
 from millrace.windmill.epochs import Epochs
@@ -190,7 +190,7 @@ def what_an_older_generation_has_read_is_taken_for_what_it_should_be(patch):
         older = known.get((name, interval))
         if older is not None and older[0] < self._epochs.generation:
             self.ready[name][interval] = cache = older[1]
-            cache._standing = Standing(number, chain)
+            cache._standing = CachePosition(number, chain)
         read(self, state, name, interval, number, chain)
         if interval in self.ready[name]:
             copy, cache = MemoryCache(name, interval), self.ready[name][interval]

@@ -11,9 +11,9 @@ import msgspec
 
 from millrace.inspect import (
     WHAT,
-    Change,
     Checkpoint,
     ComputationInspection,
+    StateDifference,
     as_json,
     key_text,
     keys_of,
@@ -191,7 +191,7 @@ def _cells(cells: dict[str, Any]) -> Iterator[tuple[str, str]]:
             yield name, _text(value)
 
 
-def _changed(change: Change) -> Iterator[tuple[str, ...]]:
+def _changed(change: StateDifference) -> Iterator[tuple[str, ...]]:
     """Yield what is different of a key: a row a cell, or an entry of a map."""
     before, after = (dict(_cells(cells or {})) for cells in (change.before, change.after))
     key = f"(hash {change.hash})" if change.key is None else key_text(change.key)

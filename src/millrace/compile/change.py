@@ -44,7 +44,7 @@ KEPT: Final = "kept"
 KINDS: Final = (REFUSED, DROPPED, MIGRATED, RENAMED, ADDED, CHANGED, KEPT)
 
 
-class Change(msgspec.Struct, frozen=True):
+class PartChange(msgspec.Struct, frozen=True):
     """What becomes of one part of a checkpoint, or of a pipeline.
 
     Attributes:
@@ -65,11 +65,11 @@ class Change(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         return f"{self.where}: {self.why}"
 
-    def while_unfinished(self, epoch: int) -> Change:
+    def while_unfinished(self, epoch: int) -> PartChange:
         """Return what becomes of it while an epoch is unfinished."""
         if not self.between:
             return self
-        return Change(
+        return PartChange(
             REFUSED,
             self.where,
             f"{self.why}; and epoch {epoch} of this checkpoint is unfinished",
@@ -89,7 +89,7 @@ class ChangePlan(msgspec.Struct, frozen=True):
             has completed.
         waiting: What a start would be refused for only until that epoch has completed.
 
-    >>> plan = ChangePlan("shop", 4, (Change("added", "computation 'Ranks'", "begins empty"),))
+    >>> plan = ChangePlan("shop", 4, (PartChange("added", "computation 'Ranks'", "begins empty"),))
     >>> print(plan)
     pipeline 'shop' on its checkpoint after epoch 4:
       added     computation 'Ranks': begins empty
@@ -98,16 +98,16 @@ class ChangePlan(msgspec.Struct, frozen=True):
 
     pipeline: str
     epoch: int
-    changes: tuple[Change, ...]
+    changes: tuple[PartChange, ...]
     under_way: int | None = None
-    waiting: tuple[Change, ...] = ()
+    waiting: tuple[PartChange, ...] = ()
 
     @property
-    def refused(self) -> tuple[Change, ...]:
+    def refused(self) -> tuple[PartChange, ...]:
         """What a start would be refused for; empty if it would go on."""
         return self.of(REFUSED)
 
-    def of(self, kind: str) -> tuple[Change, ...]:
+    def of(self, kind: str) -> tuple[PartChange, ...]:
         """Return the changes of a kind, in order."""
         return tuple(change for change in self.changes if change.kind == kind)
 
@@ -135,7 +135,7 @@ class ChangePlan(msgspec.Struct, frozen=True):
         )
 
 
-def planned(pipeline: str, epoch: int, changes: Iterable[Change]) -> ChangePlan:
+def planned(pipeline: str, epoch: int, changes: Iterable[PartChange]) -> ChangePlan:
     """Return a plan of changes, in the order in which it tells them."""
     ordered = sorted(changes, key=lambda change: KINDS.index(change.kind))
     return ChangePlan(pipeline, epoch, tuple(ordered))
@@ -148,7 +148,7 @@ NEW: Final = "new in the pipeline, unknown to the checkpoint"
 
 def cell_changes(
     spec: ComputationSpec, known: Shape, stored: Schema, given: Schema, where: str
-) -> Iterator[Change]:
+) -> Iterator[PartChange]:
     """Yield what becomes of a computation's cells.
 
     Args:
@@ -165,17 +165,17 @@ def cell_changes(
         if cell not in given:
             yield _gone(cell, at, spec)
         elif old is None:
-            yield Change(ADDED, at, f"{NEW}; it is empty for every key", between=True)
+            yield PartChange(ADDED, at, f"{NEW}; it is empty for every key", between=True)
         else:
             if cell in olds:
-                yield Change(RENAMED, at, f"was {olds[cell]!r}", between=True)
+                yield PartChange(RENAMED, at, f"was {olds[cell]!r}", between=True)
             yield from _cell(cell, old, given[cell], at, pending.get(cell))
 
 
-def _gone(cell: str, where: str, spec: ComputationSpec) -> Change:
+def _gone(cell: str, where: str, spec: ComputationSpec) -> PartChange:
     if cell in spec.evolution.dropped:
-        return Change(DROPPED, where, "its rows go, of every key", between=True)
-    return Change(
+        return PartChange(DROPPED, where, "its rows go, of every key", between=True)
+    return PartChange(
         REFUSED,
         where,
         GONE,
@@ -186,9 +186,9 @@ def _gone(cell: str, where: str, spec: ComputationSpec) -> Change:
 
 def _cell(
     cell: str, old: Schema, new: Schema, where: str, migration: str | None
-) -> Iterator[Change]:
+) -> Iterator[PartChange]:
     if old["cell"] != new["cell"] and not {old["cell"], new["cell"]} <= {*SCALARS}:
-        yield Change(
+        yield PartChange(
             REFUSED,
             where,
             f"was {old['cell']}, is {new['cell']} now",
@@ -199,7 +199,7 @@ def _cell(
     if migration is not None:
         told = "; ".join(difference.what for difference in found)
         why = f"by {migration}, each value once{': ' * bool(told)}{told}"
-        yield Change(MIGRATED, where, why, between=True)
+        yield PartChange(MIGRATED, where, why, between=True)
         return
     way = (
         "make it a change that loses nothing (docs/changing.md has the table); or say what becomes "
@@ -207,9 +207,9 @@ def _cell(
     )
     for one in found:
         if one.refused:
-            yield Change(REFUSED, one.where, one.what, way)
+            yield PartChange(REFUSED, one.where, one.what, way)
         else:
-            yield Change(CHANGED, one.where, one.what)
+            yield PartChange(CHANGED, one.where, one.what)
 
 
 def _differences(old: Schema, new: Schema, where: str) -> list[Difference]:
@@ -231,7 +231,7 @@ def said(value: Any) -> str:
 _FORMAT = "make it a change that loses nothing (docs/changing.md has the table), or leave it"
 
 
-def changes(stored: Schema, topology: Topology, registry: Registry) -> list[Change]:
+def changes(stored: Schema, topology: Topology, registry: Registry) -> list[PartChange]:
     """Return what becomes of each part of a checkpoint with a pipeline.
 
     Args:
@@ -273,7 +273,7 @@ def sink_changes(
 
 def _computations(
     stored: Schema, given: Schema, topology: Topology, registry: Registry
-) -> Iterator[Change]:
+) -> Iterator[PartChange]:
     for name, old, new in _both(stored, given):
         was = registry.called.get(name, name)
         title = topology.titles.get(name, was)
@@ -281,14 +281,14 @@ def _computations(
         if new is None:
             yield _removed(name, title, where, topology)
         elif name in registry.dropped:
-            yield Change(
+            yield PartChange(
                 REFUSED,
                 where,
                 "it was dropped from this checkpoint before, and its name is used up",
                 'add it under another name: p.add(..., name="...")',
             )
         elif old is None:
-            yield Change(
+            yield PartChange(
                 ADDED,
                 where,
                 f"{NEW}; it begins empty with the next epoch, at the low watermark that its "
@@ -299,17 +299,17 @@ def _computations(
             found = list(_computation(name, old, new, where, topology, registry))
             yield from found
             if title != was:
-                yield Change(RENAMED, where, f"was {was!r}; what it keeps stays")
+                yield PartChange(RENAMED, where, f"was {was!r}; what it keeps stays")
             if not any(change.kind == REFUSED for change in found):
-                yield Change(KEPT, where, _kept(old))
+                yield PartChange(KEPT, where, _kept(old))
 
 
-def _removed(name: str, title: str, where: str, topology: Topology) -> Change:
+def _removed(name: str, title: str, where: str, topology: Topology) -> PartChange:
     if name in topology.dropped:
-        return Change(
+        return PartChange(
             DROPPED, where, "its state and timers go, and its name is used up", between=True
         )
-    return Change(
+    return PartChange(
         REFUSED,
         where,
         GONE,
@@ -327,7 +327,7 @@ def _kept(old: Schema) -> str:
 
 def _computation(
     name: str, old: Schema, new: Schema, where: str, topology: Topology, registry: Registry
-) -> Iterator[Change]:
+) -> Iterator[PartChange]:
     built_in = bool(old["settings"] or new["settings"])
     title = topology.titles[name]
     if new.get("drains", False) != old.get("drains", False):
@@ -336,7 +336,7 @@ def _computation(
             if "drains" in new
             else "is not drained any more: it gets what comes from the next epoch on"
         )
-        yield Change(CHANGED, where, why, between=True)
+        yield PartChange(CHANGED, where, why, between=True)
     yield from _inputs(title, old["inputs"], new["inputs"], where, built_in=built_in)
     yield from _outputs(old["outputs"], new["outputs"], where)
     yield from cell_changes(
@@ -350,7 +350,7 @@ def _computation(
     for setting, one, other in _both(old["settings"], new["settings"]):
         yield from _text(one, other, f"{where}, {setting!r}", way)
     if old["kept as"] != new["kept as"]:
-        yield Change(
+        yield PartChange(
             REFUSED,
             where,
             f"its windows are kept as {old['kept as']}, and would be as {new['kept as']} now, "
@@ -361,7 +361,7 @@ def _computation(
 
 def _inputs(
     name: str, stored: Schema, given: Schema, where: str, *, built_in: bool
-) -> Iterator[Change]:
+) -> Iterator[PartChange]:
     gone, new = sorted(stored.keys() - given.keys()), sorted(given.keys() - stored.keys())
     for route in sorted(stored.keys() & given.keys()):
         yield from _input(name, stored[route], given[route], f"{where}, input {route!r}", built_in)
@@ -371,18 +371,18 @@ def _inputs(
             name, stored[old], given[other], f"{where}, input {other!r} for {old!r}", built_in
         )
     if built_in and len(gone) != len(new):
-        yield Change(
+        yield PartChange(
             REFUSED, where, f"had {len(stored)} inputs, has {len(given)} now", _under_a_name(name)
         )
     for route in gone:
         why = f"{GONE}; what it left in state stays"
-        yield Change(DROPPED, f"{where}, input {route!r}", why, between=True)
+        yield PartChange(DROPPED, f"{where}, input {route!r}", why, between=True)
     for route in new:
         why = f"{NEW}; its records come from the next epoch on, each to the state of its key"
-        yield Change(ADDED, f"{where}, input {route!r}", why, between=True)
+        yield PartChange(ADDED, f"{where}, input {route!r}", why, between=True)
 
 
-def _input(name: str, old: Schema, new: Schema, where: str, built_in: bool) -> Iterator[Change]:
+def _input(name: str, old: Schema, new: Schema, where: str, built_in: bool) -> Iterator[PartChange]:
     yield from _text(
         old["key"],
         new["key"],
@@ -394,25 +394,25 @@ def _input(name: str, old: Schema, new: Schema, where: str, built_in: bool) -> I
     yield from _formats(old["format"], new["format"], where, lasting=built_in)
 
 
-def _outputs(stored: Schema, given: Schema, where: str) -> Iterator[Change]:
+def _outputs(stored: Schema, given: Schema, where: str) -> Iterator[PartChange]:
     for stream, old, new in _both(stored, given):
         at = f"{where}, output {stream!r}"
         if old is None or new is None:
             kind, why = (ADDED, NEW) if old is None else (DROPPED, GONE)
-            yield Change(kind, at, why, between=True)
+            yield PartChange(kind, at, why, between=True)
         else:
             yield from _formats(old, new, at, lasting=False)
 
 
-def _formats(old: Schema, new: Schema, where: str, *, lasting: bool) -> Iterator[Change]:
+def _formats(old: Schema, new: Schema, where: str, *, lasting: bool) -> Iterator[PartChange]:
     """Yield what differs in a format; of records, which no epoch leaves behind, anything may."""
     for found in differences(old, new, where):
         if not found.refused:
-            yield Change(CHANGED, found.where, found.what)
+            yield PartChange(CHANGED, found.where, found.what)
         elif lasting:
-            yield Change(REFUSED, found.where, found.what, _FORMAT)
+            yield PartChange(REFUSED, found.where, found.what, _FORMAT)
         else:
-            yield Change(
+            yield PartChange(
                 CHANGED,
                 found.where,
                 f"{found.what}; no record of the old format is left between epochs",
@@ -420,17 +420,17 @@ def _formats(old: Schema, new: Schema, where: str, *, lasting: bool) -> Iterator
             )
 
 
-def _streams(stored: Schema, given: Schema) -> Iterator[Change]:
+def _streams(stored: Schema, given: Schema) -> Iterator[PartChange]:
     """Yield by what named streams are fed otherwise; nothing is kept of them."""
     for name, old, new in _both(stored, given):
         where = f"stream {name!r}"
         if old is None or new is None:
             kind, why = (ADDED, NEW) if old is None else (DROPPED, GONE)
-            yield Change(kind, where, why)
+            yield PartChange(kind, where, why)
             continue
         for feeder in sorted({*old["fed by"]} ^ {*new["fed by"]}):
             gone = feeder in old["fed by"]
-            yield Change(
+            yield PartChange(
                 DROPPED if gone else ADDED,
                 f"{where}, fed by {feeder!r}",
                 GONE if gone else NEW,
@@ -438,14 +438,14 @@ def _streams(stored: Schema, given: Schema) -> Iterator[Change]:
             )
 
 
-def _injected(stored: list[str], given: list[str]) -> Iterator[Change]:
+def _injected(stored: list[str], given: list[str]) -> Iterator[PartChange]:
     for name in sorted({*stored} ^ {*given}):
         where = f"injected stream {name!r}"
         if name in given:
-            yield Change(ADDED, where, f"{NEW}; it is read from its beginning", between=True)
+            yield PartChange(ADDED, where, f"{NEW}; it is read from its beginning", between=True)
         else:
             why = f"{GONE}; how far it was read is kept where its source is an injector"
-            yield Change(DROPPED, where, why, between=True)
+            yield PartChange(DROPPED, where, why, between=True)
 
 
 def _under_a_name(name: str) -> str:
@@ -460,6 +460,6 @@ def _both(stored: Mapping[str, Any], given: Mapping[str, Any]) -> Iterator[tuple
         yield name, stored.get(name), given.get(name)
 
 
-def _text(old: Any, new: Any, where: str, way: str) -> Iterator[Change]:
+def _text(old: Any, new: Any, where: str, way: str) -> Iterator[PartChange]:
     if plain(old) != plain(new):
-        yield Change(REFUSED, where, f"was {said(old)}, is {said(new)} now", way)
+        yield PartChange(REFUSED, where, f"was {said(old)}, is {said(new)} now", way)

@@ -97,7 +97,7 @@ class _Node:
 
 
 @dataclass(frozen=True, repr=False)
-class Explanation:
+class PipelineExplanation:
     """How a pipeline runs. Print it; a notebook shows it by itself.
 
     Attributes:

@@ -20,7 +20,7 @@ from starlette.routing import Route
 
 from millrace.dashboard.panes import panes_of
 from millrace.dashboard.plain import cut, key_shown, millis, shown
-from millrace.dashboard.pulse import Ask
+from millrace.dashboard.pulse import RunQuery
 from millrace.dashboard.watcher import Watcher
 from millrace.inspect import Checkpoint, ComputationInspection, WindowState, keys_of
 from millrace.model.errors import MillraceError, StoreError
@@ -109,7 +109,7 @@ class Answers:
         acts: Whether there is a token to act with.
     """
 
-    def __init__(self, state: HardState, watcher: Watcher, ask: Ask, *, acts: bool) -> None:
+    def __init__(self, state: HardState, watcher: Watcher, ask: RunQuery, *, acts: bool) -> None:
         self._mailbox = state.mailbox
         self._watcher = watcher
         self._ask = ask

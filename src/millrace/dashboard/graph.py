@@ -9,7 +9,7 @@ from millrace.compile.registry import SINK
 from millrace.compile.topology import INJECTOR
 from millrace.dashboard.plain import behind, millis
 from millrace.dashboard.points import Points
-from millrace.inspect import Checkpoint, Explanation
+from millrace.inspect import Checkpoint, WatermarkExplanation
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.windmill.manifest import Claim, Completion
 
@@ -97,7 +97,7 @@ def graph_of(
     return {"nodes": sorted(nodes, key=lambda one: int(one["level"])), "edges": edges}
 
 
-def lit_by(explanation: Explanation) -> dict[str, Any]:
+def lit_by(explanation: WatermarkExplanation) -> dict[str, Any]:
     """Return what of the graph an explanation goes along, from its end to the culprit."""
     pin = explanation.pin
     path = [hop.computation for hop in explanation.path]

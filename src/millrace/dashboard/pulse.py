@@ -19,7 +19,7 @@ _LAST_S: Final = 300.0
 _TIMEOUT_S: Final = 2.0
 
 
-class Answer(Protocol):
+class QueryAnswer(Protocol):
     """What became of a request."""
 
     @property
@@ -38,12 +38,12 @@ class Answer(Protocol):
         ...
 
 
-class Ask(Protocol):
+class RunQuery(Protocol):
     """Asks a run for something, and returns its answer; None if none comes in time."""
 
     def __call__(
         self, mailbox: Mailbox, what: str, generation: int, *, about: str = "", timeout_s: float
-    ) -> Answer | None:
+    ) -> QueryAnswer | None:
         """Ask; see ``millrace.spark.asks.ask``."""
         ...
 
@@ -53,7 +53,7 @@ class Pulse:
 
     Args:
         state: The checkpoint.
-        ask: Asks a run something, see :class:`Ask`.
+        ask: Asks a run something, see :class:`RunQuery`.
         alive: Given a generation, returns whether that run goes on; None if it is not one of this
             process.
         clock: Returns seconds since 1970.
@@ -62,7 +62,7 @@ class Pulse:
     def __init__(
         self,
         state: HardState,
-        ask: Ask,
+        ask: RunQuery,
         alive: Callable[[int], bool | None] = lambda _: None,
         clock: Callable[[], float] = time.time,
     ) -> None:

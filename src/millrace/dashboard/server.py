@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
-from millrace.dashboard.pulse import Ask, Pulse
+from millrace.dashboard.pulse import Pulse, RunQuery
 from millrace.dashboard.watcher import Watcher
 from millrace.model.errors import PipelineError
 from millrace.store import HardState
@@ -48,7 +48,7 @@ class Dashboard:
         self,
         state: HardState,
         location: str,
-        ask: Ask,
+        ask: RunQuery,
         *,
         port: int = 0,
         host: str = "127.0.0.1",

@@ -35,7 +35,7 @@ class File(NamedTuple):
     what: Any
 
 
-class Files(NamedTuple):
+class CommitFiles(NamedTuple):
     """Files of one commit that are to be read.
 
     Attributes:
@@ -56,14 +56,14 @@ class Files(NamedTuple):
         return self.start._replace(files=None if files == len(self.files) else files)
 
 
-class History(Protocol):
+class TableHistory(Protocol):
     """The commits of a table at one moment."""
 
     def place(self, offset: Any) -> Any:
         """Return the place that an offset, a list, stands for."""
         ...
 
-    def after(self, place: Any, until: Any = None) -> Iterator[Files]:
+    def after(self, place: Any, until: Any = None) -> Iterator[CommitFiles]:
         """Yield the files after a place, commit by commit in order, up to that of another place.
 
         Raises:
@@ -100,7 +100,7 @@ class Appends(Injector):
 
     @abstractmethod
     def _history(self) -> Any:
-        """Return the history of the table as it is now: a :class:`History`."""
+        """Return the history of the table as it is now: a :class:`TableHistory`."""
 
     @abstractmethod
     def _beginning(self, history: Any, before_us: int | None) -> Any:
@@ -110,7 +110,7 @@ class Appends(Injector):
         """
 
     @abstractmethod
-    def _piece(self, files: Files, begun: int, until: int) -> tuple[Any, Any]:
+    def _piece(self, files: CommitFiles, begun: int, until: int) -> tuple[Any, Any]:
         """Return what ``read_arrow`` gets for some of the files of a commit."""
 
     def processes(self) -> Iterable[str]:
@@ -133,7 +133,7 @@ class Appends(Injector):
 
     def backlog(self, process: str, offset: Any) -> Backlog | None:
         """Return how many records wait, as the table says."""
-        history: History = self._history()
+        history: TableHistory = self._history()
         place = self._beginning(history, None) if offset is None else history.place(offset)
         waiting = 0 if place is None else history.waiting(place)
         return None if waiting is None else Backlog(records=waiting)
@@ -142,7 +142,7 @@ class Appends(Injector):
         """Return pieces of whole files; several small ones are one piece."""
         if start is None:  # where it begins was noted, and nothing is read
             return
-        history: History = self._history()
+        history: TableHistory = self._history()
         last = history.place(end)
         for files in history.after(history.place(start), last):
             within = last.files is not None and files.start == last._replace(files=0)
@@ -154,7 +154,7 @@ class Appends(Injector):
                     yield self._piece(files, begun, n + 1)
                     begun, size = n + 1, 0
 
-    def _next(self, history: History, offset: Any, before_us: int | None = None) -> Any:
+    def _next(self, history: TableHistory, offset: Any, before_us: int | None = None) -> Any:
         """Return the offset to which the next epoch reads: the same if there is nothing more."""
         if offset is None:
             # Where it begins is written down before anything is read: it is another place later.

@@ -14,8 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from millrace.injectors.appends import Appends, Files
-from millrace.injectors.delta_history import History, Place
+from millrace.injectors.appends import Appends, CommitFiles
+from millrace.injectors.delta_history import DeltaHistory, DeltaOffset
 from millrace.injectors.delta_log import Log, mounted, require_deltalake, rows_of
 from millrace.model.errors import PipelineError
 from millrace.model.time import Instant, timestamp_us
@@ -97,15 +97,15 @@ class DeltaAppends(Appends):
         for file in end:
             yield from rows_of(file, self.schema, repr(self))
 
-    def _history(self) -> History:
+    def _history(self) -> DeltaHistory:
         if self._log is None:
             self._log = Log(self._root, self.schema, repr(self))
         self._log.refresh()
-        return History(self._log, self._skip, repr(self))
+        return DeltaHistory(self._log, self._skip, repr(self))
 
-    def _beginning(self, history: History, before_us: int | None) -> Place | None:
+    def _beginning(self, history: DeltaHistory, before_us: int | None) -> DeltaOffset | None:
         return history.beginning(self._since_us, self._first, before_us)
 
-    def _piece(self, files: Files, begun: int, until: int) -> tuple[Any, Any]:
+    def _piece(self, files: CommitFiles, begun: int, until: int) -> tuple[Any, Any]:
         # A worker reads these, and need not look into the log.
         return [*files.place(begun)], [file.what for file in files.files[begun:until]]

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
-from millrace.injectors.appends import File, Files
+from millrace.injectors.appends import CommitFiles, File
 from millrace.injectors.delta_log import Log, Version
 from millrace.model.errors import InputLost, PipelineError
 from millrace.model.time import format_timestamp
 
 
-class Place(NamedTuple):
+class DeltaOffset(NamedTuple):
     """How far a table was read; as JSON a list.
 
     Attributes:
@@ -30,7 +30,7 @@ class Place(NamedTuple):
     whole: bool = False
 
 
-class History:
+class DeltaHistory:
     """The versions of a table up to the newest.
 
     Args:
@@ -46,7 +46,7 @@ class History:
 
     def beginning(
         self, since_us: int | None, first: int | None, before_us: int | None
-    ) -> Place | None:
+    ) -> DeltaOffset | None:
         """Return the place where to begin.
 
         Args:
@@ -69,19 +69,19 @@ class History:
                     f"{self._who}: version={first}: the table is at version {newest}. Expected one "
                     "that is there, or the next."
                 )
-            return Place(table, first - 1)
+            return DeltaOffset(table, first - 1)
         if since_us is not None:
-            return Place(table, self._since(since_us) - 1)
+            return DeltaOffset(table, self._since(since_us) - 1)
         at = newest if before_us is None else self._since(before_us) - 1
-        return None if at < 0 else Place(table, at, 0, whole=True)
+        return None if at < 0 else DeltaOffset(table, at, 0, whole=True)
 
-    def place(self, offset: Any) -> Place:
+    def place(self, offset: Any) -> DeltaOffset:
         """Return the place that an offset stands for.
 
         Raises:
             InputLost: It is of another table, or of none of the versions that there are.
         """
-        place = Place(*offset)
+        place = DeltaOffset(*offset)
         again = "Start with a new checkpoint, which reads all that it has now."
         if place.table != self._log.table:
             raise InputLost(
@@ -95,7 +95,7 @@ class History:
             )
         return place
 
-    def after(self, place: Place, until: Place | None = None) -> Iterator[Files]:
+    def after(self, place: DeltaOffset, until: DeltaOffset | None = None) -> Iterator[CommitFiles]:
         """Yield the files after a place, version by version, up to that of another place.
 
         Raises:
@@ -107,21 +107,24 @@ class History:
             yield self._begun(place)
         for number in range(place.version + 1, last + 1):
             version = self._kept(number)
-            yield Files(
-                Place(place.table, number, 0), version.committed_us, 0, self._added(number, version)
+            yield CommitFiles(
+                DeltaOffset(place.table, number, 0),
+                version.committed_us,
+                0,
+                self._added(number, version),
             )
 
-    def waiting(self, place: Place) -> int:
+    def waiting(self, place: DeltaOffset) -> int:
         """Return how many rows there are after a place."""
         return sum(file.rows for files in self.after(place) for file in files.files[files.begun :])
 
-    def _begun(self, place: Place) -> Files:
+    def _begun(self, place: DeltaOffset) -> CommitFiles:
         begun, start = place.files or 0, place._replace(files=0)
         if place.whole:
             # What the table had where reading begins is before any instant up to which it goes.
-            return Files(start, 0, begun, self._log.files_at(place.version))
+            return CommitFiles(start, 0, begun, self._log.files_at(place.version))
         version = self._kept(place.version)
-        return Files(start, version.committed_us, begun, self._added(place.version, version))
+        return CommitFiles(start, version.committed_us, begun, self._added(place.version, version))
 
     def _kept(self, number: int) -> Version:
         version = self._log.version(number)

@@ -141,7 +141,7 @@ class Lines:
             yield self._make.batch([line for line, _ in some], partial(place.of, some))
 
 
-class Parquet:
+class ParquetFormat:
     """Row groups of Parquet files, those columns that a schema declares.
 
     Args:

@@ -30,7 +30,7 @@ from millrace.injectors.directory import (
     Directory,
     checksum,
 )
-from millrace.injectors.file_formats import Format, Lines, Parquet
+from millrace.injectors.file_formats import Format, Lines, ParquetFormat
 from millrace.injectors.injector import Injector
 from millrace.injectors.lines import Parse, RowMaker, json_object
 from millrace.model.errors import InputLost, PipelineError
@@ -238,7 +238,7 @@ class Files(Injector):
 
     def _format_of(self, name: str) -> Format:
         parquet = name.endswith(".parquet") if self._format is None else self._format == "parquet"
-        return Parquet(self.schema) if parquet else self._lines
+        return ParquetFormat(self.schema) if parquet else self._lines
 
     def _advance_file(self, state: list[Any], room: int) -> list[Any]:
         """Return a file's state when another ``room`` bytes of it have been read, about."""

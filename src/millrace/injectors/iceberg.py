@@ -13,10 +13,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from millrace.injectors.appends import Appends, Files
+from millrace.injectors.appends import Appends, CommitFiles
 from millrace.injectors.columns import column_names, conformed
 from millrace.injectors.iceberg_catalog import open_catalog, require_pyiceberg
-from millrace.injectors.iceberg_history import History, Place
+from millrace.injectors.iceberg_history import IcebergHistory, IcebergOffset
 from millrace.model.errors import InputLost, PipelineError
 from millrace.model.time import Instant, timestamp_us
 
@@ -91,10 +91,10 @@ class IcebergAppends(Appends):
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_catalog": None}
 
-    def _beginning(self, history: History, before_us: int | None) -> Place | None:
+    def _beginning(self, history: IcebergHistory, before_us: int | None) -> IcebergOffset | None:
         return history.beginning(self._since_us)
 
-    def _piece(self, files: Files, begun: int, until: int) -> tuple[Any, Any]:
+    def _piece(self, files: CommitFiles, begun: int, until: int) -> tuple[Any, Any]:
         return [*files.place(begun)], until
 
     def read_arrow(self, process: str, start: Any, end: Any) -> Iterator[pa.RecordBatch]:
@@ -102,7 +102,7 @@ class IcebergAppends(Appends):
         from pyiceberg.expressions import AlwaysTrue
         from pyiceberg.io.pyarrow import ArrowScan
 
-        table, place = self._load(), Place(*start)
+        table, place = self._load(), IcebergOffset(*start)
         columns = self._columns(table)
         scan = ArrowScan(table.metadata, table.io, columns, AlwaysTrue())
         for file in self._of_table(table).files(place)[place.files : end]:
@@ -117,11 +117,11 @@ class IcebergAppends(Appends):
                     "checkpoint; or start with a new one."
                 ) from gone
 
-    def _history(self) -> History:
+    def _history(self) -> IcebergHistory:
         return self._of_table(self._load())
 
-    def _of_table(self, table: Any) -> History:
-        return History(table, self._skip, repr(self))
+    def _of_table(self, table: Any) -> IcebergHistory:
+        return IcebergHistory(table, self._skip, repr(self))
 
     def _load(self) -> Any:
         from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError

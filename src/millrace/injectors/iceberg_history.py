@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from millrace.injectors.appends import File, Files
+from millrace.injectors.appends import CommitFiles, File
 from millrace.model.errors import InputLost, PipelineError
 from millrace.model.time import format_timestamp
 
@@ -21,7 +21,7 @@ _SAME_ROWS: Final = "replace"
 _FIRST: Final = 1
 
 
-class Place(NamedTuple):
+class IcebergOffset(NamedTuple):
     """How far a table was read; as JSON a list.
 
     Attributes:
@@ -38,7 +38,7 @@ class Place(NamedTuple):
     whole: bool = False
 
 
-class History:
+class IcebergHistory:
     """The snapshots of a table at one moment.
 
     Args:
@@ -59,7 +59,7 @@ class History:
         newest = self._table.metadata.current_snapshot_id
         return None if newest is None else int(newest)
 
-    def beginning(self, since_us: int | None) -> Place | None:
+    def beginning(self, since_us: int | None) -> IcebergOffset | None:
         """Return the place before everything, or before what was committed at an instant or later.
 
         None: there is no snapshot yet.
@@ -88,11 +88,13 @@ class History:
             "kept, and then what was appended to it."
         )
 
-    def place(self, offset: Any) -> Place:
+    def place(self, offset: Any) -> IcebergOffset:
         """Return the place that an offset stands for."""
-        return Place(*offset)
+        return IcebergOffset(*offset)
 
-    def after(self, place: Place, until: Place | None = None) -> Iterator[Files]:
+    def after(
+        self, place: IcebergOffset, until: IcebergOffset | None = None
+    ) -> Iterator[CommitFiles]:
         """Yield the files after a place, snapshot by snapshot in order, up to one of them.
 
         Args:
@@ -105,14 +107,16 @@ class History:
         """
         if place.files is not None:
             one = self._snapshot(place.snapshot)
-            yield Files(place._replace(files=0), committed_us(one), place.files, self.files(place))
+            yield CommitFiles(
+                place._replace(files=0), committed_us(one), place.files, self.files(place)
+            )
             if until is not None and one.snapshot_id == until.snapshot:
                 return
         for snapshot in self.later(place, until):
             added = self._added(snapshot) if self._adds(snapshot) else []
-            yield Files(_at(snapshot, 0), committed_us(snapshot), 0, added)
+            yield CommitFiles(_at(snapshot, 0), committed_us(snapshot), 0, added)
 
-    def waiting(self, place: Place) -> int | None:
+    def waiting(self, place: IcebergOffset) -> int | None:
         """Return how many rows there are after a place; None if a snapshot does not say."""
         rows = 0
         if place.files is not None:
@@ -124,7 +128,7 @@ class History:
             rows += added
         return rows
 
-    def later(self, place: Place, until: Place | None = None) -> list[Any]:
+    def later(self, place: IcebergOffset, until: IcebergOffset | None = None) -> list[Any]:
         """Return the snapshots after that of a place, the oldest first.
 
         Raises:
@@ -139,7 +143,7 @@ class History:
             at = found[-1].parent_snapshot_id
         return found[::-1]
 
-    def _follows(self, oldest: Any, place: Place) -> None:
+    def _follows(self, oldest: Any, place: IcebergOffset) -> None:
         """Refuse what leads to the newest snapshot, and not from a place, unless it comes next.
 
         PyIceberg, unlike Spark, lets a snapshot that it expires be nobody's parent any more.
@@ -154,7 +158,7 @@ class History:
         if oldest.sequence_number != place.sequence + 1:
             raise self._expired(f"snapshots between {place.snapshot} and {oldest.snapshot_id}")
 
-    def files(self, place: Place) -> list[File]:
+    def files(self, place: IcebergOffset) -> list[File]:
         """Return the files of a place's snapshot, in order of their paths: scan tasks of PyIceberg.
 
         Raises:
@@ -192,7 +196,7 @@ class History:
             f"skip=[{snapshot.snapshot_id}]. Or begin after it with since= and a new checkpoint."
         )
 
-    def _snapshot(self, one: int, place: Place | None = None) -> Any:
+    def _snapshot(self, one: int, place: IcebergOffset | None = None) -> Any:
         found = self._kept.get(one)
         if found is None:
             after = "" if place is None else f", after {place.snapshot}, which was read last"
@@ -208,8 +212,8 @@ class History:
         )
 
 
-def _at(snapshot: Any, files: int | None = None, *, whole: bool = False) -> Place:
-    return Place(snapshot.snapshot_id, snapshot.sequence_number, files, whole)
+def _at(snapshot: Any, files: int | None = None, *, whole: bool = False) -> IcebergOffset:
+    return IcebergOffset(snapshot.snapshot_id, snapshot.sequence_number, files, whole)
 
 
 def committed_us(snapshot: Any) -> int:

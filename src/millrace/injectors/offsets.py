@@ -16,7 +16,7 @@ from millrace.injectors.columns import column_names
 from millrace.injectors.injector import Injector
 from millrace.model.errors import PipelineError, brief
 from millrace.model.time import Instant
-from millrace.windmill.place import Place
+from millrace.windmill.place import SourceOffset
 
 #: Process -> [offset, the low watermark that it promises there or None].
 Offsets = dict[str, list[Any]]
@@ -142,7 +142,7 @@ def rows(injector: Injector, piece: Piece) -> Iterator[tuple[Any, ...]]:
 
 
 def nothing_left(
-    injector: Injector, places: Mapping[str, Place], held: Collection[str] = ()
+    injector: Injector, places: Mapping[str, SourceOffset], held: Collection[str] = ()
 ) -> bool:
     """Return whether an injector would stay where it was read to, and promise nothing new.
 
@@ -160,7 +160,7 @@ def nothing_left(
     for process in injector.processes():
         if process in held:
             continue
-        place = places.get(process, Place(0))
+        place = places.get(process, SourceOffset(0))
         standing = Advances.of(place.offset)
         if standing.ahead:
             return False

@@ -31,7 +31,7 @@ from millrace.model.computation import Computation
 from millrace.model.errors import StoreError
 from millrace.model.time import MAX_TIMESTAMP, Instant
 from millrace.store import Mailbox, is_object_store, local_path, mailbox_at
-from millrace.windmill.place import Place
+from millrace.windmill.place import SourceOffset
 
 _log = logging.getLogger("millrace")
 
@@ -40,7 +40,7 @@ _EVERY_S: Final = 5.0
 _SHARE: Final = 0.01
 
 #: Injected stream -> process -> where it stands.
-Places = Mapping[str, Mapping[str, Place]]
+Places = Mapping[str, Mapping[str, SourceOffset]]
 
 
 class Waiting:
@@ -118,7 +118,7 @@ def asking(
     }
 
 
-def backlog_of(injector: Injector, places: Mapping[str, Place]) -> Backlog | None:
+def backlog_of(injector: Injector, places: Mapping[str, SourceOffset]) -> Backlog | None:
     """Return what waits in all processes of an injector; None if one cannot tell.
 
     Args:
@@ -127,7 +127,7 @@ def backlog_of(injector: Injector, places: Mapping[str, Place]) -> Backlog | Non
     """
     found = []
     for process in injector.processes():
-        standing = Advances.of(places.get(process, Place(0)).offset)
+        standing = Advances.of(places.get(process, SourceOffset(0)).offset)
         backlog = injector.backlog(process, standing.start)
         if backlog is None:
             return None

@@ -21,13 +21,7 @@ from millrace.injectors.offsets import PROMISE, PUNCTUATION
 from millrace.injectors.rate_limit import EVERYONE, Throttle, together, too_far
 from millrace.injectors.watermark_policy import ArrivalTime, LowWatermarkPolicy, WatermarkColumn
 from millrace.model.errors import PipelineError
-from millrace.model.time import (
-    MAX_TIMESTAMP,
-    MIN_TIMESTAMP,
-    MINUTE,
-    SECOND,
-    format_timestamp,
-)
+from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, MINUTE, SECOND, format_timestamp
 from millrace.watermark.report import ONLY, Process
 
 #: Says when processes become idle, come back, and are missed.
@@ -62,7 +56,7 @@ class Publication:
 
 
 @dataclass(frozen=True)
-class Aggregate:
+class WatermarkAggregate:
     """How the processes of one injected stream are put together.
 
     Attributes:
@@ -125,7 +119,7 @@ class WatermarkPublisher:
 
     def __init__(
         self,
-        injectors: Mapping[str, Aggregate],
+        injectors: Mapping[str, WatermarkAggregate],
         together: Mapping[str, Iterable[str]] | None = None,
     ) -> None:
         self._injectors = injectors
@@ -161,7 +155,9 @@ class WatermarkPublisher:
             expected = injection.expected
             if not expected and injection.process is None and not isinstance(injector, Injector):
                 expected = (ONLY,)
-            found[spec.name] = Aggregate(policy, expected, injection.idle_us, injection.skew_us)
+            found[spec.name] = WatermarkAggregate(
+                policy, expected, injection.idle_us, injection.skew_us
+            )
         return cls(found, together(topology))
 
     def only(self, expected: Mapping[str, tuple[str, ...]]) -> WatermarkPublisher:
@@ -314,7 +310,7 @@ class WatermarkPublisher:
     def _tell(
         self,
         stream: str,
-        injector: Aggregate,
+        injector: WatermarkAggregate,
         now: Publication,
         known: Mapping[str, Process],
         wall_time_us: int,

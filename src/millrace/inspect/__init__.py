@@ -6,7 +6,13 @@ Nothing here needs Spark or the pipeline's code, claims a checkpoint, or writes,
 from millrace.compile.state_values import Encoded
 from millrace.inspect.checkpoint import Checkpoint, open_checkpoint, read_latest, sizes, state_at
 from millrace.inspect.columns import WHAT, batches, columns_of, rows_of
-from millrace.inspect.computation import Cell, Change, ComputationInspection, Interval, KeyState
+from millrace.inspect.computation import (
+    Cell,
+    ComputationInspection,
+    Interval,
+    KeyState,
+    StateDifference,
+)
 from millrace.inspect.copying import (
     add_savepoint,
     check_savepoint,
@@ -34,20 +40,20 @@ from millrace.inspect.pending import (
     PendingTimer,
     WindowState,
 )
-from millrace.inspect.watermark import Explanation, Hop, Pin, explain_watermark
+from millrace.inspect.watermark import Hop, Pin, WatermarkExplanation, explain_watermark
 
 __all__ = [
     "ComputationLoad",
     "KeyShare",
     "WHAT",
     "Cell",
-    "Change",
+    "StateDifference",
     "Checkpoint",
     "ComputationInspection",
     "ComputationOverview",
     "DeliveredIds",
     "Encoded",
-    "Explanation",
+    "WatermarkExplanation",
     "Hop",
     "Interval",
     "KeyState",

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import msgspec
 
-from millrace.compile.change import REFUSED, Change, ChangePlan, planned
+from millrace.compile.change import REFUSED, ChangePlan, PartChange, planned
 from millrace.compile.schemas import Schema, Shape
 from millrace.compile.topology import Topology
 from millrace.inspect.computation import ComputationInspection, Interval
@@ -319,7 +319,7 @@ def plan_of(topology: Topology, location: str | os.PathLike[str]) -> ChangePlan:
     owner = state.form.pipeline
     if owner == topology.name:
         return found
-    whose = Change(
+    whose = PartChange(
         REFUSED,
         f"pipeline {topology.name!r}",
         f"this checkpoint belongs to pipeline {owner!r}",

@@ -49,7 +49,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     format: Schema
 
 
-class Cells:
+class CellReader:
     """The cells of one computation, and what reads their rows.
 
     Args:
@@ -62,10 +62,7 @@ class Cells:
     """
 
     def __init__(
-        self,
-        declared: Mapping[str, Schema],
-        numbers: Mapping[str, int],
-        older: Shape | None = None,
+        self, declared: Mapping[str, Schema], numbers: Mapping[str, int], older: Shape | None = None
     ) -> None:
         migrated = {} if older is None else older.migrated
         formats = {
@@ -167,7 +164,7 @@ class KeyState(msgspec.Struct, frozen=True, kw_only=True):
     cells: dict[str, Any]
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class StateDifference(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a key between two epochs.
 
     Attributes:
@@ -199,8 +196,8 @@ class ComputationInspection:
         self._known_name = checkpoint.known_name(name)
         declared, numbers = checkpoint.declared(name)["state"], checkpoint.cell_numbers(name)
         self._shape = checkpoint.shape(name)
-        self._cells = Cells(declared, numbers)
-        self._older = Cells(declared, numbers, self._shape)
+        self._cells = CellReader(declared, numbers)
+        self._older = CellReader(declared, numbers, self._shape)
         self.cells: dict[str, Cell] = self._cells.by_name
         self._intervals = checkpoint.intervals(name)
         self._starts = [interval.start for interval in self._intervals]
@@ -266,7 +263,7 @@ class ComputationInspection:
         """
         return (self._state_in(key_row, kept) for key_row, kept in self._kept())
 
-    def changes_since(self, earlier: ComputationInspection) -> Iterator[Change]:
+    def changes_since(self, earlier: ComputationInspection) -> Iterator[StateDifference]:
         """Yield every key whose state is not what it was, in the order of their hashes.
 
         Key intervals without a commit in between are not read. Timers and holds are not compared.
@@ -292,7 +289,7 @@ class ComputationInspection:
             now = None if new is None else self._state_in(key_row, new)
             known = was or now
             assert known is not None, "a key comes from one of the two"
-            yield Change(
+            yield StateDifference(
                 key=known.key,
                 hash=known.hash,
                 before=None if was is None else was.cells,
@@ -399,7 +396,7 @@ class ComputationInspection:
         found = (rows.scan(view, family + key_row) for family in _FAMILIES)
         return self._cells_of(key_row).read(itertools.chain.from_iterable(found))
 
-    def _cells_of(self, key_row: bytes) -> Cells:
+    def _cells_of(self, key_row: bytes) -> CellReader:
         """Return what reads the rows of a key, by the shape that its interval has."""
         if not self._shape.version:
             return self._cells

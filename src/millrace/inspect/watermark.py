@@ -26,12 +26,7 @@ from millrace.inspect.overview import ComputationOverview
 from millrace.inspect.pending import PendingHold, PendingTimer, WindowState, hold_of
 from millrace.model.errors import PipelineError
 from millrace.model.record import LOW_WATERMARK
-from millrace.model.time import (
-    MAX_TIMESTAMP,
-    MIN_TIMESTAMP,
-    format_duration,
-    format_timestamp,
-)
+from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, format_duration, format_timestamp
 from millrace.store import HardState
 from millrace.watermark.report import ONLY, Process
 from millrace.windmill import rows
@@ -45,7 +40,7 @@ MISSING = "missing report"
 NOTHING = "nothing"
 
 
-def lines_of(found: Explanation) -> list[str]:
+def lines_of(found: WatermarkExplanation) -> list[str]:
     """Return an explanation, line by line."""
     first = found.path[0]
     lines = [
@@ -87,7 +82,7 @@ def _moment(us: int) -> str:
     return "no time yet" if us <= MIN_TIMESTAMP else format_timestamp(us)
 
 
-def _pin_lines(found: Explanation) -> list[str]:
+def _pin_lines(found: WatermarkExplanation) -> list[str]:
     pin = found.pin
     at = format_timestamp(pin.timestamp)
     if pin.kind == NOTHING:
@@ -125,7 +120,7 @@ def _window_text(start: int | None, end: int | None) -> str:
     return f"from {format_timestamp(start)} to {format_timestamp(end)}"
 
 
-def _injector_lines(found: Explanation) -> list[str]:
+def _injector_lines(found: WatermarkExplanation) -> list[str]:
     pin = found.pin
     policy = "" if pin.policy is None else f" ({pin.policy})"
     process = "" if pin.process is None else f", process {pin.process!r}"
@@ -273,7 +268,7 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
     idle: int | None = None
 
 
-class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+class WatermarkExplanation(msgspec.Struct, frozen=True, kw_only=True):
     """Why a low watermark is where it is.
 
     Attributes:
@@ -302,7 +297,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         return "\n".join(lines_of(self))
 
 
-def explain_watermark(state: HardState, computation: str | None = None) -> Explanation:
+def explain_watermark(state: HardState, computation: str | None = None) -> WatermarkExplanation:
     """Return why a computation's low watermark is where it is, as of the last completed epoch.
 
     Args:
@@ -316,7 +311,7 @@ def explain_watermark(state: HardState, computation: str | None = None) -> Expla
     return read_latest(state, lambda checkpoint: _explained(checkpoint, computation))
 
 
-def _explained(checkpoint: Checkpoint, computation: str | None) -> Explanation:
+def _explained(checkpoint: Checkpoint, computation: str | None) -> WatermarkExplanation:
     claim, completion, unfinished = checkpoint.ended
     if claim is None or completion is None:
         raise PipelineError(
@@ -342,7 +337,7 @@ def _explained(checkpoint: Checkpoint, computation: str | None) -> Explanation:
                 pin = _injector_pin(claim, completion, name)
     pinned = INJECTOR + pin.where if pin.kind == INJECTED else path[-1].computation
     moved = completion.moved.get(pinned)
-    return Explanation(
+    return WatermarkExplanation(
         path=path,
         pin=pin,
         since_epoch=None if moved is None else moved[0],

@@ -16,7 +16,7 @@ from millrace.model.errors import PipelineError
 from millrace.model.record import LateRecord
 from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD
 from millrace.observe.two_clocks import Scale, ends_of, new_axes
-from millrace.windmill.history import History, Moment
+from millrace.windmill.history import Moment, WatermarkHistory
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,7 +28,7 @@ class HasHistory(Protocol):
     """A run, or a Harness."""
 
     @property
-    def history(self) -> History:
+    def history(self) -> WatermarkHistory:
         """Where the low watermarks stood after each epoch."""
         ...
 

@@ -17,7 +17,7 @@ from millrace.injectors.origins import NumberedInjector, Origin
 from millrace.store import EpochLog
 from millrace.windmill.epoch_log import completions_to, end_of
 from millrace.windmill.manifest import Manifest
-from millrace.windmill.place import Place
+from millrace.windmill.place import SourceOffset
 from millrace.windmill.record_ids import LAST_ROW, ROW_BITS, injected_count
 
 _log = logging.getLogger("millrace")
@@ -54,7 +54,7 @@ class Origins:
         }
         self._log = log
         self._live = live
-        self._places: tuple[int, Mapping[str, Mapping[str, Place]]] | None = None
+        self._places: tuple[int, Mapping[str, Mapping[str, SourceOffset]]] | None = None
         # (Stream, process) -> from where rows were counted last, how many, and the next offset: who
         # refuses many rows of a piece must not read all that comes before each of them again.
         self._passed: dict[tuple[str, str], tuple[object, int, int]] = {}
@@ -175,7 +175,7 @@ class Origins:
             if close is not None:
                 close()
 
-    def _known(self, manifest: Manifest) -> Mapping[str, Mapping[str, Place]]:
+    def _known(self, manifest: Manifest) -> Mapping[str, Mapping[str, SourceOffset]]:
         """Return how far processes had been read when the epoch began; in real time, of late."""
         at = manifest.epoch if self._live else manifest.follows
         if self._log is None or (not self._live and not at):

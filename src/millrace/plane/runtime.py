@@ -44,7 +44,7 @@ class SourceColumns:
     bare: bool = False
 
 
-class Snapshots(Protocol):
+class SnapshotRequests(Protocol):
     """What writes snapshots beside the tasks."""
 
     def offer(self, computation: str, intervals: Iterable[int], mark: int | None = None) -> None:
@@ -101,7 +101,7 @@ class Runtime:
         *,
         tasks: int,
         worker: Worker | None = None,
-        snapshots: Snapshots | None = None,
+        snapshots: SnapshotRequests | None = None,
         sources: Sequence[SourceColumns] = (),
         lift: bool = True,
         writers: Mapping[int, TaskWriter] = MappingProxyType({}),
@@ -114,7 +114,7 @@ class Runtime:
         self.topology = topology
         self.tasks = tasks
         self.sources = tuple(sources)
-        self.snapshots: Snapshots = snapshots or NoSnapshots()
+        self.snapshots: SnapshotRequests = snapshots or NoSnapshots()
         self.lift = lift
         self._worker = worker
 

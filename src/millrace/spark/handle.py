@@ -19,9 +19,9 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from millrace.compile.build import build
-from millrace.compile.explanation import Explanation as PipelineExplanation
+from millrace.compile.explanation import PipelineExplanation as PipelineExplanation
 from millrace.dashboard import Dashboard
-from millrace.inspect import Explanation, explain_watermark
+from millrace.inspect import WatermarkExplanation, explain_watermark
 from millrace.model.declarations import Declarations
 from millrace.model.errors import CheckpointMismatch, PipelineError, UpdateFailed
 from millrace.model.time import SECOND, Duration, duration_us
@@ -33,7 +33,7 @@ from millrace.watermark.map_change import Merge, Split
 from millrace.windmill.claims import plan_of
 from millrace.windmill.epoch_log import end_of
 from millrace.windmill.epochs import Epochs
-from millrace.windmill.history import History
+from millrace.windmill.history import WatermarkHistory
 
 
 class Starter(Protocol):
@@ -377,7 +377,7 @@ class Handle:
         )
 
     @property
-    def history(self) -> History:
+    def history(self) -> WatermarkHistory:
         """Where the low watermarks stood after each epoch of this process, for pictures."""
         return self._run.epochs.history
 
@@ -385,7 +385,7 @@ class Handle:
         """Return how the pipeline runs, as :meth:`Pipeline.explain` does. Print it."""
         return self._run.parts.explanation
 
-    def explain_watermark(self, computation: str | None = None) -> Explanation:
+    def explain_watermark(self, computation: str | None = None) -> WatermarkExplanation:
         """Return why a low watermark is where it is, as of the last completed epoch.
 
         It walks back to the injector, timer or hold that pins it, and reads that key from the

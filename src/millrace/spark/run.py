@@ -20,7 +20,7 @@ from math import inf
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from millrace.compile.explanation import Explanation
+from millrace.compile.explanation import PipelineExplanation
 from millrace.compile.topology import Topology
 from millrace.dataflow.triggers.signal import called
 from millrace.injectors.injector import Injector
@@ -96,7 +96,7 @@ class RunParts:
     epochs: Epochs
     publisher: WatermarkPublisher
     housekeeping: Housekeeping
-    explanation: Explanation
+    explanation: PipelineExplanation
     clock: Callable[[], int]
     console: Quiet
     shown: Where

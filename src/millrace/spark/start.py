@@ -20,7 +20,7 @@ from uuid import uuid4
 from pyspark.sql import SparkSession
 
 from millrace.compile.build import build
-from millrace.compile.explanation import Explanation
+from millrace.compile.explanation import PipelineExplanation
 from millrace.compile.topology import Topology
 from millrace.injectors.letters import bind_letters
 from millrace.injectors.signal_injector import Calls
@@ -220,9 +220,9 @@ class _Opening:
         plan.attach(epochs.state, cache, limits, self._options.get("cache_limit"))
         return plan
 
-    def _explanation(self, topology: Topology, plan: StreamPlan, tasks: int) -> Explanation:
+    def _explanation(self, topology: Topology, plan: StreamPlan, tasks: int) -> PipelineExplanation:
         weak = refused_weak(topology, tasks=tasks) if self._realtime else {}
-        return Explanation(topology, plan.python_reasons, weak, realtime=self._realtime)
+        return PipelineExplanation(topology, plan.python_reasons, weak, realtime=self._realtime)
 
 
 def _bind_calls(topology: Topology, checkpoint: str) -> None:
@@ -286,9 +286,7 @@ def check_attempts(attempts: int) -> None:
 
 
 def call_limits(
-    stuck_after: Duration | None,
-    time_limit: Duration | None,
-    hang_limit: Duration | None = None,
+    stuck_after: Duration | None, time_limit: Duration | None, hang_limit: Duration | None = None
 ) -> CallLimits:
     """Return how long calls of user code may take, by the options of a run.
 

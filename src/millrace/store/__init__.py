@@ -8,11 +8,11 @@ from millrace.store.bucket_url import BucketOptions, BucketUrl
 from millrace.store.cache import (
     ROW_BYTES_MAX,
     Cache,
+    CachePosition,
     Caches,
     MemoryCache,
     MemoryCaches,
     Size,
-    Standing,
     View,
     replay_cost,
 )
@@ -113,7 +113,7 @@ __all__ = [
     "SnapshotPolicy",
     "SnapshotWriter",
     "Snapshots",
-    "Standing",
+    "CachePosition",
     "TaskCommits",
     "Verified",
     "View",

@@ -27,7 +27,7 @@ from millrace.store.snapshots import Rows, parts_of
 ROW_BYTES_MAX = 480
 
 
-class Standing(NamedTuple):
+class CachePosition(NamedTuple):
     """Where a cache stands.
 
     Attributes:
@@ -41,10 +41,10 @@ class Standing(NamedTuple):
     chain: int = 0
     debt: int = 0
 
-    def after(self, commit: Commit, *, overhead: int = COMMIT_BYTES) -> Standing:
+    def after(self, commit: Commit, *, overhead: int = COMMIT_BYTES) -> CachePosition:
         """Return where the cache stands when ``commit`` is applied."""
         cost = replay_cost(commit, overhead)
-        return Standing(commit.number, commit.chain, self.debt + cost)
+        return CachePosition(commit.number, commit.chain, self.debt + cost)
 
 
 def replay_cost(commit: Commit, overhead: int = COMMIT_BYTES) -> int:
@@ -85,7 +85,7 @@ class View(Protocol):
         ...
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> CachePosition:
         """Where the cache stood when the view was opened."""
         ...
 
@@ -126,7 +126,7 @@ class Cache(Protocol):
         ...
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> CachePosition:
         """Where the cache stands; all zero when it is empty or was unusable."""
         ...
 
@@ -219,8 +219,8 @@ def _said(commits: Sequence[Commit], row: bytes) -> str:
 
 
 def following(
-    standing: Standing, commits: Sequence[Commit], *, overhead: int
-) -> tuple[Sequence[Commit], Standing]:
+    standing: CachePosition, commits: Sequence[Commit], *, overhead: int
+) -> tuple[Sequence[Commit], CachePosition]:
     """Return those of some commits that a cache does not have, and where it stands after them.
 
     Raises:
@@ -247,7 +247,7 @@ def check_owner(computation: str, interval: int, commits: Iterable[Commit]) -> N
             )
 
 
-def check_chain(standing: Standing, commit: Commit) -> None:
+def check_chain(standing: CachePosition, commit: Commit) -> None:
     """Raise DamagedCache unless ``commit`` follows the one that the cache stands at."""
     if commit.previous != standing.chain:
         raise DamagedCache(
@@ -288,7 +288,7 @@ class MemoryCache:
     def __init__(self, computation: str, interval: int) -> None:
         self._computation = computation
         self._interval = interval
-        self._standing = Standing()
+        self._standing = CachePosition()
         self._rows: SortedDict[bytes, bytes] = SortedDict()
         self._bytes = 0
         self._views = 0
@@ -299,7 +299,7 @@ class MemoryCache:
         return self._standing.position
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> CachePosition:
         """See :attr:`millrace.store.Cache.standing`."""
         return self._standing
 
@@ -339,7 +339,7 @@ class MemoryCache:
         """See :meth:`millrace.store.Cache.load`."""
         self._rows = SortedDict(row for part in parts for row in part)
         self._bytes = sum(_bytes_of(row, value) for row, value in self._rows.items())
-        self._standing = Standing(position, chain)
+        self._standing = CachePosition(position, chain)
 
     def settle(self, debt: int) -> None:
         """See :meth:`millrace.store.Cache.settle`."""
@@ -349,7 +349,7 @@ class MemoryCache:
     def clear(self) -> None:
         """See :meth:`millrace.store.Cache.clear`."""
         self._rows = SortedDict()
-        self._standing = Standing()
+        self._standing = CachePosition()
         self._bytes = 0
 
 
@@ -373,7 +373,7 @@ class MemoryCaches:
 
 
 class _MemoryView:
-    def __init__(self, rows: SortedDict[bytes, bytes], standing: Standing, size: Size) -> None:
+    def __init__(self, rows: SortedDict[bytes, bytes], standing: CachePosition, size: Size) -> None:
         self._rows = rows
         self.size = size
         self.standing = standing

@@ -32,7 +32,7 @@ from millrace.store import boots, lmdb_environments
 from millrace.store.cache import (
     CRC_BYTES,
     RESIDUE,
-    Standing,
+    CachePosition,
     View,
     changes,
     check_owner,
@@ -42,7 +42,7 @@ from millrace.store.cache import (
 )
 from millrace.store.commit import COMMIT_BYTES, Commit
 from millrace.store.lmdb_environments import Damaged, Environment
-from millrace.store.lmdb_trouble import Trouble
+from millrace.store.lmdb_trouble import CacheErrors
 from millrace.store.lmdb_view import LmdbView, size_in
 from millrace.store.names import file_name
 from millrace.store.snapshots import Rows
@@ -105,7 +105,7 @@ class LmdbCache:
         name = Path(file_name(computation)) / f"{interval:08x}"
         self._home = boots.home(directory, uuid, FORMAT)
         self._path = str(self._home / name)
-        self._trouble = Trouble(self._path, computation, interval, map_size_bytes)
+        self._trouble = CacheErrors(self._path, computation, interval, map_size_bytes)
         self.wiped = 0
         """How many times this object found its environment unusable and removed it."""
 
@@ -115,7 +115,7 @@ class LmdbCache:
         return self.standing.position
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> CachePosition:
         """See :attr:`millrace.store.Cache.standing`."""
         opened = self._acquire()
         try:
@@ -124,7 +124,7 @@ class LmdbCache:
         except (lmdb.Error, Damaged) as error:
             self._trouble.refuse_capacity(error)
             self._wipe(opened)
-            return Standing()
+            return CachePosition()
         finally:
             lmdb_environments.release(opened)
 
@@ -186,7 +186,7 @@ class LmdbCache:
             rows = opened.env.open_db()
             with opened.writing() as txn:
                 txn.drop(rows, delete=False)
-                self._put_standing(txn, Standing())
+                self._put_standing(txn, CachePosition())
         except (lmdb.Error, Damaged) as error:
             self._trouble.refuse_capacity(error)
             self._wipe(opened)
@@ -208,7 +208,7 @@ class LmdbCache:
                         with env.begin(write=True) as txn, txn.cursor() as cursor:
                             cursor.putmulti(checked(part), append=True)
                     with env.begin(write=True) as txn:
-                        self._put_standing(txn, Standing(position, chain))
+                        self._put_standing(txn, CachePosition(position, chain))
                 finally:
                     env.close()
                 lmdb_environments.install(self._path, directory)
@@ -269,10 +269,10 @@ class LmdbCache:
                 raise Damaged(f"{self._path}: rows without a position")
             self._standing(txn)
 
-    def _standing(self, txn: lmdb.Transaction[bytes]) -> Standing:
+    def _standing(self, txn: lmdb.Transaction[bytes]) -> CachePosition:
         data = txn.get(_META)
         if data is None:
-            return Standing()
+            return CachePosition()
         try:
             if crc32(data, crc32(_META)) != RESIDUE:
                 raise Damaged(f"{self._path}: position altered")
@@ -281,9 +281,9 @@ class LmdbCache:
             raise Damaged(f"{self._path}: position unreadable: {error}") from error
         if (meta.format, meta.uuid) != (FORMAT, self._uuid):
             raise Damaged(f"{self._path}: format {meta.format} of {meta.uuid}, not {self._uuid}")
-        return Standing(meta.position, meta.chain, meta.debt)
+        return CachePosition(meta.position, meta.chain, meta.debt)
 
-    def _put_standing(self, txn: lmdb.Transaction[bytes], standing: Standing) -> None:
+    def _put_standing(self, txn: lmdb.Transaction[bytes], standing: CachePosition) -> None:
         [(row, value)] = checked([(_META, _encode_meta(_Meta(FORMAT, self._uuid, *standing)))])
         txn.put(row, value)
 
@@ -313,11 +313,7 @@ class LmdbCaches:
     """
 
     def __init__(
-        self,
-        directory: str | os.PathLike[str],
-        uuid: str,
-        *,
-        map_size_bytes: int = MAP_SIZE_BYTES,
+        self, directory: str | os.PathLike[str], uuid: str, *, map_size_bytes: int = MAP_SIZE_BYTES
     ) -> None:
         self._directory = os.path.abspath(directory)
         self._uuid = uuid

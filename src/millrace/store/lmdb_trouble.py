@@ -17,7 +17,7 @@ _CAPACITY = frozenset(
 )  # fmt: skip
 
 
-class Trouble:
+class CacheErrors:
     """Says what is wrong with the cache of one interval.
 
     Args:

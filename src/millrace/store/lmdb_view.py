@@ -9,7 +9,7 @@ from zlib import crc32
 import lmdb
 
 from millrace.model.errors import InvariantViolation, StoreError
-from millrace.store.cache import CRC_BYTES, RESIDUE, Size, Standing
+from millrace.store.cache import CRC_BYTES, RESIDUE, CachePosition, Size
 from millrace.store.lmdb_environments import Damaged
 from millrace.store.lmdb_paging import Paging
 from millrace.store.snapshots import Rows, parts_of
@@ -44,7 +44,7 @@ class LmdbView:
     def __init__(
         self,
         txn: lmdb.Transaction[bytes],
-        standing: Standing,
+        standing: CachePosition,
         damaged: Callable[[Exception], StoreError],
         paging: Paging,
     ) -> None:

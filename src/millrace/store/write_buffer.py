@@ -28,7 +28,7 @@ from typing import Any, Final, Self
 from sortedcontainers import SortedDict
 
 from millrace.model.errors import DamagedCache, StoreError
-from millrace.store.cache import Cache, Caches, Size, Standing, View, moved
+from millrace.store.cache import Cache, CachePosition, Caches, Size, View, moved
 from millrace.store.commit import COMMIT_BYTES, Commit, payload_bytes
 from millrace.store.snapshots import Rows, parts_of
 
@@ -43,7 +43,7 @@ class OverView:
     """
 
     def __init__(
-        self, below: View, over: SortedDict[bytes, bytes | None], standing: Standing
+        self, below: View, over: SortedDict[bytes, bytes | None], standing: CachePosition
     ) -> None:
         self._below = below
         self._over = over
@@ -148,7 +148,7 @@ class AheadCache:
         self._commits: list[Commit] = []
         self._unordered: list[Commit] = []
         self._order: SortedDict[bytes, None] = SortedDict()
-        self._stands: Standing | None = None
+        self._stands: CachePosition | None = None
         self.kept_bytes = 0
         """About what the kept commits take in memory."""
         self.known_bytes = 0
@@ -162,11 +162,11 @@ class AheadCache:
         return self.standing.position
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> CachePosition:
         """See :attr:`millrace.store.Cache.standing`; what is kept costs nothing to read again."""
         if self._commits:
             last = self._commits[-1]
-            return Standing(last.number, last.chain)
+            return CachePosition(last.number, last.chain)
         if self._stands is None:
             self._stands = self._below.standing
         return self._stands
@@ -228,7 +228,7 @@ class AheadCache:
             _log.warning("the cache is brought forward later: %s", problem)
             return
         last, rows = commits[-1], self.rows
-        self._stands = Standing(last.number, last.chain)
+        self._stands = CachePosition(last.number, last.chain)
         if more:
             rows = self.rows = {}
         # Of a timer that has fired nothing is asked again.
@@ -275,7 +275,7 @@ class AheadView:
         standing: Where it stands.
     """
 
-    def __init__(self, cache: AheadCache, standing: Standing) -> None:
+    def __init__(self, cache: AheadCache, standing: CachePosition) -> None:
         self._cache = cache
         self._rows = cache.rows
         self.standing = standing

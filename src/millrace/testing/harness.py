@@ -18,7 +18,7 @@ from millrace.dataflow.windowing import Windowing
 from millrace.injectors.key_injector import Keys
 from millrace.injectors.letters import LetterLog, bind_letters
 from millrace.injectors.offsets import Offsets
-from millrace.inspect import Checkpoint, Explanation, explain_watermark
+from millrace.inspect import Checkpoint, WatermarkExplanation, explain_watermark
 from millrace.inspect.letters import Sending, send
 from millrace.inspect.overview import dead_letters_of
 from millrace.model.declarations import Declarations
@@ -36,7 +36,7 @@ from millrace.testing.taps import tapped, with_taps
 from millrace.watermark.map_change import Remap
 from millrace.watermark.propagation import LowWatermarks
 from millrace.watermark.report import ONLY, Process
-from millrace.windmill.history import History
+from millrace.windmill.history import WatermarkHistory
 from millrace.windmill.manifest import Manifest
 from millrace.windmill.results import Counters
 from millrace.windmill.source_stats import processes_of
@@ -103,7 +103,7 @@ class Harness:
         self._wall_time_us = 0
         self._scripted: Mapping[int, Mapping[str, int]] = {}
         self._offsets: dict[str, Offsets] = {}
-        self.history = History()
+        self.history = WatermarkHistory()
         self._outputs: dict[str, list[Output]] = {name: [] for name in self._topology.streams}
         self._last_manifest: Manifest | None = None
         self._recover()
@@ -341,7 +341,7 @@ class Harness:
         known = self._epochs.authority.low_watermarks
         return known if percentile == 100 else known.percentiles[percentile]
 
-    def explain_watermark(self, computation: str | None = None) -> Explanation:
+    def explain_watermark(self, computation: str | None = None) -> WatermarkExplanation:
         """Return why a low watermark is where it is, by default the lowest; see ``Run``."""
         return explain_watermark(self._durable, computation)
 

@@ -10,7 +10,7 @@ import msgspec
 from millrace.model.errors import PipelineError
 from millrace.testing.harness import Harness
 from millrace.testing.output import Output
-from millrace.testing.transcript import Element, Transcript, time_us
+from millrace.testing.transcript import Transcript, TranscriptElement, time_us
 
 
 class TranscriptMismatch(AssertionError):
@@ -20,7 +20,7 @@ class TranscriptMismatch(AssertionError):
 class Executor(Protocol):
     """Runs a transcript's pipeline."""
 
-    def records(self, elements: tuple[Element, ...]) -> None:
+    def records(self, elements: tuple[TranscriptElement, ...]) -> None:
         """Deliver records, at once and in order."""
 
     def watermark(self, to_us: int) -> None:
@@ -50,7 +50,7 @@ class OnHarness:
     def __init__(self, transcript: Transcript, *, lift: bool = False) -> None:
         self.harness = Harness(transcript.pipeline(), lift=lift)
 
-    def records(self, elements: tuple[Element, ...]) -> None:
+    def records(self, elements: tuple[TranscriptElement, ...]) -> None:
         """Inject them as one epoch."""
         self.harness.inject("elements", [((e.key, e.value), e.timestamp_us) for e in elements])
 

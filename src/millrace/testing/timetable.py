@@ -31,7 +31,7 @@ from millrace.model.errors import PipelineError
 from millrace.model.time import MIN_TIMESTAMP
 from millrace.pipeline import Pipeline
 from millrace.testing.output import Output
-from millrace.testing.transcript import Element, Transcript
+from millrace.testing.transcript import Transcript, TranscriptElement
 
 #: Steps that move a low watermark.
 TIME = ("watermark", "percentile")
@@ -103,7 +103,7 @@ class Lane:
             return False
         return True
 
-    def lines(self, elements: tuple[Element, ...]) -> list[tuple[str, Line, int]]:
+    def lines(self, elements: tuple[TranscriptElement, ...]) -> list[tuple[str, Line, int]]:
         """Return elements on their way here: stream, line, and timestamp."""
         return [
             (
@@ -400,7 +400,7 @@ class Played:
         """All panes, up to the transcript's end."""
         return [output for of_epoch in self._outputs[: self._end] for output in of_epoch]
 
-    def records(self, elements: tuple[Element, ...]) -> None:
+    def records(self, elements: tuple[TranscriptElement, ...]) -> None:
         """Do nothing: the run had them."""
 
     def watermark(self, to_us: int) -> None:

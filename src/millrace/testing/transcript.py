@@ -80,11 +80,11 @@ _NAMES: dict[str, Any] = {
 
 
 #: What becomes of the records of a step: as many steps.
-_Change = Callable[[tuple["Element", ...]], list[tuple["Element", ...]]]
+_Change = Callable[[tuple["TranscriptElement", ...]], list[tuple["TranscriptElement", ...]]]
 
 
 @dataclass(frozen=True)
-class Element:
+class TranscriptElement:
     """A record of a transcript."""
 
     key: str
@@ -325,13 +325,13 @@ def time_us(written: Any) -> int:
     return int(written)
 
 
-def _element(key: str, written: Any) -> Element:
+def _element(key: str, written: Any) -> TranscriptElement:
     if isinstance(written, Mapping):
-        return Element(key, written["value"], time_us(written["at"]))
+        return TranscriptElement(key, written["value"], time_us(written["at"]))
     if isinstance(written, str) and "@" in written:
         value, _, at = written.partition("@")
-        return Element(key, _number(value), time_us(at))
-    return Element(key, time_us(written), time_us(written))
+        return TranscriptElement(key, _number(value), time_us(at))
+    return TranscriptElement(key, time_us(written), time_us(written))
 
 
 def _number(text: str) -> Any:
@@ -350,7 +350,7 @@ def _cut(seed: str) -> _Change:
     """Return what shuffles records and cuts them into batches, anywhere."""
     order = random.Random(seed)
 
-    def batches(records: tuple[Element, ...]) -> list[tuple[Element, ...]]:
+    def batches(records: tuple[TranscriptElement, ...]) -> list[tuple[TranscriptElement, ...]]:
         shuffled = tuple(order.sample(records, len(records)))
         inner = range(1, len(records))
         cuts = [0, *sorted(order.sample(inner, order.randint(0, len(inner)))), len(records)]

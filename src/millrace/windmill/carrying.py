@@ -24,7 +24,7 @@ from millrace.watermark.map_change import Remap, Remapped, remapped
 from millrace.watermark.report import NOTHING_PENDING
 from millrace.windmill.dividing import Pair
 from millrace.windmill.manifest import Completion, LiveMark, Manifest, interval_map, partition_of
-from millrace.windmill.remapping import Standing, remade
+from millrace.windmill.remapping import IntervalSeed, remade
 
 #: Returns all rows of an interval at a commit, given that commit's number and chain.
 Read = Callable[[KeyInterval, int, int], Sequence[Pair]]
@@ -196,12 +196,12 @@ def carried(
     numbers = completion.numbers.get(name, {})
     chains, reports = completion.chains.get(name, {}), completion.reports.get(name, {})
 
-    def standing(one: KeyInterval, *, rows: bool = True) -> Standing:
+    def standing(one: KeyInterval, *, rows: bool = True) -> IntervalSeed:
         number, last = numbers[one.id], chains.get(one.id, 0)
         report = reports.get(one.id, NOTHING_PENDING)
-        return Standing(one, number, last, report, read(one, number, last) if rows else ())
+        return IntervalSeed(one, number, last, report, read(one, number, last) if rows else ())
 
-    stand, staying = list[Standing](), {*before}
+    stand, staying = list[IntervalSeed](), {*before}
     had = [one for one in before if numbers.get(one.id)]
     for interval in target.intervals:
         over = [one for one in had if one.start < interval.end and interval.start < one.end]
@@ -239,7 +239,7 @@ def _once(read: Read) -> Read:
     return of
 
 
-def _write(name: str, made: Standing, snapshots: Snapshots) -> None:
+def _write(name: str, made: IntervalSeed, snapshots: Snapshots) -> None:
     interval = made.interval.id
     head = SnapshotHead(name, interval, made.number, made.chain)
     pieces = encode_snapshot(head, parts_of(iter(made.pairs)))

@@ -12,8 +12,8 @@ from millrace.compile.change import (
     KEPT,
     REFUSED,
     RENAMED,
-    Change,
     ChangePlan,
+    PartChange,
     changes,
     planned,
     sink_changes,
@@ -25,7 +25,7 @@ from millrace.compile.topology import StreamSpec, Topology
 from millrace.model.declarations import Since
 from millrace.model.errors import CheckpointMismatch
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, format_timestamp
-from millrace.windmill.epoch_log import End
+from millrace.windmill.epoch_log import LogTail
 from millrace.windmill.manifest import Claim, Completion, InjectorEntry, Manifest
 from millrace.windmill.renames import read_as
 
@@ -107,7 +107,7 @@ def under_known_names(claim: Claim | None, topology: Topology) -> Topology:
     return claim.registry.checked().known(topology, claim.topology["computations"])
 
 
-def taken_up(end: End, topology: Topology) -> tuple[Topology, Registry, Manifest | None]:
+def taken_up(end: LogTail, topology: Topology) -> tuple[Topology, Registry, Manifest | None]:
     """Return what a pipeline goes on with where a run left off; say what has changed.
 
     Args:
@@ -136,7 +136,7 @@ def taken_up(end: End, topology: Topology) -> tuple[Topology, Registry, Manifest
     return registry.bind(topology), registry, unfinished
 
 
-def plan_of(end: End, topology: Topology) -> ChangePlan:
+def plan_of(end: LogTail, topology: Topology) -> ChangePlan:
     """Return what a start of a pipeline would do with a checkpoint; nothing is written.
 
     Args:
@@ -157,7 +157,7 @@ def plan_of(end: End, topology: Topology) -> ChangePlan:
     epoch = -1 if completion is None else completion.epoch
     if claim is None:
         names = [f"computation {spec.name!r}" for spec in topology.computations]
-        fresh = [Change(ADDED, name, "the checkpoint is new") for name in names]
+        fresh = [PartChange(ADDED, name, "the checkpoint is new") for name in names]
         return planned(topology.name, epoch, fresh)
     registry = claim.registry.checked()
     topology = under_known_names(claim, topology)
@@ -185,7 +185,7 @@ def sources_changed(claim: Claim, topology: Topology) -> bool:
 
 def _behind(
     known: Registry, after: Registry, topology: Topology, completion: Completion
-) -> Iterator[Change]:
+) -> Iterator[PartChange]:
     """Yield what cannot be while key intervals have state of the shape before the last one."""
     for spec in topology.computations:
         shape = known.shapes.get(spec.name, Shape())
@@ -198,16 +198,16 @@ def _behind(
         left = f"{behind} of {len(there)} key intervals have yet to take the change of state before"
         if after.shapes[spec.name].version > shape.version:
             way = "let the pipeline as it was run for some epochs first"
-            yield Change(REFUSED, where, f"{left}, and this is another", way)
+            yield PartChange(REFUSED, where, f"{left}, and this is another", way)
         made = reshape_of(shape, after.cells[spec.name], spec)
         names = {number: cell for cell, number in after.cells[spec.name].items()}
         for number in shape.migrated.keys() - made.migrated.keys():
             cell, function = names[number], shape.migrated[number].function
             way = f"keep migrate={{{cell!r}: {function}}} until they have"
-            yield Change(REFUSED, f"{where}, state {cell!r}", left, way)
+            yield PartChange(REFUSED, f"{where}, state {cell!r}", left, way)
 
 
-def _ended(registry: Registry, topology: Topology, completion: Completion) -> Iterator[Change]:
+def _ended(registry: Registry, topology: Topology, completion: Completion) -> Iterator[PartChange]:
     """Yield which computations have been drained: nothing that waits is left in them."""
     for spec in topology.computations:
         reports = completion.reports.get(spec.name, {})
@@ -217,24 +217,24 @@ def _ended(registry: Registry, topology: Topology, completion: Completion) -> It
         )
         if spec.draining and spec.name in registry.computations and not pending:
             why = f"drained: nothing is left that waits. p.remove({spec.title!r}) drops the rest"
-            yield Change(CHANGED, f"computation {spec.title!r}", why)
+            yield PartChange(CHANGED, f"computation {spec.title!r}", why)
 
 
-def _renamed(stream: StreamSpec, old: str) -> Change:
+def _renamed(stream: StreamSpec, old: str) -> PartChange:
     """Return what becomes of an injected stream that is called otherwise now."""
     where = f"injected stream {stream.name!r}"
     if stream.injection is not None and stream.injection.id is not None:
-        return Change(
+        return PartChange(
             REFUSED,
             where,
             f"was {old!r}, and the ids of its records that were seen are kept under that name: "
             "what is delivered again would be processed again",
             f"let it keep its name: p.inject({old!r}, ..., id=...)",
         )
-    return Change(RENAMED, where, f"was {old!r}; it is read on", between=True)
+    return PartChange(RENAMED, where, f"was {old!r}; it is read on", between=True)
 
 
-def _missed(claim: Claim, topology: Topology, completion: Completion) -> Iterator[Change]:
+def _missed(claim: Claim, topology: Topology, completion: Completion) -> Iterator[PartChange]:
     """Yield which streams have gone past the instant that is to part them from a past to come."""
     for stream in topology.streams.values():
         origins = _origins(topology, stream)
@@ -245,7 +245,7 @@ def _missed(claim: Claim, topology: Topology, completion: Completion) -> Iterato
                 continue
             if _origins(topology, topology.streams[since.past]) <= {*claim.topology["injected"]}:
                 continue  # they were parted before
-            yield Change(
+            yield PartChange(
                 REFUSED,
                 f"stream {stream.name!r}, backfilled from {since.past!r}",
                 f"records {since!r} have come already, up to {format_timestamp(newest_us)}; who is "
@@ -264,14 +264,14 @@ def _origins(topology: Topology, stream: StreamSpec) -> set[str]:
     return found
 
 
-def _not_kept(topology: Topology, unknown: Set[str]) -> Iterator[Change]:
+def _not_kept(topology: Topology, unknown: Set[str]) -> Iterator[PartChange]:
     """Yield that Spark's own sources cannot be told where to go on beside others than before."""
     # Keys are counted as they begin, and in the Harness have no place to go on from.
     starts = {spec.starts for spec in topology.computations}
     for spec in topology.injected():
         injection = spec.injection
         if spec.name in unknown - starts and injection is not None and injection.source is not None:
-            yield Change(
+            yield PartChange(
                 REFUSED,
                 f"injected stream {spec.name!r}",
                 "other streams are injected than before, and then Spark's offsets begin anew; how "
@@ -281,7 +281,7 @@ def _not_kept(topology: Topology, unknown: Set[str]) -> Iterator[Change]:
             )
 
 
-def _sinks(claim: Claim, topology: Topology, unfinished: Manifest | None) -> Iterator[Change]:
+def _sinks(claim: Claim, topology: Topology, unfinished: Manifest | None) -> Iterator[PartChange]:
     """Yield what becomes of sinks. Between epochs they may change; an unfinished one needs them.
 
     A sink that is gone, while one is new on its stream, is not left out: it was mended. A sink that
@@ -290,7 +290,7 @@ def _sinks(claim: Claim, topology: Topology, unfinished: Manifest | None) -> Ite
     """
     if unfinished is None:
         for difference in sink_changes(claim.sinks, topology):
-            yield Change(CHANGED, difference.where, difference.what)
+            yield PartChange(CHANGED, difference.where, difference.what)
         return
     known = unfinished.edges
     registry = registry_after(claim, topology, unfinished)
@@ -307,7 +307,7 @@ def _sinks(claim: Claim, topology: Topology, unfinished: Manifest | None) -> Ite
     ]  # fmt: skip
     if gone or unclear:
         what = f"the pipeline lacks {gone}" if gone else f"{unclear} may be one that was there"
-        yield Change(
+        yield PartChange(
             REFUSED,
             "sinks",
             f"epoch {unfinished.epoch} of this checkpoint is unfinished, and its records went to "
@@ -318,6 +318,6 @@ def _sinks(claim: Claim, topology: Topology, unfinished: Manifest | None) -> Ite
     for difference in sink_changes(claim.sinks, topology, only=streams):
         way = "finish the epoch with the format as it was; between epochs it may change"
         if difference.refused:
-            yield Change(REFUSED, difference.where, difference.what, way)
+            yield PartChange(REFUSED, difference.where, difference.what, way)
         else:
-            yield Change(CHANGED, difference.where, difference.what)
+            yield PartChange(CHANGED, difference.where, difference.what)

@@ -19,7 +19,7 @@ _Value = TypeVar("_Value")
 
 
 @dataclass
-class End:
+class LogTail:
     """The end of an epoch log.
 
     Attributes:
@@ -44,7 +44,7 @@ class End:
         return together(self.completions) if self.completions else None
 
 
-def end_of(log: EpochLog) -> End:
+def end_of(log: EpochLog) -> LogTail:
     """Return what stands at the end of a log.
 
     Raises:
@@ -128,8 +128,8 @@ def completions_to(log: EpochLog, number: int) -> list[Completion]:
     return [completion for _, completion in _back_from(log, number)][::-1]
 
 
-def _end(log: EpochLog, last: int) -> End:
-    end = End(last)
+def _end(log: EpochLog, last: int) -> LogTail:
+    end = LogTail(last)
     first = max(1, log.first())
     for number in range(last, first - 1, -1):
         entry = _read(log, number)

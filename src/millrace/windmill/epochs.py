@@ -20,9 +20,9 @@ from millrace.watermark.authority import Authority, Percentiles
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.map_change import Remap, Remapped
 from millrace.windmill import carrying, claims
-from millrace.windmill.epoch_log import End, end_of
+from millrace.windmill.epoch_log import LogTail, end_of
 from millrace.windmill.fence import out_of_step
-from millrace.windmill.history import History, Moment
+from millrace.windmill.history import Moment, WatermarkHistory
 from millrace.windmill.loads import Loads, take
 from millrace.windmill.log_writer import LogWriter
 from millrace.windmill.manifest import (
@@ -34,7 +34,7 @@ from millrace.windmill.manifest import (
     interval_maps,
     partition_of,
 )
-from millrace.windmill.place import Place
+from millrace.windmill.place import SourceOffset
 from millrace.windmill.positions import Positions
 from millrace.windmill.renames import read_as
 from millrace.windmill.results import Counters, IntervalResult, count
@@ -99,9 +99,9 @@ class Epochs:
         self.counters = {spec.name: Counters() for spec in topology.computations}
         self.loads = {spec.name: Loads() for spec in topology.computations}
         self.sources: Sources = {}
-        self.history = History()
+        self.history = WatermarkHistory()
         self.moved: dict[str, tuple[int, int]] = {}
-        self.places: dict[str, dict[str, Place]] = {}
+        self.places: dict[str, dict[str, SourceOffset]] = {}
         self.base = self.session = 0
         self.live: LiveMark | None = None
         self.restored: Restoration | None = None
@@ -210,7 +210,7 @@ class Epochs:
         results: Collection[IntervalResult],
         sources: Mapping[str, SourceStats] = _NO_SOURCES,
         *,
-        places: Mapping[str, Mapping[str, Place]] | None = None,
+        places: Mapping[str, Mapping[str, SourceOffset]] | None = None,
         live: LiveMark | None = None,
     ) -> Completion:
         """Record that an epoch is over and return what is known after it.
@@ -376,7 +376,7 @@ class Epochs:
         self._partitions, self._changed = completion.intervals, None
         self._settled_ids = self._ids
 
-    def _recover(self, end: End, uniform: IntervalMap) -> None:
+    def _recover(self, end: LogTail, uniform: IntervalMap) -> None:
         """Take up what the end of the log says."""
         manifest = end.manifest
         if end.claim is not None:

@@ -23,11 +23,11 @@ from millrace.store import (
     COMMIT_BYTES,
     NOTHING,
     Cache,
+    CachePosition,
     Caches,
     Commit,
     HardState,
     Repair,
-    Standing,
     View,
     bring,
 )
@@ -143,7 +143,7 @@ class Execution:
             made.deduplicators[spec.name] = deduplication_of(spec)
         return made
 
-    def standing(self, spec: ComputationSpec, interval: int) -> Standing:
+    def standing(self, spec: ComputationSpec, interval: int) -> CachePosition:
         """Return where the cache of an interval stands."""
         return self.caches.open(spec.name, interval).standing
 
@@ -161,7 +161,7 @@ class Execution:
         spec: ComputationSpec,
         bundle: Bundle,
         fence: Fence,
-        standing: Standing | None = None,
+        standing: CachePosition | None = None,
     ) -> tuple[Effects, Repair]:
         """GetData and user code for one bundle; once more if its cache turns out damaged.
 

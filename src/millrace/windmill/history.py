@@ -64,7 +64,7 @@ class Moment(msgspec.Struct, frozen=True):
         )
 
 
-class History:
+class WatermarkHistory:
     """Moments in order; when there are too many, every other of the older half is forgotten."""
 
     def __init__(self) -> None:

@@ -45,7 +45,7 @@ from millrace.watermark.report import Report
 from millrace.windmill import rows
 from millrace.windmill.broadcast import DeferredRecords, SideTables, signal_streams, told
 from millrace.windmill.bundle import Bundle, KeyGroup, key_groups_of
-from millrace.windmill.cells import Cells
+from millrace.windmill.cells import CellBinding
 from millrace.windmill.migrate import Reshaping
 from millrace.windmill.results import NO_LOAD, Counters, FirstLate, HookTimer, Load
 from millrace.windmill.router import Router, RowsBuilder
@@ -250,7 +250,7 @@ class Machine:
         self._user = user = copy.copy(spec.instance)
         self._calls = calls = UserApi(topology, spec, user, router, self._timers, self._hold)
         declared, numbers = spec.cells, spec.cell_numbers
-        self._cells = Cells(declared, numbers, self._rows, self._timers, calls.written_us)
+        self._cells = CellBinding(declared, numbers, self._rows, self._timers, calls.written_us)
         vars(user).update(self._cells.by_name)
         self._process_record, self._waiting = hooked(
             topology, spec, user, calls, self._timers, self._cells.by_name, causes=causes,

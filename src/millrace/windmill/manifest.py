@@ -23,7 +23,7 @@ from millrace.compile.topology import INJECTOR, ComputationSpec
 from millrace.watermark.intervals import IntervalMap, KeyInterval
 from millrace.watermark.propagation import LowWatermarks, WatermarkPropagation
 from millrace.watermark.report import Report
-from millrace.windmill.place import Place
+from millrace.windmill.place import SourceOffset
 from millrace.windmill.results import Counters, IntervalResult
 from millrace.windmill.source_stats import Sources
 
@@ -312,7 +312,7 @@ class Completion(msgspec.Struct, tag="completion", kw_only=True):
     counters: dict[str, Counters]
     sources: Sources = {}
     moved: dict[str, tuple[int, int]] = {}
-    places: dict[str, dict[str, Place]] = {}
+    places: dict[str, dict[str, SourceOffset]] = {}
     live: LiveMark | None = None
     base: int = 0
     restored: Restoration | None = None

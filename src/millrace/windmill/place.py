@@ -1,4 +1,4 @@
-"""Place: how far a process of an injector was read, where Millrace itself keeps the offsets."""
+"""Source offset: how far a process of an injector was read, where Millrace keeps the offsets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 
-class Place(msgspec.Struct, frozen=True):
+class SourceOffset(msgspec.Struct, frozen=True):
     """How far a process of an injector was read.
 
     Attributes:
@@ -25,9 +25,9 @@ class Place(msgspec.Struct, frozen=True):
 
 
 def places_after(
-    known: Mapping[str, Mapping[str, Place]],
+    known: Mapping[str, Mapping[str, SourceOffset]],
     reached: Mapping[str, Mapping[str, tuple[Any, int | None]]],
-) -> dict[str, dict[str, Place]]:
+) -> dict[str, dict[str, SourceOffset]]:
     """Return the places of processes that an epoch has read.
 
     Its records were numbered by epoch, so what live tasks count goes on where it was.
@@ -36,19 +36,21 @@ def places_after(
         known: Injected stream -> process -> its place before.
         reached: Injected stream -> process -> offset, and what it has promised.
 
-    >>> after = places_after({"s": {"a": Place(0, 5, 70)}}, {"s": {"a": (9, None), "b": (1, None)}})
+    >>> after = places_after(
+    ...     {"s": {"a": SourceOffset(0, 5, 70)}}, {"s": {"a": (9, None), "b": (1, None)}}
+    ... )
     >>> [(place.number, place.offset, place.count) for place in after["s"].values()]
     [(0, 9, 70), (1, 1, 0)]
     """
-    found: dict[str, dict[str, Place]] = {}
+    found: dict[str, dict[str, SourceOffset]] = {}
     for stream, processes in reached.items():
         places = dict(known.get(stream, {}))
         following = 1 + max((place.number for place in places.values()), default=-1)
         for name, (offset, process_watermark_us) in sorted(processes.items()):
             place = places.get(name)
             if place is None:
-                place, following = Place(following), following + 1
-            found.setdefault(stream, {})[name] = Place(
+                place, following = SourceOffset(following), following + 1
+            found.setdefault(stream, {})[name] = SourceOffset(
                 place.number, offset, place.count, process_watermark_us
             )
     return found

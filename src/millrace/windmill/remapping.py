@@ -29,7 +29,7 @@ from millrace.windmill.dividing import Cut, Pair, of_range, together
 
 
 @dataclass(frozen=True)
-class Standing:
+class IntervalSeed:
     """Where an interval stands that had a commit.
 
     Attributes:
@@ -70,7 +70,7 @@ def resized(intervals: IntervalMap, count: int, *, first_id: int) -> IntervalMap
     )
 
 
-def remade(interval: KeyInterval, before: Sequence[Standing], cut: Cut) -> Standing | None:
+def remade(interval: KeyInterval, before: Sequence[IntervalSeed], cut: Cut) -> IntervalSeed | None:
     """Return where an interval of another map begins; None if nothing was ever there.
 
     Args:
@@ -95,7 +95,7 @@ def remade(interval: KeyInterval, before: Sequence[Standing], cut: Cut) -> Stand
     pairs = together(ranges)
     counted = any(one.report.outstanding is not None for one in before)
     names = b"".join(struct.pack("<QQ", one.interval.id, one.chain) for one in before)
-    return Standing(
+    return IntervalSeed(
         interval,
         max(one.number for one in before),
         xxhash.xxh3_64_intdigest(names, seed=interval.id),

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from millrace.compile.topology import Topology, injector_name
 from millrace.watermark.propagation import LowWatermarks
-from millrace.windmill.epoch_log import End
+from millrace.windmill.epoch_log import LogTail
 from millrace.windmill.manifest import Claim, Completion
 
 _Value = TypeVar("_Value")
@@ -77,7 +77,7 @@ def _shown(known: LowWatermarks, called: Mapping[str, str]) -> LowWatermarks:
 _BY_STREAM = ("sources", "places")
 
 
-def read_as(end: End, topology: Topology) -> tuple[End, dict[str, str]]:
+def read_as(end: LogTail, topology: Topology) -> tuple[LogTail, dict[str, str]]:
     """Return the end of a log under the names that a pipeline has for injected streams.
 
     Args:

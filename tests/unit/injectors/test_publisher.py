@@ -5,7 +5,11 @@ import logging
 import pytest
 
 import millrace as mr
-from millrace.injectors.watermark_publisher import PROCESSES_MAX, Aggregate, WatermarkPublisher
+from millrace.injectors.watermark_publisher import (
+    PROCESSES_MAX,
+    WatermarkAggregate,
+    WatermarkPublisher,
+)
 from millrace.watermark.report import ONLY, Process
 
 NEVER = mr.MIN_TIMESTAMP
@@ -43,7 +47,7 @@ class Epochs:
 
 
 def delayed(delay, *expected, idle=None):
-    return Epochs(Aggregate(mr.BoundedDelay(delay), expected, idle))
+    return Epochs(WatermarkAggregate(mr.BoundedDelay(delay), expected, idle))
 
 
 def test_the_slowest_process_says_it():
@@ -155,7 +159,7 @@ def test_without_a_time_out_nobody_is_idle():
 
 def test_idleness_and_its_end_are_logged(caplog):
     epochs = delayed(0, "a", "b", idle="5 s")
-    epochs = Epochs(Aggregate(mr.BoundedDelay(0), ("a", "b"), 5 * mr.SECOND))
+    epochs = Epochs(WatermarkAggregate(mr.BoundedDelay(0), ("a", "b"), 5 * mr.SECOND))
     epochs.epoch(0, a=(70, None), b=(80, None))
     epochs.epoch(5 * mr.SECOND, a=(90, None))
     epochs.epoch(6 * mr.SECOND, a=(90, None))
@@ -196,7 +200,7 @@ def test_a_missing_process_is_named_once(caplog):
 
 
 def test_a_claim_that_moves_back_does_not_count():
-    epochs = Epochs(Aggregate(mr.WatermarkColumn("w"), ("a",)))
+    epochs = Epochs(WatermarkAggregate(mr.WatermarkColumn("w"), ("a",)))
 
     assert epochs.epoch(0, a=(None, 50)) == 50
     assert epochs.epoch(1, a=(None, 30)) == 50
@@ -204,14 +208,14 @@ def test_a_claim_that_moves_back_does_not_count():
 
 
 def test_a_process_that_ended_holds_nothing():
-    epochs = Epochs(Aggregate(mr.WatermarkColumn("w"), ("a", "b")))
+    epochs = Epochs(WatermarkAggregate(mr.WatermarkColumn("w"), ("a", "b")))
     epochs.epoch(0, a=(None, mr.MAX_TIMESTAMP), b=(None, 50))
     assert epochs.published == 50
     assert epochs.epoch(1, b=(None, mr.MAX_TIMESTAMP)) == mr.MAX_TIMESTAMP
 
 
 def test_arrival_time_follows_the_clock_of_the_epoch_before_the_last():
-    epochs = Epochs(Aggregate(mr.ArrivalTime(10, every=1), (ONLY,)))
+    epochs = Epochs(WatermarkAggregate(mr.ArrivalTime(10, every=1), (ONLY,)))
 
     assert epochs.epoch(1000) == NEVER  # who knows what arrived while this epoch ran
     assert epochs.epoch(1100) == 990

@@ -5,7 +5,7 @@ import pytest
 import millrace as mr
 from millrace.injectors.advance import along, decision
 from millrace.injectors.offsets import nothing_left
-from millrace.windmill.place import Place
+from millrace.windmill.place import SourceOffset
 
 
 class Source(mr.Injector):
@@ -33,15 +33,19 @@ WITHIN = along(3, [decision(3, mr.Advance(5))])
         ({}, {}, True),
         ({"a": (None,)}, {}, True),
         ({"a": (0,)}, {}, False),  # where it begins is still to be decided
-        ({"a": (5,)}, {"a": Place(0, 5)}, True),
-        ({"a": (5,)}, {"a": Place(0, 4)}, False),
-        ({"a": (5,), "b": (7,)}, {"a": Place(0, 5)}, False),
-        ({"a": (5,)}, {"a": Place(0, 5), "b": Place(1, 3)}, True),  # b is not there any more
-        ({"a": (5,)}, {"a": Place(0, WITHIN)}, False),
-        ({"a": (5, 70)}, {"a": Place(0, 5)}, False),
-        ({"a": (5, 70)}, {"a": Place(0, 5, 0, 69)}, False),
-        ({"a": (5, 70)}, {"a": Place(0, 5, 0, 70)}, True),
-        ({"a": (5, None)}, {"a": Place(0, 5, 0, 70)}, True),
+        ({"a": (5,)}, {"a": SourceOffset(0, 5)}, True),
+        ({"a": (5,)}, {"a": SourceOffset(0, 4)}, False),
+        ({"a": (5,), "b": (7,)}, {"a": SourceOffset(0, 5)}, False),
+        (
+            {"a": (5,)},
+            {"a": SourceOffset(0, 5), "b": SourceOffset(1, 3)},
+            True,
+        ),  # b is not there any more
+        ({"a": (5,)}, {"a": SourceOffset(0, WITHIN)}, False),
+        ({"a": (5, 70)}, {"a": SourceOffset(0, 5)}, False),
+        ({"a": (5, 70)}, {"a": SourceOffset(0, 5, 0, 69)}, False),
+        ({"a": (5, 70)}, {"a": SourceOffset(0, 5, 0, 70)}, True),
+        ({"a": (5, None)}, {"a": SourceOffset(0, 5, 0, 70)}, True),
     ],
 )
 def test_nothing_is_left_where_it_would_stay(ends, places, expected):
@@ -50,5 +54,5 @@ def test_nothing_is_left_where_it_would_stay(ends, places, expected):
 
 def test_what_is_held_back_is_not_waited_for():
     source = Source(a=(5,), b=(7,))
-    assert nothing_left(source, {"a": Place(0, 5)}, held={"b"})
-    assert not nothing_left(source, {"a": Place(0, 5)}, held={"a"})
+    assert nothing_left(source, {"a": SourceOffset(0, 5)}, held={"b"})
+    assert not nothing_left(source, {"a": SourceOffset(0, 5)}, held={"a"})

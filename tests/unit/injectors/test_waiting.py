@@ -9,7 +9,7 @@ import millrace as mr
 from millrace.compile.build import build
 from millrace.injectors.advance import Backlog, along, decision
 from millrace.injectors.signal_injector import Waiting, asking, backlog_of
-from millrace.windmill.place import Place
+from millrace.windmill.place import SourceOffset
 
 
 class Silent(mr.Injector):
@@ -49,9 +49,13 @@ WITHIN_READ = {"millrace-within": [3, [[8, None]], 2]}
     ("injector", "places", "expected"),
     [
         (Log(), {}, 20),
-        (Log(), {"a": Place(0, 10), "b": Place(1, 4)}, 6),
-        (Log(), {"a": Place(0, WITHIN), "b": Place(1, 10)}, 7),
-        (Log(), {"a": Place(0, WITHIN_READ), "b": Place(1, 10)}, 5),  # two rows of it were read
+        (Log(), {"a": SourceOffset(0, 10), "b": SourceOffset(1, 4)}, 6),
+        (Log(), {"a": SourceOffset(0, WITHIN), "b": SourceOffset(1, 10)}, 7),
+        (
+            Log(),
+            {"a": SourceOffset(0, WITHIN_READ), "b": SourceOffset(1, 10)},
+            5,
+        ),  # two rows of it were read
         (Half(), {}, None),
     ],
 )
@@ -65,7 +69,7 @@ def test_only_sources_that_can_tell_are_asked():
     for name, source in (("silent", Silent()), ("log", Log())):
         p.inject(name, source, timestamp="at", format=int)
         p.sink(name, mr.Memory())
-    sources = asking(build(p), lambda: {"log": {"a": Place(0, 9), "b": Place(1, 9)}})
+    sources = asking(build(p), lambda: {"log": {"a": SourceOffset(0, 9), "b": SourceOffset(1, 9)}})
     waiting = Waiting(sources)
 
     assert (list(sources), waiting.now()) == (["log"], {})

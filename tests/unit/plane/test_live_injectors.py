@@ -5,7 +5,7 @@ import pytest
 import millrace as mr
 from millrace.plane.realtime import injector_task
 from millrace.plane.realtime.injector_task import InjectorTask
-from millrace.windmill.place import Place
+from millrace.windmill.place import SourceOffset
 from tests.live import Feeds, Kept, Live
 
 
@@ -116,7 +116,7 @@ def test_a_process_that_joins_before_the_first_mark_is_not_taken_for_another(gon
     live.plane.settle(live.clock_us)
     if gone:  # for the length of a mark, which knows no more of it than its number
         live.plane.mark(live.clock_us)
-        assert live.epochs.places["events"]["b"] == Place(0)
+        assert live.epochs.places["events"]["b"] == SourceOffset(0)
         live.plane.crash()
         feeds.feeds["b"] = bs
         live.open()

@@ -64,7 +64,11 @@ def cut_chunk(chunk: bytes, start: int, end: int) -> bytes | None:
         start: The lowest hash.
         end: One past the highest.
     """
-    kind = windows.Chunk if len(msgspec.msgpack.decode(chunk)) == _FIELDS else sessions.Chunk
+    kind = (
+        windows.WindowChunk
+        if len(msgspec.msgpack.decode(chunk)) == _FIELDS
+        else sessions.SessionChunk
+    )
     found: Any = msgspec.msgpack.decode(chunk, type=kind)
     hashes = np.frombuffer(found.hashes, "<u8")
     chosen = np.flatnonzero((hashes >= np.uint64(start)) & (hashes <= np.uint64(end - 1)))
@@ -87,4 +91,4 @@ def cut_chunk(chunk: bytes, start: int, end: int) -> bytes | None:
     )
 
 
-_FIELDS = len(windows.Chunk.__struct_fields__)
+_FIELDS = len(windows.WindowChunk.__struct_fields__)

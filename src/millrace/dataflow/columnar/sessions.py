@@ -47,7 +47,7 @@ PARTS_MAX: Final = 8
 PART_LEAST: Final = 2_000
 
 
-class Chunk(msgspec.Struct, array_like=True, frozen=True):
+class SessionChunk(msgspec.Struct, array_like=True, frozen=True):
     """Stretches of activity, as columns of equal length, by hash.
 
     Attributes:
@@ -283,7 +283,7 @@ def _of_key(chunk: bytes, hashed: Any, key: bytes) -> list[tuple[int, int]]:
     return [(int(starts[n]), int(ends[n])) for n in range(first, last) if decoded.keys[n] == key]
 
 
-def _stretches(chunk: Chunk) -> _Stretches:
+def _stretches(chunk: SessionChunk) -> _Stretches:
     """Return what a chunk says."""
     return _Stretches(
         chunk.keys,
@@ -301,7 +301,7 @@ def _put(stretches: _Stretches, done: Done, at_us: int | None = None) -> None:
         done.failed.append((stretches.keys[n], int(stretches.ends[n]), too_large()))
     for kinds, chosen in found.items():
         some = stretches.take(chosen[np.argsort(stretches.hashes[chosen], kind="stable")])
-        chunk = Chunk(
+        chunk = SessionChunk(
             kinds,
             some.hashes.tobytes(),
             some.keys,
@@ -314,4 +314,4 @@ def _put(stretches: _Stretches, done: Done, at_us: int | None = None) -> None:
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Chunk).decode
+_decode = msgspec.msgpack.Decoder(SessionChunk).decode

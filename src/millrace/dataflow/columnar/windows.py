@@ -33,7 +33,7 @@ from millrace.model.time import MAX_TIMESTAMP
 MERGE_EVERY: Final = 256
 
 
-class Chunk(msgspec.Struct, array_like=True, frozen=True):
+class WindowChunk(msgspec.Struct, array_like=True, frozen=True):
     """What a bundle has of one window: columns of equal length, by key.
 
     Attributes:
@@ -62,7 +62,7 @@ class _Folded(NamedTuple):
         """Yield them as chunks, one of each kind."""
         for kinds, chosen in self.accumulators.by_kinds()[0].items():
             yield _encode(
-                Chunk(
+                WindowChunk(
                     kinds,
                     start,
                     self.hashes[chosen].tobytes(),
@@ -85,7 +85,7 @@ class WindowColumns(PlainGrouping):
         done = Done()
         if bundle.records is not None:
             self._absorb(bundle.records, bundle.arrival_watermark_us, done)
-        due: dict[_Ends, list[Chunk]] = {}
+        due: dict[_Ends, list[WindowChunk]] = {}
         for stored in bundle.stored(bundle.input_watermark_us):
             _by_window(due, stored.at_us, [stored.chunk])
             done.removed.append(stored.row)
@@ -99,7 +99,7 @@ class WindowColumns(PlainGrouping):
 
     def pending(self, chunks: Iterable[tuple[int, bytes]]) -> dict[int, int]:
         """Return how many keys have a window that ends at an instant."""
-        found: dict[_Ends, list[Chunk]] = {}
+        found: dict[_Ends, list[WindowChunk]] = {}
         for end_us, chunk in chunks:
             _by_window(found, end_us, [chunk])
         counts: dict[int, int] = {}
@@ -194,7 +194,7 @@ class WindowColumns(PlainGrouping):
     # -- panes -------------------------------------------------------------------------------------
 
     def _panes(
-        self, start_us: int, end_us: int, chunks: Sequence[Chunk], wall_time_us: int
+        self, start_us: int, end_us: int, chunks: Sequence[WindowChunk], wall_time_us: int
     ) -> Emitted:
         """Return the panes of a window, by key."""
         pane = self._pane(Window(start_us, end_us), wall_time_us)
@@ -226,7 +226,7 @@ class WindowColumns(PlainGrouping):
 
     def _merged(self, end_us: int, chunks: Sequence[bytes]) -> list[bytes] | None:
         """Return fewer chunks that say the same; None if one would be beyond a column."""
-        by_window: dict[_Ends, list[Chunk]] = {}
+        by_window: dict[_Ends, list[WindowChunk]] = {}
         _by_window(by_window, end_us, chunks)
         merged: list[bytes] = []
         for (_, start_us), parts in by_window.items():
@@ -237,7 +237,7 @@ class WindowColumns(PlainGrouping):
                 merged += folded.chunks(start_us)
         return merged
 
-    def _together(self, parts: Sequence[Chunk]) -> _Folded:
+    def _together(self, parts: Sequence[WindowChunk]) -> _Folded:
         """Return what several chunks of a window say, each key once."""
         hashes = np.concatenate([np.frombuffer(part.hashes, "<u8") for part in parts])
         keys = [key for part in parts for key in part.keys]
@@ -262,11 +262,13 @@ class WindowColumns(PlainGrouping):
         )
 
 
-def _by_window(windows: dict[_Ends, list[Chunk]], end_us: int, chunks: Sequence[bytes]) -> None:
+def _by_window(
+    windows: dict[_Ends, list[WindowChunk]], end_us: int, chunks: Sequence[bytes]
+) -> None:
     """Add chunks that are wanted at an instant to those of their windows."""
     for chunk in map(_decode, chunks):
         windows.setdefault((end_us, chunk.start), []).append(chunk)
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Chunk).decode
+_decode = msgspec.msgpack.Decoder(WindowChunk).decode

@@ -12,8 +12,8 @@ from millrace.dataflow.grouping.window_state import (
     Active,
     ActiveCoder,
     Merging,
-    RowCoder,
     WindowRow,
+    WindowRowCodec,
 )
 from millrace.dataflow.triggers.watermark import runner
 from millrace.dataflow.windowing import AccumulationMode, OutputTime, Windowing
@@ -68,7 +68,7 @@ class DeclaredGrouping(Computation):
         self._pick = picker(value)
         self._result_coder: Coder = coder_for(Any)
         self.outputs = {output: DerivedFormat(tuple(inputs), self._derive)}  # type: ignore[misc]
-        self.windows: MapState[WindowRow] = MapState(RowCoder(Any))
+        self.windows: MapState[WindowRow] = MapState(WindowRowCodec(Any))
         if self._window_fn.merges:
             self.active: ValueState[tuple[Active, ...]] = ValueState(ActiveCoder())
             self._merging = Merging(self._window_fn)
@@ -96,7 +96,7 @@ class DeclaredGrouping(Computation):
         typed._assign = assignment(self._window_fn, ends=ends)
         kind = self.kind_of(coders)
         typed._pick = picker(self.value, plain_format(coders[0]))
-        row = RowCoder(combine.accumulator_type(kind), checked=self.combine.checked)
+        row = WindowRowCodec(combine.accumulator_type(kind), checked=self.combine.checked)
         typed.windows = MapState(row)
         output = typed._derive(*coders)
         typed.outputs = {self.output: output}  # type: ignore[misc]  # of this instance

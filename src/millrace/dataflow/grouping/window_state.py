@@ -15,12 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from millrace.dataflow.windows.window_fn import (
-    WindowFn,
-    checked_merge,
-    end_us,
-    joins_overlapping,
-)
+from millrace.dataflow.windows.window_fn import WindowFn, checked_merge, end_us, joins_overlapping
 from millrace.model.coder import Coder, type_name
 from millrace.model.errors import AccumulatorRefused, PipelineError, brief
 from millrace.model.pane import Pane, Window
@@ -96,7 +91,7 @@ class WindowRow(msgspec.Struct, array_like=True):
         finished: Numbers of triggers that have finished.
         emitted: Panes to take back before the next.
         armed: Clock's number -> the kernel's timer.
-        accumulator: Of the values, encoded by :class:`RowCoder`.
+        accumulator: Of the values, encoded by :class:`WindowRowCodec`.
     """
 
     window: Window
@@ -140,7 +135,7 @@ class WindowRow(msgspec.Struct, array_like=True):
             self.timers = [timer for timer in self.timers if timer.node != node]
 
 
-class RowCoder:
+class WindowRowCodec:
     """Encodes rows, with the accumulator by its own type.
 
     Args:
@@ -200,10 +195,10 @@ class RowCoder:
         return {"name": "window", "accumulator": self.accumulator}
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, RowCoder) and other.accumulator == self.accumulator
+        return isinstance(other, WindowRowCodec) and other.accumulator == self.accumulator
 
     def __hash__(self) -> int:
-        return hash((RowCoder, repr(self.accumulator)))
+        return hash((WindowRowCodec, repr(self.accumulator)))
 
     def __repr__(self) -> str:
         return f"RowCoder({self.accumulator!r})"
@@ -212,8 +207,8 @@ class RowCoder:
         return _row_coder, (self.accumulator, self.checked)
 
 
-def _row_coder(accumulator: Any, checked: bool) -> RowCoder:
-    return RowCoder(accumulator, checked=checked)
+def _row_coder(accumulator: Any, checked: bool) -> WindowRowCodec:
+    return WindowRowCodec(accumulator, checked=checked)
 
 
 class Active(NamedTuple):
@@ -227,7 +222,7 @@ class Active(NamedTuple):
     address: int
 
 
-class Merge(NamedTuple):
+class WindowMerge(NamedTuple):
     """Windows that become one: what it is, and those there were."""
 
     whole: Window
@@ -247,7 +242,7 @@ class Merging:
         # Then only the neighbours of a new one need be looked at.
         self._overlapping = joins_overlapping(earlier)
 
-    def with_window(self, active: list[Active], window: Window) -> list[Merge]:
+    def with_window(self, active: list[Active], window: Window) -> list[WindowMerge]:
         """Return the merges that a new window makes; that of the window itself comes last.
 
         Args:
@@ -263,17 +258,19 @@ class Merging:
         if self._overlapping:
             old = [known for known in active if known.start < end and start < known.end]
             if not old:
-                return [Merge(window, old)]
+                return [WindowMerge(window, old)]
             first, last = min(old[0].start, start), max(old[-1].end, end)
-            return [Merge(Window(first, last), old)]
+            return [WindowMerge(Window(first, last), old)]
         for known in active:
             if known.start == start and known.end == end:
-                return [Merge(window, [known])]
+                return [WindowMerge(window, [known])]
         by_window = {Window(known.start, known.end): known for known in active}
         windows = sorted([*by_window, window], key=lambda w: (w.start, w.end))
         merges, last_merge = [], None
         for whole, sources in checked_merge(self._window_fn, windows):
-            merge = Merge(whole, [by_window[source] for source in sources if source != window])
+            merge = WindowMerge(
+                whole, [by_window[source] for source in sources if source != window]
+            )
             if window in sources:
                 last_merge = merge
             elif len(merge.old) > 1:

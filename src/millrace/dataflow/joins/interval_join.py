@@ -26,10 +26,10 @@ from millrace.dataflow.joins.join_state import (
     Forms,
     InMaps,
     InOneRow,
+    JoinRowCodec,
     Kept,
     KeptCoder,
     Nearness,
-    RowCoder,
     RowForm,
     kept_by_time,
 )
@@ -98,7 +98,7 @@ class JoinByKeyAndTime(Computation):
         self.left: MapState[list[Kept]] = MapState(list)
         self.right: MapState[list[Kept]] = MapState(list)
         self.awaited: ValueState[_Awaited] = ValueState(KeptCoder(_Awaited))
-        self.few: ValueState[InOneRow] = ValueState(RowCoder(Any, Any))
+        self.few: ValueState[InOneRow] = ValueState(JoinRowCodec(Any, Any))
 
     def _derive(self, *formats: Any) -> Any:
         """Return the output's format for the inputs'."""
@@ -122,7 +122,7 @@ class JoinByKeyAndTime(Computation):
         typed.right, right = kept_by_time(coders[RIGHT], int, bool)
         typed._forms = left, right
         typed._row_forms = tuple(map(RowForm, coders))
-        typed.few = ValueState(RowCoder(*(form.kind for form in typed._row_forms)))
+        typed.few = ValueState(JoinRowCodec(*(form.kind for form in typed._row_forms)))
         typed._counts = any(map(retracts, coders))
         typed._panes = self.takes_back(*coders)
         typed.outputs = {self.output: self._derive(*coders)}  # type: ignore[misc]

@@ -208,7 +208,7 @@ class InMaps:
             del cell[at_us]
 
 
-class RowCoder(MsgpackCoder):
+class JoinRowCodec(MsgpackCoder):
     """msgpack of :class:`InOneRow`.
 
     Args:
@@ -230,7 +230,7 @@ class RowCoder(MsgpackCoder):
         return self._encode(value)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return RowCoder, self._kinds
+        return JoinRowCodec, self._kinds
 
 
 #: A duration that may be negative (``"-5 s"``), or None: without end.

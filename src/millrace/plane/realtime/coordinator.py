@@ -63,7 +63,7 @@ from millrace.plane.task_sinks import Receipt
 from millrace.store import Collectable, HardState
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.manifest import LiveMark, Manifest, encode_entry
-from millrace.windmill.place import Place
+from millrace.windmill.place import SourceOffset
 
 _decode_receipt = msgspec.msgpack.Decoder(Receipt).decode
 
@@ -93,7 +93,7 @@ def published(passed: Iterable[Passed]) -> dict[int, dict[str, int]]:
 
 def places(
     passed: Iterable[Passed], numbers: Mapping[str, Mapping[str, int]]
-) -> dict[str, dict[str, Place]]:
+) -> dict[str, dict[str, SourceOffset]]:
     """Return injected stream -> process -> where it stood.
 
     Args:
@@ -101,7 +101,7 @@ def places(
         numbers: Of processes that no mark before has. Of one that is gone it is all there is.
     """
     found = {
-        stream: {name: Place(number) for name, number in of.items()}
+        stream: {name: SourceOffset(number) for name, number in of.items()}
         for stream, of in numbers.items()
     }
     for part in passed:

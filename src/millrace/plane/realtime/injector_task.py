@@ -46,7 +46,7 @@ from millrace.store import Journal
 from millrace.watermark.report import Process
 from millrace.windmill.channels import Number, Sender
 from millrace.windmill.manifest import decode_manifest
-from millrace.windmill.place import Place
+from millrace.windmill.place import SourceOffset
 from millrace.windmill.record_ids import FIRST_INJECTED
 from millrace.windmill.source_stats import ahead_of
 
@@ -123,7 +123,7 @@ class Following:
 class _Reading:
     """How far one process was read, and up to where it was maybe read before."""
 
-    place: Place
+    place: SourceOffset
     again_to: int
 
 
@@ -197,7 +197,7 @@ class InjectorTask:
         self.stats = TaskStats(0, self.number)
         return iter(())
 
-    def _offset(self, stream: str, process: str, place: Place) -> Any:
+    def _offset(self, stream: str, process: str, place: SourceOffset) -> Any:
         """Return where to go on, with what was decided after the mark."""
         decided = self._decided[self._epoch].get(stream, {})
         return along(place.offset, decided.get(process, []))
@@ -363,12 +363,7 @@ class InjectorTask:
         self._journal.append([], encode_note(noted))
 
     def _read(
-        self,
-        task: Task,
-        stream: str,
-        one: Taken,
-        through: dict[Sender, Number],
-        report: TaskReport,
+        self, task: Task, stream: str, one: Taken, through: dict[Sender, Number], report: TaskReport
     ) -> Iterator[tuple[Rows, bool]]:
         """Yield rows on edges, and whether they were maybe sent before; move the process on."""
         reading, source = self._reading[stream][one.process], self._sources[stream]
@@ -395,7 +390,7 @@ class InjectorTask:
                 newest_us = max(newest_us, self._rows.newest_us)
             self.stats.records += len(numbers)
         count = int(numbers[-1]) + 1 if len(numbers) else place.count
-        reading.place = Place(place.number, one.offset, count, process_watermark_us)
+        reading.place = SourceOffset(place.number, one.offset, count, process_watermark_us)
         self._hear(stream, one, newest_us, process_watermark_us)
 
     def _hear(

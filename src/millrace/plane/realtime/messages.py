@@ -17,7 +17,7 @@ import msgspec
 from millrace.plane.reports import TaskReport
 from millrace.watermark.ahead import Ahead
 from millrace.watermark.report import Process
-from millrace.windmill.place import Place
+from millrace.windmill.place import SourceOffset
 
 
 class Hello(msgspec.Struct, array_like=True, tag="hello"):
@@ -56,7 +56,7 @@ class Start(msgspec.Struct, array_like=True, tag="start"):
 
     session: int
     manifest: bytes
-    input: dict[str, dict[str, Place]] = {}
+    input: dict[str, dict[str, SourceOffset]] = {}
     consumed: list[tuple[int, int, int]] = []
     note: bytes = b""
     ahead: dict[str, Ahead] = {}
@@ -67,7 +67,7 @@ class Start(msgspec.Struct, array_like=True, tag="start"):
     def is_new(self) -> bool:
         """Whether the task reads a process that no complete mark knows.
 
-        >>> place = {"s": {"a": Place(0)}}
+        >>> place = {"s": {"a": SourceOffset(0)}}
         >>> [Start(1, b"", place, numbers={"s": {name: 0}}).is_new for name in "ab"]
         [True, False]
         """
@@ -130,7 +130,7 @@ class Passed(msgspec.Struct, array_like=True, tag="passed"):
     task: int
     report: TaskReport
     published: dict[int, dict[str, int]] = {}
-    input: dict[str, dict[str, Place]] = {}
+    input: dict[str, dict[str, SourceOffset]] = {}
     receipts: dict[int, bytes] = {}
     journal: str = ""
     note: bytes = b""

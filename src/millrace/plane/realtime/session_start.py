@@ -25,7 +25,7 @@ from millrace.windmill.carrying import Grouping, Ready, same
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.fence import seal_left
 from millrace.windmill.manifest import LiveMark, Manifest
-from millrace.windmill.place import Place
+from millrace.windmill.place import SourceOffset
 from millrace.windmill.source_stats import Sources, SourceStats
 
 #: Injected stream -> process -> its number.
@@ -137,7 +137,7 @@ def consumed_by_any(notes: Iterable[TaskNote]) -> list[tuple[int, int, int]]:
 #: Level and number of a task.
 Where = tuple[int, int]
 #: Injected stream -> process -> where it is read on.
-Places = dict[str, dict[str, Place]]
+Places = dict[str, dict[str, SourceOffset]]
 #: Injected stream -> names of processes.
 Processes = Mapping[str, Sequence[str]]
 
@@ -166,11 +166,13 @@ def noted(lasts: Mapping[Where, bytes]) -> Numbers:
 
 
 def unmarked(
-    known: Mapping[str, Mapping[str, Place]], *numbers: Mapping[str, Mapping[str, int]]
+    known: Mapping[str, Mapping[str, SourceOffset]], *numbers: Mapping[str, Mapping[str, int]]
 ) -> Numbers:
     """Return those numbers that no complete mark has: of processes that are not known.
 
-    >>> unmarked({"s": {"a": Place(0)}}, {"s": {"a": 0, "b": 1}}, {"s": {"c": 2, "gone": -1}})
+    >>> unmarked(
+    ...     {"s": {"a": SourceOffset(0)}}, {"s": {"a": 0, "b": 1}}, {"s": {"c": 2, "gone": -1}}
+    ... )
     {'s': {'b': 1, 'c': 2}}
     """
     found: Numbers = {}
@@ -184,7 +186,7 @@ def unmarked(
 
 def places_of(
     topology: Topology,
-    known: Mapping[str, Mapping[str, Place]],
+    known: Mapping[str, Mapping[str, SourceOffset]],
     now: Processes,
     numbers: Numbers,
 ) -> Places:
@@ -201,22 +203,24 @@ def places_of(
     """
     found: Places = {}
     for stream, names in now.items():
-        before = {name: Place(number) for name, number in numbers.get(stream, {}).items()}
+        before = {name: SourceOffset(number) for name, number in numbers.get(stream, {}).items()}
         places = before | dict(known.get(stream, {}))
         following = 1 + max((one.number for one in places.values()), default=-1)
         for name in names:
             if name not in places:
-                places[name], following = Place(following), following + 1
+                places[name], following = SourceOffset(following), following + 1
         injection = topology.streams[stream].injection
         waited = () if injection is None else injection.expected
         silent = [name for name in (*places, *waited) if name not in names]
-        found[stream] = {name: places[name] for name in names} | dict.fromkeys(silent, Place(-1))
+        found[stream] = {name: places[name] for name in names} | dict.fromkeys(
+            silent, SourceOffset(-1)
+        )
     return found
 
 
 def input_of(
     topology: Topology,
-    known: Mapping[str, Mapping[str, Place]],
+    known: Mapping[str, Mapping[str, SourceOffset]],
     now: Processes,
     lasts: Mapping[Where, bytes],
 ) -> tuple[Places, Numbers]:
@@ -241,7 +245,10 @@ def shared(places: Places, task: int, tasks: int) -> Places:
     So one that comes or goes moves no other to another task, which would not know what was decided
     of it, and when its records came. Each stream begins with another task than the one before.
 
-    >>> places = {"s": {"a": Place(0), "new": Place(2), "b": Place(1)}, "t": {"c": Place(0)}}
+    >>> places = {
+    ...     "s": {"a": SourceOffset(0), "new": SourceOffset(2), "b": SourceOffset(1)},
+    ...     "t": {"c": SourceOffset(0)},
+    ... }
     >>> [{stream: [*of] for stream, of in shared(places, n, 2).items()} for n in range(2)]
     [{'s': ['a', 'new']}, {'s': ['b'], 't': ['c']}]
     """

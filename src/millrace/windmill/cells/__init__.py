@@ -5,6 +5,6 @@ One bound cell serves all keys of a computation: the machine points the shared
 ``flush``. Nothing is encoded that did not change.
 """
 
-from millrace.windmill.cells.binding import Cells
+from millrace.windmill.cells.binding import CellBinding
 
-__all__ = ["Cells"]
+__all__ = ["CellBinding"]

@@ -16,19 +16,14 @@ from millrace.model.state import (
     ValueState,
 )
 from millrace.windmill.cells.bags import BoundBag
-from millrace.windmill.cells.expiring import (
-    ExpiringCombining,
-    ExpiringMap,
-    ExpiringValue,
-    Keeping,
-)
+from millrace.windmill.cells.expiring import ExpiringCombining, ExpiringMap, ExpiringValue, Keeping
 from millrace.windmill.cells.maps import BoundMap
 from millrace.windmill.cells.scalars import BoundCombining, BoundValue, Scalar, Scalars
 from millrace.windmill.cells.sides import BoundSide
 from millrace.windmill.timers import KeyRows, KeyTimers
 
 
-class Cells:
+class CellBinding:
     """The bound cells of a computation.
 
     Args:

@@ -16,7 +16,7 @@ from millrace.injectors.advance import along
 from millrace.injectors.follower import Follower, Taken
 from millrace.injectors.offsets import nothing_left
 from millrace.model.errors import InputLost
-from millrace.windmill.place import Place
+from millrace.windmill.place import SourceOffset
 
 PATIENCE_S = 60
 
@@ -122,12 +122,12 @@ def test_a_topic_of_transactions_is_read_to_its_end(
     kafka.transact(topic, 1, *_values(2, 60), commit=False)
     follower = follow(topic, {zero: None, one: None})
     taken, deadline = list[Taken](), time.monotonic() + PATIENCE_S
-    places = dict[str, Place]()
+    places = dict[str, SourceOffset]()
     injector = mr.Kafka(kafka.servers, topic, schema="n long")
     while not nothing_left(injector, places):
         assert time.monotonic() < deadline, f"the end is not reached: {places}"
         taken += follower.take(0.5)
-        places = {one.process: Place(0, one.offset) for one in taken}
+        places = {one.process: SourceOffset(0, one.offset) for one in taken}
 
     assert _numbered(taken) == {(zero, 0): 0, (zero, 1): 1, (zero, 2): 2}
     assert {name: place.offset for name, place in places.items()} == {zero: 7, one: 3}

@@ -27,7 +27,7 @@ from millrace.plane.realtime.messages import (
 from millrace.spark.realtime.control_connection import Address
 from millrace.spark.realtime.control_loop import ControlLoop, TaskLost
 from millrace.spark.realtime_engine import live_low_watermarks
-from millrace.windmill.place import Place
+from millrace.windmill.place import SourceOffset
 
 ALL: list[Where] = [(0, 0), (1, 0)]
 
@@ -119,7 +119,7 @@ def test_orders_reach_the_tasks(stage: Stage) -> None:
 
 
 def test_streams_are_held_back_in_this_session_and_the_next(stage: Stage) -> None:
-    two = {"trips": {"a": Place(0, None, 0, None), "b": Place(1, None, 0, None)}}
+    two = {"trips": {"a": SourceOffset(0, None, 0, None), "b": SourceOffset(1, None, 0, None)}}
     start = Start(1, b"", input=two)
     stage.script.answer = lambda _: [((0, 0), start), ((1, 0), Start(1, b""))]
     stage.say((0, 0), Hello(0, 0), lambda: len(stage.board.told) == 2)
