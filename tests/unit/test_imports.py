@@ -15,6 +15,20 @@ from millrace.dataflow.stream import Stream, WindowedStream
 SOURCE = Path(mr.__file__).parent
 
 
+#: To become frames of a segment.
+STILL_TWICE = {"Group"}
+
+
+def test_a_public_class_has_a_name_of_its_own() -> None:
+    homes: dict[str, list[str]] = {}
+    for file in sorted(SOURCE.rglob("*.py")):
+        for node in ast.parse(file.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(str(file.relative_to(SOURCE)))
+
+    assert {name: files for name, files in homes.items() if len(files) > 1}.keys() == STILL_TWICE
+
+
 def circles(graph: grimp.ImportGraph) -> list[set[str]]:
     """Return the strongly connected components of more than one module."""
     above = {module: graph.find_downstream_modules(module) for module in graph.modules}

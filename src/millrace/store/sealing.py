@@ -69,7 +69,7 @@ def sealing_of(session: int, previous: Sealing | None, sizes: Sizes, end_of: End
         end_of: Called for journals that may have an end to be found.
 
     >>> writers = {JournalName(1, 1, 0, part): 9 for part in (1, 2)}
-    >>> sealing_of(2, None, lambda: writers, lambda name, size, newest: LogTail(size - 1, b"n"))
+    >>> sealing_of(2, None, lambda: writers, lambda name, size, newest: End(size - 1, b"n"))
     Sealing(session=2, lengths={'00000001-01-0000-00000002': 8, '00000001-01-0000-00000001': 9}, \
 notes={'00000001-01-0000-00000002': b'n'}, tails={})
     """
