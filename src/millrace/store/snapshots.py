@@ -75,7 +75,7 @@ class Snapshots:
         blobs: Of the checkpoint.
 
     >>> from millrace.store import MemoryBlobs
-    >>> snapshots = SnapshotRequests(MemoryBlobs())
+    >>> snapshots = Snapshots(MemoryBlobs())
     >>> snapshots.put("count", 0, 7, [b"rows"]), snapshots.put("count", 0, 7, [b"others"])
     (True, False)
     >>> snapshots.numbers("count"), snapshots.read("count", 0, 8)

@@ -8,7 +8,7 @@ export function drawKey(found, computation) {
       `Nothing is kept of key ${found.key || "(none)"} in ${computation}, as of epoch ${found.epoch}.`));
     return;
   }
-  const parts = [table(`CellBinding of ${found.key} in ${computation}, after epoch ${found.epoch}`,
+  const parts = [table(`Cells of ${found.key} in ${computation}, after epoch ${found.epoch}`,
     ["cell", "value"], found.cells, [null, "mono"])];
   if (found.timers.length) {
     parts.push(table("Timers", ["tag", "at", "clock"],
