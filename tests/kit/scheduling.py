@@ -1,6 +1,7 @@
 """Which tests go together to one process, and which go first.
 
-Tests that share a Spark session go to one process, or each process starts a JVM. Those of one file
+Tests that share a Spark session go to one process, or each process starts a JVM; so do those whose
+programs run in one driver, ``spark/processes/live_driver.py``. Those of one file
 go together too, because they share fixtures and caches. Only what takes long and shares nothing is
 handed out test by test. pytest loads this file as a plugin; xdist asks it, unless ``--dist`` says
 otherwise.
@@ -17,6 +18,11 @@ from xdist.scheduler import LoadScopeScheduling
 #: The folders and files whose tests are handed out one by one.
 ONE_BY_ONE = re.compile(r"tests/(simulation|faults/test_every_crash_point|transcripts)\b")
 
+#: The files whose tests have the fixture ``live_driver``.
+LIVE = re.compile(
+    r"tests/spark/processes/(test_live_(features|hang|oracles|rests|tables)|test_realtime)\.py"
+)
+
 #: In this order; what is not named comes last. One process would end alone with what takes long.
 FIRST = [
     re.compile(r"tests/spark/(?!processes/)"),
@@ -31,6 +37,8 @@ def group_of(test: str) -> str:
     file = test.partition("::")[0]
     if FIRST[0].match(file):
         return "tests/spark"
+    if LIVE.match(file):
+        return "tests/spark/processes/live_driver"
     return test if ONE_BY_ONE.match(file) else file
 
 

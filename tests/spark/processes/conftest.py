@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any
 
@@ -82,12 +83,19 @@ class Process:
 
     before_exec: Callable[[], None] | None = None
 
-    def __init__(self, command: list[str], log: Path, env: dict[str, str], cwd: Path) -> None:
+    def __init__(
+        self,
+        command: list[str],
+        log: Path,
+        env: dict[str, str],
+        cwd: Path,
+        files: tuple[int, ...] = (),
+    ) -> None:
         self.log = log
         with log.open("w") as file:
             self.process = subprocess.Popen(
                 command, stdout=file, stderr=file, stdin=subprocess.DEVNULL, cwd=cwd, env=env,
-                start_new_session=True, preexec_fn=Process.before_exec,
+                start_new_session=True, preexec_fn=Process.before_exec, pass_fds=files,
             )  # fmt: skip
 
     def alive(self) -> bool:
@@ -299,26 +307,103 @@ def disk() -> Iterator[Path]:
         yield Path(folder)
 
 
+def start_program(
+    what: Path | str,
+    folder: Path,
+    *arguments: str,
+    log: str = "log",
+    files: tuple[int, ...] = (),
+    **others: str,
+) -> Process:
+    """Start a program, given a folder, in an environment of its own; its output is in ``log``."""
+    packages = [Path(package.__file__).parents[1] for package in (mr, millrace_examples)]
+    paths = [PROGRAM.parent, PROGRAM.parents[3], *packages]
+    env = environment(
+        PYTHONPATH=os.pathsep.join(map(str, paths)),
+        PYSPARK_PYTHON=sys.executable,
+        PYSPARK_DRIVER_PYTHON=sys.executable,
+        **others,
+    )
+    program = ["-m", what] if isinstance(what, str) else [str(what)]
+    command = [sys.executable, *program, str(folder), *arguments]
+    return Process(command, folder / log, env, folder, files)
+
+
 @pytest.fixture(scope="session")
 def program() -> Callable[..., Process]:
-    """Start a program, given a folder, in an environment of its own; its output is in ``log``."""
+    """Start a program: see :func:`start_program`."""
+    return start_program
 
-    def start(
-        what: Path | str, folder: Path, *arguments: str, log: str = "log", **others: str
-    ) -> Process:
-        packages = [Path(package.__file__).parents[1] for package in (mr, millrace_examples)]
-        paths = [PROGRAM.parent, PROGRAM.parents[3], *packages]
-        env = environment(
-            PYTHONPATH=os.pathsep.join(map(str, paths)),
-            PYSPARK_PYTHON=sys.executable,
-            PYSPARK_DRIVER_PYTHON=sys.executable,
-            **others,
-        )
-        program = ["-m", what] if isinstance(what, str) else [str(what)]
-        command = [sys.executable, *program, str(folder), *arguments]
-        return Process(command, folder / log, env, folder)
 
-    return start
+class LiveDriver:
+    """``live_driver.py``, which runs programs in real time one after the other.
+
+    Args:
+        folders: Makes a folder of a name.
+        others: Environment of the process.
+    """
+
+    def __init__(self, folders: Callable[[str], Path], others: dict[str, str]) -> None:
+        self._folders, self._others = folders, others
+        self._process: Process | None = None
+        self._asks: Connection | None = None
+        #: What was written while the last program ran.
+        self.output = ""
+
+    def __call__(self, name: str, root: Path, *arguments: Any) -> Any:
+        """Run a program, and return what it returns.
+
+        Args:
+            name: The module in this folder.
+            root: A folder of its own.
+            arguments: What else ``main`` is given.
+
+        Raises:
+            AssertionError: The program has raised, or its process ended; the next one has another.
+        """
+        if self._process is None:
+            self._start()
+        assert self._process is not None
+        assert self._asks is not None
+        before = self._process.log.stat().st_size
+        try:
+            self._asks.send((name, root, arguments))
+            found, failure = self._asks.recv() if self._asks.poll(600) else (None, "ten minutes")
+        except (EOFError, OSError) as error:
+            found, failure = None, f"the driver ended: {error!r}"
+        self.output = self._process.log.read_bytes()[before:].decode(errors="replace")
+        if failure:
+            self.end()
+        assert not failure, f"{failure}\n{self.output}"
+        return found
+
+    def _start(self) -> None:
+        folder = self._folders("live")
+        self._asks, theirs = Pipe()
+        with theirs:
+            number = theirs.fileno()
+            self._process = start_program(
+                "tests.spark.processes.live_driver", folder, str(number), files=(number,),
+                **self._others,
+            )  # fmt: skip
+
+    def end(self) -> None:
+        """Leave no process behind."""
+        if self._process is not None:
+            self._process.end()
+        if self._asks is not None:
+            self._asks.close()
+        self._process = self._asks = None
+
+
+@pytest.fixture(scope="session")
+def live_driver(tmp_path_factory: pytest.TempPathFactory, s3_server: Any) -> Iterator[LiveDriver]:
+    """The driver of all programs in real time whose driver need not die."""
+    driver = LiveDriver(tmp_path_factory.mktemp, s3_server.environment())
+    try:
+        yield driver
+    finally:
+        driver.end()
 
 
 class Worker(Process):

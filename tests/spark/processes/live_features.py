@@ -10,10 +10,8 @@ from __future__ import annotations
 import functools
 import json
 import os
-import pickle
 import shutil
 import signal
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -23,6 +21,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from pyspark.sql import SparkSession
 
 import millrace as mr
@@ -30,7 +29,6 @@ from millrace.model.keys import encode_key, hash_key
 from millrace.spark import housekeeping
 from millrace.testing.on_spark import ScriptedClock, ScriptedStream
 from millrace.testing.output import Output, outputs_of
-from tests.spark.processes.live_pipeline import session
 
 #: Where the clock begins; far ahead, as the alarm of an idle run goes by the machine's own.
 T0 = 4_102_444_800 * mr.SECOND
@@ -541,7 +539,7 @@ def time_records(spark: SparkSession, root: Path) -> dict[str, Any]:
         run.stop()
 
 
-def main(root: Path, conninfo: str) -> None:
+def main(spark: SparkSession, root: Path, conninfo: str) -> dict[str, Any]:
     import psycopg
 
     def count_totals() -> int:
@@ -549,23 +547,8 @@ def main(root: Path, conninfo: str) -> None:
             (count,) = connection.execute("SELECT count(*) FROM totals").fetchone() or (0,)
         return int(count)
 
-    housekeeping._PERIOD_SECONDS = 0.5
-    # What is run once is not worth better compiled code.
-    java = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
-    spark = session(root, "local[7]", java | {"spark.sql.session.timeZone": "UTC"})
     spark.sparkContext.setLogLevel("ERROR")
-    began = time.monotonic()
-    found = {"features": run_features(spark, root / "features", conninfo, count_totals)}
-    print(f"features: {time.monotonic() - began:.1f} s", flush=True)  # noqa: T201
-    began = time.monotonic()
-    found["latency"] = time_records(spark, root / "latency")
-    print(f"latency: {time.monotonic() - began:.1f} s", flush=True)  # noqa: T201
-    (root / "found.pickle").write_bytes(pickle.dumps(found))
-    spark.stop()
-
-
-if __name__ == "__main__":
-    # Not as __main__: what is pickled here is read elsewhere.
-    from tests.spark.processes import live_features
-
-    live_features.main(Path(sys.argv[1]), sys.argv[2])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(housekeeping, "_PERIOD_SECONDS", 0.5)
+        found = run_features(spark, root / "features", conninfo, count_totals)
+    return {"features": found, "latency": time_records(spark, root / "latency")}

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import signal
-import sys
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pyarrow.dataset as ds
-from live_pipeline import Counting, Numbers, Passing, numbers, passed, session, wanted
+from pyspark.sql import SparkSession
 
 import millrace as mr
+from tests.spark.processes.live_pipeline import Counting, Numbers, Passing, numbers, passed, wanted
 
 #: Of what the first level sends, the key and count of one record.
 FATAL = (2, 9)
@@ -57,8 +56,7 @@ def ended(pid: int) -> bool:
     return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
 
 
-def main(root: Path) -> None:
-    spark = session(root, "local[7]")
+def main(spark: SparkSession, root: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for case in ("stopped", "native", "poisoned"):
         folder = root / case
@@ -91,9 +89,4 @@ def main(root: Path) -> None:
         letters = ds.dataset(files).to_table().select(["computation", "reason"]).to_pylist()
         found[case] = [*seen, out == right, not pid or ended(pid), letters]
         run.stop()
-    spark.stop()
-    print("\n" + json.dumps(found))  # noqa: T201  it is read by the test
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    return found

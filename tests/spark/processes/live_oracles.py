@@ -1,16 +1,12 @@
 """A program that runs in real time, in one session, what has an oracle.
 
-Its cases are those of ``test_live_oracles.py``. What each has found, or its traceback, is pickled
-in a file of its name; a case that fails leaves the others alone.
+Its cases are those of ``test_live_oracles.py``; a case that fails leaves the others alone.
 """
 
 from __future__ import annotations
 
 import os
-import pickle
 import signal
-import sys
-import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -32,25 +28,10 @@ from tests.spark import (
     test_transcripts,
     test_windows,
 )
-from tests.spark.processes.live_pipeline import session
 
 T0 = conftest.T0
-#: Two tasks for each of three levels and the injectors, and one more slot.
-SLOTS = 9
 #: Events of Nexmark that are there at once.
 NEXMARK_ENTRY = 500
-
-
-class Found:
-    """What a case has found; or how it failed, which is raised when it is asked for."""
-
-    def __init__(self, what: Any, failure: str, seconds: float) -> None:
-        self._what, self._failure, self.seconds = what, failure, seconds
-
-    @property
-    def what(self) -> Any:
-        assert not self._failure, self._failure
-        return self._what
 
 
 class Marked:
@@ -242,28 +223,13 @@ CASES: tuple[Callable[[SparkSession, Path], Any], ...] = (
 )
 
 
-def main(root: Path, *names: str) -> None:
-    settings = {
-        "spark.sql.session.timeZone": "UTC",
-    }
-    spark = session(root, f"local[{SLOTS}]", settings)
+def main(spark: SparkSession, root: Path) -> dict[str, tuple[Any, str]]:
+    """Return what each case has found, and how it has failed."""
     spark.sparkContext.setLogLevel("ERROR")
+    found: dict[str, tuple[Any, str]] = {}
     for case in CASES:
-        if names and case.__name__ not in names:
-            continue
-        began, what, failure = time.monotonic(), None, ""
         try:
-            what = case(spark, root / case.__name__)
+            found[case.__name__] = case(spark, root / case.__name__), ""
         except Exception:  # noqa: BLE001  the test of the case raises it
-            failure = traceback.format_exc()
-        found = Found(what, failure, time.monotonic() - began)
-        (root / f"{case.__name__}.pickle").write_bytes(pickle.dumps(found))
-        print(f"{case.__name__}: {found.seconds:.1f} s\n{failure}", flush=True)  # noqa: T201
-    spark.stop()
-
-
-if __name__ == "__main__":
-    # Not as __main__: what is pickled here is read elsewhere.
-    from tests.spark.processes import live_oracles
-
-    live_oracles.main(Path(sys.argv[1]), *sys.argv[2:])
+            found[case.__name__] = None, traceback.format_exc()
+    return found

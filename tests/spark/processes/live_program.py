@@ -1,7 +1,6 @@
 """A program that runs a pipeline in real time, and says what came of it.
 
-It is one process, with the settings that the real-time plane needs from the beginning; what it does
-one after the other are the cases of ``test_realtime.py``. The last line that it prints is JSON.
+What it does one after the other are the cases of ``test_realtime.py``.
 """
 
 from __future__ import annotations
@@ -21,13 +20,22 @@ from typing import Any
 
 import msgspec
 import pyarrow.dataset as ds
-from live_pipeline import Count, Counting, Numbers, Passing, numbers, passed, session, wanted
+import pytest
 from obstore.store import S3Store
 from pyspark.sql import SparkSession
 
 import millrace as mr
 from millrace.model.errors import CheckpointMismatch, PipelineError, RunFailed
 from millrace.spark.realtime import liveness, stalled_mark
+from tests.spark.processes.live_pipeline import (
+    Count,
+    Counting,
+    Numbers,
+    Passing,
+    numbers,
+    passed,
+    wanted,
+)
 
 #: Of what the first level sends, the key and count of one record.
 FATAL = (2, 9)
@@ -262,12 +270,14 @@ def way_out(run: Any, pipeline: mr.Pipeline) -> str:
 
 def failing(case: Case) -> dict[str, Any]:
     """Have user code hang, until the run says so, and then raise for good."""
-    liveness._ASKED_S, stalled_mark._TOLD_S = 0.2, 1.0
     said = Said()
     logging.getLogger("millrace").addHandler(said)
-    run = case.start(case.pipeline(Touchy(case.folder, bad=42)), realtime=True, attempts=2)
-    case.input.allow(100)
-    hung = said.wait_for("a mark has been under way")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(liveness, "_ASKED_S", 0.2)
+        patch.setattr(stalled_mark, "_TOLD_S", 1.0)
+        run = case.start(case.pipeline(Touchy(case.folder, bad=42)), realtime=True, attempts=2)
+        case.input.allow(100)
+        hung = said.wait_for("a mark has been under way")
     (case.folder / "go").touch()
     try:
         run.wait("120 s")
@@ -338,20 +348,15 @@ def refused(spark: SparkSession, case: Case) -> list[str]:
     return [*found, f"checkpoint {(case.folder / 'checkpoint').exists()}"]
 
 
-def main(root: Path) -> None:
-    spark = session(root, "local[7]")
-    found = {
+def main(spark: SparkSession, root: Path) -> dict[str, Any]:
+    log = Path("log")
+    before = log.stat().st_size
+    return {
         "undisturbed": undisturbed(Case(spark, root, "undisturbed")),
-        "console": Path("log").read_text(),
+        "console": log.read_bytes()[before:].decode(),
         "batches": batches(Case(spark, root, "batches")),
         "switched": switched(Case(spark, root, "switched")),
         "failing": failing(Case(spark, root, "failing")),
         "poisoned": poisoned(Case(spark, root, "poisoned")),
         "refused": refused(spark, Case(spark, root, "refused")),
     }
-    spark.stop()
-    print("\n" + json.dumps(found))  # noqa: T201  it is read by the test
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -1,28 +1,27 @@
 """A program that remaps key intervals, and keeps savepoints, of a run in real time under load.
 
-Its cases are those of ``test_live_rests.py``. The last line that it prints is JSON.
+Its cases are those of ``test_live_rests.py``.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import sys
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from live_pipeline import Counting, session
-from live_program import Case
+from pyspark.sql import SparkSession
 
 import millrace as mr
 from millrace.model.errors import MillraceError
 from millrace.model.keys import encode_key, hash_key
 from millrace.spark.asks import RemapAsked, ask
 from millrace.store import open_location
+from tests.spark.processes.live_pipeline import Counting
+from tests.spark.processes.live_program import Case
 
 
 class Load:
@@ -211,8 +210,7 @@ def again(case: Case, savepoint: str, rows: int) -> dict[str, Any]:
     return {"done": done, "counts": sorted(counts.values())}
 
 
-def main(root: Path) -> None:
-    spark = session(root, "local[7]")
+def main(spark: SparkSession, root: Path) -> dict[str, Any]:
     case = Case(spark, root, "rested")
     found = rested(case)
     rows = case.input.allowed()
@@ -222,9 +220,4 @@ def main(root: Path) -> None:
     case = Case(spark, root, "balanced")
     found["balanced"] = balanced(case)
     found["ended"] = ended(case)
-    spark.stop()
-    print("\n" + json.dumps(found))  # noqa: T201  it is read by the test
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    return found

@@ -1,12 +1,10 @@
 """A program that reads tables of a lake while others append to them: by epochs, and in real time.
 
-Its cases are those of ``test_live_tables.py``. The last line that it prints is JSON.
+Its cases are those of ``test_live_tables.py``.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -14,11 +12,11 @@ from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
-from live_pipeline import KEYS, START, Counting, numbers, passed, session, wanted
 from pyiceberg.catalog import load_catalog
 from pyspark.sql import SparkSession
 
 import millrace as mr
+from tests.spark.processes.live_pipeline import KEYS, START, Counting, numbers, passed, wanted
 
 SCHEMA = "number long, key long, at long"
 
@@ -97,14 +95,5 @@ def appended(spark: SparkSession, folder: Path, make: Callable[[Path], Lake]) ->
     return found
 
 
-def main(root: Path) -> None:
-    spark = session(root, "local[7]")
-    found = {
-        make.__name__: appended(spark, root / make.__name__, make) for make in (delta, iceberg)
-    }
-    spark.stop()
-    print("\n" + json.dumps(found))  # noqa: T201  it is read by the test
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+def main(spark: SparkSession, root: Path) -> dict[str, Any]:
+    return {make.__name__: appended(spark, root / make.__name__, make) for make in (delta, iceberg)}

@@ -6,7 +6,6 @@ caches are lost between two runs.
 
 from __future__ import annotations
 
-import pickle
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -23,7 +22,6 @@ from millrace.testing import Output
 from tests.spark.processes import live_features
 from tests.spark.processes.live_features import FIRST, RATE, SECOND, T0, WARM_UP_S
 
-PROGRAM = Path(__file__).with_name("live_features.py")
 #: Of 200 records/s through two stages, half must have been seen after so long.
 P50_MS = 200
 
@@ -31,15 +29,13 @@ Row = tuple[Any, ...]
 
 
 @pytest.fixture(scope="module")
-def found(disk: Path, program: Any, postgres_server: Any) -> Iterator[dict[str, Any]]:
+def found(disk: Path, live_driver: Any, postgres_server: Any) -> Iterator[dict[str, Any]]:
     """What the program has found, and what is in PostgreSQL."""
     pytest.importorskip("deltalake", reason="an extra: pip install 'millrace-spark[delta]'")
     pytest.importorskip("pyiceberg", reason="an extra: pip install 'millrace-spark[iceberg]'")
     conninfo = f"{postgres_server.conninfo} passfile={postgres_server.passfile}"
-    ran = program(PROGRAM, disk, conninfo)
     try:
-        assert ran.process.wait(600) == 0, ran.output()
-        result = pickle.loads((disk / "found.pickle").read_bytes())
+        result = live_driver("live_features", disk, conninfo)
         result["postgres"] = {
             "totals": postgres_server.query(
                 "SELECT name, count, total, _timestamp, _id FROM totals"
@@ -48,7 +44,6 @@ def found(disk: Path, program: Any, postgres_server: Any) -> Iterator[dict[str, 
         }
         yield result
     finally:
-        ran.end()
         postgres_server.clear()
 
 

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-PROGRAM = Path(__file__).with_name("live_hang.py")
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory, live_driver: Any) -> tuple[dict[str, Any], str]:
+    found: dict[str, Any] = live_driver("live_hang", tmp_path_factory.mktemp("hang"))
+    return found, live_driver.output
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory, program: Any) -> Iterator[Any]:
-    made = program(PROGRAM, tmp_path_factory.mktemp("hang"))
-    try:
-        assert made.process.wait(600) == 0, made.output()
-        yield made
-    finally:
-        made.end()
-
-
-@pytest.fixture(scope="module")
-def found(ran: Any) -> dict[str, Any]:
-    result: dict[str, Any] = json.loads(ran.output().splitlines()[-1])
-    return result
+def found(ran: tuple[dict[str, Any], str]) -> dict[str, Any]:
+    return ran[0]
 
 
 @pytest.mark.parametrize("case", ["stopped", "native"])
@@ -42,7 +32,8 @@ def test_a_record_that_hangs_each_time_becomes_a_dead_letter(found: dict[str, An
     assert "it was killed after 4 s, in which it did not return" in letter["reason"]
 
 
-def test_the_task_and_its_key_intervals_are_named(ran: Any, found: dict[str, Any]) -> None:
-    assert "task 0 of level 1 (process" in ran.output()
-    assert "did nothing for 4 s, which is hang_limit=: it does not answer" in ran.output()
-    assert "It has key intervals 0, 1 of 'Counting'." in ran.output()
+def test_the_task_and_its_key_intervals_are_named(ran: tuple[dict[str, Any], str]) -> None:
+    _, output = ran
+    assert "task 0 of level 1 (process" in output
+    assert "did nothing for 4 s, which is hang_limit=: it does not answer" in output
+    assert "It has key intervals 0, 1 of 'Counting'." in output

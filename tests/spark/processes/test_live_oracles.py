@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
-import pickle
 from collections import Counter
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,8 +15,6 @@ from millrace.testing import Transcript, TranscriptMismatch, play
 from millrace_examples.nexmark import oracle, results, suite
 from tests.spark import test_nexmark, test_transcripts
 from tests.spark.test_transcripts import Runs
-
-PROGRAM = Path(__file__).with_name("live_oracles.py")
 
 #: Returns what a case has found; raises what the case did.
 Case = Callable[[str], Any]
@@ -32,20 +28,15 @@ PLAYED = [one for one in test_transcripts.STREAMING if one.name not in NOT_IN_RE
 
 
 @pytest.fixture(scope="module")
-def case(tmp_path_factory: pytest.TempPathFactory, program: Any) -> Iterator[Case]:
-    root = tmp_path_factory.mktemp("oracles")
-    ran = program(PROGRAM, root)
+def case(tmp_path_factory: pytest.TempPathFactory, live_driver: Any) -> Case:
+    found = live_driver("live_oracles", tmp_path_factory.mktemp("oracles"))
 
-    def found(name: str) -> Any:
-        file = root / f"{name}.pickle"
-        assert file.exists(), ran.output()
-        return pickle.loads(file.read_bytes()).what
+    def found_by(name: str) -> Any:
+        result, failure = found[name]
+        assert not failure, failure
+        return result
 
-    try:
-        assert ran.process.wait(900) == 0, ran.output()
-        yield found
-    finally:
-        ran.end()
+    return found_by
 
 
 @pytest.fixture(scope="module")

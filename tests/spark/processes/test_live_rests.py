@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-PROGRAM = Path(__file__).with_name("live_rests.py")
 PAUSE = (
     r"; the run stood still for \d+\.\d+ s: \d+\.\d+ s until all had passed a mark, "
     r"\d+\.\d+ s to do what was asked for, \d+\.\d+ s until all tasks had taken up what they had"
@@ -18,13 +14,9 @@ PAUSE = (
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory, program: Any) -> Iterator[dict[str, Any]]:
-    ran = program(PROGRAM, tmp_path_factory.mktemp("rests"))
-    try:
-        assert ran.process.wait(600) == 0, ran.output()
-        yield json.loads(ran.output().splitlines()[-1])
-    finally:
-        ran.end()
+def found(tmp_path_factory: pytest.TempPathFactory, live_driver: Any) -> dict[str, Any]:
+    result: dict[str, Any] = live_driver("live_rests", tmp_path_factory.mktemp("rests"))
+    return result
 
 
 def test_key_intervals_change_under_load_and_each_record_counts_once(
@@ -79,7 +71,7 @@ def test_sparks_batch_a_run_and_its_input_may_end_at_a_rest(found: dict[str, Any
     assert ended["batch"].endswith("until all tasks had taken up what they had")
     assert ended["after batches"] == ["right", True]
     # What was asked for was done, and the run is over.
-    assert ended["stopped"] == [7, "the run has ended since"]
+    assert ended["stopped"] == (7, "the run has ended since")
     assert ended["state"] == "stopped"
     assert ended["drained"] == [True, "drained", "right"]
 

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-PROGRAM = Path(__file__).with_name("live_tables.py")
-
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory, program: Any) -> Iterator[dict[str, Any]]:
+def found(tmp_path_factory: pytest.TempPathFactory, live_driver: Any) -> dict[str, Any]:
     pytest.importorskip("deltalake", reason="an extra: pip install 'millrace-spark[delta]'")
     pytest.importorskip("pyiceberg", reason="an extra: pip install 'millrace-spark[iceberg]'")
-    ran = program(PROGRAM, tmp_path_factory.mktemp("tables"))
-    try:
-        assert ran.process.wait(900) == 0, ran.output()
-        yield json.loads(ran.output().splitlines()[-1])
-    finally:
-        ran.end()
+    result: dict[str, Any] = live_driver("live_tables", tmp_path_factory.mktemp("tables"))
+    return result
 
 
 @pytest.mark.parametrize("table", ["delta", "iceberg"])

@@ -1,5 +1,7 @@
 """Which tests go together to one process."""
 
+from pathlib import Path
+
 import pytest
 from scheduling import group_of, rank
 
@@ -29,3 +31,15 @@ def test_what_takes_long_goes_first():
         SCHEDULE,
         UNIT,
     ]
+
+
+def test_one_driver_in_real_time_is_shared_by_one_process():
+    tests = Path(__file__).parents[2]
+    files = [
+        str(file.relative_to(tests.parent))
+        for file in (tests / "spark" / "processes").rglob("test_*.py")
+        if "live_driver" in file.read_text()
+    ]
+
+    assert len(files) >= 6
+    assert {group_of(f"{file}::test_a") for file in files} == {"tests/spark/processes/live_driver"}

@@ -1,0 +1,50 @@
+"""A driver that lives on: programs in real time run in it one after the other, in one session.
+
+A JVM, its session and its Python processes are started once, for what would start them again and
+again. A program is a module beside this one, and its ``main`` is called with the session, a folder,
+and what else it is given; what it returns goes to the test.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import cloudpickle
+
+from tests.spark.processes.live_pipeline import session
+
+#: Two tasks for each of three levels and the injectors, and one more.
+SLOTS = 9
+
+
+def main(folder: Path, tests: Connection) -> None:
+    os.chdir(folder)
+    spark = session(folder, f"local[{SLOTS}]", {"spark.sql.session.timeZone": "UTC"})
+    while True:
+        try:
+            name, root, arguments = tests.recv()
+        except EOFError:
+            break
+        spark.sparkContext.setLogLevel("WARN")
+        program = importlib.import_module(f"tests.spark.processes.{name}")
+        # Workers need its classes, and nothing else of what it imports.
+        cloudpickle.register_pickle_by_value(program)
+        found, failure = None, ""
+        try:
+            found = program.main(spark, root, *arguments)
+        except Exception:  # noqa: BLE001  the test that asked for it raises it
+            failure = traceback.format_exc()
+            for query in spark.streams.active:
+                query.stop()
+        cloudpickle.unregister_pickle_by_value(program)
+        tests.send((found, failure))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Connection(int(sys.argv[2])))
