@@ -85,11 +85,18 @@ def unheard(main: Callable[[BinaryIO, BinaryIO], Any]) -> Callable[[BinaryIO, Bi
     return quiet
 
 
-def serve() -> None:
-    """Import what tasks need, then fork workers as Spark asks for them, until it hangs up."""
+def prepare() -> None:
+    """Import what tasks need."""
     sys.path[:] = without_zips(sys.path)
     for name in NEEDED:
         importlib.import_module(name)
+    # PyArrow imports pandas with the first array that it makes of a list: half a second.
+    importlib.import_module("pyarrow").array([0])
+
+
+def serve() -> None:
+    """Import what tasks need, then fork workers as Spark asks for them, until it hangs up."""
+    prepare()
     worker: Any = sys.modules["pyspark.worker"]
     worker.main = unheard(worker.main)
     daemon: Any = importlib.import_module("pyspark.daemon")

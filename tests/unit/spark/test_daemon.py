@@ -63,9 +63,7 @@ def test_pyspark_comes_from_where_its_bytecode_is() -> None:
     code = """
 import sys
 from millrace.spark import daemon
-sys.path[:] = daemon.without_zips(sys.path)
-for name in daemon.NEEDED:
-    __import__(name)
+daemon.prepare()
 print(sys.modules["pyspark"].__file__, sys.modules["pyspark.worker"].__file__)
 """
     environment = {"PYTHONPATH": f"{zipped}:{HOME.parents[0]}"}
@@ -118,12 +116,14 @@ def test_a_task_imports_nothing_more(tmp_path: Path) -> None:
 import pickle, sys
 from pathlib import Path
 from millrace.spark import daemon
-for name in daemon.NEEDED:
-    __import__(name)
+daemon.prepare()
 before = set(sys.modules)
 for stage in pickle.loads(Path({str(pickled)!r}).read_bytes()):
-    sys.modules[type(stage).__module__].make_task(stage.blueprint.built(), stage.level, 0)
-print([name for name in set(sys.modules) - before if name.startswith(("millrace.", "pyspark."))])
+    module = sys.modules[type(stage).__module__]
+    module.make_task(stage.blueprint.built(), stage.level, 0)
+    module._batch([(0, b"packet")])
+packages = ("millrace.", "pandas.", "pyarrow.", "pyspark.")
+print([name for name in set(sys.modules) - before if name.startswith(packages)])
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout == "[]\n"
