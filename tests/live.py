@@ -14,7 +14,7 @@ from millrace.compile.explanation import python_reason
 from millrace.compile.topology import Topology
 from millrace.injectors.columns import column_names
 from millrace.injectors.follower import Polling
-from millrace.injectors.offsets import advanced, pieces
+from millrace.injectors.offsets import advanced, packed_piece, pieces
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.plane.binding import (
     bind_sinks,
@@ -28,7 +28,7 @@ from millrace.plane.epoch import EpochDriver, Turn
 from millrace.plane.exchange import LocalExchange, through_levels
 from millrace.plane.level_task import LevelTask
 from millrace.plane.packet import packed, unpacked
-from millrace.plane.reading import ReadStage, packed_piece
+from millrace.plane.reading import ReadStage
 from millrace.plane.realtime.coordinator import Coordinator, Marked
 from millrace.plane.realtime.injector_task import InjectorTask
 from millrace.plane.realtime.local_run import LocalPlane

@@ -22,11 +22,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 import millrace as mr
 from millrace.compile.topology import StreamSpec, Topology
+from millrace.injectors.offsets import PIECE_DDL
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.declarations import Injection
 from millrace.model.stream import ByFields
 from millrace.model.time import timestamp_us
-from millrace.plane import reading
 from millrace.plane.values import ROWS, SinkColumns
 from millrace.spark.data_types import struct_type
 from millrace.spark.plan import StreamPlan
@@ -142,7 +142,7 @@ class Examples:
 def plan(spark: SparkSession, pipeline: mr.Pipeline) -> None:
     """Have Spark analyse the frame of an epoch, and of its sinks."""
     topology = pipeline.build()
-    pieces = spark.createDataFrame([], struct_type(reading.DDL))
+    pieces = spark.createDataFrame([], struct_type(PIECE_DDL))
     sources = sources_of(topology, lambda *_: pieces)
     WatermarkPublisher.of(topology)
     plan = StreamPlan(topology, sources, tasks=2)

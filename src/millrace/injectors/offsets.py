@@ -8,6 +8,7 @@ Remaining: whether an injector has something that was not read yet.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -27,6 +28,10 @@ PROCESS = "_process"
 PROMISE = "_low_watermark"
 PUNCTUATION = "_punctuation"
 COLUMNS_DDL = f"{PROCESS} string, {PROMISE} long, {PUNCTUATION} boolean"
+
+
+#: The column of a row that stands for a piece.
+PIECE_DDL = "piece binary"
 
 
 class Piece(NamedTuple):
@@ -91,6 +96,17 @@ def pieces(injector: Injector, start: Offsets, end: Offsets) -> list[Piece]:
         )
         number += last is not None
     return found
+
+
+def packed_piece(stream: str, piece: Piece) -> bytes:
+    """Return a piece as a row has it. Written by the driver of a run, read by its own tasks."""
+    return pickle.dumps((stream, piece))
+
+
+def unpacked_piece(packed: bytes) -> tuple[str, Piece]:
+    """Return the injected stream and the piece of a row."""
+    stream, piece = pickle.loads(packed)
+    return stream, piece
 
 
 def pieces_until_now(

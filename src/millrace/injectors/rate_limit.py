@@ -20,7 +20,6 @@ from math import ceil
 from pathlib import Path
 from typing import Final
 
-from millrace.compile.topology import Topology, injector_name
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, SECOND
 
 #: Who comes late to read what it might have read may read more for it, up to so much: the rate is
@@ -139,23 +138,6 @@ def too_far(
         for name, us in processes.items()
         if us != MIN_TIMESTAMP and us > low_watermark_us + skew_us
     )
-
-
-def together(topology: Topology) -> dict[str, frozenset[str]]:
-    """Return injected stream -> the injected streams that feed a computation together with it.
-
-    They share a low watermark: what one of them lacks, the state for the others waits for.
-    """
-    fed: dict[str, set[str]] = {}
-    names = {injector_name(spec.name): spec.name for spec in topology.injected()}
-    for spec in topology.computations:  # in order of level: senders come first
-        fed[spec.name] = set()
-        for sender in spec.senders:
-            fed[spec.name] |= {names[sender]} if sender in names else fed[sender]
-    return {
-        stream: frozenset({stream}.union(*(group for group in fed.values() if stream in group)))
-        for stream in names.values()
-    }
 
 
 class Gate:

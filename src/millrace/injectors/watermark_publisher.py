@@ -15,10 +15,10 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from millrace.compile.topology import Topology
+from millrace.compile.topology import Topology, together
 from millrace.injectors.injector import Injector
 from millrace.injectors.offsets import PROMISE, PUNCTUATION
-from millrace.injectors.rate_limit import EVERYONE, Throttle, together, too_far
+from millrace.injectors.rate_limit import EVERYONE, Throttle, too_far
 from millrace.injectors.watermark_policy import ArrivalTime, LowWatermarkPolicy, WatermarkColumn
 from millrace.model.errors import PipelineError
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, MINUTE, SECOND, format_timestamp

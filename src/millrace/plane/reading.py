@@ -10,7 +10,6 @@ Source: MillWheel, "Injector and Low Watermark API" (5.2).
 
 from __future__ import annotations
 
-import pickle
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.injectors.injector import Injector
-from millrace.injectors.offsets import Piece
+from millrace.injectors.offsets import Piece, unpacked_piece
 from millrace.injectors.refusals import COLUMN
 from millrace.plane import wire
 from millrace.plane.observation import observe_processes
@@ -33,14 +32,6 @@ from millrace.plane.task import Stage, Task
 from millrace.windmill.record_ids import injected_origin, place
 
 Ints = npt.NDArray[np.int64]
-
-#: The column of a row that stands for a piece.
-DDL = "piece binary"
-
-
-def packed_piece(stream: str, piece: Piece) -> bytes:
-    """Return a piece as a row has it. Written by the driver of a run, read by its own tasks."""
-    return pickle.dumps((stream, piece))
 
 
 @dataclass(frozen=True)
@@ -99,7 +90,7 @@ class _Reading:
             if others.num_rows:
                 yield others
             for packed in column.drop_null().to_pylist():
-                stream, piece = pickle.loads(packed)
+                stream, piece = unpacked_piece(packed)
                 self.pieces += 1
                 yield from self._read(self._sources[stream], piece)
 

@@ -20,11 +20,17 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 
 from millrace.injectors.columns import arrow_schema
 from millrace.injectors.injector import Injector
-from millrace.injectors.offsets import Piece, advanced, pieces, pieces_until_now
+from millrace.injectors.offsets import (
+    PIECE_DDL,
+    Piece,
+    advanced,
+    packed_piece,
+    pieces,
+    pieces_until_now,
+)
 from millrace.injectors.rate_limit import Gate
 from millrace.model.errors import PipelineError
 from millrace.model.time import Instant
-from millrace.plane import reading
 from millrace.plane.by_value import pickle_by_value
 
 NAME = "millrace_injector"
@@ -57,7 +63,7 @@ class _Reader(DataSourceStreamReader):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         found = pieces(self._injector, start, end)
         return [
-            InputPartition([reading.packed_piece(self._stream, piece) for piece in lot])
+            InputPartition([packed_piece(self._stream, piece) for piece in lot])
             for lot in _lots(found, self._tasks)
         ]
 
@@ -85,7 +91,7 @@ class InjectorSource(DataSource):
 
     def schema(self) -> str:
         """Return the columns of a row that stands for a piece."""
-        return reading.DDL
+        return PIECE_DDL
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
         """Return the reader."""
@@ -156,11 +162,9 @@ def external_pieces(
     """
     lots = _lots(pieces, tasks)
     rows = [
-        (number, reading.packed_piece(stream, piece))
-        for number, lot in enumerate(lots)
-        for piece in lot
+        (number, packed_piece(stream, piece)) for number, lot in enumerate(lots) for piece in lot
     ]
-    there = spark.createDataFrame(rows, f"lot int, {reading.DDL}")
+    there = spark.createDataFrame(rows, f"lot int, {PIECE_DDL}")
     return there.repartitionById(max(1, len(lots)), "lot").drop("lot")
 
 

@@ -6,8 +6,9 @@ import pytest
 
 import millrace as mr
 import millrace.injectors.injector as injector_module
+from millrace.compile.topology import together
 from millrace.injectors.offsets import advanced, pieces, pieces_until_now, rows
-from millrace.injectors.rate_limit import Gate, together, too_far
+from millrace.injectors.rate_limit import Gate, too_far
 from millrace.model.errors import PipelineError, WatermarkRegression
 
 

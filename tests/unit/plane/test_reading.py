@@ -13,7 +13,7 @@ import pytest
 
 import millrace as mr
 from millrace.injectors.columns import column_names
-from millrace.injectors.offsets import Piece
+from millrace.injectors.offsets import Piece, packed_piece
 from millrace.model.keys import encode_key, hash_key
 from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD
 from millrace.plane import wire
@@ -21,7 +21,7 @@ from millrace.plane.encode import EncodeStage
 from millrace.plane.exchange import LocalExchange, through_levels
 from millrace.plane.packet import packed, unpacked
 from millrace.plane.partials_stage import LiftStage
-from millrace.plane.reading import ReadStage, packed_piece
+from millrace.plane.reading import ReadStage
 from millrace.plane.reports import TaskReport, reports_in
 from millrace.plane.row_encoder import encoded, fingerprints, microseconds
 from millrace.plane.runtime import Runtime, SourceColumns

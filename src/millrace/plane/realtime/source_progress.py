@@ -23,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from millrace.compile.topology import Topology, injector_name
-from millrace.injectors.rate_limit import Throttle, together
+from millrace.compile.topology import Topology, injector_name, together
+from millrace.injectors.rate_limit import Throttle
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, is_over
 from millrace.plane.packets import ALONE_US
