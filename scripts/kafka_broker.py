@@ -19,7 +19,7 @@ import jars
 
 JARS = jars.ROOT / ".kafka"
 #: With a small heap and the quick compiler it starts in seconds; a broker of tests does little.
-JVM = ("-Xmx512m", "-Xms64m", "-XX:TieredStopAtLevel=1")
+JVM = ("-Xmx512m", "-Xms64m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
 def main(folder: Path, settings: list[str]) -> None:
@@ -66,6 +66,8 @@ def prepare(folder: Path, configuration: Path, settings: dict[str, str]) -> None
         "transaction.state.log.replication.factor": 1,
         "transaction.state.log.min.isr": 1,
         "log.cleaner.enable": "false",
+        # Else records with times of long ago are gone half a minute after the broker's start.
+        "log.retention.ms": -1,
         **settings,
     }
     configuration.write_text("".join(f"{name}={value}\n" for name, value in wanted.items()))

@@ -1,8 +1,8 @@
 """A Kafka broker, one process, for the tests in this folder; and producers that misbehave."""
 
+import contextlib
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -74,9 +74,22 @@ class Kafka(Broker):
         return found
 
 
-@pytest.fixture(scope="session")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
-    """A broker that lives as long as the tests do."""
-    subprocess.run([sys.executable, ROOT / "scripts" / "jars.py"], check=True)
-    with Kafka(tmp_path_factory.mktemp("kafka")) as broker:
-        yield broker.wait()
+#: The broker, if it runs.
+_RUNNING: list[Kafka] = []
+_OPEN = contextlib.ExitStack()
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Kafka:
+    """A broker that lives as long as the tests of this folder do: an idle one takes time, too."""
+    if not _RUNNING:
+        subprocess.run([sys.executable, ROOT / "scripts" / "jars.py"], check=True)
+        _RUNNING.append(_OPEN.enter_context(Kafka(tmp_path_factory.mktemp("kafka"))).wait())
+    return _RUNNING[0]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
+    if nextitem is None or not nextitem.path.is_relative_to(Path(__file__).parent):
+        _RUNNING.clear()
+        _OPEN.close()
