@@ -30,7 +30,7 @@ PLANES: dict[str, type[World]] = {
     )
 }
 #: Schedules that a process is given at a time.
-_LOT = 50
+_LOT = 10
 #: First seeds are drawn below this one.
 _SEEDS = 10**9
 

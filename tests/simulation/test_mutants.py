@@ -56,7 +56,7 @@ FOUND_AT = {
     "nobody_looks_after_a_replay_whether_the_epoch_is_over": 155,
     "the_loser_of_a_segment_takes_itself_for_the_winner": 117,
     "a_claim_that_is_there_is_taken_for_its_own": 12,
-    "an_older_commit_is_applied_again": 30,
+    "an_older_commit_is_applied_again": 54,
     "the_cache_is_written_before_the_commit": 251,
     "due_timers_are_taken_off_before_the_commit": 31,
     "weak_productions_are_made_again_over_the_state_after": 942,
@@ -67,7 +67,7 @@ FOUND_AT = {
     "commits_are_collected_before_their_snapshot_is_durable": 156,
     "data_is_not_synced_before_it_gets_its_name": 26,
     "source_ids_are_remembered_before_the_commit": 66,
-    "a_restart_takes_what_the_last_epoch_changed_for_all": 396,
+    "a_restart_takes_what_the_last_epoch_changed_for_all": 420,
     "a_name_that_is_found_is_not_synced": 5098,
 }
 

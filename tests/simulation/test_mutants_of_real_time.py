@@ -306,7 +306,7 @@ def what_is_decided_is_read_before_it_is_written_down(patch):
     patch.setattr(InjectorTask, "_note_decided", lambda _: None)
 
 
-@mutant(516)
+@mutant(570)
 def a_mark_forgets_what_was_decided_and_not_read(patch):
     start = InjectorTask.start
 
@@ -369,7 +369,7 @@ def a_seal_does_not_fence(patch):
     patch.setattr(JournalStore, "superseded", lambda *_: False)
 
 
-@mutant(8, without_faults=True)
+@mutant(22, without_faults=True)
 def parts_are_collected_before_snapshots_cover_them(patch):
     patch.setattr(collection, "removable", lambda journals, _: sorted(journals))
 

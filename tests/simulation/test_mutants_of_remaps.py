@@ -99,7 +99,7 @@ def the_next_epoch_has_the_map_of_before(patch):
     patch.setattr(Epochs, "_remapped", only_known)
 
 
-@found_at(72, calm=False)
+@found_at(105, calm=False)
 def ids_are_given_that_another_driver_had_reserved(patch):
     def above_the_map(ids, name, intervals):
         return 1 + max(one.id for one in intervals.intervals)
@@ -107,7 +107,7 @@ def ids_are_given_that_another_driver_had_reserved(patch):
     patch.setattr(carrying, "first_id", above_the_map)
 
 
-@found_at(867, calm=False)
+@found_at(938, calm=False)
 def a_remap_is_begun_without_a_claim(patch):
     remap = Epochs.remap
 
@@ -274,7 +274,7 @@ LIVE = {
     an_injector_task_goes_on_with_the_map_of_the_session_before: (5, False),
     a_child_forgets_its_holds: (2, True),
     ids_go_with_the_other_half: (38, True),
-    a_merge_has_the_timers_of_one_parent: (54, True),
+    a_merge_has_the_timers_of_one_parent: (89, True),
     a_child_reports_nothing_before_it_has_worked: (0, True),
     the_next_epoch_has_the_map_of_before: (0, True),
     what_is_committed_after_it_was_read_is_not_applied: (34, False),
