@@ -7,9 +7,7 @@ from millrace.dataflow.element_types import Picks
 from millrace.dataflow.joins.table_join import EnrichByKey, Lookup
 from millrace.model.stream import OfRecord
 from millrace.plane.rows import Outbox
-from millrace.windmill.cells.expiring import ExpiringMap, Keeping
-from millrace.windmill.cells.maps import BoundMap
-from millrace.windmill.cells.sides import BoundSide
+from millrace.windmill.cells import BoundMap, BoundSide, ExpiringMap, Keeping
 from millrace.windmill.timers import KeyTimers
 from simulation import Simulation
 from simulation.realtime import RealtimeSimulation

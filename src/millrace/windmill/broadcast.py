@@ -31,7 +31,7 @@ from millrace.store import View
 from millrace.windmill import rows
 from millrace.windmill.all_keys import ALL_KEYS_ROW
 from millrace.windmill.bundle import Bundle, KeyedRecords, KeyGroup, Signal
-from millrace.windmill.cells.sides import BoundSide, TableChange
+from millrace.windmill.cells import BoundSide, TableChange
 from millrace.windmill.results import Counters
 from millrace.windmill.timers import KeyTimers
 from millrace.windmill.user_api import UserApi

@@ -52,7 +52,7 @@ from millrace.model.time import (
     format_timestamp,
 )
 from millrace.windmill.bundle import Bundle
-from millrace.windmill.cells import sides
+from millrace.windmill.cells import BoundSide
 from millrace.windmill.record_ids import place_in_words
 
 _log = logging.getLogger("millrace")
@@ -521,10 +521,10 @@ def _place(error: BaseException) -> str:
     if told.stack:
         text = cut(encodable("".join(told.format()).rstrip()), TRACE_MOST)
         return textwrap.indent(text, "  ")
-    frames = traceback.extract_tb(error.__traceback__)
-    if any(frame.filename == sides.__file__ for frame in frames):
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if any(isinstance(frame.f_locals.get("self"), BoundSide) for frame in frames):
         return "  in the side input, which is Millrace's own, because of what it was given"
-    if any("dataflow" in Path(frame.filename).parts for frame in frames):
+    if any("dataflow" in Path(frame.f_code.co_filename).parts for frame in frames):
         return "  in the grouping, which is Millrace's own, because of what it was given"
     return "  when what it had changed in place was to be stored"
 

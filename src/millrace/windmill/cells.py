@@ -1,0 +1,894 @@
+"""State cells with a key under them: reads through the view, writes gathered for the commit.
+
+One bound cell serves all keys of a computation: the machine points the shared
+:class:`~millrace.windmill.timers.KeyRows` at a key, calls ``begin``, runs user code, and calls
+``flush``. Nothing is encoded that did not change.
+
+What a cell that expires keeps has a timer of the kernel's own, which each write moves on. So
+forgetting costs by what expires, and what has expired is never seen: its timer fires among the
+key's other timers, in order of time, before the next bundle.
+
+Tables of side inputs lie under the key that stands for all keys, an entry for each key of the
+table: its rows, by time, of which those that nothing can ask for any more are left out.
+"""
+
+from __future__ import annotations
+
+import bisect
+import heapq
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from millrace.dataflow.side_stream import SIZES
+from millrace.model.coder import MsgpackCoder
+from millrace.model.copies import own_copy
+from millrace.model.errors import (
+    AccumulatorRefused,
+    CoderError,
+    InvariantViolation,
+    PipelineError,
+    brief,
+)
+from millrace.model.keys import decode_key, encode_key, prefix_range
+from millrace.model.state import (
+    BagState,
+    CombiningState,
+    Expiry,
+    MapState,
+    SideInput,
+    StateDescriptor,
+    ValueState,
+)
+from millrace.windmill import rows
+from millrace.windmill.all_keys import ALL_KEYS_ROW
+from millrace.windmill.rows import map_prefix, pack_entry, unpack_entry
+from millrace.windmill.timers import KeyRows, KeyTimers
+
+
+class Bound(StateDescriptor):
+    """A cell bound to a machine: a copy of its declaration."""
+
+    def _encoded(self, value: Any, entry: bytes | None = None) -> bytes:
+        """Return a value's bytes, or say which cell, and which encoded entry of it, refuses it."""
+        try:
+            return self.coder.encode(value)
+        except AccumulatorRefused:
+            raise  # It says where; the cell and its entries are nothing that a user knows.
+        except CoderError as refused:
+            where = "" if entry is None else f"[{brief(decode_key(entry), 120)}]"
+            raise CoderError(f"{self.owner}.{self.name}{where}: {refused}") from None
+
+
+class BoundBag(Bound, BagState[Any]):
+    """A BagState with a key under it: each commit adds one block of items, reading none."""
+
+    def __init__(self, cell: StateDescriptor, index: int, key_rows: KeyRows) -> None:
+        self.__dict__.update(cell.__dict__)
+        self._rows = key_rows
+        self._cell = rows.BYTE[index]
+        self._added: list[bytes] = []
+        self._cleared = False
+
+    def begin(self) -> None:
+        """Forget the last key's items."""
+        self._added = []
+        self._cleared = False
+
+    def add(self, item: Any) -> None:
+        self._added.append(self._encoded(item))
+
+    def __iter__(self) -> Iterator[Any]:
+        decode = self.coder.decode
+        if not self._cleared:
+            prefix = self._prefix()
+            for _, block in rows.scan(self._rows.view, prefix):
+                yield from map(decode, rows.unpack_items(block))
+        yield from map(decode, list(self._added))
+
+    def clear(self) -> None:
+        self._added = []
+        self._cleared = True
+
+    def flush(self) -> None:
+        """Write the block of this commit."""
+        prefix = self._prefix()
+        if self._cleared:
+            for row, _ in rows.scan(self._rows.view, prefix):
+                self._rows.mutations[row] = None
+        if self._added:
+            block = rows.block(prefix, self._rows.number)
+            self._rows.mutations[block] = rows.pack_items(self._added)
+
+    def _prefix(self) -> bytes:
+        return rows.bag_prefix(self._rows.key_row, self._cell)
+
+
+#: Stands for an entry that is not there.
+GONE: Any = object()
+_UNREAD: Any = object()
+
+#: So many entries that were walked over are at hand when they are read next.
+_SEEN_MAX = 64
+
+
+class BoundMap(Bound, MapState[Any]):
+    """A MapState with a key under it: entries read so far, and entries changed.
+
+    Most maps are small, and walked to be read: what a walk passed lately is not looked up again.
+    """
+
+    def __init__(self, cell: StateDescriptor, index: int, key_rows: KeyRows) -> None:
+        self.__dict__.update(cell.__dict__)
+        self._rows = key_rows
+        self._cell = rows.BYTE[index]
+        self._prefix = b""
+        self._entries: dict[bytes, Any] = {}
+        self._changed: set[bytes] = set()
+        self._read: dict[bytes, bytes] = {}
+        self._seen: dict[bytes, bytes] = {}
+        self._cleared = False
+
+    def begin(self) -> None:
+        """Forget the last key's entries."""
+        self._prefix = map_prefix(self._rows.key_row, self._cell)
+        if self._seen:
+            self._seen = {}
+        if self._entries or self._cleared:
+            self._entries = {}
+            self._changed = set()
+            self._read = {}
+            self._cleared = False
+
+    def get(self, entry: Any, default: Any = None) -> Any:
+        encoded = encode_key(entry)
+        value = self._entries.get(encoded, _UNREAD)
+        if value is _UNREAD:
+            value = self._load(encoded)
+        return default if value is GONE else value
+
+    def __getitem__(self, entry: Any) -> Any:
+        value = self.get(entry, GONE)
+        if value is GONE:
+            raise KeyError(entry)
+        return value
+
+    def __contains__(self, entry: Any) -> bool:
+        return self.get(entry, GONE) is not GONE
+
+    def __setitem__(self, entry: Any, value: Any) -> None:
+        encoded = encode_key(entry)
+        if type(value) is not self.shape:
+            self._encoded(value, encoded)
+        self._entries[encoded] = value
+        self._changed.add(encoded)
+
+    def __delitem__(self, entry: Any) -> None:
+        encoded = encode_key(entry)
+        value = self._entries.get(encoded, _UNREAD)
+        if value is GONE or (value is _UNREAD and self._stored_data(encoded) is None):
+            raise KeyError(entry)
+        self._entries[encoded] = GONE
+        self._changed.add(encoded)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.between()
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self._walk())
+
+    def between(
+        self, start: Any = None, stop: Any = None, *, prefix: tuple[Any, ...] | None = None
+    ) -> Iterator[Any]:
+        first = b"" if start is None else encode_key(start)
+        end = None if stop is None else encode_key(stop)
+        if prefix is not None:
+            if type(prefix) is not tuple:
+                raise PipelineError(
+                    f"{self.owner}.{self.name}.between(prefix={prefix!r}): expected a tuple, the "
+                    f"first items of the keys that are wanted, as ({prefix!r},)."
+                )
+            begin, after = prefix_range(prefix)
+            first, end = max(first, begin), after if end is None else min(end, after)
+        return (decode_key(entry) for entry in self._walk(first, end))
+
+    def clear(self) -> None:
+        self._entries = {}
+        self._changed = set()
+        self._read = {}
+        self._seen = {}
+        self._cleared = True
+
+    def flush(self) -> None:
+        """Write the entries that changed, and those changed in place."""
+        if not self._entries and not self._cleared:
+            return
+        mutations, prefix, changed = self._rows.mutations, self._prefix, self._changed
+        if self._cleared:
+            for row, _ in rows.scan(self._rows.view, prefix):
+                mutations[row] = None
+        if self._read and not self.immutable:
+            changed.update(self._read)
+        for entry in sorted(changed) if len(changed) > 1 else changed:
+            value = self._entries[entry]
+            part = entry if len(entry) <= rows.WHOLE else rows.last_part(entry)
+            if value is GONE:
+                mutations[prefix + part] = None
+                continue
+            try:
+                data = self.coder.encode(value)
+            except CoderError:
+                data = self._encoded(value, entry)
+            if data != self._read.get(entry):
+                mutations[prefix + part] = data if part is entry else pack_entry(entry, data)
+
+    def verify(self) -> None:
+        """Raise if an entry cannot be stored."""
+        for entry in self._changed.union(self._read):
+            if self._entries[entry] is not GONE:
+                self._encoded(self._entries[entry], entry)
+
+    def _load(self, entry: bytes) -> Any:
+        """Read an entry that was not read before."""
+        data = self._stored_data(entry)
+        if data is None:
+            self._entries[entry] = GONE
+            return GONE
+        return self._remember(entry, data)
+
+    def _stored_data(self, entry: bytes) -> bytes | None:
+        """Return an entry's value as it is stored; None if it is not there."""
+        data = self._seen.get(entry)
+        if data is not None or self._cleared:
+            return data
+        part = entry if len(entry) <= rows.WHOLE else rows.last_part(entry)
+        found = self._rows.view.get(self._prefix + part)
+        return None if found is None else rows.unpack_entry(part, found)[1]
+
+    def _remember(self, entry: bytes, data: bytes) -> Any:
+        value = self.coder.decode(data)
+        self._entries[entry] = value
+        if not self.immutable:
+            self._read[entry] = data
+        return value
+
+    def _walk(self, first: bytes = b"", end: bytes | None = None) -> Iterator[bytes]:
+        """Yield present entries in the order of their encoding, merging stored and changed ones.
+
+        Of those that only pass by a few are kept, so a map larger than memory can be walked.
+        """
+        if not self._entries:
+            for entry in self._stored(first, end):
+                if self._entries.get(entry) is not GONE:
+                    yield entry
+            return
+        changed = (
+            (entry, 0)
+            for entry in sorted(self._entries)
+            if first <= entry and (end is None or entry < end)
+        )
+        last = None
+        stored_ones = zip(self._stored(first, end), itertools.repeat(1))
+        for entry, stored in heapq.merge(changed, stored_ones):
+            if entry == last:
+                continue
+            last = entry
+            if (stored and entry not in self._entries) or self._entries.get(
+                entry, GONE
+            ) is not GONE:
+                yield entry
+
+    def _stored(self, first: bytes, end: bytes | None) -> Iterator[bytes]:
+        """Yield every stored entry of a range, in the order of the entries.
+
+        Rows are in that order up to the first entry that is longer than what rows keep in order.
+        """
+        if self._cleared:
+            return
+        prefix, seen = self._prefix, self._seen
+        length = len(prefix)
+        in_order = length + rows.HEAD
+        if end is None:
+            stop = rows.after(prefix)
+        else:
+            stop = prefix + end if len(end) <= rows.HEAD else rows.after(prefix + rows.head(end))
+        scanned = self._rows.view.scan(prefix + rows.head(first), stop)
+        for row, data in scanned:
+            if len(row) > in_order:
+                yield from self._long(itertools.chain([(row, data)], scanned), first, end)
+                return
+            entry = row[length:]
+            if entry >= first:
+                if len(seen) < _SEEN_MAX:
+                    seen[entry] = data
+                yield entry
+
+    def _long(
+        self, scanned: Iterator[tuple[bytes, bytes]], first: bytes, end: bytes | None
+    ) -> Iterator[bytes]:
+        """Yield the entries of rows, of which some have a digest behind their head.
+
+        Those with one head are sorted together.
+        """
+        length = len(self._prefix)
+        for _, group in itertools.groupby(
+            (rows.unpack_entry(row[length:], data)[0] for row, data in scanned), key=rows.head
+        ):
+            for entry in sorted(group):
+                if first <= entry and (end is None or entry < end):
+                    yield entry
+
+
+#: What msgspec raises of a value that it cannot encode, or bytes that are none of its type.
+_UNENCODABLE = (CoderError, TypeError, OverflowError, UnicodeError)
+_UNDECODABLE = (msgspec.ValidationError, ValueError)
+
+
+class _BoundScalar(Bound):
+    """What value and combining cells share: one value in the key's row of values.
+
+    What is touched for every key has a slot, which costs less than an entry of a dictionary.
+    """
+
+    __slots__ = (
+        "_decode", "_encode", "dirty", "immutable", "old", "raw", "shape", "value",
+    )  # fmt: skip
+
+    def _bind(self, cell: StateDescriptor) -> None:
+        self.__dict__.update(cell.__dict__)
+        self.immutable, self.shape = cell.immutable, cell.shape
+        self._encode: Callable[[Any], bytes] = cell.coder.encode
+        self._decode: Callable[[bytes], Any] = cell.coder.decode
+        if isinstance(cell.coder, MsgpackCoder):
+            encode, self._decode = cell.coder.quick()
+            if cell.coder.scalar is not None:
+                # Checked by its type when it was set, and the same since.
+                self._encode = encode
+        self.raw: bytes | None = None
+        self.old: bytes | None = None
+        self.value: Any = None
+        self.dirty = False
+
+    def begin(self, raw: bytes | None) -> None:
+        """Take the stored bytes of a new key; they are decoded when asked for."""
+        self.raw = self.old = raw
+        self.value = None
+        self.dirty = False
+
+    def load(self) -> Any:
+        if self.raw is not None:
+            try:
+                self.value = self._decode(self.raw)
+            except _UNDECODABLE as refused:
+                raise CoderError(
+                    f"{self.owner}.{self.name}: the stored state does not fit {self.coder!r}: "
+                    f"{refused}. Was its type changed since the checkpoint was written?"
+                ) from refused
+            self.raw = None
+        return self.value
+
+    def stored(self) -> bytes | None:
+        """Return the bytes to store for this key."""
+        if not self.dirty:
+            return self.old
+        if self.value is None:
+            return None
+        try:
+            return self._encode(self.value)
+        except _UNENCODABLE:
+            return self._encoded(self.value)
+
+    def verify(self) -> None:
+        """Raise if the value cannot be stored."""
+        self.stored()
+
+
+class BoundValue(_BoundScalar, ValueState[Any]):
+    """A ValueState with a key under it."""
+
+    def __init__(self, cell: StateDescriptor) -> None:
+        self._bind(cell)
+
+    def get(self, default: Any = None) -> Any:
+        if (raw := self.raw) is None:
+            value = self.value
+        else:
+            try:
+                value = self.value = self._decode(raw)
+                self.raw = None
+            except _UNDECODABLE:
+                value = self.load()  # It says what is wrong.
+            # What can be changed in place may be, so it is compared when the bundle ends.
+            self.dirty = not self.immutable
+        return default if value is None else value
+
+    def set(self, value: Any) -> None:
+        if type(value) is not self.shape and value is not None:
+            self._encoded(value)
+        self.raw = None
+        self.value = value
+        self.dirty = True
+
+    def clear(self) -> None:
+        self.set(None)
+
+
+class BoundCombining(_BoundScalar, CombiningState[Any]):
+    """A CombiningState with a key under it."""
+
+    def __init__(self, cell: StateDescriptor) -> None:
+        self._bind(cell)
+
+    def add(self, item: Any) -> None:
+        value = self.fold(self.load(), item)
+        if type(value) is not self.shape:
+            self._encoded(value)
+        self.value = value
+        self.dirty = True
+
+    def get(self, default: Any = None) -> Any:
+        value = self.load()
+        return default if value is None else value
+
+    def clear(self) -> None:
+        self.raw = None
+        self.value = None
+        self.dirty = True
+
+
+class Scalar:
+    """The only value or combining cell of a computation: its bytes are the key's row."""
+
+    def __init__(self, cell: BoundValue | BoundCombining) -> None:
+        self._cell = cell
+        self.begin = cell.begin
+
+    def flush(self, key_rows: KeyRows) -> None:
+        """Write the row if the cell changed."""
+        cell = self._cell
+        if cell.dirty:
+            stored = None
+            if (value := cell.value) is not None:
+                try:
+                    stored = cell._encode(value)
+                except _UNENCODABLE:
+                    stored = cell.stored()  # It says what is wrong.
+            if stored != cell.old:
+                key_rows.mutations[rows.VALUES + key_rows.key_row] = stored
+
+
+class Scalars:
+    """The value and combining cells of a computation: they share one row a key.
+
+    Each is decoded on its own, when it is asked for.
+    """
+
+    def __init__(self, cells: list[BoundValue | BoundCombining]) -> None:
+        self._cells = cells
+
+    def begin(self, row: bytes | None) -> None:
+        """Hand the cells their parts of a key's row."""
+        parts = rows.unpack_values(row, len(self._cells))
+        for cell, part in zip(self._cells, parts, strict=True):
+            cell.begin(part)
+
+    def flush(self, key_rows: KeyRows) -> None:
+        """Write the row if a cell changed."""
+        if any(cell.dirty for cell in self._cells):
+            parts = [cell.stored() for cell in self._cells]
+            if parts != [cell.old for cell in self._cells]:
+                key_rows.mutations[rows.VALUES + key_rows.key_row] = rows.pack_values(parts)
+
+
+class Keeping:
+    """How long a cell keeps what is written to it.
+
+    Args:
+        expires: As the cell declares it.
+        number: What the cell's rows carry.
+        timers: Of the key at hand.
+        now_us: Clock -> the time of a write now, in microseconds.
+    """
+
+    def __init__(
+        self, expires: Expiry, number: int, timers: KeyTimers, now_us: Callable[[int], int]
+    ) -> None:
+        self._after_us, self._domain = expires.after_us, int(expires.domain)
+        self._cell = rows.BYTE[number]
+        self._timers = timers
+        self._now_us = now_us
+
+    def written(self, entry: bytes = b"") -> None:
+        """Keep it from now on for as long as the cell says, and for no less than it was to be."""
+        at_us = self._now_us(self._domain) + self._after_us
+        self._timers.prolong(rows.expiry_tag(self._cell, entry), self._domain, at_us)
+
+    def gone(self, entry: bytes = b"") -> None:
+        """Wait no more: there is nothing that could expire."""
+        self._timers.delete(rows.expiry_tag(self._cell, entry), self._domain)
+
+
+class ExpiringValue(BoundValue):
+    """A ValueState that expires, with a key under it."""
+
+    keeping: Keeping
+
+    def get(self, default: Any = None) -> Any:
+        value = super().get()
+        if value is None:
+            return default
+        if not self.immutable:
+            self.keeping.written()  # It may be changed in place, of which nobody would tell.
+        return value
+
+    def set(self, value: Any) -> None:
+        super().set(value)
+        if value is None:
+            self.keeping.gone()
+        else:
+            self.keeping.written()
+
+    def expire(self, entry: bytes) -> None:
+        """Forget the value: its timer has fired."""
+        super().set(None)
+
+
+class ExpiringCombining(BoundCombining):
+    """A CombiningState that expires, with a key under it."""
+
+    keeping: Keeping
+
+    def add(self, item: Any) -> None:
+        super().add(item)
+        self.keeping.written()
+
+    def clear(self) -> None:
+        super().clear()
+        self.keeping.gone()
+
+    def expire(self, entry: bytes) -> None:
+        """Forget the accumulator: its timer has fired."""
+        super().clear()
+
+
+class ExpiringMap(BoundMap):
+    """A MapState whose entries expire, with a key under it."""
+
+    keeping: Keeping
+
+    def get(self, entry: Any, default: Any = None) -> Any:
+        value = super().get(entry, _NOTHING)
+        if value is _NOTHING:
+            return default
+        if not self.immutable:
+            self.keeping.written(encode_key(entry))
+        return value
+
+    def __contains__(self, entry: Any) -> bool:
+        return super().get(entry, _NOTHING) is not _NOTHING
+
+    def __setitem__(self, entry: Any, value: Any) -> None:
+        super().__setitem__(entry, value)
+        self.keeping.written(encode_key(entry))
+
+    def __delitem__(self, entry: Any) -> None:
+        super().__delitem__(entry)
+        self.keeping.gone(encode_key(entry))
+
+    def clear(self) -> None:
+        for entry in self.between():
+            self.keeping.gone(encode_key(entry))
+        super().clear()
+
+    def expire(self, entry: bytes) -> None:
+        """Forget an entry: its timer has fired."""
+        self._entries[entry] = GONE
+        self._changed.add(entry)
+
+
+_NOTHING: Any = object()
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(int).decode
+
+#: Rows of one key of the table, each with its time, by that.
+_History = list[tuple[Any, int]]
+
+#: Types of which equal keys are one key; True equals 1, and is another.
+_PLAIN: Final = frozenset([str, int, bytes])
+
+
+class TableChange(NamedTuple):
+    """What the rows of a bundle make of a table, in every interval that has the same before.
+
+    Attributes:
+        rows: The rows of the keys that came, ascending.
+        before: What was stored in each.
+        size: What was stored of the table's size.
+        mutations: What is written.
+        known: Key -> its rows after it.
+        changed: Key -> the bytes of those.
+    """
+
+    rows: list[bytes]
+    before: list[bytes | None]
+    size: bytes | None
+    mutations: dict[bytes, bytes | None]
+    known: dict[bytes, _History]
+    changed: dict[bytes, bytes]
+
+
+class BoundSide(Bound, SideInput[Any]):
+    """A SideInput with an interval under it.
+
+    Args:
+        cell: Its declaration.
+        index: Its number.
+        sizes: Number of the cell that keeps the sizes of tables.
+        key_rows: Where the interval is read and written.
+
+    Attributes:
+        as_of: Returns the time whose rows are seen, of the record or timer at hand.
+        fired_watermark_us: Of the times before, only what stood there at the end is asked for.
+    """
+
+    def __init__(self, cell: SideInput[Any], index: int, sizes: int, key_rows: KeyRows) -> None:
+        self.__dict__.update(cell.__dict__)
+        self._key_rows = key_rows
+        self._prefix = map_prefix(ALL_KEYS_ROW, rows.BYTE[index])
+        self._size_row = map_prefix(ALL_KEYS_ROW, rows.BYTE[sizes]) + encode_key(cell.name)
+        self._known: dict[bytes, _History] = {}
+        self._found: dict[Any, _History] = {}
+        self._changed: dict[bytes, bytes] = {}
+        self._read: dict[bytes, tuple[bytes, bytes | None]] = {}
+        self._lengths: dict[bytes, int] = {}
+        self._size: int | None = None
+        self.as_of: Callable[[], int] = lambda: 0
+        self.fired_watermark_us = 0
+
+    def begin(self, fired_watermark_us: int) -> None:
+        """Start a bundle, which may be another interval's."""
+        self.fired_watermark_us = fired_watermark_us
+        self._known, self._found, self._changed = {}, {}, {}
+        self._read, self._lengths, self._size = {}, {}, None
+
+    # -- what user code calls ----------------------------------------------------------------------
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        found = self._standing(key)
+        return default if found is None else found
+
+    def __getitem__(self, key: Any) -> Any:
+        found = self._standing(key)
+        if found is None:
+            raise KeyError(key)
+        return found
+
+    def __contains__(self, key: Any) -> bool:
+        return self._standing(key) is not None
+
+    def __iter__(self) -> Iterator[Any]:
+        changed = ((entry, b"") for entry in sorted(self._changed))
+        merged = heapq.merge(changed, self._entries(), key=lambda one: one[0])
+        for entry, _ in itertools.groupby(merged, key=lambda one: one[0]):
+            if self._seen(self._history(entry)) is not None:
+                yield decode_key(entry)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def _standing(self, key: Any) -> Any:
+        """Return the row of a key that is seen now; None if there is none."""
+        history = self._found.get(key) if type(key) in _PLAIN else None
+        if history is None:
+            history = self._history(encode_key(key))
+            if type(key) in _PLAIN:
+                self._found[key] = history
+        return self._seen(history)
+
+    def _seen(self, history: _History) -> Any:
+        """Return which of a key's rows is seen now, a copy of it; None if none is."""
+        if not history:
+            return None
+        if not self.waits:
+            return own_copy(self.forms[1](history[-1][0]))
+        n = bisect.bisect_right(history, self.as_of(), key=_time)
+        return own_copy(self.forms[1](history[n - 1][0])) if n else None
+
+    # -- rows of the stream ------------------------------------------------------------------------
+
+    def take(self, key: bytes, row: Any, at_us: int, *, back: bool) -> None:
+        """Take a row of the stream, or take it back.
+
+        Raises:
+            PipelineError: The table would be larger than its limit.
+        """
+        history = list(self._history(key))
+        if back:
+            self._take_back(history, row, at_us)
+        else:
+            packed = None if row is None else self.forms[0](row)
+            bisect.insort_right(history, (packed, at_us), key=_time)
+        history = self._wanted(history)
+        data = self.coder.encode(history) if history else b""
+        size = self._now() + len(data) - self._lengths[key]
+        if size > self.limit and len(data) > self._lengths[key]:
+            raise PipelineError(
+                f"{self.owner}.{self.name}: with the row of key {decode_key(key)!r} the table of "
+                f"stream {self.stream!r} has {size:,} bytes in a key interval, and its limit is "
+                f"{self.limit:,}. Raise it, mr.SideInput({self.stream!r}, ..., limit=...); have "
+                "rows that are not needed any more replaced by None; or, if the table grows with "
+                "the data, join the stream by key: enrich(...)."
+            )
+        self._known[key], self._changed[key] = history, data
+        self._lengths[key], self._size = len(data), size
+
+    def read(self, keys: Iterable[bytes]) -> None:
+        """Read what is stored of keys whose rows are to be taken: all at once, which costs less."""
+        rows_of = {self._row_of(key): key for key in keys}
+        wanted = sorted(rows_of)
+        found = self._key_rows.view.get_many(wanted)
+        self._read = {
+            rows_of[row]: (row, stored) for row, stored in zip(wanted, found, strict=True)
+        }
+
+    def flush(self) -> TableChange:
+        """Write what has changed; return the change."""
+        stored = self._key_rows.view.get(self._size_row)
+        mutations: dict[bytes, bytes | None] = {
+            self._read[entry][0]: pack_entry(entry, data) if data else None
+            for entry, data in self._changed.items()
+        }
+        if self._size is not None:
+            mutations[self._size_row] = _encode(self._size)
+        self._key_rows.mutations.update(mutations)
+        # Lookups of this bundle add to what is known, of rows that another interval may not have.
+        known = self._known.copy()
+        rows, before = (
+            [row for row, _ in self._read.values()],
+            [was for _, was in self._read.values()],
+        )
+        return TableChange(rows, before, stored, mutations, known, self._changed)
+
+    def would_repeat(self, change: TableChange) -> bool:
+        """Return whether the rows of a change, taken here, would make the same of this table."""
+        view = self._key_rows.view
+        return (
+            view.get(self._size_row) == change.size and view.get_many(change.rows) == change.before
+        )
+
+    def repeat(self, change: TableChange) -> None:
+        """Take the rows of a change, as the interval did that it is of."""
+        self._known, self._changed = change.known.copy(), change.changed
+        self._key_rows.mutations.update(change.mutations)
+
+    def _take_back(self, history: _History, row: Any, at_us: int) -> None:
+        """Take a row out; if it does not stand any more, that is done already."""
+        unpack = self.forms[1]
+        here = [n for n, (kept, at) in enumerate(history) if kept is not None and at == at_us]
+        for n in (*here, *reversed(range(len(history)))):
+            if history[n][0] is not None and unpack(history[n][0]) == row:
+                del history[n]
+                return
+
+    def _wanted(self, history: _History) -> _History:
+        """Return the rows that may still be asked for: from the one that stands on."""
+        if not self.waits:
+            history = history[-1:]
+        elif (n := bisect.bisect_left(history, self.fired_watermark_us, key=_time)) > 1:
+            history = history[n - 1 :]
+        gone = history and history[0][0] is None
+        return history[1:] if gone else history
+
+    # -- the interval ------------------------------------------------------------------------------
+
+    def _history(self, entry: bytes) -> _History:
+        found = self._known.get(entry)
+        if found is None:
+            if (read := self._read.get(entry)) is None:
+                row = self._row_of(entry)
+                stored = self._key_rows.view.get(row)
+            else:
+                row, stored = read
+            data = b"" if stored is None else unpack_entry(row[len(self._prefix) :], stored)[1]
+            self._lengths[entry] = len(data)
+            found = self._known[entry] = self.coder.decode(data) if data else []
+        return found
+
+    def _row_of(self, entry: bytes) -> bytes:
+        return self._prefix + (entry if len(entry) <= rows.WHOLE else rows.last_part(entry))
+
+    def _now(self) -> int:
+        """Return how many bytes the table has."""
+        if self._size is None:
+            stored = self._key_rows.view.get(self._size_row)
+            self._size = 0 if stored is None else _decode(stored)
+        return self._size
+
+    def _entries(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the keys of the table as of the last commit, in order but for very long ones."""
+        for row, data in rows.scan(self._key_rows.view, self._prefix):
+            yield unpack_entry(row[len(self._prefix) :], data)[0], b""
+
+
+def _time(kept: tuple[Any, int]) -> int:
+    return kept[1]
+
+
+class CellBinding:
+    """The bound cells of a computation.
+
+    Args:
+        declared: Name -> cell.
+        numbers: Name -> number, which rows of the cell carry.
+        key_rows: Where the key at hand is read and written.
+        timers: Of the key at hand.
+        now_us: Clock -> the time of a write now; asked only where a cell expires.
+
+    Attributes:
+        by_name: Name -> bound cell, for the instance.
+        scalars: The value and combining cells; None if there are none.
+        collections: The others of a key.
+        sides: The side inputs.
+    """
+
+    def __init__(
+        self,
+        declared: Mapping[str, StateDescriptor],
+        numbers: Mapping[str, int],
+        key_rows: KeyRows,
+        timers: KeyTimers,
+        now_us: Callable[[int], int],
+    ) -> None:
+        self.by_name: dict[str, Any] = {}
+        self.scalars: Scalar | Scalars | None = None
+        self.collections: list[BoundMap | BoundBag] = []
+        self.sides: list[BoundSide] = []
+        self._expiring: dict[int, ExpiringValue | ExpiringCombining | ExpiringMap] = {}
+        self._verified: list[BoundValue | BoundCombining | BoundMap] = []
+        scalars: list[BoundValue | BoundCombining] = []
+        # By number, not by where the class declares them, so that moving a line does not move a
+        # cell's state.
+        for name, cell in sorted(declared.items(), key=lambda one: numbers[one[0]]):
+            if isinstance(cell, SideInput):
+                side = BoundSide(cell, numbers[name], numbers[SIZES], key_rows)
+                self.sides.append(side)
+                self.by_name[name] = side
+                continue
+            bound: BoundValue | BoundCombining | BoundMap | BoundBag
+            expires = cell.expires is not None
+            if isinstance(cell, CombiningState):
+                bound = ExpiringCombining(cell) if expires else BoundCombining(cell)
+                scalars.append(bound)
+            elif isinstance(cell, ValueState):
+                bound = ExpiringValue(cell) if expires else BoundValue(cell)
+                scalars.append(bound)
+            elif isinstance(cell, MapState):
+                kind = ExpiringMap if expires else BoundMap
+                self.collections.append(bound := kind(cell, numbers[name], key_rows))
+            elif isinstance(cell, BagState):
+                self.collections.append(bound := BoundBag(cell, numbers[name], key_rows))
+            else:
+                raise InvariantViolation(f"no binding for state cell {cell!r}")
+            self.by_name[name] = bound
+            if isinstance(bound, ExpiringValue | ExpiringCombining | ExpiringMap):
+                assert cell.expires is not None
+                bound.keeping = Keeping(cell.expires, numbers[name], timers, now_us)
+                self._expiring[numbers[name]] = bound
+            if not isinstance(bound, BoundBag):
+                self._verified.append(bound)
+        if scalars:
+            self.scalars = Scalar(scalars[0]) if len(scalars) == 1 else Scalars(scalars)
+
+    def expire(self, number: int, entry: bytes) -> None:
+        """Forget what a cell keeps, or an entry of it, whose time has come."""
+        # A cell that expired before the program was changed keeps what it has.
+        if (cell := self._expiring.get(number)) is not None:
+            cell.expire(entry)
+
+    def verify(self) -> None:
+        """Raise CoderError if something that user code left in a cell cannot be stored."""
+        for cell in self._verified:
+            cell.verify()
