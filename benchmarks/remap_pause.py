@@ -39,9 +39,9 @@ from rich.table import Table
 import millrace as mr
 from benchmarks.machine import describe
 from benchmarks.spark_session import build_session
-from millrace.windmill import carrying
+from millrace.windmill import transfer
 from millrace.windmill.epochs import Epochs
-from millrace.windmill.preparing import Preparation
+from millrace.windmill.preparation import Preparation
 
 _EPOCHS = 5
 _WRITTEN_AN_EPOCH = 100_000
@@ -207,11 +207,11 @@ def _parts(*, ahead: bool) -> Iterator[dict[str, float]]:
 
         return called
 
-    rows_at = carrying.rows_at
+    rows_at = transfer.rows_at
     with ExitStack() as patches:
         for owner, name, other in (
-            (carrying, "rows_at", lambda *of: timed("read", rows_at(*of))),
-            (carrying, "remade", timed("divide", carrying.remade)),
+            (transfer, "rows_at", lambda *of: timed("read", rows_at(*of))),
+            (transfer, "remade", timed("divide", transfer.remade)),
             (Epochs, "remap", timed("pause", Epochs.remap)),
             (Preparation, "read", timed("ahead", Preparation.read)),
         ):

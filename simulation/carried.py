@@ -17,8 +17,8 @@ from millrace.testing.invariants import check_interval
 from millrace.watermark.intervals import IntervalMap
 from millrace.windmill import rows
 from millrace.windmill.all_keys import ALL_KEYS_ROW
-from millrace.windmill.carrying import Read, carried, rows_at
 from millrace.windmill.manifest import Completion, encode_entry, interval_map
+from millrace.windmill.transfer import Read, carried, rows_at
 
 #: Families with rows of many keys, or of none.
 _OF_MANY = frozenset([rows.IDS_BY_COMMIT, rows.IDS_BY_EXPIRY, rows.CHUNKS, rows.CHANNELS])

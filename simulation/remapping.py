@@ -27,7 +27,7 @@ from millrace.watermark.map_change import Merge, Split
 from millrace.windmill.balancer import Balance, Weight
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.loads import Loads
-from millrace.windmill.preparing import Preparation
+from millrace.windmill.preparation import Preparation
 from simulation import workload
 from simulation.changing import ChangingSimulation
 from simulation.scheduler import Scheduler

@@ -18,7 +18,7 @@ from millrace.plane.realtime.session_start import to_other_intervals
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.map_change import Remapped
 from millrace.windmill.epochs import Epochs
-from millrace.windmill.preparing import Preparation
+from millrace.windmill.preparation import Preparation
 from simulation.realtime.simulation import RealtimeSimulation
 from simulation.realtime.workload import LiveWorkload
 from simulation.remapping import Asked, drawn_remaps, may_be_refused, read_beside

@@ -22,8 +22,8 @@ from millrace.model.errors import MillraceError
 from millrace.store import MemoryCaches, open_location
 from millrace.testing.invariants import check_interval, check_low_watermarks
 from millrace.watermark.intervals import IntervalMap
-from millrace.windmill import dividing, remapping
-from millrace.windmill.remapping import resized
+from millrace.windmill import transfer
+from millrace.windmill.transfer import resized
 from tests.everything import Everything
 from tests.live import Feeds, InEpochs, Kept, Live
 
@@ -143,35 +143,38 @@ def test_no_division_of_key_intervals_changes_an_output(
     assert {name for name, _ in plain} == {"said", "counted", "visits", "early"}
 
 
+OF_RANGE, TOGETHER = transfer.of_range, transfer.together
+
+
 def without(letters: str) -> Any:
     """Return a division that forgets families of rows."""
 
-    def of_range(pairs: Iterable[dividing.Pair], *how: Any) -> Iterator[dividing.Pair]:
-        found = dividing.of_range(pairs, *how)
+    def of_range(pairs: Iterable[transfer.Pair], *how: Any) -> Iterator[transfer.Pair]:
+        found = OF_RANGE(pairs, *how)
         return (pair for pair in found if pair[0][:1] not in letters.encode())
 
     return of_range
 
 
-def whole(pairs: Iterable[dividing.Pair], *_: Any) -> Iterable[dividing.Pair]:
+def whole(pairs: Iterable[transfer.Pair], *_: Any) -> Iterable[transfer.Pair]:
     """Give every child all that its parent has."""
     return pairs
 
 
 def of_another_range(
-    pairs: Iterable[dividing.Pair], start: int, end: int, cut: Any
-) -> Iterator[dividing.Pair]:
+    pairs: Iterable[transfer.Pair], start: int, end: int, cut: Any
+) -> Iterator[transfer.Pair]:
     """Read ids of deduplication of the range beside."""
     for pair in pairs:
         at = (0, 1 << 64) if pair[0][:1] == b"I" else (start, end)
-        yield from dividing.of_range([pair], *at, cut)
+        yield from OF_RANGE([pair], *at, cut)
 
 
-def one_of_two(parts: Iterable[Iterable[dividing.Pair]]) -> list[dividing.Pair]:
+def one_of_two(parts: Iterable[Iterable[transfer.Pair]]) -> list[transfer.Pair]:
     """Take the timers of the first parent alone."""
     first, *others = map(list, parts)
     left = [[pair for pair in part if pair[0][:1] not in (b"T", b"U")] for part in others]
-    return dividing.together([first, *left])
+    return TOGETHER([first, *left])
 
 
 @pytest.mark.parametrize(
@@ -192,7 +195,7 @@ def test_a_division_that_forgets_something_is_found(
     name: str, bug: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = outputs([(30, None), (10, None)])
-    monkeypatch.setattr(remapping, name, bug)
+    monkeypatch.setattr(transfer, name, bug)
     try:
         found = outputs([(30, None), (10, 1 if name == "together" else 8)])
     except MillraceError:

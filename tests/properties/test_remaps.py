@@ -18,7 +18,7 @@ import millrace as mr
 from millrace.model.errors import PipelineError, ZombieWriter
 from millrace.store import Collector, decode_segment
 from millrace.testing.crash import Crash, CrashingState
-from millrace.windmill import carrying
+from millrace.windmill import transfer
 from millrace.windmill.epoch_log import end_of
 from millrace.windmill.epochs import Epochs
 from tests.everything import Everything
@@ -177,7 +177,7 @@ def test_an_interval_is_read_once_however_many_it_is_divided_into(monkeypatch: A
     h = harness()
     for n in range(3):
         step(h, n)
-    read_of, asked = carrying.rows_at, list[tuple[str, int]]()
+    read_of, asked = transfer.rows_at, list[tuple[str, int]]()
 
     def counting(state: Any, name: str, *ready: Any) -> Any:
         read = read_of(state, name, *ready)
@@ -188,7 +188,7 @@ def test_an_interval_is_read_once_however_many_it_is_divided_into(monkeypatch: A
 
         return counted
 
-    monkeypatch.setattr(carrying, "rows_at", counting)
+    monkeypatch.setattr(transfer, "rows_at", counting)
     h.remap("Everything", [mr.Split(0), mr.Merge(2, 3)])
     assert asked == [("Everything", 0), ("Everything", 2), ("Everything", 3)]
     for n in range(3, STEPS):
@@ -221,7 +221,7 @@ def test_a_driver_that_is_superseded_while_it_carries_says_so(monkeypatch: Any) 
     h = harness()
     for n in range(3):
         step(h, n)
-    zombie, state, whole = h._epochs, CrashingState(h._durable), carrying.all_carried
+    zombie, state, whole = h._epochs, CrashingState(h._durable), transfer.all_carried
 
     def others_come_first(*of: Any) -> Any:
         monkeypatch.undo()
@@ -230,7 +230,7 @@ def test_a_driver_that_is_superseded_while_it_carries_says_so(monkeypatch: Any) 
         Collector(state).collect(heir.collectable())
         return whole(*of)
 
-    monkeypatch.setattr(carrying, "all_carried", others_come_first)
+    monkeypatch.setattr(transfer, "all_carried", others_come_first)
     with pytest.raises(ZombieWriter):
         zombie.remap({"Everything": [mr.Split(0)]})
 
@@ -270,7 +270,7 @@ def test_nothing_is_remapped_while_an_epoch_is_tried_again() -> None:
 
 
 def _forgetting(letters: bytes) -> Any:
-    whole = carrying.remade
+    whole = transfer.remade
 
     def remade(interval: Any, before: Any, cut: Any) -> Any:
         made = whole(interval, before, cut)
@@ -286,10 +286,10 @@ def _reported_as_nothing(interval: Any, before: Any, cut: Any) -> Any:
     made = REMADE(interval, before, cut)
     if made is None:
         return None
-    return type(made)(made.interval, made.number, made.chain, carrying.NOTHING_PENDING, made.pairs)
+    return type(made)(made.interval, made.number, made.chain, transfer.NOTHING_PENDING, made.pairs)
 
 
-REMADE = carrying.remade
+REMADE = transfer.remade
 
 
 @pytest.mark.parametrize(
@@ -304,7 +304,7 @@ REMADE = carrying.remade
     ids=["timers", "ids", "bags", "chunks", "hole"],
 )
 def test_a_remap_that_forgets_something_is_found(bug: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(carrying, "remade", bug)
+    monkeypatch.setattr(transfer, "remade", bug)
     h = harness()
     try:
         for n in range(STEPS):

@@ -16,10 +16,10 @@ from millrace.plane.realtime.injector_task import InjectorTask
 from millrace.store import MemoryCache
 from millrace.store.cache import CachePosition
 from millrace.watermark.report import NOTHING_PENDING
-from millrace.windmill import carrying, remapping, rows
+from millrace.windmill import rows, transfer
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.manifest import decode_manifest, encode_entry
-from millrace.windmill.preparing import Preparation
+from millrace.windmill.preparation import Preparation
 from simulation.realtime import RealtimeRemapping
 from simulation.realtime.query import Query
 from simulation.remapping import RemappingSimulation
@@ -38,18 +38,18 @@ def found_at(seed, *, calm):
 
 @found_at(1, calm=True)
 def a_child_forgets_its_holds(patch):
-    of_range = remapping.of_range
+    of_range = transfer.of_range
     holds = {rows.HOLDS, rows.HOLD_BY_KEY}
 
     def without_holds(*of):
         return (pair for pair in of_range(*of) if pair[0][:1] not in holds)
 
-    patch.setattr(remapping, "of_range", without_holds)
+    patch.setattr(transfer, "of_range", without_holds)
 
 
 @found_at(16, calm=True)
 def ids_go_with_the_other_half(patch):
-    of_range = remapping.of_range
+    of_range = transfer.of_range
     ids = {rows.IDS, rows.IDS_BY_COMMIT, rows.IDS_BY_EXPIRY}
 
     def of_sister(pairs, start, end, cut):
@@ -60,12 +60,12 @@ def ids_go_with_the_other_half(patch):
                 there = of_range(had, *other, cut)
                 yield from (pair for pair in there if pair[0][:1] in ids)
 
-    patch.setattr(remapping, "of_range", of_sister)
+    patch.setattr(transfer, "of_range", of_sister)
 
 
 @found_at(6, calm=True)
 def a_merge_has_the_timers_of_one_parent(patch):
-    together = remapping.together
+    together = transfer.together
     timers = {rows.TIMERS, rows.TIMER_BY_TAG}
 
     def of_the_first(parts):
@@ -73,18 +73,18 @@ def a_merge_has_the_timers_of_one_parent(patch):
         left = ([pair for pair in other if pair[0][:1] not in timers] for other in others)
         return together([first, *left])
 
-    patch.setattr(remapping, "together", of_the_first)
+    patch.setattr(transfer, "together", of_the_first)
 
 
 @found_at(1, calm=True)
 def a_child_reports_nothing_before_it_has_worked(patch):
-    remade = carrying.remade
+    remade = transfer.remade
 
     def silent(*of):
         made = remade(*of)
         return made and dataclasses.replace(made, report=NOTHING_PENDING)
 
-    patch.setattr(carrying, "remade", silent)
+    patch.setattr(transfer, "remade", silent)
 
 
 @found_at(1, calm=True)
@@ -104,7 +104,7 @@ def ids_are_given_that_another_driver_had_reserved(patch):
     def above_the_map(ids, name, intervals):
         return 1 + max(one.id for one in intervals.intervals)
 
-    patch.setattr(carrying, "first_id", above_the_map)
+    patch.setattr(transfer, "first_id", above_the_map)
 
 
 @found_at(938, calm=False)
@@ -137,7 +137,7 @@ def what_is_being_made_is_collected(patch):
 
 @found_at(1, calm=True)
 def what_is_committed_after_it_was_read_is_not_applied(patch):
-    rows_at = carrying.rows_at
+    rows_at = transfer.rows_at
 
     def as_prepared(state, name, ready=None):
         read = rows_at(state, name)
@@ -150,7 +150,7 @@ def what_is_committed_after_it_was_read_is_not_applied(patch):
 
         return rows
 
-    patch.setattr(carrying, "rows_at", as_prepared)
+    patch.setattr(transfer, "rows_at", as_prepared)
 
 
 @found_at(1, calm=True)
@@ -216,7 +216,7 @@ def live_tasks_go_on_from_the_mark_of_a_remap(patch):
         self.ended = self.ended or (self._resting and self._ending is None)
         return orders
 
-    patch.setattr(carrying, "check_between", lambda *_, **__: None)
+    patch.setattr(transfer, "check_between", lambda *_, **__: None)
     patch.setattr(Coordinator, "_marked", not_the_last)
     patch.setattr(Coordinator, "_complete", as_if_it_were)
 

@@ -4,7 +4,7 @@ A copy is a checkpoint of its own: a snapshot of each key interval, and an epoch
 entries. It shares no file with the original, has no commits or journals, and another uuid, so that
 no cache and no sink takes it for the original.
 
-A copy may have another number of key intervals (``windmill/carrying.py``).
+A copy may have another number of key intervals (``windmill/transfer.py``).
 
 Source: MillWheel 6.1 (hard state outlives its processes), 7.1 (key intervals split and merge);
 docs/changing.md.
@@ -51,7 +51,12 @@ from millrace.store import (
 from millrace.store.durable import sync_directory
 from millrace.watermark.intervals import IDS, IntervalMap, KeyInterval
 from millrace.watermark.map_change import Merge, Split
-from millrace.windmill.carrying import (
+from millrace.windmill.epoch_log import claim_before, end_of
+from millrace.windmill.fence import seal_left
+from millrace.windmill.log_writer import LogWriter
+from millrace.windmill.manifest import Claim, Completion, Restoration, encode_entry, interval_map
+from millrace.windmill.transfer import (
+    Pair,
     Read,
     all_carried,
     carried,
@@ -59,13 +64,8 @@ from millrace.windmill.carrying import (
     first_id,
     ids_after,
     maps_after,
+    resized,
 )
-from millrace.windmill.dividing import Pair
-from millrace.windmill.epoch_log import claim_before, end_of
-from millrace.windmill.fence import seal_left
-from millrace.windmill.log_writer import LogWriter
-from millrace.windmill.manifest import Claim, Completion, Restoration, encode_entry, interval_map
-from millrace.windmill.remapping import resized
 
 Location = str | os.PathLike[str]
 

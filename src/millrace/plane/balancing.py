@@ -19,10 +19,9 @@ from typing import Any, Final
 from millrace.model.errors import CheckpointMismatch
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.map_change import Merge, Remapped, Split
-from millrace.windmill.balancer import Balance
+from millrace.windmill.balancer import Balance, busiest, cut_by_load, evened, uneven, weights_after
 from millrace.windmill.epochs import Epochs
-from millrace.windmill.evening import busiest, cut_by_load, evened, uneven, weights_after
-from millrace.windmill.preparing import Preparation
+from millrace.windmill.preparation import Preparation
 
 _log = logging.getLogger("millrace")
 

@@ -22,7 +22,7 @@ from millrace.spark.source import Source
 from millrace.spark.status import Status
 from millrace.windmill.balancer import Balance
 from millrace.windmill.epochs import Epochs
-from millrace.windmill.preparing import Preparation
+from millrace.windmill.preparation import Preparation
 
 if TYPE_CHECKING:
     from millrace.spark.run import Run

@@ -46,7 +46,7 @@ from millrace.spark.split_settings import SplitSettings
 from millrace.spark.ticks import Alarm, ticks
 from millrace.windmill.balancer import Balance
 from millrace.windmill.epochs import Epochs
-from millrace.windmill.preparing import Preparation
+from millrace.windmill.preparation import Preparation
 from millrace.windmill.source_stats import processes_of
 
 _log = logging.getLogger("millrace")

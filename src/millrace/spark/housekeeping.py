@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from millrace.model.errors import StoreError
 from millrace.store import Collectable, Collected, Collector, HardState
-from millrace.windmill.preparing import Preparation
+from millrace.windmill.preparation import Preparation
 
 _log = logging.getLogger(__name__)
 

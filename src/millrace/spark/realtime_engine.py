@@ -48,7 +48,7 @@ from millrace.spark.source import sources_of
 from millrace.spark.status import Status
 from millrace.windmill.balancer import Balance
 from millrace.windmill.epochs import Epochs
-from millrace.windmill.preparing import Preparation
+from millrace.windmill.preparation import Preparation
 from millrace.windmill.source_stats import processes_of
 
 #: Spark refuses shorter batches than this, unless told otherwise.

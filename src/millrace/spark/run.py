@@ -47,7 +47,7 @@ from millrace.spark.stuck_board import Board
 from millrace.store import Mailbox, location_of
 from millrace.watermark.map_change import Merge, Split
 from millrace.windmill.epochs import Epochs
-from millrace.windmill.preparing import Preparation
+from millrace.windmill.preparation import Preparation
 
 _log = logging.getLogger("millrace")
 

@@ -19,7 +19,7 @@ from millrace.store import Collectable, Given, HardState
 from millrace.watermark.authority import Authority, Percentiles
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.map_change import Remap, Remapped
-from millrace.windmill import carrying, claims
+from millrace.windmill import claims, transfer
 from millrace.windmill.epoch_log import LogTail, end_of
 from millrace.windmill.fence import out_of_step
 from millrace.windmill.history import Moment, WatermarkHistory
@@ -270,8 +270,8 @@ class Epochs:
         self,
         remaps: Mapping[str, Iterable[Remap]],
         *,
-        grouped: carrying.Grouping = carrying.same,
-        ready: carrying.Ready | None = None,
+        grouped: transfer.Grouping = transfer.same,
+        ready: transfer.Ready | None = None,
     ) -> dict[str, Remapped]:
         """Split and merge key intervals between two epochs; return the maps, and who is new.
 
@@ -281,21 +281,21 @@ class Epochs:
         Args:
             remaps: Computation -> what changes.
             grouped: How intervals are grouped into tasks then.
-            ready: Of a :class:`~millrace.windmill.preparing.Preparation`.
+            ready: Of a :class:`~millrace.windmill.preparation.Preparation`.
 
         Raises:
             PipelineError: That cannot be, or not now; nothing was written.
             CheckpointMismatch: Intervals that are to be one differ in what is of all keys.
         """
         self.settle()
-        carrying.check_between(self.completed, self.open, self.live, drained=self.drained)
-        made = carrying.maps_after(self.positions.maps, self._ids, remaps, grouped)
+        transfer.check_between(self.completed, self.open, self.live, drained=self.drained)
+        made = transfer.maps_after(self.positions.maps, self._ids, remaps, grouped)
         if all(one.intervals == self.positions.maps[name] for name, one in made.items()):
             return made  # so that the epochs before are kept
-        self._ids = carrying.ids_after(self._ids, made)
+        self._ids = transfer.ids_after(self._ids, made)
         self._claim()
         whole = self.standing()
-        completion = self._log.ours(lambda: carrying.all_carried(whole, made, self.state, ready))
+        completion = self._log.ours(lambda: transfer.all_carried(whole, made, self.state, ready))
         self._log.append(completion, lambda: self._remapped(completion, made))
         return made
 

@@ -10,7 +10,7 @@ from millrace.model.errors import ZombieWriter
 from millrace.plane.balancing import Balancing
 from millrace.plane.realtime.session_start import to_other_intervals
 from millrace.windmill.balancer import Balance
-from millrace.windmill.preparing import Preparation
+from millrace.windmill.preparation import Preparation
 from tests.live import Live, undisturbed
 from tests.unit.plane.test_live_remaps import counting, on, to_rest, values
 

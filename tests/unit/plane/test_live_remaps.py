@@ -19,7 +19,7 @@ from millrace.store.journaled import JournaledCommitLog
 from millrace.testing.crash import Crash, CrashingState
 from millrace.watermark.map_change import Merge, Split
 from millrace.windmill.fence import seal_left
-from millrace.windmill.preparing import Preparation
+from millrace.windmill.preparation import Preparation
 from tests.live import Feeds, InEpochs, Kept, Live, undisturbed
 
 

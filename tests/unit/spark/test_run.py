@@ -23,7 +23,7 @@ from millrace.spark.progress_display import Where
 from millrace.spark.run import Run, RunParts
 from millrace.store import LocalBlobs, Mailbox, MemoryHardState
 from millrace.windmill.epochs import Epochs
-from millrace.windmill.preparing import Preparation
+from millrace.windmill.preparation import Preparation
 
 
 class Driven(Engine):

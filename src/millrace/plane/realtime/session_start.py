@@ -21,12 +21,12 @@ from millrace.plane.realtime.messages import Start
 from millrace.plane.realtime.source_progress import Stamps, steps
 from millrace.store import JournalName, Sealing
 from millrace.watermark.map_change import Remap, Remapped
-from millrace.windmill.carrying import Grouping, Ready, same
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.fence import seal_left
 from millrace.windmill.manifest import LiveMark, Manifest
 from millrace.windmill.place import SourceOffset
 from millrace.windmill.source_stats import Sources, SourceStats
+from millrace.windmill.transfer import Grouping, Ready, same
 
 #: Injected stream -> process -> its number.
 Numbers = dict[str, dict[str, int]]
@@ -432,7 +432,7 @@ def to_other_intervals(
         epochs: Of the run, which goes on.
         remaps: Computation -> what changes.
         grouped: How intervals are grouped into tasks then.
-        ready: What was read before: see :mod:`millrace.windmill.preparing`.
+        ready: What was read before: see :mod:`millrace.windmill.preparation`.
 
     Raises:
         PipelineError: That cannot be, or not now; nothing was written.

@@ -1,30 +1,280 @@
-"""Carrying: state from the key intervals of one map to those of another, as snapshots.
+"""State transfer: from the key intervals of one map to those of another, as snapshots.
 
 An interval that is made begins with a snapshot, under an id that was reserved for it before. No log
 is copied: what its parents had is read by range from their snapshots and commits. Nothing of it
 counts before a completion with the other map is in the epoch log, and everything after.
 
-Source: MillWheel, "Architecture" (7.1: intervals split and merge); 6.1.1 (checkpoints).
+It has the rows of its range, goes on with the numbers of commits where the one that was furthest
+stood, and reports what its rows say. So its low watermark begins where theirs stood, and nothing
+passes it. Its id is above all that its computation ever had: what it produces and what it commits
+has names of its own.
+
+What is of one key goes with its hash. What stands for all keys of an interval goes with each part:
+tables of side inputs, the timers of chunks, how far senders were consumed. What has many keys in
+one row, a lot of ids or a chunk, is cut.
+
+Source: MillWheel, "Architecture" (7.1: intervals split and merge; 7.2: no low watermark passes a
+hole in the map); 6.1.1 (checkpoints).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
 from dataclasses import replace as without
-from itertools import chain
+from itertools import chain, starmap
+from typing import Final
 
+import numpy as np
+import xxhash
 from msgspec.structs import replace
 
 from millrace.dataflow.columnar.plan import cut_chunk
-from millrace.model.errors import InvariantViolation, PipelineError
+from millrace.model.errors import (
+    CheckpointMismatch,
+    DamagedStore,
+    InvariantViolation,
+    PipelineError,
+)
+from millrace.model.time import MAX_TIMESTAMP
 from millrace.store import HardState, MemoryCache, SnapshotHead, Snapshots, bring, encode_snapshot
 from millrace.store.snapshots import parts_of
 from millrace.watermark.intervals import IDS, IntervalMap, KeyInterval
 from millrace.watermark.map_change import Remap, Remapped, remapped
-from millrace.watermark.report import NOTHING_PENDING
-from millrace.windmill.dividing import Pair
+from millrace.watermark.outstanding import Outstanding
+from millrace.watermark.report import NOTHING_PENDING, Report
+from millrace.windmill import rows
+from millrace.windmill.all_keys import ALL_KEYS_ROW
 from millrace.windmill.manifest import Completion, LiveMark, Manifest, interval_map, partition_of
-from millrace.windmill.remapping import IntervalSeed, remade
+
+#: A row and its value.
+Pair = tuple[bytes, bytes]
+
+#: Returns what a chunk has of the keys with hashes in [start, end); None if nothing.
+Cut = Callable[[bytes, int, int], bytes | None]
+
+#: Letter -> where in its rows the part begins that names a key.
+_KEYED: Final = {
+    rows.VALUES: 1,
+    rows.MAP: 1,
+    rows.BAG: 1,
+    rows.TIMER_BY_TAG: 1,
+    rows.HOLD_BY_KEY: 1,
+    rows.IDS: 1,
+    rows.HOLDS: 9,
+    rows.TIMERS: 10,
+}
+_HASH: Final = rows.HASH_BYTES
+
+
+def of_range(pairs: Iterable[Pair], start: int, end: int, cut: Cut) -> Iterator[Pair]:
+    """Yield what the rows of an interval say of the keys with hashes in ``[start, end)``.
+
+    Args:
+        pairs: All rows of the interval.
+        start: The lowest hash.
+        end: One past the highest.
+        cut: Cuts chunks.
+
+    Raises:
+        DamagedStore: A row is of no family.
+    """
+    for row, value in pairs:
+        letter = row[:1]
+        at = _KEYED.get(letter)
+        if at is not None:
+            hashed = int.from_bytes(row[at : at + _HASH])
+            if start <= hashed < end or row.startswith(ALL_KEYS_ROW, at):
+                yield row, value
+        elif letter == rows.IDS_BY_COMMIT:
+            yield from _lot(rows.LotRow.unpack(row, value), start, end)
+        elif letter == rows.CHUNKS:
+            if (left := cut(value, start, end)) is not None:
+                yield row, left
+        elif letter == rows.CHANNELS:
+            yield row, value
+        elif letter != rows.IDS_BY_EXPIRY:  # made of the lots that are left
+            raise DamagedStore(f"row {row[:40]!r} is of no family that can be divided.")
+
+
+def together(parts: Iterable[Iterable[Pair]]) -> list[Pair]:
+    """Return the rows of several intervals, or parts of some, as those of one, ascending.
+
+    Args:
+        parts: The rows of each; no key is in two of them.
+
+    Raises:
+        CheckpointMismatch: What stands for all keys of an interval is not the same in two of them.
+    """
+    found: dict[bytes, bytes] = {}
+    for part in parts:
+        for row, value in part:
+            named = _free(found, row, value) if row[:1] == rows.CHUNKS else row
+            known = found.get(named, value)
+            found[named] = value if known == value else _one_of(row, known, value)
+    return sorted(found.items())
+
+
+def _lot(lot: rows.LotRow, start: int, end: int) -> Iterator[Pair]:
+    entries = rows.entries_of(lot.entries)
+    hashes = np.ascontiguousarray(entries[:, :_HASH]).view(">u8").ravel().astype(np.uint64)
+    chosen = (hashes >= np.uint64(start)) & (hashes <= np.uint64(end - 1))
+    if chosen.any():
+        left = lot._replace(entries=entries[chosen].tobytes())
+        yield left.pack()
+        yield left.expiry_row().pack()
+
+
+def _free(found: dict[bytes, bytes], row: bytes, value: bytes) -> bytes:
+    """Return a row for a chunk: commits of two intervals may have one number."""
+    chunk = rows.ChunkRow.unpack(row, value)
+    while row in found:
+        chunk = chunk._replace(n=chunk.n + 1)
+        row = chunk.pack()[0]
+    return row
+
+
+def _one_of(row: bytes, known: bytes, value: bytes) -> bytes:
+    """Return the value of a row that two intervals have."""
+    if row[:1] == rows.IDS_BY_COMMIT:  # two commits with one number
+        return known + value
+    if row[:1] == rows.CHANNELS:  # nothing is under way: what comes next is beyond both
+        return max(known, value)
+    raise CheckpointMismatch(
+        f"two key intervals that are to be one differ in row {row[:40]!r}, which stands for all "
+        "keys: a table of a side input, or when its entries expire. Expected the same in both. "
+        "Keep the number of key intervals, or raise it: then none come together."
+    )
+
+
+@dataclass(frozen=True)
+class IntervalSeed:
+    """Where an interval stands that had a commit.
+
+    Attributes:
+        interval: The interval.
+        number: Of its last commit.
+        chain: That commit's.
+        report: Its last report.
+        pairs: All its rows.
+    """
+
+    interval: KeyInterval
+    number: int
+    chain: int
+    report: Report
+    pairs: Sequence[Pair]
+
+
+def resized(intervals: IntervalMap, count: int, *, first_id: int) -> IntervalMap:
+    """Return a map of some intervals of equal size.
+
+    An interval that is in both keeps its id.
+
+    Args:
+        intervals: The map before.
+        count: A power of two.
+        first_id: Of those that are new; above all that the computation ever had.
+
+    >>> made = resized(IntervalMap.uniform(1), 2, first_id=1)
+    >>> [(one.id, one.start) for one in made.intervals]
+    [(1, 0), (2, 9223372036854775808)]
+    """
+    known = {(one.start, one.end): one for one in intervals.intervals}
+    return IntervalMap(
+        [
+            known.get((one.start, one.end), KeyInterval(first_id + one.id, one.start, one.end))
+            for one in IntervalMap.uniform(count).intervals
+        ]
+    )
+
+
+def remade(interval: KeyInterval, before: Sequence[IntervalSeed], cut: Cut) -> IntervalSeed | None:
+    """Return where an interval of another map begins; None if nothing was ever there.
+
+    Args:
+        interval: The new one.
+        before: Intervals before it that overlap it and had a commit.
+        cut: Cuts chunks of all keys by hash.
+
+    Raises:
+        CheckpointMismatch: What they keep for all keys is not the same; or they keep their cells in
+            two shapes.
+    """
+    if not before:
+        return None
+    versions = sorted({one.report.version for one in before})
+    if len(versions) > 1:
+        raise CheckpointMismatch(
+            f"key intervals {[one.interval.id for one in before]} are to be one, and have "
+            f"their cells in shapes {versions}: cells were changed, and some have not run since. "
+            "Keep the number of key intervals, or raise it: then none come together."
+        )
+    ranges = (of_range(one.pairs, interval.start, interval.end, cut) for one in before)
+    pairs = together(ranges)
+    counted = any(one.report.outstanding is not None for one in before)
+    names = b"".join(struct.pack("<QQ", one.interval.id, one.chain) for one in before)
+    return IntervalSeed(
+        interval,
+        max(one.number for one in before),
+        xxhash.xxh3_64_intdigest(names, seed=interval.id),
+        report_of_rows(pairs, version=versions[0], counted=counted),
+        pairs,
+    )
+
+
+def report_of_rows(pairs: Iterable[Pair], *, version: int = 0, counted: bool = False) -> Report:
+    """Return what rows say pins the low watermark of their interval.
+
+    How the work is spread is known where it is kept by key; of chunks and their timers it is not,
+    until the interval has its next bundle.
+
+    Args:
+        pairs: All rows of an interval.
+        version: Which shape its cells have.
+        counted: Whether it is asked how the work is spread.
+    """
+    timers: dict[int, int] = {}
+    counts = [0, 0]
+    held_us = ids_us = MAX_TIMESTAMP
+    pending: dict[int, int] = {}
+    of_many = False
+    for row in starmap(rows.unpack, (pair for pair in pairs if pair[0][:1] in _PINNING)):
+        work_us = None
+        if isinstance(row, rows.TimerRow):
+            timers[row.clock] = min(timers.get(row.clock, MAX_TIMESTAMP), row.at_us)
+            counts[row.domain] += 1
+            work_us = rows.work_us(row.domain, row.tag, row.setting)
+            of_many = of_many or row.key_row == ALL_KEYS_ROW
+        elif isinstance(row, rows.HoldRow):
+            held_us = min(held_us, row.at_us)
+        elif isinstance(row, rows.KeyHoldRow):
+            work_us = row.at_us
+        elif isinstance(row, rows.ExpiryRow):
+            ids_us = min(ids_us, row.expires_us)
+        else:
+            of_many = True
+        if work_us is not None:
+            pending[work_us] = pending.get(work_us, 0) + 1
+    return Report(
+        timers.pop(0, MAX_TIMESTAMP),
+        timers.pop(1, MAX_TIMESTAMP),
+        held_us,
+        ids_us,
+        tuple(
+            (rows.domain_of(clock)[1], at_us)
+            for clock, at_us in sorted(timers.items())
+            if at_us < MAX_TIMESTAMP
+        ),
+        outstanding=Outstanding().changed(pending) if counted and not of_many else None,
+        version=version,
+        timers=counts[0],
+        wall_timers=counts[1],
+    )
+
+
+_PINNING = frozenset([rows.TIMERS, rows.HOLDS, rows.HOLD_BY_KEY, rows.IDS_BY_EXPIRY, rows.CHUNKS])
 
 #: Returns all rows of an interval at a commit, given that commit's number and chain.
 Read = Callable[[KeyInterval, int, int], Sequence[Pair]]

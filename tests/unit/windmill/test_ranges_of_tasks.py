@@ -12,9 +12,8 @@ import millrace as mr
 from millrace.plane.balancing import Balancing
 from millrace.watermark.intervals import HASH_SPACE, IntervalMap
 from millrace.watermark.map_change import remapped
-from millrace.windmill.balancer import Balance, Weight
-from millrace.windmill.evening import cut_by_load, evened, uneven, weights_after
-from millrace.windmill.preparing import Preparation
+from millrace.windmill.balancer import Balance, Weight, cut_by_load, evened, uneven, weights_after
+from millrace.windmill.preparation import Preparation
 
 TASKS, INTERVALS = 4, 32
 

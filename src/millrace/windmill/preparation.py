@@ -1,4 +1,4 @@
-"""Preparing: what a remap is going to read, read beside the epochs before it takes effect.
+"""Preparation: what a remap is going to read, read beside the epochs before it takes effect.
 
 A preparation has a cache for each interval that will be divided or come together. It is built while
 epochs go on, or live tasks, up to a commit that counts already; what is committed after that is
@@ -18,8 +18,8 @@ from typing import Final
 from millrace.model.errors import StoreError
 from millrace.store import HardState, MemoryCache, bring, looked_at
 from millrace.watermark.map_change import Remap
-from millrace.windmill.carrying import check_between, maps_after
 from millrace.windmill.epochs import Epochs
+from millrace.windmill.transfer import check_between, maps_after
 
 _log = logging.getLogger("millrace")
 

@@ -11,7 +11,7 @@ import pytest
 import millrace as mr
 from millrace.model.errors import PipelineError, StoreError
 from millrace.store import SegmentLog
-from millrace.windmill.preparing import Preparation
+from millrace.windmill.preparation import Preparation
 
 
 class Event(msgspec.Struct):
