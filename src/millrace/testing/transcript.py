@@ -63,6 +63,9 @@ _WINDOWING: dict[str, Any] = {
 _DEFAULTS: dict[str, Any] = {**_WINDOWING, "grouping": None, "permute": True, "rebatch": False}
 
 
+#: What its lambdas know of themselves. Of one without a module cloudpickle asks all that there are.
+_GLOBALS: dict[str, Any] = {"__builtins__": {}, "__name__": "a transcript"}
+
 #: What its expressions may name.
 _NAMES: dict[str, Any] = {
     "Window": Window,
@@ -276,7 +279,7 @@ class Transcript:
     def _evaluate(self, text: str, **names: Any) -> Any:
         """Return what an expression means: names of the Dataflow layer and its own, and lambdas."""
         try:
-            return eval(text, {"__builtins__": {}, **_NAMES, **self.names, **names})
+            return eval(text, {**_GLOBALS, **_NAMES, **self.names, **names})
         except NameError as unknown:
             raise PipelineError(
                 f"transcript {self.name!r}, {text!r}: {unknown}. Give what is yours beside it: "

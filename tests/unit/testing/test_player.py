@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import msgspec
 import pytest
 
@@ -171,3 +173,12 @@ def test_none_at_all_is_refused(tmp_path: Path) -> None:
         read_transcripts(tmp_path)
     with pytest.raises(mr.MillraceError, match="no transcripts"):
         run_on_spark(None, [])
+
+
+def test_a_lambda_has_a_module_that_is_none() -> None:
+    """Without one, cloudpickle asks all that are imported for it, each time a run starts."""
+    made = Transcript.of(MINUTE, names=NAMES)._evaluate("lambda value: value > 3")
+
+    assert made.__module__ == "a transcript"
+    assert made.__module__ not in sys.modules
+    assert cloudpickle.loads(cloudpickle.dumps(made))(4)
