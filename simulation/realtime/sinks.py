@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.model.errors import SinkError
-from millrace.sinks.postgres.turns import senders_of
+from millrace.sinks.postgres.live_writer import senders_of
 from simulation.fate import Fate
 from simulation.scheduler import Scheduler
 

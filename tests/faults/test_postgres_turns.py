@@ -19,8 +19,8 @@ from millrace.model.errors import CheckpointMismatch, SinkError, ZombieWriter
 from millrace.model.pane import Pane, Paned, PanedCoder, Window
 from millrace.plane.binding import Binding
 from millrace.plane.values import SinkColumns
-from millrace.sinks.postgres import turns
-from millrace.sinks.postgres.turns import TableWriter
+from millrace.sinks.postgres import live_writer
+from millrace.sinks.postgres.live_writer import TableWriter
 from millrace.windmill.record_ids import production_ids
 
 
@@ -96,7 +96,7 @@ class Faults:
             return passed
 
         monkeypatch.setattr(TableWriter, "_execute", faulty)
-        monkeypatch.setattr(turns, "_PAUSE", 0.0)
+        monkeypatch.setattr(live_writer, "_PAUSE", 0.0)
 
 
 class Tasks:

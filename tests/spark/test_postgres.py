@@ -11,8 +11,7 @@ from pyspark.sql import SparkSession
 
 import millrace as mr
 from millrace.model.errors import CheckpointMismatch, PipelineError, RunFailed
-from millrace.sinks.postgres.connection import Away
-from millrace.sinks.postgres.ledger import Ledger
+from millrace.sinks.postgres.ledger import Away, Ledger
 from millrace.windmill.epochs import Epochs
 
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from millrace.model.errors import SinkError
-from millrace.sinks.postgres import turns
-from millrace.sinks.postgres.turns import Behind
+from millrace.sinks.postgres import live_writer
+from millrace.sinks.postgres.live_writer import Behind
 
 
 class Puts:
@@ -60,7 +60,7 @@ def test_what_gathers_while_a_transaction_is_under_way_goes_with_the_next() -> N
 
 
 def test_a_task_waits_when_too_much_has_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "_BYTES_MAX", rows(2)[0].nbytes)
+    monkeypatch.setattr(live_writer, "_BYTES_MAX", rows(2)[0].nbytes)
     puts, third = Puts(leave=False), threading.Event()
     writing = Behind(puts)
     writing.write(*rows(1))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.model.errors import InvariantViolation
-from millrace.sinks.postgres.turns import Consumed, senders_of
+from millrace.sinks.postgres.live_writer import Consumed, senders_of
 from millrace.windmill.record_ids import ROW_BITS
 
 

@@ -5,19 +5,110 @@ a driver takes it first, so two drivers come one after the other, and the later 
 earlier did. Tasks of the real-time plane take it when they begin, and leave a row each in
 ``millrace_writers``, which is theirs to lock with what they write: a later run, or a session,
 removes the rows of those before it.
+
+Connections show no passwords, and failures say what to do.
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
-from millrace.model.errors import CheckpointMismatch, SinkError, ZombieWriter
-from millrace.sinks.postgres import statements
-from millrace.sinks.postgres.connection import Away, connect, said
-from millrace.sinks.postgres.tables import ID, RETRACTED, TASK, Tables, identifier
+from millrace.model.errors import CheckpointMismatch, PipelineError, SinkError, ZombieWriter
+from millrace.sinks.postgres.tables import (
+    ID,
+    RETRACTED,
+    TASK,
+    Tables,
+    append,
+    delete,
+    identifier,
+    staged_rows,
+    upsert,
+)
 
 if TYPE_CHECKING:
     import psycopg
+
+#: A server that does not answer must not hold an epoch for as long as TCP would.
+_DEFAULTS = {"connect_timeout": "10", "application_name": "millrace"}
+
+_QUOTED = re.compile('".*"', re.DOTALL)
+
+_SECRETS = (
+    "password",
+    "sslpassword",
+    "scram_client_key",
+    "scram_server_key",
+    "oauth_client_secret",
+)
+
+
+class Away(SinkError):
+    """The server cannot be reached, or broke off: worth another attempt."""
+
+
+def checked(conninfo: str) -> str:
+    """Return a connection string with defaults filled in.
+
+    Raises:
+        PipelineError: psycopg is missing, or the string is malformed or holds a password.
+    """
+    try:
+        from psycopg.conninfo import conninfo_to_dict, make_conninfo
+    except ImportError as missing:
+        raise PipelineError(
+            "mr.PostgreSQL needs the package psycopg, on the driver and on the workers: "
+            "pip install 'millrace-spark[postgres]'."
+        ) from missing
+    import psycopg
+
+    try:
+        given: dict[str, Any] = dict(conninfo_to_dict(conninfo))
+    except (psycopg.ProgrammingError, TypeError) as malformed:
+        # The string itself is not repeated: it may hold a password. libpq quotes of it what it
+        # could not read, which may be the password, or have a quote of its own.
+        why = _QUOTED.sub("...", str(malformed)).strip()
+        raise PipelineError(
+            "mr.PostgreSQL: expected a connection string such as 'postgresql://user@host/database' "
+            f"or 'host=... dbname=...'; libpq says: {why}"
+        ) from None
+    found = [name for name in _SECRETS if given.get(name)]
+    if found:
+        raise PipelineError(
+            f"mr.PostgreSQL: the connection string holds a {found[0]}, which would travel with "
+            "every task and show up in logs. Leave it out, and give it to driver and workers "
+            "through the environment (PGPASSWORD; on a cluster spark.executorEnv.PGPASSWORD) or a "
+            "password file (PGPASSFILE, ~/.pgpass)."
+        )
+    return make_conninfo("", **(_DEFAULTS | given))
+
+
+def connect(conninfo: str) -> psycopg.Connection[Any]:
+    """Return a new connection in autocommit mode.
+
+    Raises:
+        Away: The server cannot be reached or is starting up.
+        SinkError: It refuses the user, or has no such database.
+    """
+    import psycopg
+
+    try:
+        return psycopg.connect(conninfo, autocommit=True)
+    except psycopg.OperationalError as error:
+        raise Away(
+            f"PostgreSQL cannot be reached: {said(error)} Is the server up, may this host and user "
+            "connect, and is the password in this process's environment or password file?"
+        ) from None
+
+
+def said(error: psycopg.Error) -> str:
+    """Return what the server or libpq said, in one line that ends as a sentence."""
+    primary, detail = error.diag.message_primary, error.diag.message_detail
+    text = " ".join(part for part in (primary, detail) if part) or str(error)
+    line = " ".join(text.split())
+    return line if line.endswith((".", "?", "!")) else f"{line}."
+
 
 #: How long clearing or dropping a staging table may wait for those who write there. What it holds
 #: is never read again, so a later epoch, or a later run, does it as well.
@@ -73,7 +164,7 @@ class Ledger:
             ZombieWriter: A newer run has claimed the sink.
             CheckpointMismatch: The sink is ahead of the checkpoint.
         """
-        from millrace.sinks.postgres.preparing import make
+        from millrace.sinks.postgres.tables import make
 
         self.generation = generation
         with connect(self._conninfo) as connection:
@@ -252,7 +343,7 @@ class Ledger:
         from psycopg import sql
 
         tables, attempts = self.tables, [list(staged)]
-        rows = statements.staged(self.staging)
+        rows = staged_rows(self.staging)
         counted = connection.execute(
             sql.SQL("SELECT count(*) FROM ({}) AS s").format(rows), attempts
         )
@@ -264,11 +355,11 @@ class Ledger:
                 "server restart?"
             )
         if not tables.key:
-            connection.execute(statements.append(tables, rows), attempts)
+            connection.execute(append(tables, rows), attempts)
             return
         if tables.deletes:
-            connection.execute(statements.delete(tables, rows), attempts)
-        connection.execute(statements.upsert(tables, rows), attempts)
+            connection.execute(delete(tables, rows), attempts)
+        connection.execute(upsert(tables, rows), attempts)
 
     def _fenced(self, connection: psycopg.Connection[Any]) -> int:
         """Lock the sink's row and return the last epoch, or refuse a run that was superseded."""

@@ -39,7 +39,7 @@ def as_csv(attempt: int, rows: pa.RecordBatch, columns: Sequence[Column]) -> byt
 
 
 def as_arrays(rows: pa.RecordBatch, columns: Sequence[Column]) -> dict[str, str]:
-    """Return rows as the parameters of :func:`~millrace.sinks.postgres.statements.given`.
+    """Return rows as the parameters of :func:`~millrace.sinks.postgres.tables.given`.
 
     Not a ``COPY``, which took 1.4 of the time for 10,000 rows and no less for 10: a copy needs a
     table to go into, and exchanges of its own.

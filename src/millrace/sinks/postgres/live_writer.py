@@ -2,7 +2,7 @@
 
 The transaction also writes down the last record of every sender, so what comes again after a
 failure, or because the answer to a commit was lost, is known and left out. It is one statement: see
-:func:`~millrace.sinks.postgres.statements.in_turn`.
+:func:`~millrace.sinks.postgres.tables.in_turn`.
 
 Behind: rows are written by a thread beside the task, so that it need not wait for the server.
 
@@ -29,9 +29,8 @@ import pyarrow as pa
 
 from millrace.model.errors import InvariantViolation, SinkError, brief
 from millrace.model.time import SECOND
-from millrace.sinks.postgres import statements
-from millrace.sinks.postgres.connection import Away, connect, said
-from millrace.sinks.postgres.ledger import Ledger
+from millrace.sinks.postgres.ledger import Away, Ledger, connect, said
+from millrace.sinks.postgres.tables import in_turn
 from millrace.sinks.postgres.text import as_array, as_arrays
 from millrace.windmill.record_ids import ROW_BITS
 
@@ -281,7 +280,7 @@ class TableWriter:
         self._who = turns.ledger.who() | {"task": task, "session": session}
         self._session = session
         self._task = task
-        self._statement = statements.in_turn(self._tables)
+        self._statement = in_turn(self._tables)
         self._connection: psycopg.Connection[Any] | None = None
         self._consumed = Consumed({})
         self._stopped = threading.Event()
