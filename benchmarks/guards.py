@@ -29,7 +29,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -237,13 +237,32 @@ def tree_of(base: str) -> Iterator[Path]:
             subprocess.run([*git, "remove", "--force", str(tree)], check=True)
 
 
-def compare(guard: Guard, base: Path, rounds: int) -> dict[str, Any]:
-    """Return figure -> median of this tree and the other, ratio, and verdict."""
+def compare(
+    guard: Guard, base: Path, rounds: int, progress: Callable[[str], None]
+) -> dict[str, Any]:
+    """Return figure -> median of this tree and the other, ratio, and verdict.
+
+    Args:
+        guard: What is measured.
+        base: The other tree.
+        rounds: How often each is.
+        progress: Given a line after each round, as a guard takes minutes.
+    """
     ours, theirs = list[dict[str, Any]](), list[dict[str, Any]]()
     for number in range(rounds):
         pair = [(ours, ROOT), (theirs, base)]
         for found, tree in pair if number % 2 else reversed(pair):
             found.append(run(tree, guard))
+        ratios = [
+            ratio(figure[0], theirs[-1][name][0], more=guard.more)
+            for name, figure in ours[-1].items()
+            if name in theirs[-1]
+        ]
+        if ratios:
+            progress(
+                f"  round {number + 1} of {rounds}: {len(ratios)} figures, ratios from "
+                f"{min(ratios):.2f} to {max(ratios):.2f}"
+            )
     told = dict[str, Any]()
     for name, (_, allowed) in ours[0].items():
         both = [(o[name][0], t[name][0]) for o, t in zip(ours, theirs, strict=True)
@@ -290,7 +309,7 @@ def main() -> None:
                         for figure in rounds[0]
                     }
                 else:
-                    results[name] = compare(GUARDS[name], base, arguments.rounds)
+                    results[name] = compare(GUARDS[name], base, arguments.rounds, console.print)
             except BenchmarkFailed as error:
                 failed.append(name)
                 console.print(str(error), markup=False)

@@ -47,7 +47,8 @@ def measured(guards: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     def with_figures(ours: list[float], theirs: list[float]) -> Any:
         runs = {guards.ROOT: iter(ours), Path("base"): iter(theirs)}
         monkeypatch.setattr(guards, "run", lambda tree, _: {"us": (next(runs[tree]), 0.05)})
-        return guards.compare(guards.Guard("m", "", {}), Path("base"), len(ours))["us"]
+        guard, base = guards.Guard("m", "", {}), Path("base")
+        return guards.compare(guard, base, len(ours), lambda _: None)["us"]
 
     return with_figures
 
@@ -76,8 +77,10 @@ def test_who_begins_changes_with_each_round(guards: Any, monkeypatch: pytest.Mon
         return {"us": next(figure)}
 
     monkeypatch.setattr(guards, "run", run)
-    guards.compare(guards.Guard("m", "", {}), Path("base"), 2)
+    lines = list[str]()
+    guards.compare(guards.Guard("m", "", {}), Path("base"), 2, lines.append)
     assert order == ["base", "ours", "ours", "base"]
+    assert lines[1] == "  round 2 of 2: 1 figures, ratios from 1.00 to 1.00"
 
 
 def test_more_may_be_better(guards: Any) -> None:
