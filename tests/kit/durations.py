@@ -36,14 +36,14 @@ MARGIN = 1.5
 #: whole run in two processes on two cores that had nothing else to do, and a fifth more for what
 #: waits for JVMs and processes.
 BUDGETS = {
-    "unit": 300.0,
+    "unit": 210.0,
     "transcripts": 40.0,
-    "properties": 220.0,
-    "faults": 200.0,
-    "simulation": 340.0,
-    "browser": 90.0,
-    "spark": 1100.0,
-    "spark/processes": 1150.0,
+    "properties": 215.0,
+    "faults": 195.0,
+    "simulation": 200.0,
+    "browser": 75.0,
+    "spark": 780.0,
+    "spark/processes": 880.0,
 }
 
 #: The same with ``--fast``.
