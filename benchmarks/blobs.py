@@ -25,9 +25,9 @@ from millrace.store import (
     bring,
 )
 from millrace.windmill.bundle import Arrivals
-from millrace.windmill.epoch_work import run_epoch
 from millrace.windmill.epochs import Epochs
-from millrace.windmill.worker import Worker
+from millrace.windmill.execution import Execution
+from tests.kit.epochs import run_epoch
 
 _PATIENCE_S = 60
 NEVER = SnapshotPolicy(fixed_bytes=1 << 60)
@@ -79,7 +79,7 @@ class BlobWorker:
         self._policy = policy
         self.snapshots = SnapshotWriter(self.caches, self.state.snapshots, policy)
         self._epochs = Epochs(self.topology, self.state, intervals=intervals)
-        self._worker = Worker(self.topology, self.state, self.caches)
+        self._execution = Execution(self.topology, self.state, self.caches)
         self._collector = Collector(self.state)
         self._filling = os.urandom(value_bytes - 16)
 
@@ -103,7 +103,7 @@ class BlobWorker:
         assert manifest is not None, "the next epoch is not complete"
         (spec,) = self.topology.computations
         positions, owned = self._epochs.positions, range(len(manifest.interval_map(spec.name)))
-        produced = run_epoch(self._worker, spec, manifest, positions, owned, arrivals, {100: 0})
+        produced = run_epoch(self._execution, spec, manifest, positions, owned, arrivals, {100: 0})
         self._epochs.complete(manifest, [result for result, _ in produced])
         seconds = time.perf_counter() - started
         self.snapshots.offer(spec.name, [result.interval for result, _ in produced])

@@ -56,8 +56,8 @@ from millrace.store.snapshot_writer import write_if_due
 from millrace.testing.feed import Feed, Read
 from millrace.watermark.report import ONLY
 from millrace.windmill.epochs import Epochs
+from millrace.windmill.execution import Execution
 from millrace.windmill.manifest import Manifest
-from millrace.windmill.worker import Worker
 
 _INTERVALS = (16, 128, 1_024, 8_192)
 _TASKS = 4
@@ -148,8 +148,8 @@ class _Run:
         self._caches = MemoryCaches()
         self._epochs = Epochs(topology, state, intervals=intervals)
         self._driver = EpochDriver(topology, self._epochs, WatermarkPublisher({}), tasks=_TASKS)
-        worker = Worker(topology, state, self._caches)
-        self._runtime = Runtime(topology, tasks=_TASKS, worker=worker)
+        execution = Execution(topology, state, self._caches)
+        self._runtime = Runtime(topology, tasks=_TASKS, execution=execution)
         self._collector = Collector(state)
         self._intervals = intervals
         self._keys = _keys(intervals)

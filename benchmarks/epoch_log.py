@@ -42,9 +42,9 @@ from millrace.store import MemoryCaches, MemoryHardState
 from millrace.testing.feed import Feed, Read
 from millrace.watermark.report import ONLY, Report
 from millrace.windmill.epochs import Epochs
+from millrace.windmill.execution import Execution
 from millrace.windmill.manifest import Completion, Manifest, decode_manifest, encode_entry
 from millrace.windmill.results import Counters, IntervalResult
-from millrace.windmill.worker import Worker
 
 _INTERVALS = (16, 1_024, 16_384, 131_072)
 _ACTIVE = 10
@@ -110,8 +110,8 @@ class _Run:
         topology, state = p.build(), MemoryHardState()
         self.epochs = Epochs(topology, state, intervals=intervals)
         self._driver = EpochDriver(topology, self.epochs, WatermarkPublisher({}))
-        worker = Worker(topology, state, MemoryCaches())
-        self._runtime = Runtime(topology, tasks=_TASKS, worker=worker)
+        execution = Execution(topology, state, MemoryCaches())
+        self._runtime = Runtime(topology, tasks=_TASKS, execution=execution)
         self._keys = dict(_keys(intervals))
         self._idle = [n for n in range(intervals) if n not in self._keys]
         self._tasks_s, self._shipped = 0.0, 0

@@ -23,14 +23,14 @@ import millrace as mr
 from millrace.model.keys import encode_key, hash_key
 from millrace.store import LmdbCaches, LocalHardState
 from millrace.windmill.bundle import Arrivals
-from millrace.windmill.epoch_work import run_epoch
 from millrace.windmill.epochs import Epochs
+from millrace.windmill.execution import Execution
 from millrace.windmill.record_ids import injected_origin
 from millrace.windmill.results import Counters
 from millrace.windmill.source_dedup import Deduplicator
 from millrace.windmill.source_ids import SourceIds
 from millrace.windmill.source_stats import SourceStats
-from millrace.windmill.worker import Worker
+from tests.kit.epochs import run_epoch
 
 STREAM = "events"
 T = TypeVar("T")
@@ -117,7 +117,7 @@ class Kernel:
         self._state = LocalHardState.create_or_open(self._log, pipeline=pipeline.name)
         self._epochs = Epochs(self._topology, self._state, intervals=intervals)
         caches = LmdbCaches(directory / "cache", self._state.uuid)
-        self._worker = Worker(self._topology, self._state, caches, seconds=clock)
+        self._execution = Execution(self._topology, self._state, caches, seconds=clock)
         self._encoded = [encode_key(n) for n in range(keys)]
         self._hashes = np.array([hash_key(key) for key in self._encoded], dtype=np.uint64)
         self._identified = self._topology.edges[0].identified
@@ -130,12 +130,12 @@ class Kernel:
     @property
     def deduplicator(self) -> Deduplicator | None:
         """What filters its duplicates."""
-        found = self._worker._deduplicators[self._spec.name]
+        found = self._execution.deduplicators[self._spec.name]
         return found if isinstance(found, Deduplicator) else None
 
     def limit_filters(self, bytes_max: int) -> None:
         """Give the Bloom filters another limit."""
-        self._worker._deduplicators[self._spec.name] = Deduplicator(self._spec, bytes_max)
+        self._execution.deduplicators[self._spec.name] = Deduplicator(self._spec, bytes_max)
 
     def run(self, batch: Batch) -> Spent:
         """Run an epoch."""
@@ -168,7 +168,7 @@ class Kernel:
             ids,
         )
         produced = run_epoch(
-            self._worker,
+            self._execution,
             self._spec,
             manifest,
             self._epochs.positions,

@@ -49,7 +49,7 @@ from millrace.plane.realtime.messages import Hello, Start
 from millrace.plane.runtime import Runtime, SourceColumns
 from millrace.store import LmdbCaches, LocalHardState
 from millrace.windmill.epochs import Epochs
-from millrace.windmill.worker import Worker
+from millrace.windmill.execution import Execution
 
 SIZES = (1, 10, 100, 1_000, 10_000)
 KEYS = 1_000
@@ -173,7 +173,7 @@ class Plane:
             Runtime(
                 topology,
                 tasks=1,
-                worker=Worker(topology, state, LmdbCaches(directory / "cache", state.uuid)),
+                execution=Execution(topology, state, LmdbCaches(directory / "cache", state.uuid)),
                 sources=[SourceColumns(0, "events", ("key", "at"), source == "native", False)],
                 live=True,
             )

@@ -42,8 +42,8 @@ from millrace.plane.task import Task
 from millrace.store import LmdbCaches, LocalHardState
 from millrace.testing.feed import Feed, Read
 from millrace.windmill.epochs import Epochs
+from millrace.windmill.execution import Execution
 from millrace.windmill.manifest import Manifest
-from millrace.windmill.worker import Worker
 
 CASES = ("none", "still", "some", "changing")
 
@@ -101,8 +101,8 @@ class Case:
         state = LocalHardState.create_or_open(scratch / name, pipeline=name)
         self.epochs = Epochs(p.build(), state, intervals=intervals)
         topology = self.epochs.topology
-        worker = Worker(topology, state, LmdbCaches(scratch / f"{name}-cache", state.uuid))
-        self.runtime = Runtime(topology, tasks=1, worker=worker)
+        execution = Execution(topology, state, LmdbCaches(scratch / f"{name}-cache", state.uuid))
+        self.runtime = Runtime(topology, tasks=1, execution=execution)
         self.driver = EpochDriver(topology, self.epochs, WatermarkPublisher({}))
 
     def epoch(self, number: int, feeds: list[Feed]) -> None:

@@ -15,7 +15,7 @@ time costs some; the total is of bundles in which nothing was measured.
     slot       looking whether somebody has committed already
     get data   the cache's position, and opening a view of it
     machine    user code, with the rows that it reads
-    commit     encoding mutations, productions and report, and what else the worker does
+    commit     encoding mutations, productions and report, and what else the commit writer does
     append     writing the segment and naming it; the kernel's part of fsync in it
     apply      the cache
 
@@ -46,12 +46,13 @@ import millrace as mr
 from benchmarks.machine import describe
 from benchmarks.trees import in_tree
 from millrace.model.keys import encode_key, hash_key
+from millrace.plane.commit_writer import PutWriter
 from millrace.store import LmdbCaches, LocalHardState
 from millrace.watermark.intervals import IntervalMap
 from millrace.windmill.bundle import Arrivals, Attempt, Bundle, Position
 from millrace.windmill.columnar import machine_for
+from millrace.windmill.execution import Execution
 from millrace.windmill.router import Router
-from millrace.windmill.worker import Worker
 
 SIZES = (1, 10, 100, 1_000)
 KEYS = (1_000, 200_000)
@@ -180,7 +181,7 @@ class Stream:
         (self.spec,) = self.topology.computations
         self._state = LocalHardState.create_or_open(directory / "checkpoint", pipeline="small")
         self._caches = LmdbCaches(directory / "cache", self._state.uuid)
-        self.worker = Worker(self.topology, self._state, self._caches)
+        self._execution = Execution(self.topology, self._state, self._caches)
         self._map = IntervalMap.uniform(1)
         (self._interval,) = self._map.intervals
         self._position = Position()
@@ -216,20 +217,25 @@ class Stream:
         """Return records as the bundle that comes next; the low watermark is one bundle behind."""
         ((_, records),) = arrivals.by_interval(self._map)
         now_us = records.timestamps[0]
-        attempt = Attempt(0, 1, now_us, now_us - STEP_US, {100: now_us - STEP_US})
+        attempt = Attempt(
+            self._position.number, 1, now_us, now_us - STEP_US, {100: now_us - STEP_US}
+        )
         return Bundle(self._interval, self._position, attempt, records)
 
-    def run(self, bundle: Bundle, worker: Worker | None = None) -> None:
+    def run(self, bundle: Bundle, execution: Execution | None = None) -> None:
         """Run a bundle."""
-        ((result, _),) = (worker or self.worker).run(self.spec, [bundle], Open())
+        writer = PutWriter(execution or self._execution, Open(), 0)
+        ((result, _),) = writer.commit(writer.run(self.spec, [bundle]))
         self._position = Position(result.number, result.chain, result.report)
 
-    def watched(self, clock: Clock) -> Worker:
-        """Return a worker whose calls on the store are timed, and its machine's runs."""
-        worker = Worker(self.topology, Watched(self._state, clock), Watched(self._caches, clock))
-        machine = worker.execution._machines[self.spec.name]
+    def watched(self, clock: Clock) -> Execution:
+        """Return an execution whose calls on the store are timed, and its machine's runs."""
+        execution = Execution(
+            self.topology, Watched(self._state, clock), Watched(self._caches, clock)
+        )
+        machine = execution._machines[self.spec.name]
         machine.run = clock.timed("machine", machine.run)
-        return worker
+        return execution
 
     def machine_us(self, bundles: int) -> float:
         """Return what the machine alone takes a record, over rows in LMDB, committing nothing."""
@@ -262,12 +268,12 @@ def measure(code: str, keys: int, size: int, bundles: int, where: str) -> dict[s
             walls_s.append(time.perf_counter() - began_s)
         cpu_s = time.process_time() - start_s
         clock = Clock(dict.fromkeys(PARTS, 0.0))
-        worker = stream.watched(clock)
+        execution = stream.watched(clock)
         bundle = clock.timed("arrivals", stream.bundle)
         whole = Clock({"run": 0.0})
         run = whole.timed("run", stream.run)
         for arrivals in stream.arrivals(bundles):
-            run(bundle(arrivals), worker)
+            run(bundle(arrivals), execution)
         spent = clock.spent_s
         spent["commit"] = whole.spent_s["run"] - sum(spent.values()) + spent["arrivals"]
         machine_us = stream.machine_us(bundles)

@@ -23,8 +23,8 @@ from millrace.plane.task import Task
 from millrace.store import MemoryCaches, MemoryHardState
 from millrace.testing.invariants import check_low_watermarks
 from millrace.windmill.epochs import Epochs
+from millrace.windmill.execution import Execution
 from millrace.windmill.manifest import Claim, Completion, Manifest, decode_entry
-from millrace.windmill.worker import Worker
 from simulation import computations
 from simulation.calling import Callers
 from simulation.carried import remap_again
@@ -153,8 +153,8 @@ class Reference:
         assert self._version is not None, "a run has claimed the checkpoint"
         epochs = Epochs(self._version, self.state, intervals=run.work.intervals)
         topology = epochs.topology
-        worker = Worker(topology, self.state, MemoryCaches())
-        self._runtime = Runtime(topology, tasks=1, worker=worker)
+        execution = Execution(topology, self.state, MemoryCaches())
+        self._runtime = Runtime(topology, tasks=1, execution=execution)
         self._driver = _AsThen(topology, epochs, WatermarkPublisher.of(topology), tasks=1)
 
     def _stages(

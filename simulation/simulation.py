@@ -9,8 +9,8 @@ from millrace.compile.topology import Topology
 from millrace.plane.runtime import Runtime
 from millrace.store import HardState
 from millrace.windmill.epochs import Epochs
+from millrace.windmill.execution import Execution
 from millrace.windmill.manifest import Claim
-from millrace.windmill.worker import Worker
 from simulation import oracle, workload
 from simulation.driver import CLAIM_ENTRIES, QueryLog, SinkFailed, drive
 from simulation.faults import Fault, Kind
@@ -91,8 +91,8 @@ class Simulation(World):
     def new_runtime(self, topology: Topology, host: Host) -> Runtime:
         """Return the runtime of a new Python process on a host."""
         state = self.storage.open()
-        worker = Worker(topology, state, HostCaches(host))
-        return Runtime(topology, tasks=self.work.tasks, worker=worker)
+        execution = Execution(topology, state, HostCaches(host))
+        return Runtime(topology, tasks=self.work.tasks, execution=execution)
 
     def write_sink(self, epoch: int, row: Row) -> None:
         """Upsert a row by its id."""

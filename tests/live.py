@@ -40,8 +40,8 @@ from millrace.plane.task import Task
 from millrace.plane.values import ROWS, value_columns
 from millrace.store import MemoryCaches, MemoryHardState
 from millrace.windmill.epochs import Epochs
+from millrace.windmill.execution import Execution
 from millrace.windmill.manifest import Manifest
-from millrace.windmill.worker import Worker
 
 
 class Feeds(mr.Injector):
@@ -193,7 +193,7 @@ class Live:
         return Runtime(
             topology,
             tasks=self.tasks,
-            worker=Worker(topology, self.state, self.caches[task], self.seconds),
+            execution=Execution(topology, self.state, self.caches[task], self.seconds),
             sources=sources,
             writers=by_mark,
             live_writers=in_turns,

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from types import SimpleNamespace
 from typing import Any
 
 from millrace.compile.topology import Topology
 from millrace.model.pane import Paned
+from millrace.plane.commit_writer import GrownWriter
 from millrace.store import MemoryCache, MemoryCaches, MemoryHardState, bring
 from millrace.windmill import rows
 from millrace.windmill.execution import Execution
-from millrace.windmill.live_worker import LiveWorker
 from millrace.windmill.manifest import Completion
 from millrace.windmill.record_ids import FIRST_INJECTED, ROW_BITS
 from millrace.windmill.results import Counters, footing_of
@@ -216,7 +217,7 @@ def _repeat(
 ) -> None:
     """Run the bundles of an interval again, one after the other."""
     (name, interval), spec = owner, topology.computation(owner[0])
-    worker = LiveWorker(execution, _NoFence())  # type: ignore[arg-type]  # it never asks
+    writer = GrownWriter(execution, _NoFence(), 0, 0, note=bytes)  # type: ignore[arg-type]
     for written in commits:
         commit, run = written.commit, written.run
         where = f"{name}, interval {interval}, commit {commit.number}"
@@ -228,14 +229,20 @@ def _repeat(
             if row.startswith(rows.CHANNELS) and value is not None
         }
         draws[:] = run.draws
-        ((_, _, again),) = worker.run(spec, [run.bundle], {interval: channels})
+        ((_, _, again),) = writer.run(spec, [run.bundle], {interval: channels})
+        assert again is not None
         check(again.mutations == commit.mutations, f"{where}: other state comes of it")
         check(made_of(again) == made_of(commit), f"{where}: other productions come of it")
         check(again.report == commit.report, f"{where}: another report comes of it")
-        worker.ahead.durable([commit])
-    worker.ahead.forward()
+        writer.ahead.durable([commit])
+    writer.ahead.forward()
 
 
 class _NoFence:
+    """The fence of a session that nobody asks about, and that writes nothing."""
+
+    session = 0
+    journals = SimpleNamespace(far=False)
+
     def check(self) -> None:
         raise AssertionError("the oracle's caches stand where they should")

@@ -10,7 +10,6 @@ from millrace.plane import rows
 from millrace.plane.runtime import Runtime
 from millrace.store import HardState, Written
 from millrace.windmill.epochs import Epochs
-from millrace.windmill.worker import Worker
 from simulation.faults import Fault, Kind
 from simulation.hosts import Host, HostCaches
 from simulation.realtime import oracle
@@ -121,14 +120,13 @@ class RealtimeSimulation(World):
     def live_runtime(self, host: Host, tasks: int) -> Runtime:
         """Return the runtime of a new Python process on a host."""
         state = self._recorded(self.storage.open())
-        worker = Worker(self.topology, state, HostCaches(host))
-        worker.execution = RecordedExecution(self.topology, state, HostCaches(host))
-        worker.execution.history = self.history
+        execution = RecordedExecution(self.topology, state, HostCaches(host))
+        execution.history = self.history
         live = {edge for n, edge in enumerate(self.stands) if self.work.live_sinks >> n & 1}
         return Runtime(
             self.topology,
             tasks=tasks,
-            worker=worker,
+            execution=execution,
             snapshots=_Snapshots(self, host),
             sources=self.work.sources,
             writers={edge: one for edge, one in self.stands.items() if edge not in live},

@@ -25,9 +25,9 @@ from millrace.store import (
     write_if_due,
 )
 from millrace.windmill.bundle import Arrivals
-from millrace.windmill.epoch_work import run_epoch
 from millrace.windmill.epochs import Epochs
-from millrace.windmill.worker import Worker
+from millrace.windmill.execution import Execution
+from tests.kit.epochs import run_epoch
 
 INTERVALS = 2
 WRITTEN, END = 9, 12
@@ -68,7 +68,7 @@ def run(home: Path, until: int, weight: int = 1) -> tuple[Produced, Counter[str]
     built = topology()
     state = LocalHardState.create_or_open(home, pipeline="damage")
     caches = LmdbCaches(home / "cache", state.uuid)
-    driver, worker = Epochs(built, state, intervals=INTERVALS), Worker(built, state, caches)
+    driver, execution = Epochs(built, state, intervals=INTERVALS), Execution(built, state, caches)
     collector, produced, repairs = Collector(state), {}, Counter[str]()
     keys = [encode_key(n) for n in range(KEYS)]
     for epoch in range(driver.completed + 1, until):
@@ -86,7 +86,7 @@ def run(home: Path, until: int, weight: int = 1) -> tuple[Produced, Counter[str]
         )
         spec, positions = built.computations[0], driver.positions
         owned = range(len(manifest.interval_map("Count")))
-        ran = run_epoch(worker, spec, manifest, positions, owned, arrivals, {100: at_us})
+        ran = run_epoch(execution, spec, manifest, positions, owned, arrivals, {100: at_us})
         produced[epoch] = [productions.pack() for _, productions in ran]
         results = [result for result, _ in ran]
         for result in results:

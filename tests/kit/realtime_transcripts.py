@@ -35,10 +35,10 @@ from millrace.testing.taps import tapped
 from millrace.testing.transcript import Transcript, TranscriptElement
 from millrace.watermark.propagation import Message
 from millrace.windmill.epochs import Epochs
+from millrace.windmill.execution import Execution
 from millrace.windmill.manifest import decode_manifest
 from millrace.windmill.place import SourceOffset
 from millrace.windmill.record_ids import FIRST_INJECTED
-from millrace.windmill.worker import Worker
 
 _STREAM = "elements"
 _PROCESS = "script"
@@ -114,8 +114,10 @@ class OnRealTime:
         self._plane.settle(self._clock_us)
 
     def _runtime(self) -> Runtime:
-        worker = Worker(self._topology, self._state, MemoryCaches())
-        return Runtime(self._topology, tasks=_TASKS, worker=worker, lift=self._lift, live=True)
+        execution = Execution(self._topology, self._state, MemoryCaches())
+        return Runtime(
+            self._topology, tasks=_TASKS, execution=execution, lift=self._lift, live=True
+        )
 
     def _reader(self, number: int) -> LiveTask:
         return _Script(self._runtime(), number, self._script)

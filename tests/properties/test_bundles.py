@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 
 import millrace as mr
 from millrace.model.keys import encode_key, hash_key
+from millrace.plane.commit_writer import PutWriter
 from millrace.store import MemoryCaches, MemoryHardState
 from millrace.watermark.intervals import IntervalMap
 from millrace.windmill import rows
 from millrace.windmill.bundle import NO_RECORDS, Arrivals, Attempt, Bundle, Position
+from millrace.windmill.execution import Execution
 from millrace.windmill.record_ids import injected_origin
 from millrace.windmill.source_ids import SourceIds, fingerprint
-from millrace.windmill.worker import Worker
 
 S = mr.SECOND
 #: The low watermark before the records, and after them.
@@ -109,14 +110,15 @@ class Case:
     def run(self, records, cuts):
         """Run records in bundles that end at the cuts; return state, report and outputs."""
         caches, position, told = MemoryCaches(), Position(), []
-        worker = Worker(self.topology, MemoryHardState(), caches)
+        execution = Execution(self.topology, MemoryHardState(), caches)
         edges = [0, *sorted(cuts), len(records)]
         for epoch, (start, stop) in enumerate(itertools.pairwise(edges)):
             # Low watermarks come after what was sent before them: with the last bundle.
             clocks = {100: self.after if stop == len(records) else BEFORE}
             attempt = Attempt(epoch, 1, 0, BEFORE, clocks)
             bundle = Bundle(INTERVAL, position, attempt, self.arrived(records[start:stop]))
-            ((result, made),) = worker.run(self.spec, [bundle], Open())
+            writer = PutWriter(execution, Open(), 0)
+            ((result, made),) = writer.commit(writer.run(self.spec, [bundle]))
             position = Position(result.number, result.chain, result.report)
             told += zip(made.keys, made.values, made.timestamps, strict=True)
         with caches.open(self.spec.name, 0).view() as view:

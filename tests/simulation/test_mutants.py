@@ -19,6 +19,8 @@ from greenlet import getcurrent
 
 from millrace.model.computation import WEAK
 from millrace.model.errors import ZombieWriter
+from millrace.plane import commit_writer
+from millrace.plane.commit_writer import PutWriter
 from millrace.store import (
     Collector,
     EpochLog,
@@ -37,12 +39,11 @@ from millrace.store.cache import changes
 from millrace.store.commit_log import ComputationSegments
 from millrace.store.repair import NOTHING
 from millrace.watermark.authority import Authority
-from millrace.windmill import epoch_log, execution, fence, rows, worker
+from millrace.windmill import epoch_log, execution, fence, rows
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.execution import Execution
 from millrace.windmill.log_writer import LogWriter
 from millrace.windmill.manifest import encode_entry
-from millrace.windmill.worker import Worker
 from simulation import Simulation, driver
 from simulation.hosts import _SharedCache
 from simulation.spark import Job
@@ -86,82 +87,83 @@ def always(plant: Mutant) -> Mutant:
     return plant
 
 
-# -- the worker ------------------------------------------------------------------------------------
+# -- the commit writer -----------------------------------------------------------------------------
 
 
 @mutant
 def productions_leave_before_the_commit(patch):
-    commit, send = Worker._commit, Job._send
+    commit, send = PutWriter.commit, Job._send
     pending = {}
 
-    def later(self, *arguments):
+    def later(self, attempted):
         if getcurrent().parent is None:  # the oracle's run, outside of any process
-            commit(self, *arguments)
-        else:
-            pending.setdefault(getcurrent(), []).append((self, arguments))
+            return commit(self, attempted)
+        pending.setdefault(getcurrent(), []).append((self, attempted))
+        return [(one.result, one.productions) for one in attempted]
 
     def send_first(self, *arguments):
         send(self, *arguments)
         for who, what in pending.pop(getcurrent(), ()):
-            commit(who, *what)
+            commit(who, what)
 
-    patch.setattr(Worker, "_commit", later)
+    patch.setattr(PutWriter, "commit", later)
     patch.setattr(Job, "_send", send_first)
 
 
 @mutant
 def the_loser_sends_its_own_productions(patch):
-    commit = Worker._commit
+    commit = PutWriter.commit
 
-    def mine(self, spec, segment, commits, fence, results):
-        own = {interval: productions for interval, (_, productions) in results.items()}
-        commit(self, spec, segment, commits, fence, results)
-        for one in commits:
-            if one.interval in results:
-                results[one.interval] = results[one.interval][0], own[one.interval]
+    def mine(self, attempted):
+        own = {(one.result.computation, one.result.interval): one.productions for one in attempted}
+        return [
+            (result, own[result.computation, result.interval])
+            for result, _ in commit(self, attempted)
+        ]
 
-    patch.setattr(Worker, "_commit", mine)
+    patch.setattr(PutWriter, "commit", mine)
 
 
 @mutant
 def a_replay_runs_user_code_again(patch):
-    replay = worker.replay
+    replay = commit_writer.replay
 
     def again(commit, mine):
         result, _ = replay(commit, mine)
         return result, mine
 
-    patch.setattr(worker, "holds_productions", lambda *_: False)
-    patch.setattr(worker, "replay", again)
+    patch.setattr(commit_writer, "holds_productions", lambda *_: False)
+    patch.setattr(commit_writer, "replay", again)
 
 
 @mutant
 def a_retry_commits_once_more_at_the_next_free_number(patch):
-    run = Worker.run
+    run = PutWriter.run
 
-    def next_free(self, spec, bundles, fence):
+    def next_free(self, spec, bundles, *more):
         moved = []
         for bundle in bundles:
             number = bundle.position.number
-            while self.state.commits.exists(spec.name, bundle.interval.id, number + 1):
+            while self.execution.state.commits.exists(spec.name, bundle.interval.id, number + 1):
                 number += 1
             position = msgspec.structs.replace(bundle.position, number=number)
             moved.append(msgspec.structs.replace(bundle, position=position))
-        return run(self, spec, moved, fence)
+        return run(self, spec, moved, *more)
 
-    patch.setattr(Worker, "run", next_free)
+    patch.setattr(PutWriter, "run", next_free)
 
 
 @mutant
 def the_cache_is_written_before_the_commit(patch):
-    commit = Worker._commit
+    commit = PutWriter.commit
 
-    def cache_first(self, spec, segment, commits, *rest):
-        for one in commits:
-            self.execution.caches.open(one.computation, one.interval).apply(one)
-        commit(self, spec, segment, commits, *rest)
+    def cache_first(self, attempted):
+        for one in attempted:
+            if (made := one.commit) is not None:
+                self.execution.caches.open(made.computation, made.interval).apply(made)
+        return commit(self, attempted)
 
-    patch.setattr(Worker, "_commit", cache_first)
+    patch.setattr(PutWriter, "commit", cache_first)
 
 
 @mutant
@@ -242,16 +244,18 @@ def nobody_looks_whether_the_epoch_is_over(patch):
 
 @mutant
 def nobody_looks_after_a_replay_whether_the_epoch_is_over(patch):
-    commit = Worker._commit
+    commit = PutWriter.commit
 
     class Unasked:
         def check(self):
             pass
 
-    def trusting(self, spec, segment, commits, fence, results):
-        commit(self, spec, segment, commits, fence if commits else Unasked(), results)
+    def trusting(self, attempted):
+        if all(one.commit is None for one in attempted):
+            self._fence = Unasked()
+        return commit(self, attempted)
 
-    patch.setattr(Worker, "_commit", trusting)
+    patch.setattr(PutWriter, "commit", trusting)
 
 
 @mutant

@@ -15,8 +15,9 @@ from millrace.dataflow.triggers.data import _Threshold
 from millrace.dataflow.windows import SlidingWindows
 from millrace.model.pane import Paned, PanedCoder, Timing
 from millrace.model.stream import Spread
+from millrace.plane import commit_writer
 from millrace.plane.partials_stage import Lifter
-from millrace.windmill import rows, worker
+from millrace.windmill import rows
 from millrace.windmill.execution import Execution
 from millrace.windmill.router import RowsBuilder
 from simulation import Simulation, simulation
@@ -45,14 +46,14 @@ def wrong_by_definition(first):
 
 def replays(patch, change):
     """Have what a replay sends changed by a function of its result and productions."""
-    replay = worker.replay
+    replay = commit_writer.replay
 
     def changed(commit, moment, mine):
         result, productions = replay(commit, moment, mine)
         change(result, productions)
         return result, productions
 
-    patch.setattr(worker, "replay", changed)
+    patch.setattr(commit_writer, "replay", changed)
 
 
 def keep(productions, kept):
@@ -106,13 +107,13 @@ def weak_productions_are_not_made_again(patch):
     def forget(commit, moment, mine):
         return replay(commit, moment, RowsBuilder())
 
-    replay = worker.replay
-    patch.setattr(worker, "replay", forget)
+    replay = commit_writer.replay
+    patch.setattr(commit_writer, "replay", forget)
 
 
 @harmless_without_faults(329)
 def what_is_sent_again_is_combined_a_second_time(patch):
-    lifted, replay = Lifter.lifted, worker.replay
+    lifted, replay = Lifter.lifted, commit_writer.replay
     replaying = set()
 
     def note(*arguments):
@@ -126,7 +127,7 @@ def what_is_sent_again_is_combined_a_second_time(patch):
             if getcurrent() in replaying and edges & set(made.column("edge").to_pylist()):
                 yield made
 
-    patch.setattr(worker, "replay", note)
+    patch.setattr(commit_writer, "replay", note)
     patch.setattr(Lifter, "lifted", twice)
 
 

@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from millrace.model.errors import CheckpointUnwritable
-from millrace.plane import level_task, task_watermarks
+from millrace.plane import commit_writer, task_watermarks
 from millrace.plane.admission import Demultiplexer
-from millrace.plane.commit_writer import Committing
+from millrace.plane.commit_writer import GrownWriter
 from millrace.plane.level_task import LevelTask
 from millrace.plane.packets import Received, _decode
 from millrace.plane.realtime import coordinator
@@ -23,7 +23,7 @@ from millrace.store.journal_store import JournalStore
 from millrace.store.local_journals import LocalJournal, LocalJournals
 from millrace.store.sealing import End
 from millrace.windmill.epochs import Epochs
-from millrace.windmill.live_worker import LiveWorker, SessionFence
+from millrace.windmill.fence import SessionFence
 from millrace.windmill.router import RowsBuilder
 from simulation.realtime import RealtimeSimulation
 
@@ -84,7 +84,7 @@ def a_task_passes_a_mark_with_the_first_of_its_senders(patch):
 
     def first(self, wall_us, wait_s):
         yield from turn(self, wall_us, wait_s)
-        if not self._over and any(mark >= self._epoch for mark in self._marked.values()):
+        if not self._over and self._marks.come(self._epoch):
             yield from self._pass_mark()
 
     patch.setattr(LevelTask, "turn", first)
@@ -134,7 +134,7 @@ def a_task_works_on_after_the_last_mark(patch):
 
 @mutant(168)
 def productions_leave_before_their_commit(patch):
-    append, turn, end = Committing._append, LevelTask.turn, Committing.end_part
+    append, turn, end = GrownWriter._append, LevelTask.turn, GrownWriter.end
 
     def later(self, commits):
         self._later = [*getattr(self, "_later", []), commits]
@@ -145,46 +145,46 @@ def productions_leave_before_their_commit(patch):
 
     def sent_first(self, wall_us, wait_s):
         yield from turn(self, wall_us, wait_s)
-        now(self._committing)
+        now(self._writer)
 
     def ended(self):
         now(self)  # a mark does not overtake it
         return end(self)
 
-    patch.setattr(Committing, "_append", later)
-    patch.setattr(Committing, "end_part", ended)
+    patch.setattr(GrownWriter, "_append", later)
+    patch.setattr(GrownWriter, "end", ended)
     patch.setattr(LevelTask, "turn", sent_first)
 
 
 @mutant(2)
 def channel_numbers_are_not_in_the_commit(patch):
-    run = LiveWorker.run
+    run = GrownWriter.run
 
     def without(self, spec, bundles, _):
         return run(self, spec, bundles, {})
 
-    patch.setattr(LiveWorker, "run", without)
+    patch.setattr(GrownWriter, "run", without)
 
 
 @mutant(2)
 def productions_of_a_sealed_commit_are_not_sent_again(patch):
-    again = level_task.commits_again
+    again = commit_writer.commits_again
 
     def quietly(*arguments):
         for result, _ in again(*arguments):
             yield result, RowsBuilder()
 
-    patch.setattr(level_task, "commits_again", quietly)
+    patch.setattr(commit_writer, "commits_again", quietly)
 
 
 @mutant(2)
 def positions_are_those_of_the_completion(patch):
-    patch.setattr(level_task, "commits_again", lambda *_: ())
+    patch.setattr(commit_writer, "commits_again", lambda *_: ())
 
 
 @mutant(168)
 def a_session_goes_on_after_an_append_that_failed(patch):
-    append = Committing._append
+    append = GrownWriter._append
 
     def bravely(self, commits):
         try:
@@ -192,9 +192,9 @@ def a_session_goes_on_after_an_append_that_failed(patch):
         except CheckpointUnwritable:
             if self._journal is not None:
                 self._journal._journal._over = ""
-            self._worker.settle(commits)
+            self._settle(commits)
 
-    patch.setattr(Committing, "_append", bravely)
+    patch.setattr(GrownWriter, "_append", bravely)
 
 
 @mutant(431)
@@ -219,27 +219,27 @@ def nobody_looks_whether_the_session_is_over(patch):
 
 @mutant(492)
 def ids_of_weak_productions_are_those_of_their_commit(patch):
-    ids = LiveWorker._ids
+    ids = GrownWriter._ids
 
-    def by_commit(self, spec, number, interval, productions):
+    def by_commit(self, spec, bundle, productions):
         productions.causes = None
-        return ids(self, spec, number, interval, productions)
+        return ids(self, spec, bundle, productions)
 
-    patch.setattr(LiveWorker, "_ids", by_commit)
+    patch.setattr(GrownWriter, "_ids", by_commit)
 
 
 @mutant(210)
 def a_mark_does_not_take_along_what_waits_for_it(patch):
-    end_part = Committing.end_part
+    end = GrownWriter.end
 
     def without(self):
-        kept, self._worker.ahead.commits = self._worker.ahead.commits, []
+        kept, self.ahead.commits = self.ahead.commits, []
         try:
-            return end_part(self)
+            return end(self)
         finally:
-            self._worker.ahead.commits = kept
+            self.ahead.commits = kept
 
-    patch.setattr(Committing, "end_part", without)
+    patch.setattr(GrownWriter, "end", without)
 
 
 @mutant(0, without_faults=True)

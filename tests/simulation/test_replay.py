@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 import simulation
-from millrace.windmill import worker
+from millrace.plane import commit_writer
 from millrace.windmill.epochs import Epochs
 from simulation import Simulation, shrink
 from simulation.__main__ import PLANES
@@ -115,14 +115,14 @@ def test_a_calm_run_has_one_driver_and_one_more_that_finds_nothing_to_do():
 
 
 def test_a_failure_is_shrunk_to_the_faults_it_needs_and_told_with_its_seed(monkeypatch):
-    replay = worker.replay
+    replay = commit_writer.replay
 
     def forget(commit, attempt, mine):
         result, productions = replay(commit, attempt, mine)
         productions.truncate(0)
         return result, productions
 
-    monkeypatch.setattr(worker, "replay", forget)
+    monkeypatch.setattr(commit_writer, "replay", forget)
     # Few faults, as each is left out in turn; and none that has drivers start until the end.
     outcomes = (Simulation(s).run() for s in range(100) if 3 < len(Simulation(s).faults) < 7)
     seed = next(o.seed for o in outcomes if o.violation and "no end" not in o.violation)

@@ -273,11 +273,7 @@ class Admission:
         if not fresh.num_rows:
             return {}
         arrivals = inbox.arrivals(fresh, fresh.column("edge").to_numpy(), self.spec)
-        return {
-            interval.id: keyed
-            for interval, keyed in arrivals.by_interval(self._intervals)
-            if len(keyed.cuts) > 1
-        }
+        return arrivals.of_intervals(self._intervals)
 
     def _fresh(self, table: pa.Table, through: Through) -> pa.Table:
         """Return the computation's rows without those that its intervals have consumed."""

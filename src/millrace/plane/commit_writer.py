@@ -1,35 +1,59 @@
-"""Commit writer: when what a task did becomes durable, and what a later session takes up of it.
+"""Commit writers: what runs the bundles of a task, and makes what came of them durable.
 
-What a strong computation did is durable before anything of it leaves: a group of the journal, each
-turn. What weak ones did goes with the next group there is, some turns later if a strong one needs
-none, and at the latest with one before a mark is passed; until then it is in memory, over the
-caches. A group takes all that there is, so the task's note in it, how far it has consumed its
-input, is true of all its computations.
+There are two. In an epoch a segment is *put* as a whole, by whichever attempt at the task comes
+first; the others send what it sent. In real time a journal is *grown* by one task for as long as
+its session lasts.
 
-Where an append is a request to an object store, it takes about as long for little as for much: what
-weak computations did goes with marks there.
+What a strong computation did is durable before anything of it leaves. In real time, what weak ones
+did goes with the next group there is, some turns later if a strong one needs none, and at the
+latest with one before a mark is passed; until then it is in memory, over the caches. A group takes
+all that there is, so the task's note in it, how far it has consumed its input, is true of all its
+computations. Where an append is a request to an object store, it takes about as long for little as
+for much: what weak computations did goes with marks there.
 
 What a deeper level has consumed was durable before it left. So a commit that somebody consumed, and
 that no journal has, was lost: its journal was cut, removed or altered. Its sender would do its work
 again, perhaps in other portions, under numbers that count as consumed, and rows would be lost.
 
-Source: MillWheel 6.1.2 and 6.1.3; docs/design/2026-11-22-weak-productions-in-real-time.md.
+Source: MillWheel 6.1.1 (exactly-once delivery), 6.1.2 (strong productions), 6.1.3 (weak
+productions), 6.2 (sequencers); Streaming Engine, GetData and CommitWork; docs/architecture.md, "The
+commit protocol"; docs/design/2026-11-22-weak-productions-in-real-time.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from typing import Final
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, Protocol
 
-from millrace.model.errors import DamagedStore
-from millrace.store import Commit, Journal, JournalName, Journals
+from msgspec.structs import replace
+
+from millrace.compile.topology import ComputationSpec
+from millrace.model.computation import WEAK
+from millrace.model.errors import DamagedCache, DamagedStore, StoreError, ZombieWriter
+from millrace.store import (
+    KEPT_TURNS,
+    AheadCaches,
+    Commit,
+    CommitLog,
+    Journal,
+    JournalName,
+    Journals,
+    Repair,
+    TaskCommits,
+)
 from millrace.watermark.intervals import IntervalMap
 from millrace.windmill import rows
+from millrace.windmill.bundle import Attempt, Bundle, Position
 from millrace.windmill.channels import WEAK_PART
-from millrace.windmill.live_worker import LiveWorker
+from millrace.windmill.execution import Attempted, Execution
+from millrace.windmill.fence import Fence, SessionFence
 from millrace.windmill.positions import Positions
+from millrace.windmill.record_ids import WEAK_ORIGIN, ids_of_causes, production_ids
 from millrace.windmill.results import Produced, footing_of, result_of
 from millrace.windmill.router import RowsBuilder
+
+_log = logging.getLogger(__name__)
 
 #: For so many turns that had something to commit what weak computations did waits, where an append
 #: is quick: with 250 of them a second, a quarter of one.
@@ -37,87 +61,373 @@ WEAK_TURNS: Final = 64
 #: What is not durable yet takes no more memory than this, and a turn's.
 _AHEAD_BYTES: Final = 16 << 20
 
+#: Interval -> rows of its channels that have moved.
+Consumed = Mapping[int, Mapping[bytes, bytes]]
 
-class Committing:
-    """Makes the commits of one task durable, for one session.
+_NOTHING: Final[Mapping[bytes, bytes]] = {}
+_NONE_MOVED: Final[Consumed] = {}
+_NONE_WEAK: Final[Mapping[str, bool]] = {}
+
+
+class CommitWriter(Protocol):
+    """Runs the bundles of one task, and makes what came of them durable.
+
+    Attributes:
+        execution: GetData and user code.
+    """
+
+    execution: Execution
+
+    def earlier(self, positions: Positions) -> Iterator[Produced]:
+        """Yield what came of each commit that the task made after its positions, in order.
+
+        Who takes one moves the positions to it before the next.
+
+        Args:
+            positions: Where the task's intervals stand.
+
+        Raises:
+            DamagedStore: A commit is missing.
+        """
+        ...
+
+    def run(
+        self, spec: ComputationSpec, bundles: Sequence[Bundle], consumed: Consumed
+    ) -> list[Attempted]:
+        """Run bundles of one computation; nothing of them is durable yet.
+
+        Args:
+            spec: The computation.
+            bundles: For different intervals, of one attempt; at least one.
+            consumed: What of their channels has moved; empty where records come by epoch.
+
+        Returns:
+            What came of them, in their order.
+
+        Raises:
+            ZombieWriter: Others have gone on without this attempt.
+        """
+        ...
+
+    def commit(self, attempted: Sequence[Attempted]) -> list[Produced]:
+        """Make durable what came of bundles of all computations of the task, in a turn.
+
+        Returns:
+            What may leave, in their order: of this attempt, or of one that committed before.
+
+        Raises:
+            ZombieWriter: Others have gone on without this attempt.
+        """
+        ...
+
+    def after_turn(self) -> None:
+        """Make durable what may become so after its productions have left."""
+        ...
+
+    def end(self) -> str:
+        """Make durable what waits; return the name of the part that a mark ends, empty if none."""
+        ...
+
+    def close(self) -> None:
+        """Give files back; what waits is lost, and comes of the input again."""
+        ...
+
+
+class PutWriter:
+    """Puts what one attempt at a task of an epoch commits: a segment for each computation.
+
+    A commit that an earlier attempt has put is found with its bundle: weak productions are not in
+    it, and user code makes them again.
 
     Args:
-        journals: Of the checkpoint.
-        session: The session.
+        execution: GetData and user code.
+        fence: Asked after commits are durable, before anything of them leaves.
+        task: Number of the task.
+    """
+
+    def __init__(self, execution: Execution, fence: Fence, task: int) -> None:
+        self.execution = execution
+        self._fence = fence
+        self._task = task
+        #: Computation -> what the task commits of it.
+        self._segments: dict[str, TaskCommits] = {}
+        self._weak: set[str] = set()
+
+    def earlier(self, positions: Positions) -> Iterator[Produced]:
+        """Yield nothing: see :class:`PutWriter`."""
+        return iter(())
+
+    def run(
+        self, spec: ComputationSpec, bundles: Sequence[Bundle], consumed: Consumed = _NONE_MOVED
+    ) -> list[Attempted]:
+        """Run bundles that no earlier attempt has committed, and those of weak productions.
+
+        An interval for which an earlier attempt had nothing to do, as weak productions reached it
+        in this one alone, is as it was: nothing is returned for it.
+        """
+        name, attempt = spec.name, bundles[0].attempt
+        log, execution = self.execution.state.commits, self.execution
+        # In this order: if the cache has what another attempt committed, so has the log.
+        standing = [execution.standing(spec, bundle.interval.id) for bundle in bundles]
+        segment = self._segments[name] = log.of_task(name, attempt.epoch, self._task)
+        weak = spec.guarantees.productions is WEAK
+        if weak:
+            self._weak.add(name)
+        found: list[Attempted] = []
+        for bundle, stands in zip(bundles, standing, strict=True):
+            committed = segment.read(bundle.interval.id, bundle.number)
+            if committed is None and segment.over:
+                continue
+            if committed is not None and holds_productions(log, committed, attempt):
+                found.append(Attempted(*replay(committed, RowsBuilder()), None))
+                continue
+            effects, repair = execution.run(spec, bundle, self._fence, stands)
+            if weak and repair.deltas_applied and not repair.rebuilt:
+                # Its cache is a commit behind, see _settle; another process made it.
+                repair = replace(repair, deltas_applied=repair.deltas_applied - 1)
+            if committed is not None:
+                found.append(Attempted(*replay(committed, effects.productions), None))
+            else:
+                found.append(execution.attempted(bundle, name, effects, repair, weak=weak))
+        return found
+
+    def commit(self, attempted: Sequence[Attempted]) -> list[Produced]:
+        """Put a segment for each computation, unless another attempt has; that one's counts then.
+
+        An interval for which that other attempt had nothing to do is as it was.
+        """
+        commits: dict[str, list[Commit]] = {}
+        for one in attempted:
+            if one.commit is not None:
+                commits.setdefault(one.commit.computation, []).append(one.commit)
+        won = {name for name, of in commits.items() if self._segments[name].put(of)}
+        # What this attempt may have put after its epoch was collected stays, for the next
+        # collection: it cannot tell it from a segment that it won before it fell asleep, and that
+        # counts.
+        if commits or any(one.result.replayed for one in attempted):
+            self._fence.check()
+        settled = [self._settle(one, won) for one in attempted]
+        return [produced for produced in settled if produced is not None]
+
+    def _settle(self, attempted: Attempted, won: set[str]) -> Produced | None:
+        """Bring the cache up to a commit that was won; return what leaves, None for nothing.
+
+        Where productions are weak, the cache stays a commit behind until the next epoch: to make
+        productions again, user code needs the state from before.
+        """
+        result, productions, commit = attempted
+        if commit is None:
+            return result, productions
+        segment = self._segments[commit.computation]
+        if commit.computation not in won:
+            winner = segment.read(commit.interval, commit.number)
+            return None if winner is None else replay(winner, productions)
+        if commit.computation in self._weak:
+            self.execution.defer(commit)
+        else:
+            self.execution.apply(commit, overhead=segment.overhead)
+        return result, productions
+
+    def after_turn(self) -> None:
+        """Do nothing: all is durable."""
+
+    def end(self) -> str:
+        """Return no name: a segment is whole when it is put."""
+        return ""
+
+    def close(self) -> None:
+        """Do nothing: no file is open."""
+
+
+def holds_productions(log: CommitLog, commit: Commit, attempt: Attempt) -> bool:
+    """Return whether a commit can be replayed from what is in it.
+
+    Raises:
+        ZombieWriter: Its productions would have to be made again, and its epoch is over: the cache
+            is not rebuilt for an attempt that was left behind.
+    """
+    if not footing_of(commit).weak:
+        return True
+    following = commit.number + 1
+    if log.exists(commit.computation, commit.interval, following):
+        raise ZombieWriter(
+            f"zombie writer: epoch {attempt.epoch} (generation {attempt.generation}) wants "
+            f"the weak productions of commit {commit.number} of {commit.computation!r}, "
+            f"interval {commit.interval}, but commit {following} has been made since, so that "
+            "epoch is over. This attempt was left behind, and must stop. Nothing was lost."
+        )
+    return False
+
+
+def replay(commit: Commit, weak: RowsBuilder) -> Produced:
+    """Return what an earlier attempt committed.
+
+    Args:
+        commit: The earlier attempt's.
+        weak: What this attempt made; sent on if the commit holds no productions.
+    """
+    footing = footing_of(commit)
+    productions = weak if footing.weak else RowsBuilder.unpack(commit.productions)
+    return result_of(commit, footing, replayed=True), productions
+
+
+class GrownWriter:
+    """Grows the journal of one live task, for one session.
+
+    Nobody else makes commits of its intervals while its session lasts, so none is looked up before:
+    what the last session left is sealed, and this one's bundles begin behind it.
+
+    Args:
+        execution: GetData and user code, over caches that are durable.
+        fence: Of the session: asked before a cache is taken from those that have gone on with it,
+            and before one is brought forward.
         level: The task's level.
         task: Its number.
-        worker: Whose caches follow.
-        weak: Computations whose commits wait.
         note: Returns what the task knows now.
+        weak: Computations whose commits are made durable later than in their turn -> whether ids of
+            productions are made from those of the input.
         turns: For so many turns that had something to commit what weak computations did waits,
             where an append is quick. So a mark does not find all that was done since the last one.
+        kept_turns: How many turns commits stay in memory before caches have them.
+
+    Attributes:
+        ahead: The caches of the process, with commits that they do not have yet.
+        execution: GetData and user code, over those.
+        groups: How many groups of commits it has appended.
     """
 
     def __init__(
         self,
-        journals: Journals,
-        session: int,
+        execution: Execution,
+        fence: SessionFence,
         level: int,
         task: int,
         *,
-        worker: LiveWorker,
-        weak: Container[str],
         note: Callable[[], bytes],
+        weak: Mapping[str, bool] = _NONE_WEAK,
         turns: int = WEAK_TURNS,
+        kept_turns: int = KEPT_TURNS,
     ) -> None:
-        self._journals = journals
-        self._where = session, level, task
-        self._worker = worker
+        self.ahead = AheadCaches(execution.caches, rows.VALUES, turns=kept_turns)
+        causes = {name for name, by_input in weak.items() if by_input}
+        self.execution = execution.ahead(self.ahead, weak, causes)
+        self.groups = 0
+        self._fence = fence
+        self._journals = fence.journals
+        self._where = fence.session, level, task
         self._weak = weak
         self._note = note
-        self._turns = None if journals.far else turns
+        self._turns = None if self._journals.far else turns
         self._left: list[Commit] = []
         self._waited = 0
         self._part = 1
         self._journal: Journal | None = None
 
-    def take(self, commits: Sequence[Commit]) -> int:
+    def earlier(self, positions: Positions) -> Iterator[Produced]:
+        """Yield what came of each commit that the task's sealed journals have."""
+        _, level, task = self._where
+        return commits_again(self._journals, level, task, positions)
+
+    def channels(
+        self, spec: ComputationSpec, interval: int, position: Position
+    ) -> tuple[list[rows.ChannelRow], Repair]:
+        """Return an interval's channels, and what it took to bring its cache to its position."""
+        try:
+            try:
+                return self._channels(spec, interval, position)
+            except DamagedCache as damage:
+                _log.warning("%s", damage)
+                found, repair = self._channels(spec, interval, position)
+                return found, replace(repair, damaged=repair.damaged + 1)
+        except DamagedStore as damage:
+            raise self._explained(damage, spec, interval, position.number) from damage
+
+    def _channels(
+        self, spec: ComputationSpec, interval: int, position: Position
+    ) -> tuple[list[rows.ChannelRow], Repair]:
+        cache, repair = self.execution.ready(spec, interval, position, self._fence)
+        with cache.view(at=position.number) as view:
+            found = rows.scan(view, rows.CHANNELS)
+            return [rows.ChannelRow.unpack(*row) for row in found], repair
+
+    def run(
+        self, spec: ComputationSpec, bundles: Sequence[Bundle], consumed: Consumed
+    ) -> list[Attempted]:
+        """Run bundles; see :class:`CommitWriter`."""
+        execution, name = self.execution, spec.name
+        found = []
+        for bundle in bundles:
+            interval = bundle.interval.id
+            try:
+                effects, repair = execution.run(spec, bundle, self._fence)
+            except DamagedStore as damage:
+                raise self._explained(damage, spec, interval, bundle.position.number) from damage
+            if name in self._weak:
+                effects.productions.ids = self._ids(spec, bundle, effects.productions)
+            channels = consumed.get(interval, _NOTHING)
+            found.append(execution.attempted(bundle, name, effects, repair, consumed=channels))
+        return found
+
+    def _ids(
+        self, spec: ComputationSpec, bundle: Bundle, productions: RowsBuilder
+    ) -> tuple[list[int], list[int]]:
+        """Return the ids of weak productions: of their causes, or of this session only."""
+        if productions.causes is not None:
+            return ids_of_causes(spec.number, self._where[-1], productions.causes)
+        count = len(productions)
+        origin, sequences = production_ids(spec.number, bundle.number, bundle.interval.id, count)
+        return [origin | WEAK_ORIGIN] * len(sequences), list(sequences)
+
+    def _explained(
+        self, damage: DamagedStore, spec: ComputationSpec, interval: int, number: int
+    ) -> StoreError:
+        """Tell a cache that cannot be made again yet from a store that is damaged."""
+        if self.execution.state.commits.exists(spec.name, interval, number):
+            return damage
+        return StoreError(
+            f"the cache of interval {interval} of {spec.name!r} was lost, or moved by another "
+            f"process, and commit {number} is of this session: its journals are read when they are "
+            "sealed. So the session ends, and the next one makes the cache again. Nothing was lost."
+        )
+
+    def commit(self, attempted: Sequence[Attempted]) -> list[Produced]:
         """Make the commits of a turn durable, as far as their computations ask for that.
 
         Those of a turn that only weak computations have something to do in are left for
         :meth:`after_turn`.
-
-        Returns:
-            How many groups that took.
         """
-        now = [commit for commit in commits if commit.computation not in self._weak]
+        commits = [one.commit for one in attempted if one.commit is not None]
+        strong = [commit for commit in commits if commit.computation not in self._weak]
         self._left += [commit for commit in commits if commit.computation in self._weak]
-        if not now:
-            return 0
-        self._wait()
-        self._append(now)
-        return 1
+        if strong:
+            self._wait()
+            self._append(strong)
+        return [(result, productions) for result, productions, _ in attempted]
 
-    def after_turn(self) -> int:
-        """Do what is left, when what was produced has left; return how many groups that took."""
+    def after_turn(self) -> None:
+        """Do what is left, when what was produced has left."""
         if not self._left:
-            return 0
+            return
         self._wait()
-        if self._may_wait(self._worker.ahead.size_bytes):
+        if self._may_wait(self.ahead.size_bytes):
             self._waited += 1
-            return 0
-        self._append([])
-        return 1
+        else:
+            self._append([])
 
     def _wait(self) -> None:
         left, self._left = self._left, []
         for commit in left:
-            self._worker.ahead.wait(commit)
+            self.ahead.wait(commit)
 
     def _may_wait(self, size: int) -> bool:
         return size <= _AHEAD_BYTES and (self._turns is None or self._waited < self._turns)
 
-    def end_part(self) -> str:
+    def end(self) -> str:
         """Make durable what waits; return the name of the part that a mark ends, empty if none."""
         self._wait()
-        if self._worker.ahead.commits:
+        if self.ahead.commits:
             self._append([])
-        self._worker.ahead.forward()
+        self.ahead.forward()
         if self._journal is None:
             return ""
         name = str(self._journal.name)
@@ -128,7 +438,7 @@ class Committing:
     def close(self) -> None:
         """Give the file back; what waits is lost, and comes of the input again."""
         self._close_journal()
-        self._worker.ahead.forward()
+        self.ahead.forward()
 
     def _close_journal(self) -> None:
         if self._journal is not None:
@@ -138,9 +448,23 @@ class Committing:
     def _append(self, commits: list[Commit]) -> None:
         if self._journal is None:
             self._journal = self._journals.create(*self._where, self._part)
-        self._journal.append([*self._worker.ahead.commits, *commits], self._note())
+        self._journal.append([*self.ahead.commits, *commits], self._note())
         self._waited = 0
-        self._worker.settle(commits)
+        self.groups += 1
+        self._settle(commits)
+
+    def _settle(self, commits: Iterable[Commit]) -> None:
+        """Take commits that were appended, with those that waited.
+
+        As long as no other session has begun, its seal will have them. Behind a seal they do not
+        exist, and a snapshot of a cache that has them would stand for another history. Cost: one
+        open, or one HEAD.
+
+        Raises:
+            ZombieWriter: Another session has begun.
+        """
+        self._fence.check()
+        self.ahead.durable(commits)
 
 
 def commits_again(

@@ -17,14 +17,17 @@ import pyarrow as pa
 from millrace.compile.topology import ComputationSpec
 from millrace.model.errors import InvariantViolation
 from millrace.plane import wire
+from millrace.plane.commit_writer import PutWriter
 from millrace.plane.inbox import Inbox
 from millrace.plane.partials_stage import Lifter
 from millrace.plane.reports import TaskReport, report_row
 from millrace.plane.rows import Outbox
 from millrace.plane.task import Task
 from millrace.watermark.propagation import Pending, WatermarkPropagation
-from millrace.windmill.bundle import Arrivals
-from millrace.windmill.epoch_work import run_epoch
+from millrace.windmill.bundle import Arrivals, Attempt
+from millrace.windmill.execution import Attempted
+from millrace.windmill.fence import EpochFence
+from millrace.windmill.results import IntervalResult
 
 _EMPTY = wire.SCHEMA.empty_table()
 
@@ -59,6 +62,10 @@ class _Run:
         self._outbox = Outbox(task)
         self._report = TaskReport()
         self._inbox = Inbox(task, level, self._outbox, self._report)
+        execution = task.runtime.execution
+        fence = EpochFence(execution.state.epochs, task.manifest)
+        self._writer = PutWriter(execution, fence, task.number)
+        self._positions = task.runtime.positions(task.manifest)
 
     def over(self, received: list[pa.RecordBatch], started: float) -> Iterator[pa.RecordBatch]:
         """Run the level's computations over what arrived."""
@@ -92,9 +99,17 @@ class _Run:
         if self._level == 1:
             self._inbox.refuse_unread(table, edges)
             self._inbox.read_punctuation(table, edges)
+        attempted: list[Attempted] = []
         for spec in specs:
             arrivals = self._inbox.arrivals(table, edges, spec)
-            pending[spec.name] = self._run(spec, arrivals, propagation.inputs(spec))
+            attempted += self._run(spec, arrivals, propagation.inputs(spec))
+        results: dict[str, list[IntervalResult]] = {spec.name: [] for spec in specs}
+        for result, productions in self._writer.commit(attempted):
+            self._outbox.add_result(result, productions)
+            self._report.results.append(result)
+            results[result.computation].append(result)
+        for spec in specs:
+            pending[spec.name] = self._pending(spec, results[spec.name])
         lifter = Lifter(self._task)
         for batch in self._outbox.batches():
             yield from lifter.lifted(batch)
@@ -117,21 +132,41 @@ class _Run:
         propagation.hear(map(wire.decode_message, told), self._topology)
         return propagation
 
-    def _run(self, spec: ComputationSpec, arrivals: Arrivals, clocks: dict[int, int]) -> Pending:
-        """Run a computation; return the pending work of the intervals that the task owns."""
-        runtime, manifest = self._task.runtime, self._task.manifest
-        positions = runtime.positions(manifest)
-        owned = manifest.interval_map(spec.name).owned(self._task.number, self._task.tasks)
-        produced = run_epoch(
-            runtime.worker, spec, manifest, positions, owned, arrivals, clocks, self._task.number
+    def _run(
+        self, spec: ComputationSpec, arrivals: Arrivals, clocks: dict[int, int]
+    ) -> list[Attempted]:
+        """Run a computation for the intervals of the task that have work.
+
+        An interval without records and without a due timer is as it was: it has no commit. Nor does
+        it cost anything.
+        """
+        manifest = self._task.manifest
+        intervals = manifest.interval_map(spec.name)
+        records = arrivals.of_intervals(intervals)
+        attempt = Attempt(
+            manifest.epoch,
+            manifest.generation,
+            manifest.wall_time_us,
+            manifest.arrival_watermark_us(spec),
+            clocks,
+            manifest.before.outputs[spec.name],
+            manifest.arrival_percentiles(spec),
+            manifest.before.inputs[spec.name],
+            len(intervals),
         )
-        results = [result for result, _ in produced]
-        runtime.snapshots.offer(
+        bundles = self._positions.bundles(spec, intervals, self._owned(spec), records, attempt)
+        return self._writer.run(spec, bundles) if bundles else []
+
+    def _owned(self, spec: ComputationSpec) -> range:
+        intervals = self._task.manifest.interval_map(spec.name)
+        return intervals.owned(self._task.number, self._task.tasks)
+
+    def _pending(self, spec: ComputationSpec, results: list[IntervalResult]) -> Pending:
+        """Return the pending work of a computation's intervals that the task owns."""
+        self._task.runtime.snapshots.offer(
             spec.name, [result.interval for result in results if result.counters.keys]
         )
-        for result, productions in produced:
-            self._outbox.add_result(result, productions)
-        self._report.results += results
         spread, ran = bool(self._topology.percentiles), [result.interval for result in results]
-        idle = positions.bulletin(spec.name).pending(spread, within=owned, without=ran)
+        bulletin = self._positions.bulletin(spec.name)
+        idle = bulletin.pending(spread, within=self._owned(spec), without=ran)
         return Pending.of((result.report for result in results), spread=spread).merged(idle)

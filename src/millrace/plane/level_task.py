@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from millrace.compile.topology import ComputationSpec
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.plane.admission import Admission, Arrived, Demultiplexer, Through
-from millrace.plane.commit_writer import WEAK_TURNS, Committing, commits_again
+from millrace.plane.commit_writer import WEAK_TURNS, GrownWriter
 from millrace.plane.inbox import Inbox
 from millrace.plane.packets import ALONE_US, NO_MARK, Packet, Pipes, Received
 from millrace.plane.partials_stage import Lifter
@@ -29,16 +29,16 @@ from millrace.plane.runtime import Runtime
 from millrace.plane.sink_writer import LiveSinkWriter, SinkWriter
 from millrace.plane.task import Task, turns_manifest
 from millrace.plane.task_watermarks import TaskWatermarks
-from millrace.store import KEPT_TURNS, Commit
+from millrace.store import KEPT_TURNS
 from millrace.windmill import rows
 from millrace.windmill.bundle import Attempt, KeyedRecords
 from millrace.windmill.channels import Number, Sender
-from millrace.windmill.live_worker import LiveWorker, SessionFence
+from millrace.windmill.execution import Attempted
+from millrace.windmill.fence import SessionFence
 from millrace.windmill.manifest import decode_manifest
 from millrace.windmill.positions import Followed
 from millrace.windmill.record_ids import LAST_ROW
 from millrace.windmill.results import IntervalResult, Produced
-from millrace.windmill.router import RowsBuilder
 
 
 class Marks:
@@ -115,10 +115,10 @@ class LevelTask:
         self._combines = any(edge.lift is not None for edge in self._topology.edges)
         self._last = level == self._topology.depth
         self._raw: list[bytes] = []
-        self._committing: Committing | None = None
+        self._writer: GrownWriter | None = None
         self._outlet: SinkWriter | None = None
         self._at = ""
-        self._execution = runtime.worker.execution
+        self._execution = runtime.execution
 
     # -- the session -------------------------------------------------------------------------------
 
@@ -132,23 +132,20 @@ class LevelTask:
         runtime.origins.numbers = start.numbers
         receivers = 0 if self._last else tasks
         self._pipes = Pipes(start.session, self.number, receivers, tell_us=self._tell_us)
-        state = runtime.worker.state
-        self._journals = state.journals
+        state = runtime.execution.state
         found = weak_computations(self._topology, tasks=tasks, live=runtime.live_writers.keys())
         weak = {spec.name: found[spec.name] for spec in self._specs if spec.name in found}
-        fence = SessionFence(state.journals, start.session)
-        self._worker = LiveWorker(runtime.worker.execution, fence, weak, self.number, self._turns)
-        self._execution = self._worker.execution
-        self._committing = Committing(
-            state.journals,
-            start.session,
+        writer = self._writer = GrownWriter(
+            runtime.execution,
+            SessionFence(state.journals, start.session),
             self.level,
             self.number,
-            worker=self._worker,
-            weak=weak,
             note=self._note,
+            weak=weak,
             turns=self._weak_turns,
+            kept_turns=self._turns,
         )
+        self._execution = writer.execution
         self._positions = Followed(self._topology, state.epochs).at(manifest)
         self._maps = {spec.name: manifest.interval_map(spec.name) for spec in self._specs}
         self._owned = {name: one.owned(self.number, tasks) for name, one in self._maps.items()}
@@ -175,8 +172,7 @@ class LevelTask:
             generation = manifest.generation
             self._outlet = self._make_outlet(runtime, start.session, generation, self.number)
         self._at = _JOURNALS
-        again = commits_again(self._journals, self.level, self.number, self._positions)
-        for result, productions in again:
+        for result, productions in writer.earlier(self._positions):
             self._move([result])
             self._outbox.add_result(result, productions)
         self._at = ""
@@ -188,7 +184,7 @@ class LevelTask:
 
         def load(interval: int) -> list[rows.ChannelRow]:
             position = positions.of(spec.name, interval)
-            found, repair = self._worker.channels(spec, interval, position)
+            found, repair = self._live_writer.channels(spec, interval, position)
             self._report.repaired(spec.name, interval, repair)
             return found
 
@@ -211,11 +207,16 @@ class LevelTask:
 
     def close(self) -> None:
         """Give files and connections back."""
-        if self._committing is not None:
-            self._committing.close()
+        if self._writer is not None:
+            self._writer.close()
         if self._outlet is not None:
             self._outlet.close()
             self._outlet = None
+
+    @property
+    def _live_writer(self) -> GrownWriter:
+        assert self._writer is not None, "a session has begun"
+        return self._writer
 
     # -- a turn ------------------------------------------------------------------------------------
 
@@ -239,10 +240,9 @@ class LevelTask:
         """Make durable what has left before, pass a mark, and tell of what was done."""
         if self._over:
             return
-        assert self._committing is not None, "a session has begun"
         began = time.perf_counter()
         self._at = _JOURNAL
-        self.stats.groups += self._committing.after_turn()
+        self._live_writer.after_turn()
         self._at = ""
         done, self._done = self._done, []
         for result in done:
@@ -250,6 +250,7 @@ class LevelTask:
         if self._marks.complete(self._epoch):
             yield from self._pass_mark()
         self.wake_us = min(self._watermarks.wake_us, self._pipes.wake_us)
+        self.stats.groups = self._live_writer.groups
         if self.stats.due(self._wall_us):
             self.said.append(self.stats.status(self._wall_us, self._watermarks.input_us()))
         self._spend(began)
@@ -268,22 +269,19 @@ class LevelTask:
             if self.level == 1:
                 table = here.table()
                 inbox.refuse_unread(table, table.column("edge").to_numpy())
-        made: list[tuple[IntervalResult, RowsBuilder, Commit]] = []
+        attempted: list[Attempted] = []
         for admission in self._admissions:
             records = admission.records(here, arrived.through, inbox, report.received_bytes)
-            made += self._run(admission, records)
-        if not made:
+            attempted += self._run(admission, records)
+        if not attempted:
             return []
-        assert self._committing is not None, "a session has begun"
         self._at = _JOURNAL
-        self.stats.groups += self._committing.take([commit for _, _, commit in made])
+        produced = self._live_writer.commit(attempted)
         self._at = ""
-        self._move([result for result, _, _ in made])
-        return [(result, productions) for result, productions, _ in made]
+        self._move([result for result, _ in produced])
+        return produced
 
-    def _run(
-        self, admission: Admission, records: Mapping[int, KeyedRecords]
-    ) -> list[tuple[IntervalResult, RowsBuilder, Commit]]:
+    def _run(self, admission: Admission, records: Mapping[int, KeyedRecords]) -> list[Attempted]:
         """Run one computation's bundles."""
         spec, watermarks = admission.spec, self._watermarks
         name, intervals = spec.name, self._maps[spec.name]
@@ -305,7 +303,7 @@ class LevelTask:
         for bundle in bundles:
             admission.know(bundle.interval.id)
             self.stats.count(bundle.records)
-        return self._worker.run(spec, bundles, admission.channels.take())
+        return self._live_writer.run(spec, bundles, admission.channels.take())
 
     # -- after the bundles -------------------------------------------------------------------------
 
@@ -364,9 +362,8 @@ class LevelTask:
 
     def _pass_mark(self) -> Iterator[Sent]:
         mark = self._epoch
-        assert self._committing is not None, "a session has begun"
         self._at = _JOURNAL
-        journal = self._committing.end_part()
+        journal = self._live_writer.end()
         self._at = ""
         yield from self._leave((), mark=mark)
         self._at = "its sinks, which it writes to"

@@ -1,4 +1,4 @@
-"""What a process that runs tasks keeps from one task to the next: worker, readers, columns."""
+"""What a process that runs tasks keeps from one task to the next: execution, readers, columns."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from millrace.plane.task_sinks import LiveWriter, TaskWriter
 from millrace.plane.values import SinkColumns, ValueReader
 from millrace.store import Written
 from millrace.windmill.columnar import machine_for
+from millrace.windmill.execution import Execution
 from millrace.windmill.machine import Machine
 from millrace.windmill.manifest import Manifest
 from millrace.windmill.positions import Followed, Positions
 from millrace.windmill.router import Router
-from millrace.windmill.worker import Worker
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Runtime:
     Args:
         topology: The pipeline.
         tasks: Number of tasks a level.
-        worker: The machines and their store; None in a batch, which keeps no state.
+        execution: The machines and their store; None in a batch, which keeps no state.
         snapshots: Told of every interval that had a commit.
         sources: Of the injected streams whose rows come as columns.
         lift: Whether senders combine values for groupings.
@@ -100,7 +100,7 @@ class Runtime:
         topology: Topology,
         *,
         tasks: int,
-        worker: Worker | None = None,
+        execution: Execution | None = None,
         snapshots: SnapshotRequests | None = None,
         sources: Sequence[SourceColumns] = (),
         lift: bool = True,
@@ -116,13 +116,13 @@ class Runtime:
         self.sources = tuple(sources)
         self.snapshots: SnapshotRequests = snapshots or NoSnapshots()
         self.lift = lift
-        self._worker = worker
+        self._execution = execution
 
     @property
-    def worker(self) -> Worker:
+    def execution(self) -> Execution:
         """The machines and their store, of a streaming run."""
-        assert self._worker is not None, "a batch has no worker: it keeps no state"
-        return self._worker
+        assert self._execution is not None, "a batch has no execution: it keeps no state"
+        return self._execution
 
     def positions(self, manifest: Manifest) -> Positions:
         """Return where intervals stand when an epoch begins."""
@@ -130,12 +130,12 @@ class Runtime:
 
     @cached_property
     def _followed(self) -> Followed:
-        return Followed(self.topology, self.worker.state.epochs)
+        return Followed(self.topology, self.execution.state.epochs)
 
     @cached_property
     def origins(self) -> Origins:
         """Finds what refused rows were in their sources."""
-        log = None if self._worker is None else self._worker.state.epochs
+        log = None if self._execution is None else self._execution.state.epochs
         return Origins(self.topology, log, live=self.live)
 
     @cached_property

@@ -20,7 +20,7 @@ from millrace.plane import wire
 from millrace.plane.json_text import to_json
 from millrace.plane.runtime import Runtime, columns_of_sinks
 from millrace.plane.task_sinks import LiveWriting, Receipt, Writings
-from millrace.windmill.live_worker import SessionFence
+from millrace.windmill.fence import SessionFence
 from millrace.windmill.ordering import decode_keys
 from millrace.windmill.source_ids import unseal
 
@@ -208,7 +208,7 @@ class LiveSinkWriter:
     def __init__(self, runtime: Runtime, session: int, generation: int, task: int) -> None:
         self._runtime = runtime
         self._task = task
-        self._fence = SessionFence(runtime.worker.state.journals, session)
+        self._fence = SessionFence(runtime.execution.state.journals, session)
         self._live: dict[int, LiveWriting] = {
             edge: writer.begin(session, generation, task)
             for edge, writer in runtime.live_writers.items()

@@ -33,8 +33,7 @@ from millrace.store import (
     cache_directories,
 )
 from millrace.store.names import file_name
-from millrace.windmill.execution import Running
-from millrace.windmill.worker import Worker
+from millrace.windmill.execution import Execution, Running
 
 
 @dataclass(frozen=True)
@@ -76,12 +75,12 @@ class Blueprint:
         caches = self._caches(self.state)
         for computation in topology.dropped:
             caches.forget(computation)
-        worker = Worker(topology, self.state, caches, seconds=time.perf_counter)
-        self._watch(worker.execution.running, self.state)
+        execution = Execution(topology, self.state, caches, seconds=time.perf_counter)
+        self._watch(execution.running, self.state)
         return Runtime(
             topology,
             tasks=self.tasks,
-            worker=worker,
+            execution=execution,
             snapshots=SnapshotWriter(
                 caches, self.state.snapshots, limit=self._limit(caches, topology)
             ),
@@ -164,5 +163,5 @@ def runtime_of(blueprint: Blueprint, *, careful_s: float = 0.0) -> Runtime:
     if blueprint.state is not None:
         ended_s = min(blueprint.limits.ended_s, blueprint.limits.hung_s)
         probe = Probe(ended_s, lasts_s=careful_s) if careful_s else None
-        runtime.worker.execution.carefully(probe)
+        runtime.execution.carefully(probe)
     return runtime

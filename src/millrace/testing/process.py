@@ -25,8 +25,8 @@ from millrace.store import (
 from millrace.testing.crash import CrashingState
 from millrace.testing.feed import Feed
 from millrace.windmill.epochs import Epochs
+from millrace.windmill.execution import Execution
 from millrace.windmill.manifest import Manifest
-from millrace.windmill.worker import Worker
 
 #: A snapshot every three commits or so, that a test of a few epochs crosses snapshots and
 #: collections as a run of weeks does.
@@ -73,7 +73,7 @@ class HarnessProcess:
         self._runtime = Runtime(
             self.topology,
             tasks=1,
-            worker=Worker(self.topology, self.state, self.caches),
+            execution=Execution(self.topology, self.state, self.caches),
             lift=lift,
             writers=task_writers(self.topology),
         )

@@ -153,6 +153,14 @@ class Arrivals:
             _again_at(self.again, order),
         )
 
+    def of_intervals(self, intervals: IntervalMap) -> dict[int, KeyedRecords]:
+        """Return interval id -> its records, of the intervals that have some."""
+        return {
+            interval.id: records
+            for interval, records in self.by_interval(intervals)
+            if len(records.cuts) > 1
+        }
+
     def by_interval(
         self, intervals: IntervalMap, *, by_time: bool = False
     ) -> Iterator[tuple[KeyInterval, KeyedRecords]]:

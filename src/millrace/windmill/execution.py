@@ -1,6 +1,7 @@
 """Execution: GetData and user code for one bundle, and the caches that it reads.
 
-What is done with the effects, and when they are durable, is the worker's business.
+It runs computations of one topology against one checkpoint. When what comes of a bundle is durable
+is the business of a commit writer (``plane/commit_writer.py``).
 
 Source: Streaming Engine, GetData; MillWheel 6.2 (who alone writes a key may read back what it
 wrote).
@@ -11,8 +12,9 @@ from __future__ import annotations
 import copy
 import logging
 import threading
-from collections.abc import Callable, Container, Iterable
-from typing import Any, Protocol
+from collections.abc import Callable, Container, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
@@ -30,16 +32,41 @@ from millrace.store import (
     Repair,
     View,
     bring,
+    chain_of,
 )
 from millrace.windmill.bundle import Bundle, Position
 from millrace.windmill.columnar import machine_for
 from millrace.windmill.fence import Fence
 from millrace.windmill.machine import Effects, Machine
-from millrace.windmill.results import NO_TIMES, CommitSizes, KeySampler, Load, StateSizes
-from millrace.windmill.router import Router
+from millrace.windmill.results import (
+    NO_TIMES,
+    CommitSizes,
+    IntervalResult,
+    KeySampler,
+    Load,
+    StateSizes,
+    footing,
+)
+from millrace.windmill.router import Router, RowsBuilder
 from millrace.windmill.source_dedup import deduplication_of
 
 _log = logging.getLogger(__name__)
+
+_NOTHING_CONSUMED: Final[Mapping[bytes, bytes]] = MappingProxyType({})
+
+
+class Attempted(NamedTuple):
+    """What came of one bundle, as far as this attempt knows.
+
+    Attributes:
+        result: Of the interval.
+        productions: What it sends.
+        commit: What is to be made durable; None if an earlier attempt has committed.
+    """
+
+    result: IntervalResult
+    productions: RowsBuilder
+    commit: Commit | None
 
 
 class Running:
@@ -253,9 +280,51 @@ class Execution:
         filtered.complete(effects)
         return effects
 
-    def cost(self, effects: Effects, commit: Commit) -> Load:
-        """Return what a bundle cost, with what is committed of it."""
-        return effects.load.committing(self._committed[commit.computation].of(commit))
+    def attempted(
+        self,
+        bundle: Bundle,
+        computation: str,
+        effects: Effects,
+        repair: Repair,
+        *,
+        consumed: Mapping[bytes, bytes] = _NOTHING_CONSUMED,
+        weak: bool = False,
+    ) -> Attempted:
+        """Return what came of a bundle, as a commit that is not durable yet.
+
+        There is one even when nothing changed: an attempt that was left behind, and whose user code
+        saw another clock, would commit it now, under a number that the next epoch takes.
+
+        Args:
+            bundle: That was run.
+            computation: Its name.
+            effects: What user code did.
+            repair: What it took to bring the cache to where the interval stands.
+            consumed: Rows of the interval's channels that have moved.
+            weak: Whether the commit is without the productions.
+        """
+        interval, position, attempt = bundle.interval.id, bundle.position, bundle.attempt
+        effects.counters.productions = len(effects.productions)
+        mutations = [*effects.mutations.items(), *consumed.items()]
+        number, chain = position.number + 1, chain_of(position.chain, mutations)
+        commit = Commit(
+            computation,
+            interval,
+            number,
+            attempt.epoch,
+            attempt.generation,
+            mutations,
+            b"" if weak else effects.productions.pack(),
+            footing(effects.report, effects.counters, weak=weak),
+            position.chain,
+            chain,
+        )
+        load = effects.load.committing(self._committed[computation].of(commit))
+        result = IntervalResult(
+            computation, interval, number, effects.report, effects.counters, False, chain, repair,
+            load,
+        )  # fmt: skip
+        return Attempted(result, effects.productions, commit)
 
     def _machine(self, spec: ComputationSpec, bundle: Bundle, view: View) -> Machine:
         """Return what is to run a bundle."""

@@ -65,6 +65,31 @@ class EpochFence:
         refuse_superseded(self.log, self.manifest)
 
 
+@dataclass(frozen=True, slots=True)
+class SessionFence:
+    """The fence of a session: whether a newer one has begun.
+
+    Attributes:
+        journals: That sessions seal.
+        session: This one's number.
+    """
+
+    journals: Journals
+    session: int
+
+    def check(self) -> None:
+        """Return if this is the last session.
+
+        Raises:
+            ZombieWriter: It is not.
+        """
+        if self.journals.superseded(self.session):
+            raise ZombieWriter(
+                f"zombie writer: session {self.session} is over, and another has begun. This task "
+                "was left behind, and must stop. Nothing was lost."
+            )
+
+
 def seal_left(journals: Journals) -> int:
     """Seal what live tasks that are over have left; return the session that does.
 

@@ -13,10 +13,10 @@ from millrace.compile.topology import Topology
 from millrace.model.keys import encode_key, hash_key
 from millrace.store import LmdbCaches, open_location
 from millrace.windmill.bundle import Arrivals
-from millrace.windmill.epoch_work import run_epoch
 from millrace.windmill.epochs import Epochs
+from millrace.windmill.execution import Execution
 from millrace.windmill.source_stats import SourceStats
-from millrace.windmill.worker import Worker
+from tests.kit.epochs import run_epoch
 
 Millrace = Callable[..., Result]
 
@@ -63,7 +63,7 @@ class Checkpoint:
         self._topology = topology(pipeline, name="Counter[bold]")
         self._state = open_location(path, pipeline=pipeline)
         self._epochs = Epochs(self._topology, self._state, intervals=2)
-        self._worker = Worker(
+        self._execution = Execution(
             self._topology, self._state, LmdbCaches(path / "cache", self._state.uuid)
         )
 
@@ -103,7 +103,7 @@ class Checkpoint:
         (spec,) = self._topology.computations
         owned = range(len(manifest.interval_map(spec.name)))
         clocks, positions = {100: low_watermark}, epochs.positions
-        produced = run_epoch(self._worker, spec, manifest, positions, owned, arrivals, clocks)
+        produced = run_epoch(self._execution, spec, manifest, positions, owned, arrivals, clocks)
         if complete:
             seen = {"clicks": SourceStats(at, count)} if count else {}
             epochs.complete(manifest, [result for result, _ in produced], seen)

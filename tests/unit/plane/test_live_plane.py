@@ -11,7 +11,7 @@ import pytest
 
 import millrace as mr
 from millrace.plane import rows
-from millrace.plane.commit_writer import Committing
+from millrace.plane.commit_writer import GrownWriter
 from millrace.store import JournalName
 from tests.live import Feeds, InEpochs, Kept, Live, undisturbed
 
@@ -274,13 +274,13 @@ def test_rows_leave_before_a_mark_that_came_with_them_is_passed(monkeypatch):
     live.coordinator.mark_soon()
     live.plane.tick(live.clock_us)
     live.plane.turn((0, 0), live.clock_us)
-    end_part, passed = Committing.end_part, list[str]()
+    end_part, passed = GrownWriter.end, list[str]()
 
-    def watched(self: Committing) -> str:
+    def watched(self: GrownWriter) -> str:
         passed.append(end_part(self))
         return passed[-1]
 
-    monkeypatch.setattr(Committing, "end_part", watched)
+    monkeypatch.setattr(GrownWriter, "end", watched)
     task = live.plane._tasks[1, 0]
     task.receive(list(live.plane._arrived[1, 0]))
     assert len(list(task.turn(live.clock_us, 0.0))) == 1

@@ -55,7 +55,7 @@ def harness(*, ended_s: float = 60.0) -> Harness:
     p.add(Fragile)
     p.dead_letter("rejects")
     h = Harness(p, intervals=1)
-    h._process._runtime.worker.execution.carefully(Probe(ended_s))
+    h._process._runtime.execution.carefully(Probe(ended_s))
     return h
 
 
@@ -117,7 +117,7 @@ def test_after_its_time_bundles_are_run_at_once(monkeypatch: pytest.MonkeyPatch)
     now = [0.0]
     with harness() as h:
         probe = Probe(lasts_s=10.0, clock=lambda: now[0])
-        h._process._runtime.worker.execution.carefully(probe)
+        h._process._runtime.execution.carefully(probe)
         looked = list[str]()
         monkeypatch.setattr(probe, "look", lambda _: looked.append("looked"))
         h.inject("events", events("ann", "a"))

@@ -30,9 +30,9 @@ from millrace.plane.task import Task
 from millrace.plane.values import value_columns
 from millrace.store import MemoryCaches, MemoryHardState
 from millrace.windmill.epochs import Epochs
+from millrace.windmill.execution import Execution
 from millrace.windmill.source_ids import fingerprint
 from millrace.windmill.user_errors import total
-from millrace.windmill.worker import Worker
 
 NOW = 10 * mr.HOUR
 
@@ -111,8 +111,8 @@ class Reader:
         source = SourceColumns(0, spec.name, columns, native, True, injection.id)
         state = MemoryHardState()
         self.epochs = Epochs(topology, state, intervals=4)
-        worker = Worker(topology, state, MemoryCaches())
-        self.runtime = Runtime(topology, tasks=tasks, worker=worker, sources=[source])
+        execution = Execution(topology, state, MemoryCaches())
+        self.runtime = Runtime(topology, tasks=tasks, execution=execution, sources=[source])
         self.native = native
 
     def read(self, stage: ReadStage, *pieces: Piece) -> list[pa.RecordBatch]:

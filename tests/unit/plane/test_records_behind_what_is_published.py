@@ -18,14 +18,14 @@ from millrace.store import MemoryCaches, MemoryHardState
 from millrace.testing.feed import Feed, Read
 from millrace.watermark.report import ONLY
 from millrace.windmill.epochs import Epochs
-from millrace.windmill.worker import Worker
+from millrace.windmill.execution import Execution
 from simulation.sunk import sink_rows
 
 
 def outputs(p: mr.Pipeline, stream: str, *batches: list[tuple[Any, int]]) -> Iterator[Any]:
     """Yield what leaves on a stream when each epoch delivers a batch of the stream ``elements``."""
     topology, state = build(p), MemoryHardState()
-    runtime = Runtime(topology, tasks=1, worker=Worker(topology, state, MemoryCaches()))
+    runtime = Runtime(topology, tasks=1, execution=Execution(topology, state, MemoryCaches()))
     driver = EpochDriver(
         topology, Epochs(topology, state, intervals=1), WatermarkPublisher.of(topology)
     )

@@ -63,13 +63,13 @@ def h(request: Any) -> Iterator[Any]:
     p.add(Slow)
     with mr.testing.Harness(p) as h:
         if request.param:
-            h._process._runtime.worker.execution._seconds = time.perf_counter
+            h._process._runtime.execution._seconds = time.perf_counter
         yield h
 
 
 @pytest.fixture
 def told(h: Any) -> Told:
-    return Told(h._process._runtime.worker.execution.running)
+    return Told(h._process._runtime.execution.running)
 
 
 def working(h: Any, *waits: Any, watermark: int = 0) -> threading.Thread:

@@ -58,7 +58,7 @@ class Watched:
         self.give_back = lambda: signal.signal(signal.SIGRTMIN, before)
         limit.install()
         self.watch = Watch(
-            h._process._runtime.worker.execution.running,
+            h._process._runtime.execution.running,
             10.0,
             self.told.append,
             lambda: None,
@@ -92,7 +92,7 @@ def watched(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
     p.dead_letter("rejects")
     with Harness(p) as h:
         if request.param:
-            h._process._runtime.worker.execution._seconds = time.perf_counter
+            h._process._runtime.execution._seconds = time.perf_counter
             monkeypatch.setattr(results, "_BETWEEN", 0)  # each bundle's calls are
         watched = Watched(h)
         yield watched

@@ -84,7 +84,7 @@ def test_a_stuck_key_is_named_while_it_hangs_and_ended_at_its_limit(h: Any) -> N
     told, now = list[Stuck](), [0.0]
     limit, before = TimeLimit(60.0), signal.getsignal(signal.SIGRTMIN)
     limit.install()
-    running = h._process._runtime.worker.execution.running
+    running = h._process._runtime.execution.running
     watch = Watch(
         running, 10.0, told.append, lambda: None, limit=limit, clock=lambda: now[0]
     )  # fmt: skip
@@ -119,7 +119,7 @@ def test_a_stuck_key_is_named_while_it_hangs_and_ended_at_its_limit(h: Any) -> N
 
 
 def test_a_record_that_crashes_is_named_in_a_dead_letter(h: Any) -> None:
-    h._process._runtime.worker.execution.carefully(Probe())
+    h._process._runtime.execution.carefully(Probe())
     h.inject("flights", [flight("AA", 1, 5), flight("AA", 500, 5), flight("AA", 2, 5)])
 
     assert values(status_of(h))["dead_letters"] == {"Delays": 1.0}

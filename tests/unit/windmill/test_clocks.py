@@ -16,7 +16,7 @@ from millrace.store import MemoryCaches, MemoryHardState
 from millrace.testing.feed import Feed, Read
 from millrace.testing.taps import tapped
 from millrace.windmill.epochs import Epochs
-from millrace.windmill.worker import Worker
+from millrace.windmill.execution import Execution
 
 
 class Remind(mr.Computation):
@@ -45,8 +45,8 @@ class Driver:
         state = MemoryHardState()
         epochs = Epochs(self.topology, state, intervals=1)
         self.driver = EpochDriver(self.topology, epochs, WatermarkPublisher({}))
-        worker = Worker(self.topology, state, MemoryCaches())
-        self.runtime = Runtime(self.topology, tasks=1, worker=worker)
+        execution = Execution(self.topology, state, MemoryCaches())
+        self.runtime = Runtime(self.topology, tasks=1, execution=execution)
 
     def epoch(self, wall_time_us, *records):
         """Run an epoch; return the clock that it had, and the timers that fired."""

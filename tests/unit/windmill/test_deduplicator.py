@@ -1,4 +1,4 @@
-"""The deduplicator between worker and store: several processes, attempts made again, memory."""
+"""The deduplicator between execution and store: several processes, attempts made again, memory."""
 
 import numpy as np
 import pytest
@@ -7,12 +7,12 @@ import millrace as mr
 from millrace.model.keys import encode_key, hash_key
 from millrace.store import MemoryCaches, MemoryHardState
 from millrace.windmill.bundle import Arrivals
-from millrace.windmill.epoch_work import run_epoch
 from millrace.windmill.epochs import Epochs
+from millrace.windmill.execution import Execution
 from millrace.windmill.record_ids import injected_origin
 from millrace.windmill.source_dedup import Deduplicator
 from millrace.windmill.source_ids import SourceIds, fingerprint
-from millrace.windmill.worker import Worker
+from tests.kit.epochs import run_epoch
 
 SLACK = 64
 
@@ -26,7 +26,7 @@ class Tell(mr.Computation):
 
 
 class Run:
-    """Epochs on one checkpoint, by whatever worker a test says; its keys and values are its ids."""
+    """Epochs on one checkpoint, by whatever execution a test says; keys and values are its ids."""
 
     def __init__(self, productions=mr.STRONG):
         p = mr.Pipeline("p")
@@ -38,10 +38,10 @@ class Run:
         self.epochs = Epochs(self.topology, self.state, intervals=2)
         (self.spec,) = self.topology.computations
 
-    def worker(self):
-        return Worker(self.topology, self.state, MemoryCaches())
+    def execution(self):
+        return Execution(self.topology, self.state, MemoryCaches())
 
-    def attempt(self, worker, ids, second=0):
+    def attempt(self, execution, ids, second=0):
         """Run the next epoch, and leave it open; return the ids that were delivered."""
         self.manifest = self.epochs.begin(
             self.epochs.completed + 1,
@@ -63,20 +63,22 @@ class Run:
         )
         owned = range(len(self.manifest.interval_map("Tell")))
         clocks, positions = {100: second * mr.SECOND}, self.epochs.positions
-        produced = run_epoch(worker, self.spec, self.manifest, positions, owned, arrivals, clocks)
+        produced = run_epoch(
+            execution, self.spec, self.manifest, positions, owned, arrivals, clocks
+        )
         self.results = [result for result, _ in produced]
         made = [value for _, productions in produced for value in productions.values]
         return sorted(map(mr.MsgpackCoder(int).decode, made))
 
-    def epoch(self, worker, ids, second=0):
+    def epoch(self, execution, ids, second=0):
         """Run the next epoch to its end."""
-        delivered = self.attempt(worker, ids, second)
+        delivered = self.attempt(execution, ids, second)
         self.epochs.complete(self.manifest, self.results)
         return delivered
 
 
-def lookups(worker):
-    return worker.execution.deduplicators["Tell"].lookups
+def lookups(execution):
+    return execution.deduplicators["Tell"].lookups
 
 
 IDS = list(range(100))
@@ -84,31 +86,31 @@ IDS = list(range(100))
 
 def test_a_process_knows_what_others_have_committed_meanwhile():
     run = Run()
-    here, there = run.worker(), run.worker()
+    here, there = run.execution(), run.execution()
     assert run.epoch(here, IDS[:40]) == IDS[:40]
     assert run.epoch(there, IDS[20:60]) == IDS[40:60]
     assert run.epoch(here, IDS[:80]) == IDS[60:80]
     assert run.epoch(there, IDS) == IDS[80:]
-    assert run.epoch(run.worker(), IDS) == []
+    assert run.epoch(run.execution(), IDS) == []
 
 
 def test_the_store_is_asked_for_what_may_have_come_and_for_little_else():
     run = Run()
-    worker = run.worker()
+    execution = run.execution()
     many = list(range(20_000))
-    run.epoch(worker, many[:10_000])
-    assert lookups(worker) == 0
-    run.epoch(worker, many[5_000:])
-    assert 5_000 <= lookups(worker) <= 5_000 + 0.01 * 10_000
+    run.epoch(execution, many[:10_000])
+    assert lookups(execution) == 0
+    run.epoch(execution, many[5_000:])
+    assert 5_000 <= lookups(execution) <= 5_000 + 0.01 * 10_000
 
 
 def test_an_attempt_that_did_not_commit_leaves_nothing_but_a_look_up():
     run = Run()
-    dead, alive = run.worker(), run.worker()
-    dead.execution.state = Unwritable(run.state)
+    dead, alive = run.execution(), run.execution()
+    dead.state = Unwritable(run.state)
     with pytest.raises(OSError, match="full"):
         run.attempt(dead, IDS)
-    dead.execution.state = run.state
+    dead.state = run.state
     assert run.epoch(dead, IDS) == IDS
     assert run.epoch(alive, IDS) == []
 
@@ -134,42 +136,42 @@ def refused(commits):
 @pytest.mark.parametrize("productions", [mr.STRONG, mr.WEAK])
 def test_an_attempt_made_again_answers_the_same_though_ids_expire_in_it(productions):
     run = Run(productions)
-    worker = run.worker()
-    run.epoch(worker, IDS)
-    assert run.attempt(worker, IDS[:10], second=10 * SLACK) == []
-    assert run.attempt(worker, IDS[:10], second=10 * SLACK) == [], "their rows are there still"
-    assert run.epoch(worker, IDS[:10], second=10 * SLACK) == []
-    assert run.epoch(worker, IDS[:10], second=10 * SLACK) == IDS[:10], "and now they are not"
-    assert worker.execution.deduplicators["Tell"].filter_bytes() <= 2048
+    execution = run.execution()
+    run.epoch(execution, IDS)
+    assert run.attempt(execution, IDS[:10], second=10 * SLACK) == []
+    assert run.attempt(execution, IDS[:10], second=10 * SLACK) == [], "their rows are there still"
+    assert run.epoch(execution, IDS[:10], second=10 * SLACK) == []
+    assert run.epoch(execution, IDS[:10], second=10 * SLACK) == IDS[:10], "and now they are not"
+    assert execution.deduplicators["Tell"].filter_bytes() <= 2048
 
 
 def test_ids_are_collected_in_an_epoch_without_records():
     run = Run()
-    worker = run.worker()
-    run.epoch(worker, IDS)
+    execution = run.execution()
+    run.epoch(execution, IDS)
     assert min(result.report.ids_us for result in run.results) == (SLACK + 4) * mr.SECOND
-    run.epoch(worker, [], second=SLACK)
+    run.epoch(execution, [], second=SLACK)
     assert run.results == []
-    run.epoch(worker, [], second=SLACK + 4)
+    run.epoch(execution, [], second=SLACK + 4)
     assert {result.report.ids_us for result in run.results} == {mr.MAX_TIMESTAMP}
 
 
 def test_without_memory_for_filters_all_is_asked_of_the_store_and_comes_out_the_same():
     run = Run()
-    worker = run.worker()
-    worker.execution.deduplicators["Tell"] = Deduplicator(run.spec, filter_bytes_max=0)
+    execution = run.execution()
+    execution.deduplicators["Tell"] = Deduplicator(run.spec, filter_bytes_max=0)
     many = list(range(20_000))
-    assert run.epoch(worker, many[:15_000]) == many[:15_000]
-    assert run.epoch(worker, many) == many[15_000:]
-    assert lookups(worker) > 18_000
-    assert worker.execution.deduplicators["Tell"].filter_bytes() <= 2 * 512
+    assert run.epoch(execution, many[:15_000]) == many[:15_000]
+    assert run.epoch(execution, many) == many[15_000:]
+    assert lookups(execution) > 18_000
+    assert execution.deduplicators["Tell"].filter_bytes() <= 2 * 512
 
 
 def test_memory_is_shared_by_the_intervals():
     run = Run()
     found = Deduplicator(run.spec, 1 << 20)
-    worker = run.worker()
-    worker.execution.deduplicators["Tell"] = found
+    execution = run.execution()
+    execution.deduplicators["Tell"] = found
     for start in range(0, 200_000, 50_000):
-        run.epoch(worker, range(start, start + 50_000))
+        run.epoch(execution, range(start, start + 50_000))
     assert found.filter_bytes() <= 1 << 20

@@ -29,9 +29,9 @@ from millrace.watermark.report import ONLY
 from millrace.windmill.claims import claim_of
 from millrace.windmill.epoch_log import latest
 from millrace.windmill.epochs import Epochs
+from millrace.windmill.execution import Execution
 from millrace.windmill.manifest import Manifest, encode_entry
 from millrace.windmill.source_ids import fingerprint
-from millrace.windmill.worker import Worker
 
 BATCHES = [
     [("a", "tea", 3), ("b", "milk", 5), ("c", "tea", 4)],
@@ -108,8 +108,8 @@ class Shop:
         self.epochs = Epochs(built, state, intervals=4)
         self.topology = self.epochs.topology
         self.driver = EpochDriver(self.topology, self.epochs, WatermarkPublisher({}))
-        worker = Worker(self.topology, state, MemoryCaches())
-        self.runtime = Runtime(self.topology, tasks=2, worker=worker)
+        execution = Execution(self.topology, state, MemoryCaches())
+        self.runtime = Runtime(self.topology, tasks=2, execution=execution)
 
     def epoch(self, *, levels: int = 2) -> list[tuple[Any, ...]]:
         """Run the next epoch; return (stream, sink, key, value, time, id) of what sinks get.

@@ -160,7 +160,7 @@ class InjectorTask:
         self._epoch = manifest.epoch
         self._wall_us = max(wall_us, manifest.wall_time_us)
         self._pipes = Pipes(start.session, self.number, self._runtime.tasks)
-        self._journals, self._part = self._runtime.worker.state.journals, 1
+        self._journals, self._part = self._runtime.execution.state.journals, 1
         noted = decode_decided(start.note) if start.note else Decided({})
         self._decided, moved = noted.since(self._epoch)
         again = {(stream, part): count for stream, part, count in start.consumed}

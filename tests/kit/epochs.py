@@ -1,23 +1,21 @@
-"""GetWork of an epoch: one bundle for each interval that has something to do in it.
-
-Source: Streaming Engine, GetWork.
-"""
+"""One computation of an epoch, run by hand: its bundles, without a wire around them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from millrace.compile.topology import ComputationSpec
+from millrace.plane.commit_writer import PutWriter
 from millrace.windmill.bundle import Arrivals, Attempt
+from millrace.windmill.execution import Execution
 from millrace.windmill.fence import EpochFence
 from millrace.windmill.manifest import Manifest
 from millrace.windmill.positions import Positions
 from millrace.windmill.results import Produced
-from millrace.windmill.worker import Worker
 
 
 def run_epoch(
-    worker: Worker,
+    execution: Execution,
     spec: ComputationSpec,
     manifest: Manifest,
     positions: Positions,
@@ -28,11 +26,8 @@ def run_epoch(
 ) -> list[Produced]:
     """Run one computation for one epoch; return what the intervals that had work gave.
 
-    An interval without records and without a due timer is as it was: it has no commit. Nor does it
-    cost anything.
-
     Args:
-        worker: Runs the bundles.
+        execution: Runs the bundles.
         spec: The computation.
         manifest: Of the epoch.
         positions: Where intervals stand when it begins.
@@ -41,32 +36,9 @@ def run_epoch(
         clocks: Percentile -> the computation's input low watermark after the records, 100 among
             them.
         task: Which of the epoch's tasks it is: those that the manifest says there are.
-
-    Returns:
-        In the order of the interval map.
-
-    Raises:
-        ZombieWriter: Another epoch has committed where this one must.
     """
     intervals = manifest.interval_map(spec.name)
-    arrived = {
-        interval.id: records
-        for interval, records in arrivals.by_interval(intervals)
-        if len(records.cuts) > 1
-    }
-    moment = attempt(spec, manifest, clocks, task)
-    bundles = positions.bundles(spec, intervals, owned, arrived, moment)
-    if not bundles:
-        return []
-    fence = EpochFence(worker.state.epochs, manifest)
-    return worker.run(spec, bundles, fence)
-
-
-def attempt(
-    spec: ComputationSpec, manifest: Manifest, clocks: Mapping[int, int], task: int
-) -> Attempt:
-    """Return the attempt of a task at a computation's bundles in an epoch."""
-    return Attempt(
+    attempt = Attempt(
         manifest.epoch,
         manifest.generation,
         manifest.wall_time_us,
@@ -75,6 +47,11 @@ def attempt(
         manifest.before.outputs[spec.name],
         manifest.arrival_percentiles(spec),
         manifest.before.inputs[spec.name],
-        len(manifest.interval_map(spec.name)),
-        task,
+        len(intervals),
     )
+    records = arrivals.of_intervals(intervals)
+    bundles = positions.bundles(spec, intervals, owned, records, attempt)
+    if not bundles:
+        return []
+    writer = PutWriter(execution, EpochFence(execution.state.epochs, manifest), task)
+    return writer.commit(writer.run(spec, bundles))

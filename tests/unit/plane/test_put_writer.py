@@ -1,4 +1,4 @@
-"""The worker: the commit protocol step by step, with two attempts at one epoch."""
+"""The execution: the commit protocol step by step, with two attempts at one epoch."""
 
 import itertools
 from types import SimpleNamespace
@@ -14,11 +14,11 @@ from millrace.store import MemoryCaches, MemoryHardState
 from millrace.watermark.report import Report
 from millrace.windmill import fence as fence_module
 from millrace.windmill.bundle import Arrivals
-from millrace.windmill.epoch_work import run_epoch
 from millrace.windmill.epochs import Epochs
+from millrace.windmill.execution import Execution
 from millrace.windmill.positions import Followed
 from millrace.windmill.results import NO_TIMES
-from millrace.windmill.worker import Worker
+from tests.kit.epochs import run_epoch
 
 
 class Count(mr.Computation):
@@ -65,10 +65,10 @@ class Attempts:
             self.epochs.completed + 1, wall_time_us=0, injectors={"events": 0}
         )
 
-    def worker(self, state=None):
-        return Worker(self.topology, state or self.state, MemoryCaches())
+    def execution(self, state=None):
+        return Execution(self.topology, state or self.state, MemoryCaches())
 
-    def run(self, worker, *values):
+    def run(self, execution, *values):
         keys = [encode_key(n) for n in range(len(values))]
         arrivals = Arrivals(
             np.array([hash_key(key) for key in keys], dtype=np.uint64),
@@ -79,17 +79,17 @@ class Attempts:
             np.zeros(len(keys), dtype=np.int64),
             np.arange(len(keys), dtype=np.int64),
         )
-        positions = Followed(self.topology, worker.state.epochs).at(self.manifest)
+        positions = Followed(self.topology, execution.state.epochs).at(self.manifest)
         owned = range(len(self.manifest.interval_map("Count")))
         spec = self.topology.computations[0]
-        produced = run_epoch(worker, spec, self.manifest, positions, owned, arrivals, {100: 0})
+        produced = run_epoch(execution, spec, self.manifest, positions, owned, arrivals, {100: 0})
         return [
             SimpleNamespace(**msgspec.structs.asdict(result), productions=productions)
             for result, productions in produced
         ]
 
-    def caches(self, worker):
-        return [worker.execution.caches.open("Count", interval) for interval in (0, 1)]
+    def caches(self, execution):
+        return [execution.caches.open("Count", interval) for interval in (0, 1)]
 
     def commits(self):
         return [
@@ -117,7 +117,7 @@ def told(results):
 
 
 def test_a_bundle_becomes_one_commit_an_interval(attempts):
-    results = attempts.run(attempts.worker(), *VALUES)
+    results = attempts.run(attempts.execution(), *VALUES)
 
     assert [(c.interval, c.number, c.epoch) for c in attempts.commits()] == [(0, 1, 0), (1, 1, 0)]
     assert [result.number for result in results] == [1, 1]
@@ -125,9 +125,9 @@ def test_a_bundle_becomes_one_commit_an_interval(attempts):
 
 
 def test_a_retry_replays_what_was_committed_and_runs_no_user_code(attempts):
-    first = attempts.run(attempts.worker(), *VALUES)
+    first = attempts.run(attempts.execution(), *VALUES)
     called = len(attempts.calls)
-    again = attempts.run(attempts.worker(), *VALUES)
+    again = attempts.run(attempts.execution(), *VALUES)
 
     assert len(attempts.calls) == called == len(VALUES)
     assert all(result.replayed for result in again)
@@ -135,20 +135,20 @@ def test_a_retry_replays_what_was_committed_and_runs_no_user_code(attempts):
 
 
 def test_a_retry_in_the_same_process_replays_too(attempts):
-    worker = attempts.worker()
-    first = attempts.run(worker, *VALUES)
-    again = attempts.run(worker, *VALUES)
+    execution = attempts.execution()
+    first = attempts.run(execution, *VALUES)
+    again = attempts.run(execution, *VALUES)
 
     assert len(attempts.calls) == len(VALUES)
     assert told(again) == told(first)
 
 
 def test_after_a_replay_the_next_epoch_goes_on_from_the_winners_state(attempts):
-    attempts.run(attempts.worker(), *VALUES)
-    worker = attempts.worker()
-    attempts.epochs.complete(attempts.manifest, attempts.run(worker, *VALUES))
+    attempts.run(attempts.execution(), *VALUES)
+    execution = attempts.execution()
+    attempts.epochs.complete(attempts.manifest, attempts.run(execution, *VALUES))
     attempts.begin()
-    results = attempts.run(worker, *VALUES)
+    results = attempts.run(execution, *VALUES)
 
     assert [result.number for result in results] == [2, 2]
     assert sum(len(result.productions) for result in results) == len(VALUES)
@@ -178,9 +178,9 @@ class RacingState:
 def test_an_attempt_that_loses_the_race_sends_on_the_winners_productions(attempts):
     won = []
     state = RacingState(
-        attempts.state, lambda: won.extend(attempts.run(attempts.worker(), *VALUES))
+        attempts.state, lambda: won.extend(attempts.run(attempts.execution(), *VALUES))
     )
-    lost = attempts.run(attempts.worker(state), *VALUES)
+    lost = attempts.run(attempts.execution(state), *VALUES)
 
     assert len(attempts.calls) == 2 * len(VALUES)
     assert all(result.replayed for result in lost)
@@ -191,46 +191,46 @@ def test_an_interval_that_the_winner_had_nothing_for_is_as_it_was(attempts):
     def overtake_in_interval_0():
         probe = Attempts()
         probe.calls += ["earlier"] * 100
-        probe.run(probe.worker(), *VALUES)
+        probe.run(probe.execution(), *VALUES)
         (stolen,) = (commit for commit in probe.commits() if commit.interval == 0)
         assert attempts.state.commits.of_task("Count", 0, 0).put([stolen])
 
-    worker = attempts.worker(RacingState(attempts.state, overtake_in_interval_0))
-    results = attempts.run(worker, *VALUES)
+    execution = attempts.execution(RacingState(attempts.state, overtake_in_interval_0))
+    results = attempts.run(execution, *VALUES)
 
     assert [(result.interval, result.replayed) for result in results] == [(0, True)]
     committed = {commit.interval: commit.productions for commit in attempts.commits()}
     assert {r.interval: r.productions.pack() for r in results} == committed
-    assert [cache.position for cache in attempts.caches(worker)] == [0, 0]
+    assert [cache.position for cache in attempts.caches(execution)] == [0, 0]
 
 
 def test_a_zombie_of_an_epoch_in_which_nothing_was_committed_stops(attempts):
     stale = attempts.manifest
     attempts.epochs.complete(stale, ())
     attempts.begin()
-    attempts.run(attempts.worker(), *VALUES)
+    attempts.run(attempts.execution(), *VALUES)
     attempts.manifest = stale
 
     with pytest.raises(ZombieWriter, match=r"zombie writer: epoch 0 .* is complete"):
-        attempts.run(attempts.worker(), *VALUES)
+        attempts.run(attempts.execution(), *VALUES)
 
 
 def test_what_an_attempt_replays_of_an_epoch_that_is_over_does_not_leave(attempts):
     """Another attempt that was left behind put it, after the epoch had been collected."""
     left = attempts.manifest
     for _ in range(3):
-        attempts.epochs.complete(attempts.manifest, attempts.run(attempts.worker(), *VALUES))
+        attempts.epochs.complete(attempts.manifest, attempts.run(attempts.execution(), *VALUES))
         attempts.begin()
     for interval in (0, 1):
         attempts.state.commits.remove("Count", interval, [1, 2])
     attempts.manifest = left
     for _ in range(2):
         with pytest.raises(ZombieWriter, match=r"epoch 0 .* is complete"):
-            attempts.run(attempts.worker(), *VALUES)
+            attempts.run(attempts.execution(), *VALUES)
 
 
 def test_a_bundle_without_effect_has_a_commit_too(attempts):
-    results = attempts.run(attempts.worker(), *["nothing"] * 8)
+    results = attempts.run(attempts.execution(), *["nothing"] * 8)
 
     assert [(c.number, c.mutations, c.productions) for c in attempts.commits()] == [
         (1, [], results[0].productions.pack())
@@ -241,12 +241,14 @@ def test_a_bundle_without_effect_has_a_commit_too(attempts):
 
 def test_a_late_attempt_cannot_commit_in_place_of_the_next_epoch(attempts):
     """User code that draws lots: one attempt changes nothing, the attempt left behind does."""
-    attempts.epochs.complete(attempts.manifest, attempts.run(attempts.worker(), *["nothing"] * 8))
+    attempts.epochs.complete(
+        attempts.manifest, attempts.run(attempts.execution(), *["nothing"] * 8)
+    )
     with pytest.raises(ZombieWriter, match=r"epoch 0 .* is complete"):
-        attempts.run(attempts.worker(), *VALUES)
+        attempts.run(attempts.execution(), *VALUES)
 
     attempts.begin()
-    results = attempts.run(attempts.worker(), *VALUES)
+    results = attempts.run(attempts.execution(), *VALUES)
     assert [result.number for result in results] == [2, 2]
     assert sum(len(result.productions) for result in results) == len(VALUES)
 
@@ -255,26 +257,26 @@ def test_an_attempt_left_behind_does_not_win_what_was_collected(attempts):
     """Its name is free again; what it puts there reaches no cache and no consumer."""
     left, caches = attempts.manifest, MemoryCaches()
     for _ in range(3):
-        attempts.epochs.complete(attempts.manifest, attempts.run(attempts.worker(), *VALUES))
+        attempts.epochs.complete(attempts.manifest, attempts.run(attempts.execution(), *VALUES))
         attempts.begin()
     for interval in (0, 1):
         attempts.state.commits.remove("Count", interval, [1, 2])
     attempts.manifest = left
     with pytest.raises(ZombieWriter, match=r"epoch 0 .* is complete"):
-        attempts.run(Worker(attempts.topology, attempts.state, caches), *VALUES)
+        attempts.run(Execution(attempts.topology, attempts.state, caches), *VALUES)
     assert [caches.open("Count", interval).position for interval in (0, 1)] == [0, 0]
 
 
 def test_nor_when_its_manifest_was_collected_too(attempts):
     left = attempts.manifest
-    attempts.epochs.complete(attempts.manifest, attempts.run(attempts.worker(), *VALUES))
+    attempts.epochs.complete(attempts.manifest, attempts.run(attempts.execution(), *VALUES))
     attempts.begin()
     for interval in (0, 1):
         attempts.state.commits.remove("Count", interval, [1])
     attempts.state.epochs.remove_before(attempts.state.epochs.last())
     attempts.manifest = left
     with pytest.raises(ZombieWriter, match=r"epoch 0 .* is complete"):
-        attempts.run(attempts.worker(), *VALUES)
+        attempts.run(attempts.execution(), *VALUES)
 
 
 def test_an_attempt_that_won_and_slept_until_its_epoch_was_over_leaves_its_commits(
@@ -285,27 +287,27 @@ def test_an_attempt_that_won_and_slept_until_its_epoch_was_over_leaves_its_commi
 
     def sleep(log, manifest):
         monkeypatch.setattr(fence_module, "refuse_superseded", refuse)
-        others = attempts.run(attempts.worker(), *VALUES)
+        others = attempts.run(attempts.execution(), *VALUES)
         attempts.epochs.complete(manifest, others)
         refuse(log, manifest)
 
     monkeypatch.setattr(fence_module, "refuse_superseded", sleep)
     with pytest.raises(ZombieWriter, match=r"epoch 0 .* is complete"):
-        attempts.run(attempts.worker(), *VALUES)
+        attempts.run(attempts.execution(), *VALUES)
     assert [commit.number for commit in attempts.commits()] == [1, 1]
 
 
 def test_an_attempt_left_behind_does_not_turn_back_a_cache_that_went_on(attempts):
     left, caches = attempts.manifest, MemoryCaches()
     for _ in range(2):
-        worker = Worker(attempts.topology, attempts.state, caches)
-        attempts.epochs.complete(attempts.manifest, attempts.run(worker, *VALUES))
+        execution = Execution(attempts.topology, attempts.state, caches)
+        attempts.epochs.complete(attempts.manifest, attempts.run(execution, *VALUES))
         attempts.begin()
     for interval in (0, 1):
         attempts.state.commits.remove("Count", interval, [1, 2])
     attempts.manifest = left
     with pytest.raises(ZombieWriter):
-        attempts.run(Worker(attempts.topology, attempts.state, caches), *VALUES)
+        attempts.run(Execution(attempts.topology, attempts.state, caches), *VALUES)
     assert [caches.open("Count", interval).position for interval in (0, 1)] == [2, 2]
 
 
@@ -314,7 +316,7 @@ def test_a_cache_that_is_emptied_while_user_code_runs_is_brought_forward_later(a
     caches = MemoryCaches()
     attempts.epochs.complete(
         attempts.manifest,
-        attempts.run(Worker(attempts.topology, attempts.state, caches), *VALUES),
+        attempts.run(Execution(attempts.topology, attempts.state, caches), *VALUES),
     )
     attempts.begin()
 
@@ -323,21 +325,21 @@ def test_a_cache_that_is_emptied_while_user_code_runs_is_brought_forward_later(a
             caches.open("Count", interval).clear()
 
     state = RacingState(attempts.state, empty)
-    results = attempts.run(Worker(attempts.topology, state, caches), *VALUES)
+    results = attempts.run(Execution(attempts.topology, state, caches), *VALUES)
     assert [result.number for result in results] == [2, 2]
     assert [caches.open("Count", interval).position for interval in (0, 1)] == [0, 0]
 
 
 def test_a_claim_since_the_manifest_does_not_end_its_epoch(attempts):
     Epochs(attempts.topology, attempts.state, intervals=2)
-    results = attempts.run(attempts.worker(), *VALUES)
+    results = attempts.run(attempts.execution(), *VALUES)
     assert [result.number for result in results] == [1, 1]
 
 
 def test_an_interval_with_nothing_to_do_has_no_result_and_is_as_before(attempts):
-    attempts.epochs.complete(attempts.manifest, attempts.run(attempts.worker(), *VALUES))
+    attempts.epochs.complete(attempts.manifest, attempts.run(attempts.execution(), *VALUES))
     attempts.begin()
-    results = attempts.run(attempts.worker())
+    results = attempts.run(attempts.execution())
 
     assert results == []
     for interval in (0, 1):
@@ -350,7 +352,7 @@ def test_an_interval_with_nothing_to_do_has_no_result_and_is_as_before(attempts)
 
 
 def test_results_come_in_the_order_of_the_interval_map(attempts):
-    results = attempts.run(attempts.worker(), *VALUES)
+    results = attempts.run(attempts.execution(), *VALUES)
 
     assert [result.interval for result in results] == [0, 1]
 
@@ -361,16 +363,16 @@ class TestWeakProductions:
         return Attempts(productions=mr.WEAK)
 
     def test_a_commit_holds_state_and_no_productions(self, attempts):
-        results = attempts.run(attempts.worker(), *VALUES)
+        results = attempts.run(attempts.execution(), *VALUES)
         assert sum(len(result.productions) for result in results) == len(VALUES)
         assert [(bool(c.mutations), c.productions) for c in attempts.commits()] == [(True, b"")] * 2
 
     def test_an_attempt_after_the_commit_makes_them_again_over_the_state_from_before(
         self, attempts
     ):
-        first = attempts.run(attempts.worker(), *VALUES)
+        first = attempts.run(attempts.execution(), *VALUES)
         commits = attempts.commits()
-        again = attempts.run(attempts.worker(), *VALUES)
+        again = attempts.run(attempts.execution(), *VALUES)
 
         assert len(attempts.calls) == 2 * len(VALUES), "user code ran again"
         assert attempts.commits() == commits, "and what it changed was dropped"
@@ -382,21 +384,21 @@ class TestWeakProductions:
         assert [decoded(r)[1] for r in again] != [decoded(r)[1] for r in first], "another call"
 
     def test_the_same_worker_can_make_them_again_without_rebuilding_its_cache(self, attempts):
-        worker = attempts.worker()
+        execution = attempts.execution()
         for _ in range(2):
-            attempts.epochs.complete(attempts.manifest, attempts.run(worker, *VALUES))
+            attempts.epochs.complete(attempts.manifest, attempts.run(execution, *VALUES))
             attempts.begin()
-        attempts.run(worker, *VALUES)
-        assert [cache.position for cache in attempts.caches(worker)] == [2, 2], "a commit behind"
-        again = attempts.run(worker, *VALUES)
+        attempts.run(execution, *VALUES)
+        assert [cache.position for cache in attempts.caches(execution)] == [2, 2], "a commit behind"
+        again = attempts.run(execution, *VALUES)
         assert [decoded(r)[0] for r in again] == [[3] * len(r.productions) for r in again]
         assert [r.repair.deltas_applied for r in again] == [0, 0]
 
     @pytest.mark.parametrize("between", ["nothing", "cleared", "another process"])
     def test_a_cache_that_is_a_commit_behind_follows_however_it_was_left(self, attempts, between):
-        worker = attempts.worker()
+        execution = attempts.execution()
         for epoch in range(4):
-            ran = worker if epoch != 2 or between != "another process" else attempts.worker()
+            ran = execution if epoch != 2 or between != "another process" else attempts.execution()
             results = attempts.run(ran, *VALUES)
             assert [decoded(r)[0] for r in results] == [
                 [epoch + 1] * len(r.productions) for r in results
@@ -404,12 +406,12 @@ class TestWeakProductions:
             attempts.epochs.complete(attempts.manifest, results)
             attempts.begin()
             if between == "cleared":
-                for cache in attempts.caches(worker):
+                for cache in attempts.caches(execution):
                     cache.clear()
 
     def test_the_loser_of_a_race_sends_its_own_productions_and_the_winners_footing(self, attempts):
-        race = RacingState(attempts.state, lambda: attempts.run(attempts.worker(), *VALUES))
-        results = attempts.run(attempts.worker(race), *VALUES)
+        race = RacingState(attempts.state, lambda: attempts.run(attempts.execution(), *VALUES))
+        results = attempts.run(attempts.execution(race), *VALUES)
         assert all(result.replayed for result in results)
         assert sum(len(result.productions) for result in results) == len(VALUES)
         assert len(attempts.commits()) == 2
@@ -417,18 +419,18 @@ class TestWeakProductions:
     def test_an_attempt_whose_epoch_is_over_stops(self, attempts):
         manifest = attempts.manifest
         for _ in range(2):
-            attempts.epochs.complete(attempts.manifest, attempts.run(attempts.worker(), *VALUES))
+            attempts.epochs.complete(attempts.manifest, attempts.run(attempts.execution(), *VALUES))
             attempts.begin()
         attempts.manifest = manifest
         with pytest.raises(ZombieWriter, match="wants the weak productions of commit 1 of 'Count'"):
-            attempts.run(attempts.worker(), *VALUES)
+            attempts.run(attempts.execution(), *VALUES)
 
     @pytest.mark.parametrize(("first", "then"), [(mr.STRONG, mr.WEAK), (mr.WEAK, mr.STRONG)])
     def test_a_commit_is_replayed_as_it_was_made_whatever_the_pipeline_says_now(self, first, then):
         attempts = Attempts(productions=first)
-        made = [decoded(result) for result in attempts.run(attempts.worker(), *VALUES)]
+        made = [decoded(result) for result in attempts.run(attempts.execution(), *VALUES)]
         attempts.declare(then)
-        again = [decoded(result) for result in attempts.run(attempts.worker(), *VALUES)]
+        again = [decoded(result) for result in attempts.run(attempts.execution(), *VALUES)]
         assert [counts for counts, _ in again] == [counts for counts, _ in made]
         assert (again == made) is (first is mr.STRONG)
 
@@ -441,14 +443,14 @@ def decoded(result):
 
 def test_with_a_clock_the_calls_of_bundles_are_timed(attempts):
     ticks = itertools.count()
-    worker = Worker(
+    execution = Execution(
         attempts.topology, attempts.state, MemoryCaches(), seconds=lambda: float(next(ticks))
     )
-    results = attempts.run(worker, *VALUES)
+    results = attempts.run(execution, *VALUES)
     # From one look at the clock to the next a second goes by, and each call has two.
     assert [result.load.times.calls for result in results] == [
         {1: result.counters.records} for result in results
     ]
     assert sum(result.counters.records for result in results) == len(VALUES)
-    untimed = attempts.run(attempts.worker(), *VALUES)
+    untimed = attempts.run(attempts.execution(), *VALUES)
     assert [result.load.times for result in untimed] == [NO_TIMES, NO_TIMES]
