@@ -37,7 +37,7 @@ def a_put_has_no_condition(patch):
     puts(patch, attempt)
 
 
-@mutant(1196)
+@mutant(375)
 def a_name_that_is_taken_after_a_lost_answer_is_taken_for_its_own(patch):
     def put_if_absent(self, name, data):
         tries = []
