@@ -81,7 +81,7 @@ bench-windows: ## benchmarks of windows, with Flink in an environment of its own
 	@sh scripts/setup.sh flink
 	.venv-bench/bin/python -m benchmarks.windows $(ARGS)
 
-bench-guards: ## this tree and BASE, by default the commit before, by turns: which guarded figure is worse; ARGS="--only kernel,journal --rounds 3"
+bench-guards: ## this tree and BASE, by default the commit before, by turns: which guarded figure is worse; ARGS="--only kernel,appends --rounds 3"
 	@sh scripts/setup.sh bench
 	.venv-bench/bin/python -m benchmarks.guards --base $(or $(BASE),HEAD~1) $(ARGS)
 

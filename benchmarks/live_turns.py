@@ -2,7 +2,7 @@
 
 The real-time plane of one task a level, in this process: the injector task reads so many records,
 level 1 keeps a running count and produces one record for each, level 2 counts what arrives and
-produces nothing. Journals lie on disk, caches in LMDB. Each task's turns are timed by themselves,
+produces nothing. Segments lie on disk, caches in LMDB. Each task's turns are timed by themselves,
 CPU time of the process, and what fdatasync takes of it is counted apart: it is the disk's.
 
     native     the injector's rows travel as the source's columns

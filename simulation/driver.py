@@ -167,7 +167,7 @@ def drive(world: World, name: str, random_end: Callable[[int], int]) -> None:
     state = world.open_state()
     epochs = world.open_epochs(state)
     world.claimed(epochs.generation)
-    collector = Collector(state, kept_parts=2, left=2)
+    collector = Collector(state, kept=2, left=2)
     tasks = world.tasks(epochs.generation)
     driver = EpochDriver(
         epochs.topology, epochs, WatermarkPublisher.of(epochs.topology), tasks=tasks

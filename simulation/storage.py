@@ -63,7 +63,7 @@ class OnDisk:
     def create_or_open(self, pipeline: str) -> HardState:
         """Open the checkpoint as a driver does."""
         state = LocalHardState.create_or_open(_ROOT, pipeline=pipeline, disk=self._disk)
-        state.journals.turns, state.blobs.turns = self._turns(), self._turns
+        state.incarnations.turns, state.blobs.turns = self._turns(), self._turns
         return state
 
     def open(self) -> HardState:
@@ -98,7 +98,7 @@ class InBucket:
     def create_or_open(self, pipeline: str) -> HardState:
         """Open the checkpoint as a driver does."""
         state = ObjectHardState.create_or_open(self._client(), pipeline=pipeline)
-        state.journals.turns = self._turns()
+        state.incarnations.turns = self._turns()
         return state
 
     def open(self) -> HardState:

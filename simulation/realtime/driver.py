@@ -95,7 +95,7 @@ class Run:
         # Another number only after a stop, which another driver may just have come to.
         begun = self.epochs.open
         self._tasks = world.tasks() if begun is None else begun.live or world.tasks()
-        self._collector = Collector(state, kept_parts=2)
+        self._collector = Collector(state, kept=2)
         self._coordinator = Coordinator(
             self.epochs,
             tasks=self._tasks,

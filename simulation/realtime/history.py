@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from millrace.compile.topology import ComputationSpec
-from millrace.store import Commit, Journal, JournalName, Journals, Repair, Sealing
+from millrace.store import Commit, GrownSegment, Incarnations, Repair, Seal, SegmentName
 from millrace.windmill.bundle import Bundle
 from millrace.windmill.execution import Execution
 from millrace.windmill.machine import Effects
@@ -82,93 +82,96 @@ class History:
         at = name, bundle.interval.id, bundle.position.number + 1
         self._pending.setdefault(process, {})[at] = run
 
-    def append(self, journal: JournalName, commits: Iterable[Commit]) -> None:
+    def append(self, segment: SegmentName, commits: Iterable[Commit]) -> None:
         """Take it that commits are about to be appended."""
         pending = self._pending.get(self._scheduler.current, {})
-        mine = self._appended.setdefault(str(journal), [])
+        mine = self._appended.setdefault(str(segment), [])
         for one in commits:
             at = one.computation, one.interval, one.number
-            self._runs[str(journal), *at] = pending.pop(at)
+            self._runs[str(segment), *at] = pending.pop(at)
             mine.append(one)
 
-    def sealed(self, journals: Journals, sealing: Sealing) -> None:
+    def sealed(self, incarnations: Incarnations, seal: Seal) -> None:
         """Take what is inside a seal."""
         current, self._scheduler.current = self._scheduler.current, None
         try:
-            self.sessions.append(sealing.session)
-            for name, length in sealing.lengths.items():
-                end = length, sealing.tails.get(name, b"")
+            self.sessions.append(seal.incarnation)
+            for name, length in seal.lengths.items():
+                end = length, seal.tails.get(name, b"")
                 known = self._sealed.setdefault(name, end)
                 if known != end:
-                    self._violated(f"journal {name} ended at {known}, and now at {end}")
+                    self._violated(f"segment {name} ended at {known}, and now at {end}")
                 if name in self._removed:
                     continue  # while it was sealed, and counted then
-                parsed = JournalName.parse(name)
-                assert parsed is not None, "seals name journals only"
-                for group in journals.groups(parsed):
+                parsed = SegmentName.parse(name)
+                assert parsed is not None, "seals name segments only"
+                for group in incarnations.groups(parsed):
                     self._count(name, group.commits)
         finally:
             self._scheduler.current = current
 
-    def removed(self, name: JournalName) -> None:
-        """Take it that a part is collected; what is in it counts, sealed or not."""
+    def removed(self, name: SegmentName) -> None:
+        """Take it that a segment is collected; what is in it counts, sealed or not."""
         self._removed.add(str(name))
         if str(name) not in self._sealed:
             self._count(str(name), self._appended.get(str(name), ()))
 
-    def _count(self, journal: str, commits: Sequence[Commit]) -> None:
+    def _count(self, segment: str, commits: Sequence[Commit]) -> None:
         for one in commits:
             mine = self.commits.setdefault((one.computation, one.interval), {})
-            written = Written(one, self._runs[journal, one.computation, one.interval, one.number])
+            written = Written(one, self._runs[segment, one.computation, one.interval, one.number])
             known = mine.setdefault(one.number, written)
             if known.commit != one:
                 self._violated(
                     f"commit {one.number} of {one.computation}, interval {one.interval}, in "
-                    f"journal {journal}, and another one counted before"
+                    f"segment {segment}, and another one counted before"
                 )
 
 
-class RecordedJournals:
-    """Journals of which the history is told."""
+class RecordedIncarnations:
+    """Incarnations of which the history is told."""
 
-    def __init__(self, journals: Journals, history: History) -> None:
-        self._journals = journals
+    def __init__(self, incarnations: Incarnations, history: History) -> None:
+        self._incarnations = incarnations
         self._history = history
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._journals, name)
+        return getattr(self._incarnations, name)
 
-    def seal(self, session: int) -> Sealing | None:
+    def seal(self, session: int) -> Seal | None:
         """Seal, and take what is inside."""
-        sealing = self._journals.seal(session)
-        if sealing is not None:
-            self._history.sealed(self._journals, sealing)
-        return sealing
+        seal = self._incarnations.seal(session)
+        if seal is not None:
+            self._history.sealed(self._incarnations, seal)
+        return seal
 
-    def create(self, session: int, level: int, task: int, part: int) -> Journal:
-        """Make a journal that is recorded."""
-        return _RecordedJournal(self._journals.create(session, level, task, part), self._history)
+    def grow(self, session: int, level: int, task: int, epoch: int) -> Any:
+        """Make a segment that is recorded."""
+        return _RecordedSegment(self._incarnations.grow(session, level, task, epoch), self._history)
 
-    def remove(self, names: Iterable[JournalName]) -> None:
-        """Remove journals, and keep what counts of them."""
+    def remove(self, names: Iterable[SegmentName]) -> None:
+        """Remove segments, and keep what counts of them."""
         names = list(names)
         for name in names:
             self._history.removed(name)
-        self._journals.remove(names)
+        self._incarnations.remove(names)
 
 
-class _RecordedJournal:
-    def __init__(self, journal: Journal, history: History) -> None:
-        self._journal = journal
+class _RecordedSegment:
+    def __init__(self, segment: GrownSegment, history: History) -> None:
+        self._segment = segment
         self._history = history
-        self.name = journal.name
+        self.name = segment.name
 
     def append(self, commits: Sequence[Commit], note: bytes = b"") -> None:
         self._history.append(self.name, commits)
-        self._journal.append(commits, note)
+        self._segment.append(commits, note)
+
+    def finish(self) -> None:
+        self._segment.finish()
 
     def close(self) -> None:
-        self._journal.close()
+        self._segment.close()
 
 
 class RecordedExecution(Execution):

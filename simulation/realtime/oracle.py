@@ -104,7 +104,7 @@ def judge(run: Judged) -> str | None:
         for before, after in itertools.pairwise(completions):
             check_low_watermarks(before.after, after.after)
         *_, last = whole(completions)
-        state.journals.names()
+        state.incarnations.names()
         chains = Chains(run.topology, run.history, completions)
         check_channels(run.topology, chains)
         check_clocks(run.topology, chains, late=run.work.late)

@@ -217,7 +217,7 @@ def _repeat(
 ) -> None:
     """Run the bundles of an interval again, one after the other."""
     (name, interval), spec = owner, topology.computation(owner[0])
-    writer = GrownWriter(execution, _NoFence(), 0, 0, note=bytes)  # type: ignore[arg-type]
+    writer = GrownWriter(execution, _NoFence(), 0, 0, 0, note=bytes)  # type: ignore[arg-type]
     for written in commits:
         commit, run = written.commit, written.run
         where = f"{name}, interval {interval}, commit {commit.number}"
@@ -242,7 +242,7 @@ class _NoFence:
     """The fence of a session that nobody asks about, and that writes nothing."""
 
     session = 0
-    journals = SimpleNamespace(far=False)
+    incarnations = SimpleNamespace(far=False)
 
     def check(self) -> None:
         raise AssertionError("the oracle's caches stand where they should")

@@ -15,7 +15,7 @@ from simulation.hosts import Host, HostCaches
 from simulation.realtime import oracle
 from simulation.realtime.driver import Run
 from simulation.realtime.feeds import Feeds
-from simulation.realtime.history import History, RecordedExecution, RecordedJournals
+from simulation.realtime.history import History, RecordedExecution, RecordedIncarnations
 from simulation.realtime.query import Packets, Query
 from simulation.realtime.sinks import LiveStand, Stand
 from simulation.realtime.workload import LiveWorkload, generate
@@ -88,8 +88,8 @@ class RealtimeSimulation(World):
 
     def _judge(self) -> str | None:
         state = self.open_recorded()
-        sealing = state.journals.seal(state.journals.last() + 1)
-        assert sealing is not None, "nobody else is there"
+        seal = state.incarnations.seal(state.incarnations.last() + 1)
+        assert seal is not None, "nobody else is there"
         return oracle.judge(self)
 
     def _forbidden(self, process: Process) -> str | None:
@@ -114,7 +114,7 @@ class RealtimeSimulation(World):
         return self._recorded(self.open_state())
 
     def _recorded(self, state: HardState) -> HardState:
-        state.journals = RecordedJournals(state.journals, self.history)  # type: ignore[misc]
+        state.incarnations = RecordedIncarnations(state.incarnations, self.history)  # type: ignore[assignment,misc]
         return state
 
     def live_runtime(self, host: Host, tasks: int) -> Runtime:

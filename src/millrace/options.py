@@ -179,12 +179,12 @@ class RealtimeOptions(RunOptions, total=False):
     """``kafka:servers/topic``: a topic that nobody writes to, with as many partitions as there are
     tasks, in place of what Spark brings along to keep tasks running."""
 
-    journals: Annotated[
+    segments: Annotated[
         str | None,
         Option(
             None,
             "in the checkpoint",
-            "a checkpoint that has journals knows where they are, and one that epochs make has its "
+            "a checkpoint that has them knows where they are, and one that epochs make has its "
             "commits in the checkpoint",
         ),
     ]

@@ -18,7 +18,14 @@ from s3_server import BUCKET, FaultyProxy, S3Server, no_fault
 
 from millrace.model.errors import CheckpointUnwritable, StoreError
 from millrace.model.time import SECOND
-from millrace.store import BucketOptions, BucketUrl, Commit, Group, ObjectBlobs, ObjectHardState
+from millrace.store import (
+    BucketOptions,
+    BucketUrl,
+    Commit,
+    CommitGroup,
+    ObjectBlobs,
+    ObjectHardState,
+)
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -55,41 +62,43 @@ def test_a_put_that_fails_once_is_put_once(s3: str, faulty: FaultyProxy, fault: 
 
 
 def test_groups_whose_puts_fail_once_are_there_once(s3: str, faulty: FaultyProxy) -> None:
-    journals = opened(s3).journals
+    incarnations = opened(s3).incarnations
     groups = []
     for session, fault in enumerate(("late drop", "503"), 1):
         faulty.once(fault)
-        assert journals.seal(session) is not None
+        assert incarnations.seal(session) is not None
         faulty.once(fault)
-        journal = journals.create(session, 1, 0, 1)
+        segment = incarnations.grow(session, 1, 0, 1)
     for fault in BEFORE + AFTER:
-        groups.append(Group([COMMITS[0]], fault.encode()))
+        groups.append(CommitGroup([COMMITS[0]], fault.encode()))
         faulty.once(fault)
-        journal.append(*groups[-1])
+        segment.append(*groups[-1])
     faulty.once("late 500")
-    assert journals.seal(3) is not None
-    assert list(journals.groups(journal.name)) == groups
-    assert (journals.superseded(2), journals.superseded(3)) == (True, False)
+    assert incarnations.seal(3) is not None
+    assert list(incarnations.groups(segment.name)) == groups
+    assert (incarnations.superseded(2), incarnations.superseded(3)) == (True, False)
 
 
-def test_a_group_that_was_given_up_ends_its_journal(s3: str, faulty: FaultyProxy) -> None:
+def test_a_group_that_was_given_up_ends_its_segment(s3: str, faulty: FaultyProxy) -> None:
     now = itertools.count()
     bucket = ObjectBlobs(
         BucketUrl.parse(s3), OPTIONS, clock=lambda: float(next(now)), sleep=lambda _: None
     )
-    journals = ObjectHardState.create_or_open(bucket, pipeline="p").journals
-    journals.seal(1)
-    journal = journals.create(1, 1, 0, 1)
-    journal.append([COMMITS[0]])
+    incarnations = ObjectHardState.create_or_open(bucket, pipeline="p").incarnations
+    incarnations.seal(1)
+    segment = incarnations.grow(1, 1, 0, 1)
+    segment.append([COMMITS[0]])
     faulty.fault = lambda method, _path: "late 503" if method == "PUT" else "503"
     with pytest.raises(CheckpointUnwritable, match="put failed"):
-        journal.append([COMMITS[1]])
+        segment.append([COMMITS[1]])
     faulty.fault = no_fault
     with pytest.raises(CheckpointUnwritable, match="an append has failed"):
-        journal.append([COMMITS[2]])
-    assert journals.seal(2) is not None
+        segment.append([COMMITS[2]])
+    assert incarnations.seal(2) is not None
     # It may count, as nothing of it has left; here it had taken effect.
-    assert [group.commits for group in journals.groups(journal.name)] == [[c] for c in COMMITS[:2]]
+    assert [group.commits for group in incarnations.groups(segment.name)] == [
+        [c] for c in COMMITS[:2]
+    ]
 
 
 @pytest.mark.parametrize("fault", BEFORE)

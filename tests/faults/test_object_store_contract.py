@@ -63,7 +63,13 @@ def suite(module: ModuleType) -> dict[str, object]:
     return found
 
 
-for name in ("test_blobs", "test_commit_log", "test_epoch_log", "test_journals", "test_removal"):
+for name in (
+    "test_blobs",
+    "test_commit_log",
+    "test_epoch_log",
+    "test_incarnations",
+    "test_removal",
+):
     more = suite(loaded(name))
     assert not more.keys() & globals().keys(), "a test would hide one of the same name"
     globals().update(more)

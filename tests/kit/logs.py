@@ -24,4 +24,4 @@ def lose(state: HardState, computation: str, interval: int, numbers: Iterable[in
         if len(left) < len(there):
             blobs.remove([name])
             if left:
-                blobs.put_if_absent(name, encode_segment(left))
+                blobs.put_if_absent(name, encode_segment(left, name))

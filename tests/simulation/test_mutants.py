@@ -308,7 +308,7 @@ def thinning_drops_a_commit_that_is_needed(patch):
     def dropping(replace):
         def careless(self, name, data):
             left = [*decode_segment(data)][1:]
-            replace(self, name, encode_segment(left, attempt=os.urandom(16)))
+            replace(self, name, encode_segment(left, name))
 
         return careless
 

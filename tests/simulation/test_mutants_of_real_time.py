@@ -19,9 +19,8 @@ from millrace.plane.realtime.injector_task import InjectorTask
 from millrace.plane.realtime.messages import Passed
 from millrace.plane.realtime.session_start import TaskNote
 from millrace.store import AheadCache, collection
-from millrace.store.journal_store import JournalStore
-from millrace.store.local_journals import LocalJournal, LocalJournals
-from millrace.store.sealing import End
+from millrace.store.incarnations import Incarnations, _End
+from millrace.store.local_blobs import LocalAppender
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.fence import SessionFence
 from millrace.windmill.router import RowsBuilder
@@ -71,7 +70,7 @@ def a_mark_is_complete_before_the_last_task_has_passed_it(patch):
                 # Nothing of the last one is known, so it is taken to have done nothing.
                 where = missing.pop()
                 session.passed[where] = replace(
-                    message, level=where[0], task=where[1], journal="", published={}, input={}
+                    message, level=where[0], task=where[1], segment="", published={}, input={}
                 )
         return heard(self, message, wall_us)
 
@@ -190,8 +189,8 @@ def a_session_goes_on_after_an_append_that_failed(patch):
         try:
             append(self, commits)
         except CheckpointUnwritable:
-            if self._journal is not None:
-                self._journal._journal._over = ""
+            if self._segment is not None:
+                self._segment._segment._over = ""
             self._settle(commits)
 
     patch.setattr(GrownWriter, "_append", bravely)
@@ -342,36 +341,51 @@ def a_mark_says_how_far_was_read_at_the_one_before(patch):
 
 @mutant(714)
 def a_seal_takes_for_durable_what_is_there(patch):
-    end_of = LocalJournals.end_of
+    end_of = Incarnations._end_of
 
-    def as_it_is(self, name, size, newest):
-        end = end_of(self, name, size, newest)
+    def as_it_is(self, name, size, *, newest):
+        end = end_of(self, name, size, newest=newest)
         if end is None or not end.tail:
             return end
-        return End(end.length + len(end.tail), end.note)
+        return _End(end.length + len(end.tail), end.last)
 
-    patch.setattr(LocalJournals, "end_of", as_it_is)
+    patch.setattr(Incarnations, "_end_of", as_it_is)
 
 
 @mutant(3)
 def a_group_is_not_synced(patch):
-    made = LocalJournal.__init__
+    made = LocalAppender.__init__
 
     def lazily(self, *arguments):
         made(self, *arguments)
         self._sync = lambda _: None
 
-    patch.setattr(LocalJournal, "__init__", lazily)
+    patch.setattr(LocalAppender, "__init__", lazily)
+
+
+@mutant(0)
+def an_index_is_believed_beyond_the_seal(patch):
+    index = Incarnations._index
+
+    def believed(self, name):
+        size = sum(self._pieces.get(name, {0: 0}).values())
+        segment = self._opened(name, size, b"") if size else None
+        indexed = None if segment is None else segment.indexed_end()
+        if segment is None or indexed is None:
+            return [] if segment is None else index(self, name)
+        return segment.index()
+
+    patch.setattr(Incarnations, "_index", believed)
 
 
 @mutant(1212)
 def a_seal_does_not_fence(patch):
-    patch.setattr(JournalStore, "superseded", lambda *_: False)
+    patch.setattr(Incarnations, "superseded", lambda *_: False)
 
 
 @mutant(22, without_faults=True)
 def parts_are_collected_before_snapshots_cover_them(patch):
-    patch.setattr(collection, "removable", lambda journals, _: sorted(journals))
+    patch.setattr(collection, "removable", lambda segments, _: sorted(segments))
 
 
 # -- the test --------------------------------------------------------------------------------------

@@ -222,7 +222,7 @@ def live_tasks_go_on_from_the_mark_of_a_remap(patch):
 
 
 def what_live_tasks_left_is_not_sealed(patch):
-    patch.setattr(session_start, "seal_left", lambda journals: journals.last())
+    patch.setattr(session_start, "seal_left", lambda incarnations: incarnations.last())
 
 
 def a_remap_forgets_what_live_tasks_left(patch):

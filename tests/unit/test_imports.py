@@ -15,10 +15,6 @@ from millrace.dataflow.stream import Stream, WindowedStream
 SOURCE = Path(mr.__file__).parent
 
 
-#: To become frames of a segment.
-STILL_TWICE = {"Group"}
-
-
 def test_a_public_class_has_a_name_of_its_own() -> None:
     homes: dict[str, list[str]] = {}
     for file in sorted(SOURCE.rglob("*.py")):
@@ -26,7 +22,7 @@ def test_a_public_class_has_a_name_of_its_own() -> None:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes.setdefault(node.name, []).append(str(file.relative_to(SOURCE)))
 
-    assert {name: files for name, files in homes.items() if len(files) > 1}.keys() == STILL_TWICE
+    assert {name: files for name, files in homes.items() if len(files) > 1} == {}
 
 
 def circles(graph: grimp.ImportGraph) -> list[set[str]]:

@@ -24,10 +24,10 @@ from millrace.store import LocalHardState, ObjectHardState, is_object_store, loc
 @click.argument("source")
 @click.argument("target")
 @click.option("--epoch", type=int, help="As it was after this epoch; by default after the last.")
-@click.option("--journals", help="Directory for journals, of a TARGET in an object store.")
+@click.option("--segments", help="Directory for grown segments, of a TARGET in an object store.")
 @click.option("--intervals", type=int, help="Key intervals of each computation; a power of two.")
 def copy(
-    source: str, target: str, epoch: int | None, journals: str | None, intervals: int | None
+    source: str, target: str, epoch: int | None, segments: str | None, intervals: int | None
 ) -> None:
     """Make a checkpoint at TARGET of the one at SOURCE, as it was after an epoch.
 
@@ -36,7 +36,7 @@ def copy(
     With --intervals the state is divided anew.
     """
     found = inspect.copy_checkpoint(
-        source, target, epoch=epoch, journals=journals, intervals=intervals
+        source, target, epoch=epoch, segments=segments, intervals=intervals
     )
     click.echo(f"{target} is {source} after epoch {found}")
 
@@ -174,14 +174,14 @@ def verify(context: click.Context, path: str, as_json: bool) -> None:
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(verified), indent=2))
     else:
-        journals = f", {verified.journals:,} journals" if verified.journals else ""
+        segments = f", {verified.segments:,} grown segments" if verified.segments else ""
         letters = f", {verified.letters:,} messages of letters" if verified.letters else ""
         for finding in verified.findings:
             state = "LOST" if finding.lost else "damaged"
             click.echo(f"{state}: {finding.what}: {finding.problem}")
         click.echo(
             f"read {verified.entries:,} epoch log entries, {verified.commits:,} commits, "
-            f"{verified.snapshots:,} snapshots{journals}{letters}: "
+            f"{verified.snapshots:,} snapshots{segments}{letters}: "
             + (
                 f"{len(verified.findings):,} damaged, {len(lost):,} lost"
                 if verified.findings

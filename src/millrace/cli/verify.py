@@ -12,11 +12,11 @@ from millrace.plane.commit_writer import check_consumed
 from millrace.store import (
     Finding,
     HardState,
-    Journals,
+    Incarnations,
     Verified,
     verify_epochs,
+    verify_incarnations,
     verify_interval,
-    verify_journals,
     verify_segments,
 )
 from millrace.windmill.manifest import decode_entry, interval_map
@@ -34,7 +34,7 @@ def verify(location: str) -> Verified:
     state = state_at(location)
     verified = Verified()
     verify_epochs(state.epochs, _check_entry, verified)
-    verify_journals(state.journals, verified)
+    verify_incarnations(state.incarnations, verified)
     if not any(finding.lost for finding in verified.findings):
         _verify_consumed(state, verified)
     _verify_letters(state, verified)
@@ -51,20 +51,20 @@ def _check_entry(data: bytes) -> None:
 
 
 def _verify_consumed(state: HardState, verified: Verified) -> None:
-    """Check that journals have what deeper levels have consumed, as the next session would."""
+    """Check that segments have what deeper levels have consumed, as the next session would."""
     found = ended(state.epochs)
     while True:
         try:
-            _check_consumed(found, state.journals)
+            _check_consumed(found, state.incarnations)
         except StoreError as error:
             before, found = found, ended(state.epochs)
             if found.completion != before.completion:
                 continue  # a run has completed a mark, and collected what was before it
-            verified.findings.append(Finding("the journals", str(error), lost=True))
+            verified.findings.append(Finding("the grown segments", str(error), lost=True))
         return
 
 
-def _check_consumed(found: Ended, journals: Journals) -> None:
+def _check_consumed(found: Ended, incarnations: Incarnations) -> None:
     claim, completion, unfinished = found
     if claim is None or claim.registry is None:
         return
@@ -73,7 +73,7 @@ def _check_consumed(found: Ended, journals: Journals) -> None:
     entries = [entry for entry in (completion, unfinished) if entry is not None]
     maps = {name: interval_map(of) for entry in entries for name, of in entry.intervals.items()}
     there = {name: numbers.get(name, {}) for name in names.values()}
-    check_consumed([journals, journals.under_way()], there, maps, names)
+    check_consumed(incarnations.under_way(), there, maps, names)
 
 
 def _verify_letters(state: HardState, verified: Verified) -> None:

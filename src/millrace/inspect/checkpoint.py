@@ -331,10 +331,10 @@ def plan_of(topology: Topology, location: str | os.PathLike[str]) -> ChangePlan:
 
 
 def sizes(state: LocalHardState | ObjectHardState) -> dict[str, int]:
-    """Return what the epoch log, commits, journals and snapshots take, in bytes."""
+    """Return what the epoch log, commits, incarnations and snapshots take, in bytes."""
     return {
         name: _size(state.path / name) if isinstance(state, LocalHardState) else state.size(name)
-        for name in ("epochs", "commits", "journals", "snapshots")
+        for name in ("epochs", "commits", "incarnations", "snapshots")
     }
 
 

@@ -1,7 +1,7 @@
 """Copies of a checkpoint after one of its epochs: a fork, a way back, a savepoint.
 
 A copy is a checkpoint of its own: a snapshot of each key interval, and an epoch log of three
-entries. It shares no file with the original, has no commits or journals, and another uuid, so that
+entries. It shares no file with the original, has no commits, and another uuid, so that
 no cache and no sink takes it for the original.
 
 A copy may have another number of key intervals (``windmill/transfer.py``).
@@ -78,7 +78,7 @@ def copy_checkpoint(
     target: Location,
     *,
     epoch: int | None = None,
-    journals: Location | None = None,
+    segments: Location | None = None,
     intervals: int | None = None,
 ) -> int:
     """Make an independent checkpoint of one as it was after an epoch; return the epoch.
@@ -91,7 +91,7 @@ def copy_checkpoint(
         target: Where there is none yet: a path or a URL.
         epoch: Which; by default the last that has completed. The epoch log has the last hundred or
             so, and the state of some of them.
-        journals: Of a target in an object store: a directory for what a run in real time commits.
+        segments: Of a target in an object store: a directory for what a run in real time commits.
         intervals: Key intervals of each computation, a power of two; by default as many as there
             are. State, timers, holds, ids and panes stay with their keys; an interval that is made
             anew has an id that was never used.
@@ -120,7 +120,7 @@ def copy_checkpoint(
     claim = _claim(state, found, completion)
     _check_live(completion)
     files = offset_files(source, target, completion)
-    made = open_location(target, pipeline=state.form.pipeline, journals=journals, copied=True)
+    made = open_location(target, pipeline=state.form.pipeline, segments=segments, copied=True)
     # First of all that it is not whole yet: a start would take it for new.
     if made.epochs.last() or not made.epochs.append(1, encode_entry(replace(claim, copying=True))):
         there = end_of(made.epochs).claim
@@ -267,7 +267,7 @@ def _check_live(completion: Completion) -> None:
     if completion.live is not None and not completion.live.last:
         raise CheckpointMismatch(
             f"epoch {completion.epoch} is a mark of live tasks, which marks do not stop: what they "
-            "had done beyond it is in their journals. End the run with run.stop(), and copy the "
+            "had done beyond it is in their segments. End the run with run.stop(), and copy the "
             "checkpoint then."
         )
 
@@ -392,7 +392,7 @@ def remap_checkpoint(
     ids = ids_after(claim.ids, made)
     log.append(replace(claim, generation=generation, ids=ids), lambda: None)
     if completion.live is not None:
-        seal_left(state.journals)
+        seal_left(state.incarnations)
     whole = replace(completion, generation=generation, since=None)
     log.append(log.ours(lambda: all_carried(whole, made, state)), lambda: None)
     return len(made[name].intervals)
@@ -451,10 +451,10 @@ def restore_checkpoint(checkpoint: Location, savepoint: str, *, accept: bool = F
             f"{os.fspath(checkpoint)}: a run has gone on with it meanwhile. Stop it, and restore "
             "again."
         )
-    if state.journals.last():
+    if state.incarnations.last():
         # What live tasks have noted since is of the other history, and is not to be heard.
-        seal_left(state.journals)
-        state.journals.remove(state.journals.names())
+        seal_left(state.incarnations)
+        state.incarnations.remove(state.incarnations.names())
     whole = replace(
         then.completion,
         epoch=epoch,

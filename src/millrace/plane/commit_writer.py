@@ -1,7 +1,7 @@
 """Commit writers: what runs the bundles of a task, and makes what came of them durable.
 
 There are two. In an epoch a segment is *put* as a whole, by whichever attempt at the task comes
-first; the others send what it sent. In real time a journal is *grown* by one task for as long as
+first; the others send what it sent. In real time a segment is *grown* by one task for as long as
 its session lasts.
 
 What a strong computation did is durable before anything of it leaves. In real time, what weak ones
@@ -12,7 +12,7 @@ computations. Where an append is a request to an object store, it takes about as
 for much: what weak computations did goes with marks there.
 
 What a deeper level has consumed was durable before it left. So a commit that somebody consumed, and
-that no journal has, was lost: its journal was cut, removed or altered. Its sender would do its work
+that no segment has, was lost: its segment was cut, removed or altered. Its sender would do its work
 again, perhaps in other portions, under numbers that count as consumed, and rows would be lost.
 
 Source: MillWheel 6.1.1 (exactly-once delivery), 6.1.2 (strong productions), 6.1.3 (weak
@@ -36,10 +36,10 @@ from millrace.store import (
     AheadCaches,
     Commit,
     CommitLog,
-    Journal,
-    JournalName,
-    Journals,
+    GrownSegment,
+    Incarnations,
     Repair,
+    SegmentName,
     TaskCommits,
 )
 from millrace.watermark.intervals import IntervalMap
@@ -125,7 +125,7 @@ class CommitWriter(Protocol):
         ...
 
     def end(self) -> str:
-        """Make durable what waits; return the name of the part that a mark ends, empty if none."""
+        """Make durable what waits; return the name of the segment that ends, empty if none."""
         ...
 
     def close(self) -> None:
@@ -272,7 +272,7 @@ def replay(commit: Commit, weak: RowsBuilder) -> Produced:
 
 
 class GrownWriter:
-    """Grows the journal of one live task, for one session.
+    """Grows the segments of one live task, for one session.
 
     Nobody else makes commits of its intervals while its session lasts, so none is looked up before:
     what the last session left is sealed, and this one's bundles begin behind it.
@@ -283,6 +283,7 @@ class GrownWriter:
             and before one is brought forward.
         level: The task's level.
         task: Its number.
+        epoch: Of its first mark.
         note: Returns what the task knows now.
         weak: Computations whose commits are made durable later than in their turn -> whether ids of
             productions are made from those of the input.
@@ -302,6 +303,7 @@ class GrownWriter:
         fence: SessionFence,
         level: int,
         task: int,
+        epoch: int,
         *,
         note: Callable[[], bytes],
         weak: Mapping[str, bool] = _NONE_WEAK,
@@ -313,20 +315,20 @@ class GrownWriter:
         self.execution = execution.ahead(self.ahead, weak, causes)
         self.groups = 0
         self._fence = fence
-        self._journals = fence.journals
+        self._incarnations = fence.incarnations
         self._where = fence.session, level, task
         self._weak = weak
         self._note = note
-        self._turns = None if self._journals.far else turns
+        self._turns = None if self._incarnations.far else turns
         self._left: list[Commit] = []
         self._waited = 0
-        self._part = 1
-        self._journal: Journal | None = None
+        self._epoch = epoch
+        self._segment: GrownSegment | None = None
 
     def earlier(self, positions: Positions) -> Iterator[Produced]:
-        """Yield what came of each commit that the task's sealed journals have."""
+        """Yield what came of each commit that the task's sealed segments have."""
         _, level, task = self._where
-        return commits_again(self._journals, level, task, positions)
+        return commits_again(self._incarnations, level, task, positions)
 
     def channels(
         self, spec: ComputationSpec, interval: int, position: Position
@@ -386,7 +388,7 @@ class GrownWriter:
             return damage
         return StoreError(
             f"the cache of interval {interval} of {spec.name!r} was lost, or moved by another "
-            f"process, and commit {number} is of this session: its journals are read when they are "
+            f"process, and commit {number} is of this session: its segments are read when they are "
             "sealed. So the session ends, and the next one makes the cache again. Nothing was lost."
         )
 
@@ -423,32 +425,33 @@ class GrownWriter:
         return size <= _AHEAD_BYTES and (self._turns is None or self._waited < self._turns)
 
     def end(self) -> str:
-        """Make durable what waits; return the name of the part that a mark ends, empty if none."""
+        """Make durable what waits; return the name of the segment that ends, empty if none."""
         self._wait()
         if self.ahead.commits:
             self._append([])
         self.ahead.forward()
-        if self._journal is None:
+        self._epoch += 1
+        if self._segment is None:
             return ""
-        name = str(self._journal.name)
-        self._close_journal()
-        self._part += 1
+        name = str(self._segment.name)
+        self._segment.finish()
+        self._segment = None
         return name
 
     def close(self) -> None:
         """Give the file back; what waits is lost, and comes of the input again."""
-        self._close_journal()
+        self._close_segment()
         self.ahead.forward()
 
-    def _close_journal(self) -> None:
-        if self._journal is not None:
-            self._journal.close()
-            self._journal = None
+    def _close_segment(self) -> None:
+        if self._segment is not None:
+            self._segment.close()
+            self._segment = None
 
     def _append(self, commits: list[Commit]) -> None:
-        if self._journal is None:
-            self._journal = self._journals.create(*self._where, self._part)
-        self._journal.append([*self.ahead.commits, *commits], self._note())
+        if self._segment is None:
+            self._segment = self._incarnations.grow(*self._where, self._epoch)
+        self._segment.append([*self.ahead.commits, *commits], self._note())
         self._waited = 0
         self.groups += 1
         self._settle(commits)
@@ -468,14 +471,14 @@ class GrownWriter:
 
 
 def commits_again(
-    journals: Journals, level: int, task: int, positions: Positions
+    incarnations: Incarnations, level: int, task: int, positions: Positions
 ) -> Iterator[Produced]:
-    """Yield what came of each commit that a task's journals have after its positions, in order.
+    """Yield what came of each commit that a task's segments have after its positions, in order.
 
     Who takes one moves the positions to it before the next.
 
     Args:
-        journals: Of the checkpoint; those of older sessions are sealed.
+        incarnations: Of the checkpoint; what the older ones left is sealed.
         level: The task's level.
         task: Its number.
         positions: Where its intervals stand.
@@ -483,37 +486,37 @@ def commits_again(
     Raises:
         DamagedStore: A commit is missing.
     """
-    for name in journals.names():
+    for name in incarnations.names():
         if name.level != level or name.task != task:
             continue
-        for commit in _commits(journals, name):
+        for commit in _commits(incarnations, name):
             if _follows(commit, name, positions.numbers, positions.maps):
                 productions = RowsBuilder.unpack(commit.productions)
                 yield result_of(commit, footing_of(commit)), productions
 
 
 def check_consumed(
-    journals: Iterable[Journals],
+    incarnations: Incarnations,
     numbers: Mapping[str, Mapping[int, int]],
     maps: Mapping[str, IntervalMap],
     names: Mapping[int, str],
 ) -> None:
-    """Check that journals have every commit of which a deeper level has consumed something.
+    """Check that grown segments have every commit of which a deeper level has consumed something.
 
-    Cost: reading the journals, which their tasks read, too.
+    Cost: reading them, which their tasks read, too.
 
     Args:
-        journals: Those of the checkpoint that are sealed; then those of a session under way.
+        incarnations: Of the checkpoint.
         numbers: Computation -> interval id -> its last commit that the last complete mark has.
         maps: Computation -> its key intervals; of one without, all are there.
         names: Number of a computation -> its name.
 
     Raises:
-        DamagedStore: A commit is missing, or a journal cannot be read.
+        DamagedStore: A commit is missing, or a segment cannot be read.
     """
     there = {name: dict(of) for name, of in numbers.items()}
-    consumed: dict[tuple[str, int], tuple[int, Commit, JournalName]] = {}
-    for name, commit in _all_commits(journals):
+    consumed: dict[tuple[str, int], tuple[int, Commit, SegmentName]] = {}
+    for name, commit in _all_commits(incarnations):
         if not _follows(commit, name, there, maps):
             continue
         there[commit.computation][commit.interval] = commit.number
@@ -535,16 +538,16 @@ def check_consumed(
         if number > last:
             raise DamagedStore(
                 f"commit {number} of interval {interval} of computation {sender!r} is missing: "
-                f"its journal ends with {last}, and commit {commit.number} of interval "
-                f"{commit.interval} of {commit.computation!r}, in journal {name}, has consumed "
-                f"what came of {number}. A journal of an earlier level was cut, removed or "
+                f"its segment ends with {last}, and commit {commit.number} of interval "
+                f"{commit.interval} of {commit.computation!r}, in segment {name}, has consumed "
+                f"what came of {number}. A segment of an earlier level was cut, removed or "
                 f"altered. Restore the checkpoint from a copy."
             )
 
 
 def _follows(
     commit: Commit,
-    name: JournalName,
+    name: SegmentName,
     numbers: Mapping[str, Mapping[int, int]],
     maps: Mapping[str, IntervalMap],
 ) -> bool:
@@ -559,24 +562,23 @@ def _follows(
     if commit.number != expected:
         raise DamagedStore(
             f"commit {expected} of interval {commit.interval} of computation "
-            f"{commit.computation!r} is missing: journal {name} goes on with {commit.number}. A "
-            f"journal before it was cut, removed or altered. Restore the checkpoint from a copy."
+            f"{commit.computation!r} is missing: segment {name} goes on with {commit.number}. A "
+            f"segment before it was cut, removed or altered. Restore the checkpoint from a copy."
         )
     return True
 
 
-def _all_commits(journals: Iterable[Journals]) -> Iterator[tuple[JournalName, Commit]]:
-    for some in journals:
-        for name in some.names():
-            for commit in _commits(some, name):
-                yield name, commit
+def _all_commits(incarnations: Incarnations) -> Iterator[tuple[SegmentName, Commit]]:
+    for name in incarnations.names():
+        for commit in _commits(incarnations, name):
+            yield name, commit
 
 
-def _commits(journals: Journals, name: JournalName) -> Iterator[Commit]:
-    """Yield a journal's commits; fewer if it is collected meanwhile, and so behind the mark."""
+def _commits(incarnations: Incarnations, name: SegmentName) -> Iterator[Commit]:
+    """Yield a segment's commits; fewer if it is collected meanwhile, and so behind the mark."""
     try:
-        for group in journals.groups(name):
+        for group in incarnations.groups(name):
             yield from group.commits
     except DamagedStore:
-        if name in journals.names():
+        if name in incarnations.names():
             raise

@@ -3,7 +3,7 @@
 Between beginning and completing it does not matter who runs the stages: a function that is given
 the manifest does, and returns what the tasks reported.
 
-Source: MillWheel 5.2 (injectors publish), 6.2 and 7.2 (the authority journals what it knows).
+Source: MillWheel 5.2 (injectors publish), 6.2 and 7.2 (the authority keeps what it knows).
 """
 
 from __future__ import annotations

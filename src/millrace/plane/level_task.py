@@ -1,7 +1,7 @@
 """The level task: computations of one level, for the intervals that one task owns, without end.
 
 It does what a task of the epoch plane does, turn by turn: what arrived since the last turn is a
-bundle for each interval that has something to do, all of them are one group of the journal, and
+bundle for each interval that has something to do, all of them are one group of its segment, and
 what they produce leaves when that is durable, or at once where productions are weak.
 
 Source: MillWheel 6.1 and 4.5; docs/design/2026-11-22-the-real-time-plane.md.
@@ -75,8 +75,8 @@ class Marks:
 
 
 #: Where a task is whose disk does not answer.
-_JOURNAL = "its journal, which it appends to"
-_JOURNALS = "journals, from which it takes up what was committed"
+_SEGMENT = "its segment, which it appends to"
+_SEGMENTS = "segments, from which it takes up what was committed"
 
 
 class LevelTask:
@@ -137,9 +137,10 @@ class LevelTask:
         weak = {spec.name: found[spec.name] for spec in self._specs if spec.name in found}
         writer = self._writer = GrownWriter(
             runtime.execution,
-            SessionFence(state.journals, start.session),
+            SessionFence(state.incarnations, start.session),
             self.level,
             self.number,
+            manifest.epoch,
             note=self._note,
             weak=weak,
             turns=self._weak_turns,
@@ -171,7 +172,7 @@ class LevelTask:
         if self._last:
             generation = manifest.generation
             self._outlet = self._make_outlet(runtime, start.session, generation, self.number)
-        self._at = _JOURNALS
+        self._at = _SEGMENTS
         for result, productions in writer.earlier(self._positions):
             self._move([result])
             self._outbox.add_result(result, productions)
@@ -241,7 +242,7 @@ class LevelTask:
         if self._over:
             return
         began = time.perf_counter()
-        self._at = _JOURNAL
+        self._at = _SEGMENT
         self._live_writer.after_turn()
         self._at = ""
         done, self._done = self._done, []
@@ -275,7 +276,7 @@ class LevelTask:
             attempted += self._run(admission, records)
         if not attempted:
             return []
-        self._at = _JOURNAL
+        self._at = _SEGMENT
         produced = self._live_writer.commit(attempted)
         self._at = ""
         self._move([result for result, _ in produced])
@@ -362,8 +363,8 @@ class LevelTask:
 
     def _pass_mark(self) -> Iterator[Sent]:
         mark = self._epoch
-        self._at = _JOURNAL
-        journal = self._live_writer.end()
+        self._at = _SEGMENT
+        segment = self._live_writer.end()
         self._at = ""
         yield from self._leave((), mark=mark)
         self._at = "its sinks, which it writes to"
@@ -382,7 +383,7 @@ class LevelTask:
                 report,
                 self._watermarks.injected() if self.level == 1 else {},
                 receipts=receipts,
-                journal=journal,
+                segment=segment,
                 note=self._note(),
             )
         )

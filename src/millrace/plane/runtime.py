@@ -53,12 +53,12 @@ class SnapshotRequests(Protocol):
         Args:
             computation: Name of the computation.
             intervals: Its intervals.
-            mark: The mark that the commits came before, if they are in journals.
+            mark: The mark that the commits came before, if they are in grown segments.
         """
         ...
 
     def passed(self, mark: int) -> None:
-        """Have those intervals looked at that have kept parts of journals for long."""
+        """Have those intervals looked at that have kept grown segments for long."""
         ...
 
     def take(self) -> Written:

@@ -208,7 +208,7 @@ class LiveSinkWriter:
     def __init__(self, runtime: Runtime, session: int, generation: int, task: int) -> None:
         self._runtime = runtime
         self._task = task
-        self._fence = SessionFence(runtime.execution.state.journals, session)
+        self._fence = SessionFence(runtime.execution.state.incarnations, session)
         self._live: dict[int, LiveWriting] = {
             edge: writer.begin(session, generation, task)
             for edge, writer in runtime.live_writers.items()

@@ -11,7 +11,7 @@ def refuse_connect(spark: Any, call: str) -> None:
     """Raise if a session is one of Spark Connect.
 
     A run is the driver's: the function that Spark calls for each epoch holds the run's locks,
-    journals and counters. Connect pickles that function and calls it in a process of the server,
+    logs and counters. Connect pickles that function and calls it in a process of the server,
     where it would be a copy without a run.
 
     Args:

@@ -116,7 +116,7 @@ class Handle:
 
         An epoch that is rolled back runs again when the pipeline is started with the same
         checkpoint; either way nothing is lost and nothing happens twice. In real time a last mark
-        is made; what came after the last one that is complete, the next run takes up from journals
+        is made; what came after the last one that is complete, the next run takes up from segments
         and sources.
         """
 

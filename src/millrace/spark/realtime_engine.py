@@ -194,7 +194,7 @@ class RealtimeEngine(Engine):
     def stop(self, timeout: Duration) -> None:
         """Stop with a last mark, or, after the timeout, without one.
 
-        What came after the last mark that is complete is taken up by the next run from journals and
+        What came after the last mark that is complete is taken up by the next run from segments and
         sources; either way nothing is lost and nothing happens twice.
         """
         until = time.monotonic() + duration_us(timeout) / SECOND

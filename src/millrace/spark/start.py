@@ -203,8 +203,8 @@ class _Opening:
 
     def _claimed(self, topology: Topology, setup: Setup, intervals: int) -> Epochs:
         """Open the checkpoint, and claim it and the sinks."""
-        name, journals = self._pipeline.name, self._options.get("journals")
-        state = open_location(self._checkpoint, pipeline=name, journals=journals)
+        name, segments = self._pipeline.name, self._options.get("segments")
+        state = open_location(self._checkpoint, pipeline=name, segments=segments)
         epochs = Epochs(bind_sinks(topology, state.uuid), state, intervals=intervals)
         check_not_drained(self._checkpoint, epochs)
         setup.check_claimed(epochs)

@@ -65,7 +65,7 @@ class Status:
         damaged: Damaged or missing snapshots, commits and caches met on the way; each is logged.
         snapshots: Snapshots of key intervals that were written.
         snapshot_bytes: Their size.
-        collected: Commits, snapshots, parts of journals and entries of the epoch log that were not
+        collected: Commits, snapshots, grown segments and entries of the epoch log that were not
             needed any more.
         stuck: Calls of user code that have not returned for long, the longest first.
         load: Computation -> time in user code, size of its state, hottest keys, as far as this

@@ -3,7 +3,7 @@
 Byte formats: ``docs/design/2026-11-20-store-format.md``.
 """
 
-from millrace.store.blobs import Blobs
+from millrace.store.blobs import Appender, Blobs
 from millrace.store.bucket_url import BucketOptions, BucketUrl
 from millrace.store.cache import (
     ROW_BYTES_MAX,
@@ -19,19 +19,11 @@ from millrace.store.cache import (
 from millrace.store.cache_limit import CacheLimit
 from millrace.store.collection import Collectable, Collected, Collector, Given
 from millrace.store.commit import COMMIT_BYTES, Commit, Identity, chain_of, payload_bytes
-from millrace.store.commit_log import SegmentLog, TaskCommits
+from millrace.store.commit_log import CommitLog, Covered, TaskCommits
 from millrace.store.epoch_log import EpochLog
 from millrace.store.form import Form, check_pipeline, decode_form, encode_form, new_form
-from millrace.store.journal import (
-    CommitIndex,
-    Covered,
-    Group,
-    Journal,
-    JournalName,
-    Journals,
-    Sealing,
-)
-from millrace.store.journaled import JournaledCommitLog, looked_at
+from millrace.store.hard_state import HardState, looked_at
+from millrace.store.incarnations import GrownSegment, Incarnations, Seal, SegmentName
 from millrace.store.lmdb_cache import LmdbCache, LmdbCaches
 from millrace.store.local import LocalHardState
 from millrace.store.local_blobs import LocalBlobs
@@ -42,22 +34,21 @@ from millrace.store.location import (
     mailbox_at,
     open_location,
 )
-from millrace.store.log import CommitLog, HardState
 from millrace.store.mailbox import Mailbox
 from millrace.store.memory import MemoryHardState
 from millrace.store.memory_blobs import MemoryBlobs
 from millrace.store.object_blobs import ObjectBlobs
 from millrace.store.objects import ObjectHardState
 from millrace.store.repair import NOTHING, Repair, bring
-from millrace.store.segment import decode_segment, encode_segment
+from millrace.store.segments import CommitGroup, decode_segment, encode_segment
 from millrace.store.snapshot_writer import SnapshotPolicy, SnapshotWriter, Written, write_if_due
 from millrace.store.snapshots import SnapshotHead, Snapshots, decode_snapshot, encode_snapshot
 from millrace.store.verification import (
     Finding,
     Verified,
     verify_epochs,
+    verify_incarnations,
     verify_interval,
-    verify_journals,
     verify_segments,
 )
 from millrace.store.write_buffer import KEPT_TURNS, AheadCache, AheadCaches, OverView
@@ -69,30 +60,29 @@ __all__ = [
     "ROW_BYTES_MAX",
     "AheadCache",
     "AheadCaches",
+    "Appender",
     "Blobs",
     "BucketOptions",
     "BucketUrl",
     "Cache",
     "CacheLimit",
+    "CachePosition",
     "Caches",
     "Collectable",
     "Collected",
     "Collector",
     "Commit",
-    "CommitIndex",
+    "CommitGroup",
     "CommitLog",
     "Covered",
     "EpochLog",
     "Finding",
     "Form",
     "Given",
-    "Group",
+    "GrownSegment",
     "HardState",
     "Identity",
-    "Journal",
-    "JournalName",
-    "JournaledCommitLog",
-    "Journals",
+    "Incarnations",
     "LmdbCache",
     "LmdbCaches",
     "LocalBlobs",
@@ -106,14 +96,13 @@ __all__ = [
     "ObjectHardState",
     "OverView",
     "Repair",
-    "Sealing",
-    "SegmentLog",
+    "Seal",
+    "SegmentName",
     "Size",
     "SnapshotHead",
     "SnapshotPolicy",
     "SnapshotWriter",
     "Snapshots",
-    "CachePosition",
     "TaskCommits",
     "Verified",
     "View",
@@ -137,8 +126,8 @@ __all__ = [
     "payload_bytes",
     "replay_cost",
     "verify_epochs",
+    "verify_incarnations",
     "verify_interval",
-    "verify_journals",
     "verify_segments",
     "write_if_due",
 ]

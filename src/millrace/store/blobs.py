@@ -22,6 +22,32 @@ _Item = TypeVar("_Item")
 _Answer = TypeVar("_Answer")
 
 
+class Appender(Protocol):
+    """Appends to one blob, for the one writer that makes it."""
+
+    def append(self, data: bytes, *, durable: bool = True) -> bool:
+        """Append; return whether this call did, False if another writer has the name.
+
+        The first call makes the blob. Where it returns True, all that was appended is durable, in
+        order; a crash meanwhile may leave any beginning of this call's data, or bytes that are
+        none of it.
+
+        Args:
+            data: What to append.
+            durable: False for what may be lost or torn by a crash after the return, too. Nothing
+                may be appended after it.
+
+        Raises:
+            CheckpointUnwritable: Nobody knows what of it is there, and what of that is durable: it
+                may come to be there yet. Nothing may be appended any more.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give back what it holds; nothing more can be appended."""
+        ...
+
+
 class Blobs(Protocol):
     """The blobs of one checkpoint. Threads may share it.
 
@@ -87,6 +113,15 @@ class Blobs(Protocol):
         """
         ...
 
+    def appender(self, name: str) -> Appender:
+        """Return what appends to a new blob; nothing is there before the first call of that.
+
+        A store that cannot append has what a later call appended as a *piece*, a blob of its own
+        with its offset in its name: see :func:`piece_name`. Who reads such blobs looks for pieces
+        on every kind of storage, so that a checkpoint can be copied blob by blob.
+        """
+        ...
+
     def read(self, name: str) -> bytes | None:
         """Return a blob's content, or None when there is none.
 
@@ -148,3 +183,36 @@ class Blobs(Protocol):
             CheckpointUnwritable: That blob and all after it are still there.
         """
         ...
+
+
+def piece_name(name: str, offset: int) -> str:
+    """Return the name of what was appended to a blob at an offset.
+
+    >>> piece_name("incarnations/a", 0), piece_name("incarnations/a", 4096)
+    ('incarnations/a', 'incarnations/a.000000001000')
+    """
+    return f"{name}.{offset:012x}" if offset else name
+
+
+class PieceAppender:
+    """The :class:`Appender` of a store that cannot append: each call puts a piece.
+
+    Args:
+        blobs: Of the store. What is there is whole and durable.
+        name: Of the blob.
+    """
+
+    def __init__(self, blobs: Blobs, name: str) -> None:
+        self._blobs = blobs
+        self._name = name
+        self._offset = 0
+
+    def append(self, data: bytes, *, durable: bool = True) -> bool:
+        """See :meth:`Appender.append`. Cost: a put; what is put must be unlike any other's."""
+        if not self._blobs.put_if_absent(piece_name(self._name, self._offset), data):
+            return False
+        self._offset += len(data)
+        return True
+
+    def close(self) -> None:
+        """See :meth:`Appender.close`."""

@@ -53,7 +53,7 @@ def replay_cost(commit: Commit, overhead: int = COMMIT_BYTES) -> int:
     Args:
         commit: The commit.
         overhead: In bytes that could be read in that time: 64 KiB for a request to an object store
-            or the opening of a file, less for what lies beside others, nothing in a journal.
+            or the opening of a file, less for what lies beside others, nothing in a grown segment.
 
     >>> replay_cost(Commit("count", 0, 1, 1, 1, [(b"Sk", b"123")]))
     65541

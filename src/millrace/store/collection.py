@@ -17,10 +17,10 @@ given and is not in the map is nobody's.
 Of the epoch log the last completion and the last claim are needed, and what came after the first of
 them. Everything is removed from the lowest number up.
 
-A journal goes as a whole, when all of its commits may go, and its notes are behind a mark that is
-complete: a part of the session under way with its mark, a sealed one with the first mark after it.
-One that is old goes when those of its commits that may not are few, and have been moved to segments
-(:mod:`millrace.store.moving`). Such a segment is put again with those alone.
+A grown segment goes as a whole, when all of its commits may go, and its notes are behind a complete
+mark: one of the incarnation under way with its mark, a sealed one with the first mark after it. One
+that is old goes when those of its commits that may not are few, and have been put as other segments
+(:class:`~millrace.store.commit_log.GrownThinner`).
 
 Source: MillWheel, section 6.1.1: "the system garbage collects" what has been acknowledged.
 """
@@ -32,9 +32,9 @@ from functools import partial
 
 import msgspec
 
-from millrace.store.journal import Covered, JournalName
-from millrace.store.log import HardState
-from millrace.store.moving import KEPT_PARTS, LEFT, Mover
+from millrace.store.commit_log import KEPT_SEGMENTS, LEFT, Covered, GrownThinner
+from millrace.store.hard_state import HardState
+from millrace.store.incarnations import SegmentName
 
 #: Snapshots that are kept of an interval: the last one, and one in case that is damaged.
 KEPT_SNAPSHOTS = 2
@@ -47,27 +47,27 @@ class Collected(msgspec.Struct, array_like=True):
         commits: From the commit logs.
         snapshots: Snapshots.
         entries: From the epoch log.
-        journals: Parts of journals.
-        moved: Commits of those that are in segments now.
+        segments: Grown segments.
+        moved: Commits of those that were put as other segments.
     """
 
     commits: int = 0
     snapshots: int = 0
     entries: int = 0
-    journals: int = 0
+    segments: int = 0
     moved: int = 0
 
     @property
     def files(self) -> int:
         """All that was removed, together."""
-        return self.commits + self.snapshots + self.entries + self.journals
+        return self.commits + self.snapshots + self.entries + self.segments
 
     def add(self, other: Collected) -> None:
         """Add another's counts to these."""
         self.commits += other.commits
         self.snapshots += other.snapshots
         self.entries += other.entries
-        self.journals += other.journals
+        self.segments += other.segments
         self.moved += other.moved
 
 
@@ -90,10 +90,10 @@ class Collectable(msgspec.Struct, frozen=True):
     Args:
         numbers: Computation -> interval id -> its last commit.
         first_entry: The first entry of the epoch log that a recovery would read.
-        session: The session that it was completed in: what is sealed was sealed by it, or before.
-            0 if no session has begun.
-        parts: Finished parts of journals of that session, by name, whose mark is complete -> the
-            last number of each interval with a commit there.
+        incarnation: That it was completed in: what is sealed was sealed by it, or before. 0 if none
+            has begun.
+        segments: Finished segments of that incarnation, by name, whose mark is complete -> the last
+            number of each interval with a commit there.
         forget: Told the names of those, and of others, that have been removed.
         dropped: Computations of which nothing is needed.
         given: Computation -> which intervals it has had; only of those that were split or merged.
@@ -101,8 +101,8 @@ class Collectable(msgspec.Struct, frozen=True):
 
     numbers: Mapping[str, Mapping[int, int]]
     first_entry: int
-    session: int = 0
-    parts: Mapping[str, Covered] = {}
+    incarnation: int = 0
+    segments: Mapping[str, Covered] = {}
     forget: Callable[[Iterable[str]], object] = list
     dropped: frozenset[str] = frozenset()
     given: Mapping[str, Given] = {}
@@ -113,22 +113,22 @@ def _is_gone(given: Given, interval: int) -> bool:
 
 
 def removable(
-    journals: Mapping[JournalName, Covered], floors: Mapping[tuple[str, int], int]
-) -> list[JournalName]:
-    """Return the journals whose commits may all go, ascending.
+    segments: Mapping[SegmentName, Covered], floors: Mapping[tuple[str, int], int]
+) -> list[SegmentName]:
+    """Return the grown segments whose commits may all go, ascending.
 
     Args:
-        journals: Those whose notes nobody needs -> the last number of each interval in them.
+        segments: Those whose notes nobody needs -> the last number of each interval in them.
         floors: (computation, interval) -> the last commit that may go.
 
-    >>> one, other = JournalName(1, 1, 0, 1), JournalName(1, 1, 0, 2)
-    >>> journals = {one: {"count": {0: 4, 7: 2}}, other: {"count": {0: 6}}}
-    >>> removable(journals, {("count", 0): 5, ("count", 7): 2}) == [one]
+    >>> one, other = SegmentName(1, 1, 0, 1), SegmentName(1, 1, 0, 2)
+    >>> segments = {one: {"count": {0: 4, 7: 2}}, other: {"count": {0: 6}}}
+    >>> removable(segments, {("count", 0): 5, ("count", 7): 2}) == [one]
     True
     """
     return sorted(
         name
-        for name, covered in journals.items()
+        for name, covered in segments.items()
         if all(
             number <= floors.get((computation, interval), 0)
             for computation, numbers in covered.items()
@@ -145,8 +145,7 @@ class Collector:
 
     Args:
         state: The checkpoint.
-        kept_parts: How many finished parts of a task's journal, and segments, are left alone,
-            whatever keeps them.
+        kept: How many finished segments of a task are left alone, whatever keeps them.
         left: An older one is put again if at the most one of so many of its commits is needed.
 
     >>> from millrace.store import Commit, MemoryHardState
@@ -157,16 +156,16 @@ class Collector:
     >>> all(state.snapshots.put("count", 0, n, [b""]) for n in (2, 5, 7, 9))
     True
     >>> Collector(state).collect(Collectable({"count": {0: 8}}, first_entry=0))
-    Collected(commits=5, snapshots=1, entries=0, journals=0, moved=0)
+    Collected(commits=5, snapshots=1, entries=0, segments=0, moved=0)
     >>> state.snapshots.numbers("count"), state.commits.numbers("count")
     ({0: [5, 7, 9]}, {0: [6, 7, 8, 9]})
     """
 
-    def __init__(self, state: HardState, *, kept_parts: int = KEPT_PARTS, left: int = LEFT) -> None:
+    def __init__(self, state: HardState, *, kept: int = KEPT_SEGMENTS, left: int = LEFT) -> None:
         self._state = state
-        self._mover = Mover(state, kept_parts, left)
+        self._thinner = GrownThinner(state.incarnations, state.commits, kept, left)
         self._left = left
-        self._kept = kept_parts
+        self._kept = kept
         self._floors: dict[tuple[str, int], int] = {}
         self._dropped: set[str] = set()
         self._given: dict[str, Given] = {}
@@ -187,7 +186,7 @@ class Collector:
             if self._given.get(computation) != given:
                 self._collect_all(computation, collected, partial(_is_gone, given))
                 self._given[computation] = given
-        self._collect_journals(collectable, collected)
+        self._collect_grown(collectable, collected)
         first = collectable.first_entry
         if first > 1:
             collected.entries += self._state.epochs.remove_before(first)
@@ -228,26 +227,26 @@ class Collector:
                 collected.commits += self._state.commits.remove(computation, interval, there)
                 self._floors[computation, interval] = max(there, default=0)
 
-    def _collect_journals(self, collectable: Collectable, collected: Collected) -> None:
-        if not collectable.session or not (self._floors or collectable.parts):
+    def _collect_grown(self, collectable: Collectable, collected: Collected) -> None:
+        if not collectable.incarnation or not (self._floors or collectable.segments):
             return
-        journals = {
+        segments = {
             name: covered
-            for name, covered in self._state.journals.covered().items()
-            if name.session < collectable.session
+            for name, covered in self._state.commits.covered().items()
+            if name.incarnation < collectable.incarnation
         }
-        for text, covered in collectable.parts.items():
-            if (name := JournalName.parse(text)) is not None:
-                journals[name] = covered
-        old = removable(journals, self._floors)
+        for text, covered in collectable.segments.items():
+            if (name := SegmentName.parse(text)) is not None:
+                segments[name] = covered
+        old = removable(segments, self._floors)
         self._remove(old, collectable, collected)
-        for name, moved in self._mover.emptied(journals.keys() - {*old}, self._floors):
+        for name, moved in self._thinner.emptied(segments.keys() - {*old}, self._floors):
             self._remove([name], collectable, collected)
             collected.moved += moved
 
     def _remove(
-        self, old: list[JournalName], collectable: Collectable, collected: Collected
+        self, old: list[SegmentName], collectable: Collectable, collected: Collected
     ) -> None:
-        self._state.journals.remove(old)
+        self._state.incarnations.remove(old)
         collectable.forget(map(str, old))
-        collected.journals += len(old)
+        collected.segments += len(old)

@@ -1,19 +1,24 @@
-"""SegmentLog: the commit logs of a checkpoint, a segment for each task and epoch.
+"""CommitLog: finds, thins and removes commits, in the segments of both kinds.
 
 .. code-block:: text
 
-    commits/<computation>/<epoch, 12 hexadecimal digits>-<task, 8>   a segment
-    commits/<computation>/<epoch>-<task>.<session, 8>-<part, 8>      what is left of a part of a
-                                                                     journal
+    commits/<computation>/<epoch, 12 hexadecimal digits>-<task, 8>   a segment that was put
+    commits/<computation>/<epoch>-<task>.<incarnation, 8>            what is left of a grown one
+    incarnations/...                                                 grown ones: see incarnations.py
 
 A segment is put if its name is free, and the name is the same for every attempt, as a manifest says
 how many tasks there are, and so which intervals each has: of all attempts at a task one counts,
-whole. To read a commit by its number takes an index, which is made of the footers of the segments
-that are there, when it is first wanted; a task at work never wants it.
+whole. Which were put is known by a list of them, and which were grown, and how far they count, by
+the last seal. So there are two indexes: of a computation's put segments, and of all grown ones,
+which have commits of all computations of a level. Each is made of those of the segments, or of the
+frames of a grown one that has none. Both are made when they are first wanted; a task at work never
+wants them.
 
-A commit is not removed from a segment; it is forgotten here, and the segment goes with its last
+A commit is not removed from a segment; it is forgotten here, and a put segment goes with its last
 one. Where few are left of an old one, it is put again with those alone: a name that was once taken
-never becomes free for an attempt that was left behind, as long as anything of it is needed.
+never becomes free for an attempt that was left behind, as long as anything of it is needed. Of a
+grown one the few that are left are put, as a segment of their computation, and it goes: see
+:class:`GrownThinner`.
 
 Who reads by number acts on commits that a completion names. Those are durable, so what a listing
 finds is not made so; what a task finds of its own is.
@@ -24,46 +29,62 @@ Source: Rosenblum and Ousterhout, "The design and implementation of a log-struct
 
 from __future__ import annotations
 
+import contextlib
 import re
 import threading
-import uuid
 from array import array
 from bisect import bisect_left, bisect_right
-from collections import OrderedDict
-from collections.abc import Collection, Iterable, Sequence
+from collections import OrderedDict, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain, pairwise
+from typing import NamedTuple
 
 from millrace.model.errors import DamagedStore
 from millrace.store.blobs import Blobs
 from millrace.store.commit import COMMIT_BYTES, Commit, Identity
-from millrace.store.journal import JournalName
+from millrace.store.incarnations import Incarnations, SegmentName
 from millrace.store.names import file_name
-from millrace.store.segment import (
+from millrace.store.segments import (
+    Block,
+    FrameIndex,
     IndexEntry,
+    ReadRange,
     Segment,
-    SegmentIndex,
     decode_segment,
     encode_segment,
+    entries_of,
 )
 
 _FOLDER = "commits"
-_NAME = re.compile(r"([0-9a-f]{12,})-[0-9a-f]{8,}(\.[0-9a-f]{8,}-[0-9a-f]{8,})?")
+_NAME = re.compile(r"([0-9a-f]{12,})-[0-9a-f]{8,}(\.[0-9a-f]{8,})?")
 
 #: What a commit counts towards the next snapshot beside its bytes, where a request costs money: a
 #: small interval has a snapshot every 1,024 commits.
 _FAR_COMMIT_BYTES = 1 << 12
 #: Ends of segments that are kept in memory, 64 KiB each at the most.
 _ENDS = 256
+_END_BYTES = 64 * 1024
+
+#: Computation -> interval id -> number of a commit.
+Covered = Mapping[str, Mapping[int, int]]
+#: (computation, interval) -> the last commit that nobody needs.
+Floors = Mapping[tuple[str, int], int]
 
 
-class SegmentLog:
-    """The commit logs in segments. Threads may share it.
+class CommitLog:
+    """Commits by ``(computation, interval, number)``; written once, never changed.
+
+    Threads may share it.
 
     Args:
-        blobs: Where they are.
+        blobs: Where put segments are.
+        incarnations: That have the grown ones.
 
     >>> from millrace.store import MemoryBlobs
-    >>> log = SegmentLog(MemoryBlobs())
+    >>> blobs = MemoryBlobs()
+    >>> log = CommitLog(blobs, Incarnations(blobs))
     >>> mine, other = log.of_task("count", 3, 0), log.of_task("count", 3, 0)
     >>> mine.put([Commit("count", i, 1, 3, 1, []) for i in (0, 1)]), other.put([])
     (True, False)
@@ -71,47 +92,112 @@ class SegmentLog:
     (3, {0: [1], 1: [1]})
     """
 
-    def __init__(self, blobs: Blobs) -> None:
+    def __init__(self, blobs: Blobs, incarnations: Incarnations) -> None:
         self._blobs = blobs
+        self._incarnations = incarnations
         self._lock = threading.Lock()
         self._segments: dict[str, ComputationSegments] = {}
+        # Computation -> what was in put segments when they were listed last.
+        self._listed: dict[str, Mapping[int, Sequence[int]]] = {}
+        self._grown_index: GrownIndex | None = None
 
     def of_task(self, computation: str, epoch: int, task: int) -> TaskCommits:
-        """See :meth:`millrace.store.CommitLog.of_task`. Cost: a read, and a put."""
+        """Return what one task of an epoch commits of a computation. Cost: a read, and a put.
+
+        Args:
+            computation: Its name.
+            epoch: Number of the epoch.
+            task: Which of those that its manifest says there are. All attempts at the epoch must
+                have the same intervals in it.
+        """
         return TaskCommits(self._blobs, computation, f"{epoch:012x}-{task:08x}")
 
-    def of_part(self, computation: str, epoch: int, part: JournalName) -> TaskCommits:
-        """See :meth:`millrace.store.CommitLog.of_part`."""
-        name = f"{epoch:012x}-{part.task:08x}.{part.session:08x}-{part.part:08x}"
+    def of_grown(self, computation: str, segment: SegmentName) -> TaskCommits:
+        """Return what is left of a computation in a grown segment, as a segment that is put."""
+        name = f"{segment.epoch:012x}-{segment.task:08x}.{segment.incarnation:08x}"
         return TaskCommits(self._blobs, computation, name)
 
     def read(self, computation: str, interval: int, number: int) -> Commit | None:
-        """See :meth:`millrace.store.CommitLog.read`. Cost: a read; the first time, an index."""
-        return self._of(computation).read(interval, number)
+        """Return a commit, or None when there is none. Cost: a read; the first time, an index.
+
+        Raises:
+            DamagedStore: it fails its checksum; or it is not found, and what is damaged may have
+                it.
+            CheckpointMismatch: it was written in a newer format.
+        """
+        found = self._grown().read(computation, interval, number)
+        return self._of(computation).read(interval, number) if found is None else found
 
     def exists(self, computation: str, interval: int, number: int) -> bool:
-        """See :meth:`millrace.store.CommitLog.exists`. Cost: a look at one segment, or for new."""
-        return self._of(computation).exists(interval, number)
+        """Return whether a commit is there. Cost: a look at one segment, or for new ones."""
+        return self._grown().read(computation, interval, number) is not None or self._of(
+            computation
+        ).exists(interval, number)
 
-    def numbers(self, computation: str) -> dict[int, list[int]]:
-        """See :meth:`millrace.store.CommitLog.numbers`. Cost: a look for new segments."""
+    def numbers(self, computation: str) -> Mapping[int, Sequence[int]]:
+        """Return interval id -> numbers of the commits that are there, ascending.
+
+        Called by collection and by tools, never by a task: it looks for new segments.
+        """
         segments = self._of(computation)
         segments.refresh()
-        return segments.numbers()
+        put = self._listed[computation] = segments.numbers()
+        grown = self._grown().numbers(computation)
+        if not grown:
+            return put
+        return {
+            interval: _together(put.get(interval, ()), chain(*grown.get(interval, ())))
+            for interval in sorted({*put, *grown})
+        }
 
     def damaged(self, computation: str) -> list[str]:
-        """See :meth:`millrace.store.CommitLog.damaged`."""
+        """Return what is wrong with put segments beside their commits, for who verifies.
+
+        Of some nobody knows what they hold. As of the last call of another method.
+        """
         return self._of(computation).damaged()
 
+    def covered(self) -> Mapping[SegmentName, Covered]:
+        """Return what each sealed segment has: the last number of each interval with a commit.
+
+        Cost: an index, once a seal.
+        """
+        covered = self._grown().covered
+        return {name: covered[name] for name in covered.keys() - self._incarnations.removed}
+
     def remove(self, computation: str, interval: int, numbers: Iterable[int]) -> int:
-        """See :meth:`millrace.store.CommitLog.remove`. Cost: a removal a segment."""
-        old = list(numbers)
+        """Remove commits up to the highest of some; return how many it was asked to.
+
+        One that is not there is passed over; one in a grown segment is, and does not count: those
+        are removed as wholes. What lies beside others that are needed may be there again for who
+        looks anew. A commit that was left of a grown segment is in both; who removes it has listed
+        it. Cost: a removal a segment.
+
+        Raises:
+            StoreError: what could not be removed, and all after it, is still there.
+        """
+        grown = self._grown().numbers_of(computation, interval)
+        listed = {*self._listed.get(computation, {}).get(interval, ())}
+        old = [
+            number
+            for number in numbers
+            if number in listed or not any(number in some for some in grown)
+        ]
         if old:
             self._of(computation).remove_to(interval, max(old))
         return len(old)
 
     def thin(self, computation: str, kept: int, left: int) -> int:
-        """See :meth:`millrace.store.CommitLog.thin`. Cost: a read a commit, a put a segment."""
+        """Free the room of removed commits beside which few are left; return of how many segments.
+
+        Of put ones; a :class:`GrownThinner` does that of grown ones. Cost: a read a commit, a put a
+        segment.
+
+        Args:
+            computation: Whose.
+            kept: What is not older than so many epochs is left alone: it will be freed as a whole.
+            left: A segment is put again if at the most one of so many of its commits is needed.
+        """
         return self._of(computation).thin(kept, left)
 
     def _of(self, computation: str) -> ComputationSegments:
@@ -119,6 +205,31 @@ class SegmentLog:
             if (found := self._segments.get(computation)) is None:
                 found = self._segments[computation] = ComputationSegments(self._blobs, computation)
             return found
+
+    def _grown(self) -> GrownIndex:
+        """Return the index of the segments that the last seal names."""
+        seal, index = self._incarnations.sealed(), self._grown_index
+        if index is None or index.incarnation != seal.incarnation:
+            with self._incarnations.turns:
+                index = self._grown_index
+                if index is None or index.incarnation != seal.incarnation:
+                    names = filter(None, map(SegmentName.parse, seal.lengths))
+                    index = GrownIndex(self._incarnations, seal.incarnation, names)
+                    self._grown_index = index
+        return index
+
+
+def _together(put: Sequence[int], grown: Iterable[int]) -> list[int]:
+    """Return the numbers of an interval's commits, ascending.
+
+    A grown segment may stay for another interval's sake. So where a number is missing, what grown
+    ones have before it was collected in part, and nobody needs it.
+    """
+    found = sorted({*put, *grown})
+    gaps = [after for before, after in pairwise(found) if after > before + 1]
+    if not gaps:
+        return found
+    return [number for number in found if number >= gaps[-1] or number in put]
 
 
 class TaskCommits:
@@ -163,8 +274,7 @@ class TaskCommits:
             CheckpointUnwritable: nothing more can be written; commits made before are safe.
             InvariantViolation: two commits of the call have the same identity.
         """
-        data = encode_segment(commits, attempt=uuid.uuid4().bytes)
-        won = self._blobs.put_if_absent(self._name, data)
+        won = self._blobs.put_if_absent(self._name, encode_segment(commits, self._name))
         if not won:
             self._commits = None
         return won
@@ -174,23 +284,13 @@ class TaskCommits:
             self._commits = {}
             data = self._blobs.read(self._name)
             where = f"{self._blobs.where}/{self._name}"
-            for commit in () if data is None else decode_segment(data, where):
-                _check_computation(where, commit.computation, self._computation)
+            for commit in () if data is None else decode_segment(data, where, self._name):
                 self._commits[commit.interval, commit.number] = commit
         return self._commits
 
 
 def _folder(computation: str) -> str:
     return f"{_FOLDER}/{file_name(computation)}"
-
-
-def _check_computation(where: str, found: str, expected: str) -> None:
-    if found != expected:
-        raise DamagedStore(
-            f"segment {where}: it is of computation {found!r}, and its name promises "
-            f"{expected!r}. Was it copied or renamed by hand, or do two computations differ only "
-            "in case on a file system that ignores case? Restore the checkpoint from a copy."
-        )
 
 
 @dataclass
@@ -200,7 +300,7 @@ class _Known:
     name: str
     epoch: int
     size: int
-    shared: IndexEntry | None
+    shared: Block | None
     total: int = 0
     left: int = 0
 
@@ -217,8 +317,8 @@ class _Line:
 
     def add(self, segment: int, entry: IndexEntry) -> None:
         """Add a commit, of whose number there is none."""
-        at = bisect_left(self.numbers, entry.number)
-        values = (entry.number, segment, entry.offset, entry.length, entry.checksum)
+        at = bisect_left(self.numbers, entry.identity[2])
+        values = (entry.identity[2], segment, *entry.block)
         for column, value in zip(self._columns(), values, strict=True):
             column.insert(at, value)
 
@@ -324,7 +424,7 @@ class ComputationSegments:
                     return None
             segment, entry = found
             try:
-                return self._opened(segment).commit(entry, segment.shared)
+                return self._opened(segment).commit(entry)
             except (DamagedStore, FileNotFoundError) as problem:
                 if fresh and isinstance(problem, DamagedStore):
                     raise
@@ -355,9 +455,16 @@ class ComputationSegments:
             }
 
     def damaged(self) -> list[str]:
-        """Return what is wrong with segments of which nobody knows what they hold."""
+        """Return what is wrong with segments beside their commits. Cost: a read each."""
         with self._lock:
-            return [str(problem) for _, problem in self._damaged.values()]
+            problems = [problem for _, problem in self._damaged.values()]
+            for segment in self._segments.values():
+                with contextlib.suppress(FileNotFoundError):
+                    try:
+                        self._opened(segment).check_heads()
+                    except DamagedStore as problem:
+                        problems.append(problem)
+            return [*map(str, problems)]
 
     def remove_to(self, interval: int, number: int) -> None:
         """Remove an interval's commits up to a number, and segments of which none is needed.
@@ -391,7 +498,7 @@ class ComputationSegments:
             for key, commits in thin.items():
                 if (segment := self._segments.get(key)) is None or len(commits) != segment.left:
                     continue  # it was found to be another while it was read
-                data = encode_segment(commits, attempt=uuid.uuid4().bytes)
+                data = encode_segment(commits, segment.name)
                 self._blobs.replace(segment.name, data)
                 whole = Segment(segment.name, len(data), lambda start, stop: data[start:stop])  # noqa: B023
                 self._forget({key})
@@ -406,19 +513,23 @@ class ComputationSegments:
         if line is None or at < 0:
             return None
         name: Identity = self._computation, interval, number
-        entry = IndexEntry(*name, line.offsets[at], line.lengths[at], line.checksums[at])
-        return self._segments[line.segments[at]], entry
+        segment = self._segments[line.segments[at]]
+        block = Block(line.offsets[at], line.lengths[at], line.checksums[at])
+        return segment, IndexEntry(name, block, segment.shared)
 
-    def _add(self, name: str, size: int, index: SegmentIndex) -> None:
+    def _add(self, name: str, size: int, index: list[FrameIndex]) -> None:
         match = _NAME.fullmatch(name.rpartition("/")[2])
         assert match is not None, "names are looked at before"
         key, self._next = self._next, self._next + 1
-        segment = self._segments[key] = _Known(name, int(match[1], 16), size, index.shared)
+        entries = [*chain(*map(entries_of, index))]
+        shared = entries[0].shared if entries else None
+        segment = self._segments[key] = _Known(name, int(match[1], 16), size, shared)
         self._known[name] = key
-        for entry in index.entries:
+        for entry in entries:
             segment.total += 1
-            line = self._lines.setdefault(entry.interval, _Line())
-            if (at := line.place(entry.number)) >= 0:
+            _, interval, number = entry.identity
+            line = self._lines.setdefault(interval, _Line())
+            if (at := line.place(number)) >= 0:
                 # An attempt that was left behind had work for an interval of a task that had none
                 # in its epoch. What counts is of a later one.
                 if self._segments[line.segments[at]].epoch >= segment.epoch:
@@ -453,19 +564,16 @@ class ComputationSegments:
 
     # -- the blobs ---------------------------------------------------------------------------------
 
-    def _index(self, sized: tuple[str, int]) -> SegmentIndex | DamagedStore | None:
+    def _index(self, sized: tuple[str, int]) -> list[FrameIndex] | DamagedStore | None:
         """Return what a segment holds, or what is wrong; None if it has gone since the listing."""
         name, size = sized
         try:
-            index = self._open(name, size).index()
-            for entry in index.entries:
-                _check_computation(self._where(name), entry.computation, self._computation)
+            return self._open(name, size).index()
         except FileNotFoundError:
             return None
         except DamagedStore as problem:
             # Or it was put again, shorter, since; then the next look has it.
             return problem if self._blobs.sizes(self._folder).get(name) == size else None
-        return index
 
     def _opened(self, segment: _Known) -> Segment:
         with self._ends_lock:
@@ -487,7 +595,7 @@ class ComputationSegments:
                 )
             return data
 
-        opened = Segment(self._where(name), size, read)
+        opened = Segment(self._where(name), size, _end_first(size, read), name)
         with self._ends_lock:
             self._ends[name] = opened
             while len(self._ends) > _ENDS:
@@ -496,3 +604,229 @@ class ComputationSegments:
 
     def _where(self, name: str) -> str:
         return f"{self._blobs.where}/{name}"
+
+
+def _end_first(size: int, read: ReadRange) -> ReadRange:
+    """Return what reads a segment's end once, and keeps it: that has the index, or is all of it."""
+    start, end = max(0, size - _END_BYTES), b""
+
+    def from_end(first: int, stop: int) -> bytes:
+        nonlocal end
+        if first < start and stop <= start:
+            return read(first, stop)
+        if not end:
+            end = read(start, size)
+        before = read(first, start) if first < start else b""
+        return before + end[max(0, first - start) : max(0, stop - start)]
+
+    return from_end
+
+
+# -- grown segments --------------------------------------------------------------------------------
+
+_ORDINAL_BITS = 24
+
+
+class _Run(NamedTuple):
+    """Commits of an interval, from number ``first`` on: frame and place in it, in one number."""
+
+    first: int
+    places: array[int]
+
+
+class GrownIndex:
+    """Where commits are that lie in sealed segments.
+
+    Commits of an interval are numbered without gaps, and segments keep their order. So for each
+    interval it takes a first number and an array of places: eight bytes a commit, as there may be
+    millions; and as many of those as there are gaps, where commits are in put segments.
+
+    Args:
+        incarnations: Reads the segments.
+        incarnation: Whose seal it is of.
+        names: Of those that are sealed.
+
+    Raises:
+        DamagedStore: A segment cannot be read, or a commit is in two places.
+    """
+
+    def __init__(
+        self, incarnations: Incarnations, incarnation: int, names: Iterable[SegmentName]
+    ) -> None:
+        self.incarnation = incarnation
+        self._incarnations = incarnations
+        self._names = sorted(names)
+        # In order of their numbers; mostly there is one.
+        self._runs: dict[tuple[str, int], list[_Run]] = {}
+        # Of each frame: which segment, and where in it.
+        self._segment = array("I")
+        self._place = array("Q")
+        contents = incarnations.contents(self._names)
+        for at, (name, frames) in enumerate(zip(self._names, contents, strict=True)):
+            self._add(at, name, frames)
+
+    def _add(self, at: int, name: SegmentName, frames: list[tuple[int, list[Identity]]]) -> None:
+        for place, names in frames:
+            frame = len(self._place) << _ORDINAL_BITS
+            self._segment.append(at)
+            self._place.append(place)
+            for ordinal, (computation, interval, number) in enumerate(names):
+                runs = self._runs.setdefault((computation, interval), [])
+                following = runs[-1].first + len(runs[-1].places) if runs else number
+                if number < following:
+                    raise DamagedStore(
+                        f"commit {number} of interval {interval} of computation {computation!r} is "
+                        f"in grown segment {name}, and was in one before it. Restore the "
+                        "checkpoint from a copy."
+                    )
+                if not runs or number > following:
+                    runs.append(_Run(number, array("Q")))
+                runs[-1].places.append(frame | ordinal)
+
+    def read(self, computation: str, interval: int, number: int) -> Commit | None:
+        """Return a commit, None if it is in no sealed segment, or was removed with it."""
+        place = self._placed(computation, interval, number)
+        if place is None:
+            return None
+        at, ordinal = place >> _ORDINAL_BITS, place & ((1 << _ORDINAL_BITS) - 1)
+        name = self._names[self._segment[at]]
+        frame = self._incarnations.frame_at(name, self._place[at])
+        return None if frame is None else frame.commit(ordinal)
+
+    def _placed(self, computation: str, interval: int, number: int) -> int | None:
+        for run in reversed(self._runs.get((computation, interval), ())):
+            if run.first <= number < run.first + len(run.places):
+                return run.places[number - run.first]
+        return None
+
+    def numbers(self, computation: str) -> dict[int, list[range]]:
+        """Return interval id -> numbers of the commits in sealed segments."""
+        return {
+            interval: self.numbers_of(name, interval)
+            for name, interval in self._runs
+            if name == computation
+        }
+
+    def numbers_of(self, computation: str, interval: int) -> list[range]:
+        """Return the numbers of an interval's commits in sealed segments."""
+        runs = self._runs.get((computation, interval), ())
+        return [range(run.first, run.first + len(run.places)) for run in runs]
+
+    @cached_property
+    def covered(self) -> Mapping[SegmentName, Covered]:
+        """Return what each segment has: the last number of each interval."""
+        found: dict[SegmentName, dict[str, dict[int, int]]] = {name: {} for name in self._names}
+        for (computation, interval), runs in self._runs.items():
+            for run in runs:
+                for number, place in enumerate(run.places, run.first):
+                    name = self._names[self._segment[place >> _ORDINAL_BITS]]
+                    found[name].setdefault(computation, {})[interval] = number
+        return found
+
+
+#: Finished segments of a task that are not looked at: what is hot is covered by then.
+KEPT_SEGMENTS = 64
+#: What is old is put again if at the most one of so many of its commits is left.
+LEFT = 8
+#: A round ends after so many commits: the rest of the run waits for it.
+_COMMITS_A_ROUND = 5_000
+
+
+class GrownThinner:
+    """Puts the few commits that keep an old grown segment into put ones. For one thread.
+
+    A grown segment holds what all intervals of a task committed between two marks. Snapshots cover
+    what is committed often within some marks; one commit of an interval that is seldom met would
+    keep all that is beside it for as long as the interval is left alone. So of a task with many
+    finished segments, the old ones are read, and where few of one's commits are left, those of each
+    computation are put as one segment. Where many are, it is no waste, and is looked at again when
+    it is twice as old.
+
+    Nothing else changes by it: a commit log finds a commit in either, and a crash in between leaves
+    it in both. The incarnation is in the name, as two may have a segment of one epoch and task.
+
+    Args:
+        incarnations: Of the checkpoint.
+        commits: Its commit log.
+        kept: How many finished segments of a task are left alone.
+        left: One is emptied if at the most one of so many of its commits is left.
+    """
+
+    def __init__(
+        self,
+        incarnations: Incarnations,
+        commits: CommitLog,
+        kept: int = KEPT_SEGMENTS,
+        left: int = LEFT,
+    ) -> None:
+        self._incarnations = incarnations
+        self._commits = commits
+        self._kept = kept
+        self._left = left
+        # Segment -> how many of its task's must have followed before it is looked at again.
+        self._later: dict[SegmentName, int] = {}
+
+    def emptied(
+        self, there: Collection[SegmentName], floors: Floors
+    ) -> Iterator[tuple[SegmentName, int]]:
+        """Yield segments whose commits, as far as they are needed, are in put ones now; how many.
+
+        Args:
+            there: Finished segments that cannot be removed; their marks are complete, or they are
+                sealed. So every commit in them exists, whichever incarnation has begun since.
+            floors: What of them nobody needs.
+
+        Raises:
+            CheckpointUnwritable: A commit was not put. It is, next time.
+            DamagedStore: A segment is damaged, or the one that was put has other commits.
+        """
+        self._later = {name: age for name, age in self._later.items() if name in there}
+        put = 0
+        for name, commits in self._incarnations.finished(self._old(there)):
+            left, count = list[Commit](), 0
+            for commit in commits:
+                count += 1
+                if commit.number > floors.get((commit.computation, commit.interval), 0):
+                    left.append(commit)
+            if len(left) * self._left > count:
+                self._later[name] *= 2
+                continue
+            self._put(name, left)
+            yield name, len(left)
+            put += len(left)
+            if put >= _COMMITS_A_ROUND:
+                return
+
+    def _old(self, there: Collection[SegmentName]) -> list[SegmentName]:
+        """Return the segments that are to be looked at now, oldest first."""
+        tasks: dict[tuple[int, int], list[SegmentName]] = defaultdict(list)
+        for name in sorted(there, reverse=True):
+            tasks[name.level, name.task].append(name)
+        return sorted(
+            name
+            for names in tasks.values()
+            for age, name in enumerate(names)
+            if age >= self._later.setdefault(name, self._kept)
+        )
+
+    def _put(self, grown: SegmentName, commits: Sequence[Commit]) -> None:
+        left: dict[str, list[Commit]] = defaultdict(list)
+        for commit in commits:
+            left[commit.computation].append(commit)
+        for computation, some in left.items():
+            segment = self._commits.of_grown(computation, grown)
+            if not segment.put(some):
+                # By a round that was cut off, if all is well.
+                for commit in some:
+                    _check_same(grown, commit, segment.read(commit.interval, commit.number))
+
+
+def _check_same(grown: SegmentName, commit: Commit, found: Commit | None) -> None:
+    if found is None or found.chain != commit.chain:
+        raise DamagedStore(
+            f"commit {commit.number} of interval {commit.interval} of {commit.computation!r} is in "
+            f"grown segment {grown} with chain {commit.chain}, and the segment that was put of it "
+            f"has {'none' if found is None else found.chain}: two histories. The grown one stays. "
+            "Was the checkpoint copied or restored while a run went on? Restore it as a whole from "
+            "a copy that was made of a run that had stopped."
+        )

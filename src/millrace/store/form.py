@@ -30,7 +30,7 @@ class Form(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         uuid: Made when the checkpoint was; caches and sinks know it by that.
         pipeline: Name of the pipeline that it is of.
         created_by: The version of Millrace that made it.
-        journals: Directory that the journals are in, if not with the rest of it.
+        segments: Directory that grown segments are in, if not with the rest of it.
         copied: Whether it was made as a copy of another: while its epoch log is empty, that was
             cut off.
     """
@@ -39,14 +39,14 @@ class Form(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     uuid: str
     pipeline: str
     created_by: str
-    journals: str | None = None
+    segments: str | None = None
     copied: bool = False
 
 
 def new_form(
     pipeline: str,
     uuid: str,
-    journals: str | None = None,
+    segments: str | None = None,
     *,
     copied: bool = False,
 ) -> Form:
@@ -56,7 +56,7 @@ def new_form(
         uuid=uuid,
         pipeline=pipeline,
         created_by=version(),
-        journals=journals,
+        segments=segments,
         copied=copied,
     )
 

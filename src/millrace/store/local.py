@@ -6,8 +6,9 @@
     <path>/epochs/<number, 10 digits>.json          one line or more of JSON, then a checksum line
     <path>/epochs/COLLECTED                         there once the first entry has been removed
     <path>/commits/<computation>/<epoch>-<task>     hexadecimal; a segment: what a task committed
-    <path>/journals/<session>-<level>-<task>-<part>   commits of the real-time plane; made by it
-    <path>/journals/<session>.begun, <session>.seal   when it began, and where the older ones end
+    <path>/incarnations/<incarnation>-<level>-<task>-<epoch>  what a task of the real-time plane
+                                                    committed; made by that
+    <path>/incarnations/<incarnation>.begun, .seal  that it goes on, and where the older ones end
     <path>/snapshots/<computation>/<interval>-<number>  hexadecimal; a snapshot
     <path>/mailbox/<name>                           requests to the run, and its answers
     <path>/tmp/                                     files being written; leftovers mean nothing
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from millrace.model.errors import CheckpointMismatch, CheckpointUnwritable, DamagedStore
-from millrace.store.commit_log import SegmentLog
+from millrace.store.commit_log import CommitLog
 from millrace.store.disk import Disk, exists, is_directory, read_file
 from millrace.store.durable import (
     make_directory,
@@ -34,10 +35,8 @@ from millrace.store.durable import (
 )
 from millrace.store.epoch_log import EpochLog
 from millrace.store.form import Form, check_pipeline, decode_form, encode_form, new_form
-from millrace.store.journal_store import JournalStore
-from millrace.store.journaled import JournaledCommitLog
+from millrace.store.incarnations import Incarnations
 from millrace.store.local_blobs import LocalBlobs
-from millrace.store.local_journals import LocalJournals
 from millrace.store.mailbox import Mailbox
 from millrace.store.snapshots import Snapshots
 
@@ -69,8 +68,8 @@ class LocalHardState:
         self.form = form
         self.uuid = form.uuid
         self.blobs = LocalBlobs(path, disk, _FOLDERS)
-        self.journals = JournalStore(self.blobs, LocalJournals(path, disk))
-        self.commits = JournaledCommitLog(SegmentLog(self.blobs), self.journals)
+        self.incarnations = Incarnations(self.blobs)
+        self.commits = CommitLog(self.blobs, self.incarnations)
         self.snapshots = Snapshots(self.blobs)
         self.epochs = EpochLog(self.blobs)
         self.mailbox = Mailbox(self.blobs)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TypeVar
 
-from millrace.store.disk import AnyPath, Disk, exists, read_file, read_range
+from millrace.store.disk import AnyPath, Disk, data_sync, exists, read_file, read_range
 from millrace.store.durable import (
     make_directory,
     put_if_absent,
@@ -18,6 +18,7 @@ from millrace.store.durable import (
     sync_directory,
     translated,
     unreadable,
+    unwritable,
 )
 
 _Item = TypeVar("_Item")
@@ -78,6 +79,12 @@ class LocalBlobs:
         self._settle(_SCRATCH)
         self._settle(os.path.dirname(name))
         replace(data, self._path(name), scratch=self._scratch, disk=self._disk)
+
+    def appender(self, name: str) -> LocalAppender:
+        """See :meth:`millrace.store.Blobs.appender`."""
+        return LocalAppender(
+            self._path(name), lambda: self._settle(os.path.dirname(name)), self._disk
+        )
 
     def read(self, name: str) -> bytes | None:
         """See :meth:`millrace.store.Blobs.read`. Cost: an fsync, of the directory."""
@@ -192,3 +199,60 @@ class LocalBlobs:
 
     def _path(self, name: str) -> str:
         return f"{self.where}/{name}"
+
+
+class LocalAppender:
+    """The :class:`~millrace.store.Appender` of a file.
+
+    Args:
+        path: Its name.
+        settle: Makes the directory, before the file is made.
+        disk: What it is on.
+    """
+
+    def __init__(self, path: str, settle: Callable[[], None], disk: Disk) -> None:
+        self._path = path
+        self._settle = settle
+        self._disk = disk
+        self._sync = data_sync(disk)
+        self._fd = -1
+
+    def append(self, data: bytes, *, durable: bool = True) -> bool:
+        """See :meth:`millrace.store.Appender.append`.
+
+        Cost: one write, and one fsync of data; the first time one of the directory before them, so
+        that no name is lost of a file in which something was found.
+        """
+        if self._fd < 0 and not self._made():
+            return False
+        rest = memoryview(data)
+        try:
+            while rest:
+                rest = rest[self._disk.write(self._fd, rest) :]
+            if durable:
+                self._sync(self._fd)
+        except OSError as error:
+            raise unwritable(self._path, error) from error
+        return True
+
+    def close(self) -> None:
+        """See :meth:`millrace.store.Appender.close`."""
+        if self._fd >= 0:
+            self._disk.close(self._fd)
+            self._fd = -1
+
+    def _made(self) -> bool:
+        """Make the file; return whether that was possible."""
+        self._settle()
+        with translated(self._path):
+            try:
+                fd = self._disk.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+            except FileExistsError:
+                return False
+            try:
+                sync_directory(os.path.dirname(self._path), self._disk)
+            except BaseException:
+                self._disk.close(fd)
+                raise
+            self._fd = fd
+        return True

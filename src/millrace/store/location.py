@@ -9,10 +9,10 @@ from urllib.parse import unquote, urlsplit
 
 from millrace.model.errors import CheckpointMismatch, PipelineError
 from millrace.store.bucket_url import BucketOptions, BucketUrl
-from millrace.store.journal_place import directory_of
+from millrace.store.hard_state import HardState
+from millrace.store.incarnation_directory import directory_of
 from millrace.store.local import LocalHardState
 from millrace.store.local_blobs import LocalBlobs
-from millrace.store.log import HardState
 from millrace.store.mailbox import Mailbox
 from millrace.store.object_blobs import ObjectBlobs
 from millrace.store.objects import ObjectHardState
@@ -26,7 +26,7 @@ def open_location(
     *,
     pipeline: str | None = None,
     uuid: str | None = None,
-    journals: str | os.PathLike[str] | None = None,
+    segments: str | os.PathLike[str] | None = None,
     copied: bool = False,
 ) -> LocalHardState | ObjectHardState:
     """Open the checkpoint at a path or URL.
@@ -38,13 +38,13 @@ def open_location(
         pipeline: Given by a driver: make the checkpoint for this pipeline if there is none.
             Without it the checkpoint must be there.
         uuid: Given by a worker: the checkpoint must have this uuid.
-        journals: Given by a driver, of a checkpoint in an object store: the directory, seen by all
-            hosts, that its journals are in.
+        segments: Given by a driver, of a checkpoint in an object store: the directory, seen by all
+            hosts, that grown segments are in.
         copied: Given by who makes a copy: it may be one that has no entry in its epoch log yet.
 
     Raises:
         PipelineError: the scheme is not supported, the URL holds more than a bucket and a prefix,
-            or ``journals`` is no directory, or none is needed.
+            or ``segments`` is no directory, or none is needed.
         CheckpointMismatch: it is a copy that was cut off as it was begun.
         CheckpointMismatch, CheckpointUnwritable, DamagedStore: as
             :meth:`~millrace.store.LocalHardState.create_or_open` and
@@ -55,7 +55,7 @@ def open_location(
     >>> state.epochs.append(1, b'{"claim": 1}'), state.epochs.last()
     (True, 1)
     """
-    state = _opened(location, pipeline, uuid, journals, copied=copied)
+    state = _opened(location, pipeline, uuid, segments, copied=copied)
     if state.form.copied and not copied and not _is_begun(state):
         raise CheckpointMismatch(
             f"{os.fspath(location)}: this is a copy of another checkpoint, and it was cut off "
@@ -75,7 +75,7 @@ def _opened(
     location: str | os.PathLike[str],
     pipeline: str | None,
     uuid: str | None,
-    journals: str | os.PathLike[str] | None,
+    segments: str | os.PathLike[str] | None,
     *,
     copied: bool,
 ) -> LocalHardState | ObjectHardState:
@@ -83,15 +83,15 @@ def _opened(
         bucket = ObjectBlobs(BucketUrl.parse(os.fspath(location)), BucketOptions.from_environment())
         if pipeline is None:
             return ObjectHardState.open(bucket, uuid=uuid)
-        directory = None if journals is None else directory_of(journals)
+        directory = None if segments is None else directory_of(segments)
         return ObjectHardState.create_or_open(
-            bucket, pipeline=pipeline, journals=directory, copied=copied
+            bucket, pipeline=pipeline, segments=directory, copied=copied
         )
     path = local_path(location)
-    if journals is not None:
+    if segments is not None:
         raise PipelineError(
-            f"journals={os.fspath(journals)!r} is for a checkpoint in an object store. That of "
-            f"{path} has its journals with it, on the same disk: leave journals= out."
+            f"segments={os.fspath(segments)!r} is for a checkpoint in an object store. That of "
+            f"{path} has its segments with it, on the same disk: leave segments= out."
         )
     if pipeline is None:
         return LocalHardState.open(path, uuid=uuid)

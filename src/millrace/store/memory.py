@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from millrace.store.commit_log import SegmentLog
+from millrace.store.commit_log import CommitLog
 from millrace.store.epoch_log import EpochLog
-from millrace.store.journal_store import JournalStore
-from millrace.store.journaled import JournaledCommitLog
+from millrace.store.incarnations import Incarnations
 from millrace.store.mailbox import Mailbox
 from millrace.store.memory_blobs import MemoryBlobs
-from millrace.store.memory_journals import MemoryJournals
 from millrace.store.snapshots import Snapshots
 
 
@@ -29,20 +27,19 @@ class MemoryHardState:
 
     def __init__(self, *, uuid: str = "memory") -> None:
         self.uuid = uuid
-        self._journals = MemoryJournals()
         self.blobs = MemoryBlobs()
         self._open()
 
     def copy(self) -> MemoryHardState:
         """Return a copy that what is written to either one later leaves alone."""
         copied = MemoryHardState(uuid=self.uuid)
-        copied._journals, copied.blobs = self._journals.copy(), self.blobs.copy()
+        copied.blobs = self.blobs.copy()
         copied._open()
         return copied
 
     def _open(self) -> None:
-        self.journals = JournalStore(self.blobs, self._journals)
-        self.commits = JournaledCommitLog(SegmentLog(self.blobs), self.journals)
+        self.incarnations = Incarnations(self.blobs)
+        self.commits = CommitLog(self.blobs, self.incarnations)
         self.snapshots = Snapshots(self.blobs)
         self.epochs = EpochLog(self.blobs)
         self.mailbox = Mailbox(self.blobs)

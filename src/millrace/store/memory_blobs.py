@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TypeVar
 
+from millrace.store.blobs import PieceAppender
+
 _Item = TypeVar("_Item")
 _Answer = TypeVar("_Answer")
 
@@ -46,6 +48,10 @@ class MemoryBlobs:
     def replace(self, name: str, data: bytes) -> None:
         """See :meth:`millrace.store.Blobs.replace`."""
         self._in(name)[name] = (data,)
+
+    def appender(self, name: str) -> PieceAppender:
+        """See :meth:`millrace.store.Blobs.appender`."""
+        return PieceAppender(self, name)
 
     def read(self, name: str) -> bytes | None:
         """See :meth:`millrace.store.Blobs.read`."""

@@ -32,6 +32,7 @@ from obstore import exceptions
 
 from millrace.model.errors import CheckpointUnwritable, StoreError
 from millrace.model.time import SECOND
+from millrace.store.blobs import PieceAppender
 from millrace.store.bucket_url import VARIABLES, BucketOptions, BucketUrl, connect
 
 _STATUS = re.compile(r"status code: (\d{3})")
@@ -242,13 +243,13 @@ class ObjectBlobs:
 
         return self._tried("put", name, attempt, CheckpointUnwritable)
 
+    def appender(self, name: str) -> PieceAppender:
+        """See :meth:`millrace.store.Blobs.appender`. Cost: a PUT for each call."""
+        return PieceAppender(self, name)
+
     def read(self, name: str) -> bytes | None:
         """See :meth:`millrace.store.Blobs.read`. Cost: a GET."""
         return self._tried("get", name, lambda: self._get(name))
-
-    def read_all(self, names: Sequence[str]) -> list[bytes | None]:
-        """Return several objects, read at a time."""
-        return self.map(self.read, names)
 
     def read_range(self, name: str, start: int, stop: int) -> bytes | None:
         """See :meth:`millrace.store.Blobs.read_range`. Cost: a GET."""

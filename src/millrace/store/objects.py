@@ -7,13 +7,15 @@
     <prefix>/epochs/COLLECTED                            there once the first entry was removed
     <prefix>/commits/<computation>/<epoch>-<task>        hexadecimal; a segment: what a task
                                                          committed
-    <prefix>/journals/<session>-<level>-<task>-<part>/<number>   a group of a journal
-    <prefix>/journals/<session>.begun, <session>.seal    as in a directory; unless all journals are
-                                                         in one: see journal_place.py
+    <prefix>/incarnations/<incarnation>-<level>-<task>-<epoch>          what a task of the real-time
+    <prefix>/incarnations/<incarnation>-<level>-<task>-<epoch>.<offset> plane committed, in pieces
+    <prefix>/incarnations/<incarnation>.begun, .seal     as in a directory; unless all are in one:
+                                                         see incarnation_directory.py
     <prefix>/snapshots/<computation>/<interval>-<number> hexadecimal; a snapshot
     <prefix>/mailbox/<name>                              requests to the run, and its answers
 
-The names and contents are those of :class:`~millrace.store.LocalHardState`, but those of journals.
+The names and contents are those of :class:`~millrace.store.LocalHardState`, but that there what is
+appended is in one file.
 
 Why: ``docs/design/2026-11-20-checkpoint-on-an-object-store.md``.
 """
@@ -31,15 +33,13 @@ from millrace.model.errors import (
     DamagedStore,
 )
 from millrace.store.bucket_url import BucketOptions, BucketUrl
-from millrace.store.commit_log import SegmentLog
+from millrace.store.commit_log import CommitLog
 from millrace.store.epoch_log import EpochLog
 from millrace.store.form import Form, check_pipeline, decode_form, encode_form, new_form
-from millrace.store.journal_place import journals_in, make_place, remove_place, size_of
-from millrace.store.journal_store import JournalStore
-from millrace.store.journaled import JournaledCommitLog
+from millrace.store.incarnation_directory import incarnations_in, make_place, remove_place, size_of
+from millrace.store.incarnations import FOLDER, Incarnations
 from millrace.store.mailbox import Mailbox
 from millrace.store.object_blobs import ObjectBlobs
-from millrace.store.object_journals import ObjectJournals
 from millrace.store.snapshots import Snapshots
 
 
@@ -65,8 +65,8 @@ class ObjectHardState:
         self.form = form
         self.uuid = form.uuid
         self.blobs = bucket
-        self.journals = _journals(bucket, form)
-        self.commits = JournaledCommitLog(SegmentLog(bucket), self.journals)
+        self.incarnations = _incarnations(bucket, form)
+        self.commits = CommitLog(bucket, self.incarnations)
         self.snapshots = Snapshots(bucket)
         self.epochs = EpochLog(bucket)
         self.mailbox = Mailbox(bucket)
@@ -87,8 +87,8 @@ class ObjectHardState:
 
     def size(self, folder: str) -> int:
         """Return the bytes of what is in a folder, such as ``epochs`` or ``commits``."""
-        if folder == "journals" and self.form.journals is not None:
-            return size_of(self.form.journals, self.uuid)
+        if folder == FOLDER and self.form.segments is not None:
+            return size_of(self.form.segments, self.uuid)
         return self._bucket.size(folder)
 
     @classmethod
@@ -97,7 +97,7 @@ class ObjectHardState:
         bucket: ObjectBlobs,
         *,
         pipeline: str,
-        journals: str | None = None,
+        segments: str | None = None,
         copied: bool = False,
     ) -> ObjectHardState:
         """Open the checkpoint of ``pipeline`` for a driver; make it if there is none.
@@ -105,13 +105,13 @@ class ObjectHardState:
         Args:
             bucket: Where it is.
             pipeline: Name of the pipeline.
-            journals: Absolute path of a directory for journals, which all hosts see; by default
-                they are in the bucket, or where they were when the checkpoint was made.
+            segments: Absolute path of a directory for grown segments, which all hosts see; by
+                default they are in the bucket, or where they were when the checkpoint was made.
             copied: Whether it is a copy, if it is made.
 
         Raises:
             CheckpointMismatch: The prefix holds the checkpoint of another pipeline, of a newer
-                version, with journals elsewhere, or something that is no checkpoint; nothing has
+                version, with segments elsewhere, or something that is no checkpoint; nothing has
                 been written.
             CheckpointUnwritable: The store does not take puts, or not conditional ones; or the
                 directory cannot be written.
@@ -119,16 +119,16 @@ class ObjectHardState:
         """
         data = bucket.read("FORMAT")
         if data is None:
-            data = _create(bucket, pipeline, journals, copied=copied)
+            data = _create(bucket, pipeline, segments, copied=copied)
         form = decode_form(data, str(bucket.url))
         check_pipeline(form, pipeline, str(bucket.url))
-        if journals is not None and form.journals != journals:
-            there = form.journals or "the checkpoint"
+        if segments is not None and form.segments != segments:
+            there = form.segments or "the checkpoint"
             raise CheckpointMismatch(
-                f"checkpoint {bucket.url}: its journals are in {there}, this start says "
-                f"journals={journals!r}. Where they are is chosen when a checkpoint is made. "
-                f"Leave journals= out; or make another checkpoint of this one: "
-                f"millrace checkpoint copy SOURCE TARGET --journals {journals}"
+                f"checkpoint {bucket.url}: its grown segments are in {there}, this start says "
+                f"segments={segments!r}. Where they are is chosen when a checkpoint is made. "
+                f"Leave segments= out; or make another checkpoint of this one: "
+                f"millrace checkpoint copy SOURCE TARGET --segments {segments}"
             )
         if not bucket.is_exclusive("FORMAT", data):
             raise CheckpointUnwritable(
@@ -174,13 +174,13 @@ def _reopen(url: BucketUrl, options: BucketOptions, uuid: str) -> ObjectHardStat
     return ObjectHardState.open(ObjectBlobs(url, options), uuid=uuid)
 
 
-def _journals(bucket: ObjectBlobs, form: Form) -> JournalStore:
-    if form.journals is None:
-        return JournalStore(bucket, ObjectJournals(bucket))
-    return journals_in(form.journals, form.uuid, str(bucket.url))
+def _incarnations(bucket: ObjectBlobs, form: Form) -> Incarnations:
+    if form.segments is None:
+        return Incarnations(bucket)
+    return incarnations_in(form.segments, form.uuid, str(bucket.url))
 
 
-def _create(bucket: ObjectBlobs, pipeline: str, journals: str | None, *, copied: bool) -> bytes:
+def _create(bucket: ObjectBlobs, pipeline: str, segments: str | None, *, copied: bool) -> bytes:
     """Make FORMAT, unless another driver does so first, and return what it then holds."""
     found = bucket.any_name()
     # Another driver may have made it meanwhile, and have written on.
@@ -190,11 +190,11 @@ def _create(bucket: ObjectBlobs, pipeline: str, journals: str | None, *, copied:
             f"no FORMAT, so it is no checkpoint. Choose another prefix; if this was a checkpoint, "
             f"restore FORMAT from a copy."
         )
-    form = new_form(pipeline, str(uuid.uuid4()), journals, copied=copied)
-    if journals is not None:
-        make_place(journals, form.uuid, str(bucket.url))
-    if not bucket.put_if_absent("FORMAT", encode_form(form)) and journals is not None:
-        remove_place(journals, form.uuid)
+    form = new_form(pipeline, str(uuid.uuid4()), segments, copied=copied)
+    if segments is not None:
+        make_place(segments, form.uuid, str(bucket.url))
+    if not bucket.put_if_absent("FORMAT", encode_form(form)) and segments is not None:
+        remove_place(segments, form.uuid)
     created = bucket.read("FORMAT")
     if created is None:
         raise DamagedStore(f"checkpoint {bucket.url}: FORMAT has gone right after it was written")

@@ -14,7 +14,7 @@ import msgspec
 from millrace.model.errors import DamagedStore, StoreError
 from millrace.store.cache import Cache, moved
 from millrace.store.commit import Commit, payload_bytes
-from millrace.store.log import HardState
+from millrace.store.hard_state import HardState
 from millrace.store.snapshots import Rows, decode_snapshot
 
 _log = logging.getLogger(__name__)

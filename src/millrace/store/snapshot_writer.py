@@ -25,19 +25,19 @@ from millrace.store.cache import Cache, Caches
 from millrace.store.cache_limit import CacheLimit
 from millrace.store.snapshots import Rows, SnapshotHead, Snapshots, encode_snapshot
 
-#: What each mark costs that passes while an interval's commits keep parts of journals, in bytes.
+#: What each mark costs that passes while an interval's commits keep grown segments, in bytes.
 _MARK_BYTES = 32 << 10
 
 
 class SnapshotPolicy(msgspec.Struct, frozen=True):
     """When a snapshot is due: when reading the commits since the last one costs as much.
 
-    A commit costs its bytes and 64 KiB, or in a journal its bytes alone, see
+    A commit costs its bytes and 64 KiB, or in a grown segment its bytes alone, see
     :func:`~millrace.store.replay_cost`; a snapshot costs the bytes of the state, and
     ``fixed_bytes``. So a small interval has one every 64 commits, one of a gigabyte when a gigabyte
     was committed, or 16,000 small commits.
 
-    Where commits are in journals, an interval that is seldom met never comes to so many bytes, and
+    Where segments are grown, an interval that is seldom met never comes to so many bytes, and
     keeps what lies beside its commits. So each mark that passes costs 32 KiB: a small interval has
     a snapshot at the latest 128 marks after a commit, one of a gigabyte after 32,000.
 
@@ -161,7 +161,7 @@ _log = logging.getLogger(__name__)
 # This one sleeps as long as it works, up to this, so that a process that was stopped goes on.
 _REST_SECONDS_MAX = 0.1
 
-# An interval whose commits are in journals is looked at again every so many marks, though nothing
+# Where segments are grown, an interval is looked at again every so many marks, though nothing
 # may have come for it.
 _LOOK_MARKS = 64
 
@@ -208,7 +208,7 @@ class SnapshotWriter:
         Args:
             computation: Name of the computation.
             intervals: Its intervals.
-            mark: The mark that the commits came before, if they are in journals.
+            mark: The mark that the commits came before, if they are in grown segments.
         """
         names = [(computation, interval) for interval in intervals]
         with self._changed:
@@ -218,7 +218,7 @@ class SnapshotWriter:
             self._look_at(dict.fromkeys(names, 0))
 
     def passed(self, mark: int) -> None:
-        """Have those intervals looked at that have kept parts of journals for long."""
+        """Have those intervals looked at that have kept grown segments for long."""
         with self._changed:
             self._mark = max(self._mark, mark)
             ages = {name: mark - since for name, since in self._since.items()}

@@ -13,9 +13,10 @@ import msgspec
 
 from millrace.model.errors import StoreError
 from millrace.store.commit import Commit, chain_of
+from millrace.store.commit_log import CommitLog
 from millrace.store.epoch_log import EpochLog
-from millrace.store.journal import Journals
-from millrace.store.log import CommitLog, HardState
+from millrace.store.hard_state import HardState
+from millrace.store.incarnations import Incarnations
 from millrace.store.snapshots import decode_snapshot
 
 
@@ -40,7 +41,7 @@ class Verified(msgspec.Struct):
         entries: Of the epoch log.
         commits: Commits.
         snapshots: Snapshots.
-        journals: Journals.
+        segments: Segments of incarnations.
         letters: Messages with dead letters that are sent again.
         findings: What is damaged or lost.
     """
@@ -48,7 +49,7 @@ class Verified(msgspec.Struct):
     entries: int = 0
     commits: int = 0
     snapshots: int = 0
-    journals: int = 0
+    segments: int = 0
     letters: int = 0
     findings: list[Finding] = msgspec.field(default_factory=list)
 
@@ -73,22 +74,22 @@ def verify_epochs(log: EpochLog, check: Callable[[bytes], object], verified: Ver
             verified.findings.append(Finding(f"epoch log entry {number}", str(error), lost=True))
 
 
-def verify_journals(journals: Journals, verified: Verified) -> None:
-    """Read the journals that a run would read, those of a session under way among them.
+def verify_incarnations(incarnations: Incarnations, verified: Verified) -> None:
+    """Read the grown segments that a run would read, those of one under way among them.
 
     Args:
-        journals: Of the checkpoint.
+        incarnations: Of the checkpoint.
         verified: Where to count, and to add findings.
     """
     try:
-        for some in (journals, journals.under_way()):
-            for name in some.names():
-                verified.journals += 1
-                for _ in some.groups(name):
-                    pass
+        now = incarnations.under_way()
+        for name in now.names():
+            verified.segments += 1
+            for _ in now.groups(name):
+                pass
     except StoreError as error:
         # A run reads all of them, or none.
-        verified.findings.append(Finding("the journals", str(error), lost=True))
+        verified.findings.append(Finding("the grown segments", str(error), lost=True))
 
 
 def verify_segments(log: CommitLog, computation: str, title: str, verified: Verified) -> None:

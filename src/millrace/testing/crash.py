@@ -2,23 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from millrace.store import (
-    Blobs,
-    Commit,
-    CommitIndex,
-    CommitLog,
-    EpochLog,
-    HardState,
-    Journal,
-    JournaledCommitLog,
-    JournalName,
-    Journals,
-    Sealing,
-    SegmentLog,
-    Snapshots,
-)
+from millrace.store import Appender, Blobs, CommitLog, EpochLog, HardState, Incarnations, Snapshots
 
 
 class Crash(BaseException):
@@ -36,8 +22,8 @@ class CrashingState:
     def __init__(self, state: HardState, writes: int | None = None) -> None:
         self.writes = writes
         self.blobs: Blobs = _Blobs(state.blobs, self)
-        self.journals: Journals = _Journals(state.journals, self)
-        self.commits: CommitLog = JournaledCommitLog(SegmentLog(self.blobs), self.journals)
+        self.incarnations = Incarnations(_Blobs(state.incarnations.blobs, self))
+        self.commits = CommitLog(self.blobs, self.incarnations)
         self.snapshots = Snapshots(self.blobs)
         self.epochs = EpochLog(self.blobs)
         self.mailbox = state.mailbox
@@ -86,46 +72,16 @@ class _Blobs:
             self._owner.step()
             self._blobs.remove([name], durable=durable)
 
+    def appender(self, name: str) -> Appender:
+        return _Appender(self._blobs.appender(name), self._owner)
 
-class _Journals:
-    def __init__(self, journals: Journals, owner: CrashingState) -> None:
-        self._journals = journals
+
+class _Appender:
+    def __init__(self, appender: Appender, owner: CrashingState) -> None:
+        self._appender = appender
         self._owner = owner
-        self.far = journals.far
-        self.last = journals.last
-        self.superseded = journals.superseded
-        self.groups = journals.groups
-        self.names = journals.names
-        self.covered = journals.covered
-        self.under_way = journals.under_way
-        self.finished = journals.finished
+        self.close = appender.close
 
-    @property
-    def index(self) -> CommitIndex:
-        return self._journals.index
-
-    def seal(self, session: int) -> Sealing | None:
+    def append(self, data: bytes, *, durable: bool = True) -> bool:
         self._owner.step()
-        return self._journals.seal(session)
-
-    def create(self, session: int, level: int, task: int, part: int) -> Journal:
-        self._owner.step()
-        return _Journal(self._journals.create(session, level, task, part), self._owner)
-
-    def remove(self, names: Iterable[JournalName]) -> None:
-        """Remove each journal on its own, so that a crash can fall between two."""
-        for name in names:
-            self._owner.step()
-            self._journals.remove([name])
-
-
-class _Journal:
-    def __init__(self, journal: Journal, owner: CrashingState) -> None:
-        self._journal = journal
-        self._owner = owner
-        self.name = journal.name
-        self.close = journal.close
-
-    def append(self, commits: Sequence[Commit], note: bytes = b"") -> None:
-        self._owner.step()
-        self._journal.append(commits, note)
+        return self._appender.append(data, durable=durable)

@@ -5,7 +5,7 @@ reported is recorded here afterwards and travels in the next manifest, so the au
 the workers, and a restart finds what it knew.
 
 Source: MillWheel, "Low Watermarks" (7.2): a central authority tracks all low watermark values and
-journals them; workers subscribe to their senders' and compute the minimum themselves.
+keeps them durably; workers subscribe to their senders' and compute the minimum themselves.
 
 What injectors publish for percentiles: a share of the records, that a pipeline waits for.
 
@@ -364,7 +364,7 @@ class Authority:
         reports: Mapping[str, Mapping[int, Report]],
         sequencer: Sequencer,
     ) -> None:
-        """Take up what an earlier run journaled, and when.
+        """Take up what an earlier run wrote down, and when.
 
         What it did not know starts afresh, and what is no part of the pipeline any more is left.
         """

@@ -438,7 +438,7 @@ class Attempt(msgspec.Struct, frozen=True):
         fired_watermark_us: Input low watermark up to which timers have fired, and source ids have
             been collected.
         intervals: How many intervals share the worker's memory for source ids.
-        task: Which of the epoch's tasks it is; of a live one, 0: its commits are in a journal.
+        task: Which of the epoch's tasks it is; of a live one, 0: its segment is grown.
         wall_timers_us: Up to when wall-clock timers fire, if that is not the wall clock: at the end
             of a batch the end of time.
     """

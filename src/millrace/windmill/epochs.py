@@ -3,7 +3,7 @@
 Between the two it does not matter who runs the workers: the Harness calls them one after the other,
 Spark spreads them over a cluster. Like the machine it reads no clock: it is told what time it is.
 
-Source: docs/architecture.md, "The commit protocol"; MillWheel 7.2 (what the authority journals).
+Source: docs/architecture.md, "The commit protocol"; MillWheel 7.2 (what the authority keeps).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from millrace.model.errors import CheckpointMismatch, ZombieWriter
-from millrace.store import EpochLog, Journals
+from millrace.store import EpochLog, Incarnations
 from millrace.windmill.manifest import Claim, Manifest, decode_entry
 
 
@@ -70,11 +70,11 @@ class SessionFence:
     """The fence of a session: whether a newer one has begun.
 
     Attributes:
-        journals: That sessions seal.
+        incarnations: That are sealed.
         session: This one's number.
     """
 
-    journals: Journals
+    incarnations: Incarnations
     session: int
 
     def check(self) -> None:
@@ -83,14 +83,14 @@ class SessionFence:
         Raises:
             ZombieWriter: It is not.
         """
-        if self.journals.superseded(self.session):
+        if self.incarnations.superseded(self.session):
             raise ZombieWriter(
                 f"zombie writer: session {self.session} is over, and another has begun. This task "
                 "was left behind, and must stop. Nothing was lost."
             )
 
 
-def seal_left(journals: Journals) -> int:
+def seal_left(incarnations: Incarnations) -> int:
     """Seal what live tasks that are over have left; return the session that does.
 
     Their commits are among the others then. Who calls it has claimed the checkpoint.
@@ -98,8 +98,8 @@ def seal_left(journals: Journals) -> int:
     Raises:
         ZombieWriter: Another run begins a session, or does the same.
     """
-    session = journals.last() + 1
-    if journals.seal(session) is None:
+    session = incarnations.last() + 1
+    if incarnations.seal(session) is None:
         raise ZombieWriter(
             "zombie writer: another run has taken this checkpoint over, and goes on with it. This "
             "one must stop. Nothing was lost."

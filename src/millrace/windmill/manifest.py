@@ -185,7 +185,7 @@ class Manifest(msgspec.Struct, tag="manifest", kw_only=True):
         splitting: Settings by which the input is cut into partitions, which are part of the ids of
             injected records. Whoever runs the epoch knows what they mean.
         edges: Numbers of the subscriptions; a sink that came later gets nothing of the epoch.
-        live: How many live tasks a level run it: then commits are in journals, and a mark ends it.
+        live: How many live tasks a level run it: then segments are grown, and a mark ends it.
             0 where tasks end with it.
         tasks: How many tasks a level run it, whoever tries again: what each of them commits may be
             one object. 0 where tasks do not end.

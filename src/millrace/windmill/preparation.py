@@ -136,7 +136,7 @@ class Preparation:
             going: Asked before each interval; once it says no, nothing more is read.
         """
         try:
-            # What live tasks have committed is in journals that are not sealed.
+            # What live tasks have committed is in segments that are not sealed.
             state = looked_at(self._epochs.state)
             for (name, interval), (number, chain) in self._wanted.items():
                 if not going():

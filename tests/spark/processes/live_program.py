@@ -204,13 +204,13 @@ def undisturbed(case: Case) -> dict[str, Any]:
 
 
 def batches(case: Case) -> dict[str, Any]:
-    """Let Spark end its batch, and kill a worker; a checkpoint in a bucket, journals on a disk."""
-    journals, bucket = case.folder / "journals", S3Store("checkpoints", prefix="batches")
+    """Let Spark end its batch, and kill a worker; a checkpoint in a bucket, segments on a disk."""
+    segments, bucket = case.folder / "segments", S3Store("checkpoints", prefix="batches")
     run = case.start(
         realtime=True,
         spark_batch="3 s",
         checkpoint="s3://checkpoints/batches",
-        journals=str(journals),
+        segments=str(segments),
     )
     sessions = set()
     for n in range(1, 4):
@@ -230,7 +230,7 @@ def batches(case: Case) -> dict[str, Any]:
         "sessions": len(sessions),
         "counts": case.counts(),
         "state": found.get(3)["count"],
-        "journals": len(list(journals.glob("*/journals/*-*"))),
+        "segments": len(list(segments.glob("*/incarnations/*-*"))),
         "folders in the bucket": sorted(
             {entry["path"].partition("/")[0] for entries in bucket.list() for entry in entries}
         ),

@@ -48,12 +48,12 @@ def test_a_run_goes_on_where_another_was_stopped(found: dict[str, Any]) -> None:
 
 
 def test_the_end_of_sparks_batch_changes_nothing(found: dict[str, Any]) -> None:
-    """Nor does a worker that is killed; journals are beside the bucket that has the rest."""
+    """Nor does a worker that is killed; segments are beside the bucket that has the rest."""
     case = found["batches"]
     assert (case["sessions"], case["counts"], case["state"]) == (3, "right", 180)
-    assert case["journals"] > 0
+    assert case["segments"] > 0
     assert "FORMAT" in case["folders in the bucket"]
-    assert "journals" not in case["folders in the bucket"]
+    assert "incarnations" not in case["folders in the bucket"]
 
 
 def test_changed_pipelines_take_over_from_plane_to_plane(found: dict[str, Any]) -> None:

@@ -148,38 +148,40 @@ def test_show_tells_what_is_in_the_log_and_how_large_it_is(millrace: Any, writte
 
 
 @pytest.fixture(params=["under way", "sealed"])
-def journaled(request: pytest.FixtureRequest, written: Path) -> Path:
-    """The checkpoint, as a session would have left it: its commits are in a journal."""
+def grown(request: pytest.FixtureRequest, written: Path) -> Path:
+    """The checkpoint, as a session would have left it: its commits are in a segment."""
     state = LocalHardState.open(written)
-    assert state.journals.seal(1) is not None
-    journal = state.journals.create(1, 1, 0, 1)
+    assert state.incarnations.seal(1) is not None
+    segment = state.incarnations.grow(1, 1, 0, 1)
     for interval, numbers in state.commits.numbers(NAME).items():
         for number in numbers:
             found = state.commits.read(NAME, interval, number)
             assert found is not None
-            journal.append([found])
+            segment.append([found])
         state.commits.remove(NAME, interval, numbers)
-    journal.close()
+    segment.close()
     if request.param == "sealed":
-        assert state.journals.seal(2) is not None
+        assert state.incarnations.seal(2) is not None
     return written
 
 
-def test_commits_in_journals_are_read_whether_sealed_or_not(millrace: Any, journaled: Path) -> None:
-    run = millrace("checkpoint", "verify", str(journaled))
+def test_commits_in_grown_segments_are_read_whether_sealed_or_not(
+    millrace: Any, grown: Path
+) -> None:
+    run = millrace("checkpoint", "verify", str(grown))
     assert run.exit_code == 0, run.output
-    assert "10 commits, 2 snapshots, 1 journals: all whole" in run.output
-    shown = json.loads(millrace("checkpoint", "show", str(journaled), "--json").output)
+    assert "10 commits, 2 snapshots, 1 grown segments: all whole" in run.output
+    shown = json.loads(millrace("checkpoint", "show", str(grown), "--json").output)
     (one,) = shown["computations"]
     assert (one["commits"], one["commits_in_log"], one["snapshots"]) == (10, 10, 2)
-    assert shown["sizes"]["journals"] > 1000 > shown["sizes"]["commits"]
+    assert shown["sizes"]["incarnations"] > 1000 > shown["sizes"]["commits"]
 
 
-def test_a_damaged_journal_is_lost(millrace: Any, journaled: Path) -> None:
-    flip(next(journaled.glob("journals/*-*")))
-    run = millrace("checkpoint", "verify", str(journaled))
+def test_a_damaged_grown_segment_is_lost(millrace: Any, grown: Path) -> None:
+    flip(next(grown.glob("incarnations/*-*")))
+    run = millrace("checkpoint", "verify", str(grown))
     assert run.exit_code == 4
-    assert "LOST: the journals: journal " in run.output
+    assert "LOST: the grown segments: segment " in run.output
     assert "damaged at offset " in run.output
 
 

@@ -56,7 +56,7 @@ class Meanwhile:
     def __init__(self, state: MemoryHardState, happens: Any) -> None:
         self._state, self._happens = state, happens
         self.snapshots, self.epochs, self.uuid = state.snapshots, state.epochs, state.uuid
-        self.commits, self.journals = self, state.journals
+        self.commits, self.incarnations = self, state.incarnations
 
     def read(self, *slot: Any) -> Any:
         if self._happens is not None:

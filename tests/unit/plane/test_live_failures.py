@@ -23,14 +23,14 @@ from millrace.plane.reports import MarkReport
 from millrace.store import (
     NOTHING,
     Commit,
-    JournalName,
+    GrownSegment,
     MemoryCache,
     MemoryCaches,
     MemoryHardState,
     Repair,
-    Sealing,
+    Seal,
+    SegmentName,
 )
-from millrace.store.memory_journals import MemoryJournal
 from millrace.watermark.authority import Bulletin
 from millrace.watermark.report import NOTHING_PENDING
 from millrace.windmill.manifest import Completion, LiveMark, decode_entry
@@ -263,7 +263,7 @@ def test_a_task_of_an_older_session_writes_nothing_to_a_live_sink():
         live.plane.turn((0, 0), live.clock_us)
     live.plane.turn((1, 0), live.clock_us)
     assert not sink.rows
-    live.state.journals.seal(live.state.journals.last() + 1)
+    live.state.incarnations.seal(live.state.incarnations.last() + 1)
     with pytest.raises(ZombieWriter):
         live.plane.turn((2, 0), live.clock_us)
     assert not sink.rows
@@ -275,9 +275,9 @@ def test_a_full_disk_ends_the_session_and_no_row_is_lost_or_doubled(monkeypatch,
     p, kept = pipeline(stream="last")
     live = Live(p, tasks=1)
     live.boot()
-    append, left = MemoryJournal.append, turns
+    append, left = GrownSegment.append, turns
 
-    def refused(self: MemoryJournal, commits: Any, note: bytes = b"") -> None:
+    def refused(self: GrownSegment, commits: Any, note: bytes = b"") -> None:
         nonlocal left
         left -= 1
         if left >= 0 or written:
@@ -286,7 +286,7 @@ def test_a_full_disk_ends_the_session_and_no_row_is_lost_or_doubled(monkeypatch,
             raise CheckpointUnwritable("The disk is full: free room, or extend the volume")
 
     with monkeypatch.context() as patched:
-        patched.setattr(MemoryJournal, "append", refused)
+        patched.setattr(GrownSegment, "append", refused)
         with pytest.raises(CheckpointUnwritable, match="free room"):
             _row_by_row(live)
     live.boot()
@@ -313,7 +313,7 @@ def test_a_task_of_an_older_session_brings_no_cache_to_commits_that_no_seal_has(
     live.feed(12)
     for _ in range(3):
         live.plane.turn((0, 0), live.clock_us)
-    live.state.journals.seal(live.state.journals.last() + 1)
+    live.state.incarnations.seal(live.state.incarnations.last() + 1)
     with pytest.raises(ZombieWriter):
         live.plane.turn((1, 0), live.clock_us)
     assert {at: cache.standing for at, cache in caches.items()} == before
@@ -410,32 +410,32 @@ def test_a_task_without_commits_knows_how_far_its_readers_had_come():
 
 
 def test_what_an_injector_task_decided_before_the_session_of_the_last_mark_is_in_that_mark():
-    older, newer = JournalName(1, 0, 0, 1), JournalName(2, 0, 1, 1)
-    deeper = JournalName(1, 1, 0, 1)
+    older, newer = SegmentName(1, 0, 0, 1), SegmentName(2, 0, 1, 1)
+    deeper = SegmentName(1, 1, 0, 1)
     names = [str(name) for name in (older, newer, deeper)]
     # A power cut has brought the older one back; the newer one of task 0 is gone.
-    sealing = Sealing(3, dict.fromkeys(names, 9), {name: name.encode() for name in names})
+    sealing = Seal(3, dict.fromkeys(names, 9), {name: name.encode() for name in names})
     assert last_notes(sealing, LiveMark(tasks=2, session=2, last=False)).keys() == {(0, 1), (1, 0)}
     assert last_notes(sealing, None).keys() == {(0, 0), (0, 1), (1, 0)}
 
 
 @pytest.mark.parametrize("listed_again", [True, False])
-def test_a_journal_may_be_collected_while_a_task_takes_up_its_commits(
+def test_a_segment_may_be_collected_while_a_task_takes_up_its_commits(
     listed_again: bool, monkeypatch: pytest.MonkeyPatch
 ):
-    journals = MemoryHardState().journals
-    journals.seal(1)
+    incarnations = MemoryHardState().incarnations
+    incarnations.seal(1)
     for part, number in ((1, 1), (2, 2)):
-        journals.create(1, 1, 0, part).append(
+        incarnations.grow(1, 1, 0, part).append(
             [Commit("count", 0, number, 1, 1, [], RowsBuilder().pack(), FOOTING)]
         )
-    journals.seal(2)
-    first, _ = listed = journals.names()
-    journals.remove([first])
+    incarnations.seal(2)
+    first, _ = listed = incarnations.names()
+    incarnations.remove([first])
     positions = Positions({"count": Bulletin("count")})
     positions.numbers["count"][0] = 1
-    monkeypatch.setattr(journals, "names", iter([listed, listed[not listed_again :]]).__next__)
-    found = commits_again(journals, 1, 0, positions)
+    monkeypatch.setattr(incarnations, "names", iter([listed, listed[not listed_again :]]).__next__)
+    found = commits_again(incarnations, 1, 0, positions)
     if listed_again:  # somebody else has taken it away
         with pytest.raises(DamagedStore, match="00000001-01-0000-00000001: it has gone"):
             list(found)
@@ -450,7 +450,7 @@ def test_a_mark_is_not_complete_behind_the_seal_of_a_run_that_was_superseded():
     live.feed(6)
     live.plane.settle(live.clock_us)
     # It slept since it looked whether it is the last, and seals a session of its own.
-    assert live.state.journals.seal(live.state.journals.last() + 1) is not None
+    assert live.state.incarnations.seal(live.state.incarnations.last() + 1) is not None
     live.feed(12)
     live.plane.settle(live.clock_us)
     live.plane.mark(live.clock_us)
@@ -467,16 +467,16 @@ def test_a_run_that_is_superseded_while_it_seals_begins_no_session():
     p, _ = pipeline()
     live = Live(p)
     live.boot()
-    journals = live.state.journals
-    seal = journals.seal
+    incarnations = live.state.incarnations
+    seal = incarnations.seal
 
     def meanwhile(session: int) -> Any:
-        journals.seal = seal
+        incarnations.seal = seal
         sealing = seal(session)
         Live(p, state=live.state)
         return sealing
 
-    journals.seal = meanwhile
+    incarnations.seal = meanwhile
     with pytest.raises(ZombieWriter):
         live.boot()
     assert live.coordinator.session is None
@@ -530,7 +530,7 @@ def test_caches_that_a_session_has_to_build_are_reported_with_its_first_mark() -
     live.plane.settle(live.clock_us)
     live.plane.mark(live.clock_us)
     live.feed(8)
-    live.plane.settle(live.clock_us)  # what comes after the mark is in a journal alone
+    live.plane.settle(live.clock_us)  # what comes after the mark is in a segment alone
     live.caches = [MemoryCaches() for _ in live.caches]
     marks: list[Marked] = []
     live.coordinator._completed = marks.append

@@ -12,7 +12,7 @@ import pytest
 import millrace as mr
 from millrace.plane import rows
 from millrace.plane.commit_writer import GrownWriter
-from millrace.store import JournalName
+from millrace.store import SegmentName
 from tests.live import Feeds, InEpochs, Kept, Live, undisturbed
 
 
@@ -307,10 +307,10 @@ def test_nothing_is_done_after_the_last_mark(draining):
     live.plane.turn((1, 0), live.clock_us + 2 * mr.HOUR)
     live.plane.turn((1, 1), live.clock_us)
     assert live.coordinator.ended
-    found = live.state.journals.seal(live.state.journals.last() + 1)
+    found = live.state.incarnations.seal(live.state.incarnations.last() + 1)
     last: dict[tuple[str, int], int] = {}
     for name in sorted(found.lengths):
-        for group in live.state.journals.groups(JournalName.parse(name)):
+        for group in live.state.incarnations.groups(SegmentName.parse(name)):
             for commit in group.commits:
                 last[commit.computation, commit.interval] = commit.number
     numbers = live.epochs.positions.numbers

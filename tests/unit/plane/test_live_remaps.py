@@ -14,8 +14,7 @@ import millrace as mr
 from millrace.model.errors import PipelineError, StoreError, ZombieWriter
 from millrace.plane.realtime.messages import Halt, Hello, Rest, Start
 from millrace.plane.realtime.session_start import decode_note, to_other_intervals
-from millrace.store import Collector, MemoryHardState
-from millrace.store.journaled import JournaledCommitLog
+from millrace.store import Collector, CommitLog, MemoryHardState
 from millrace.testing.crash import Crash, CrashingState
 from millrace.watermark.map_change import Merge, Split
 from millrace.windmill.fence import seal_left
@@ -130,7 +129,7 @@ def test_no_remap_between_sessions_and_no_crash_changes_an_output(
         live.boot()
         live.plane.settle(live.clock_us)
         to_rest(live)
-        seal_left(live.state.journals)
+        seal_left(live.state.incarnations)
         for _ in range(rng.randrange(1, 4)):
             live.epochs.remap(some_remap(live, rng))
             ever += 1
@@ -166,13 +165,13 @@ def test_what_a_remap_reads_is_read_beside_live_tasks(monkeypatch: pytest.Monkey
     live.plane.settle(live.clock_us)
     to_rest(live)
     read = list[tuple[int, int]]()
-    log_read = JournaledCommitLog.read
+    log_read = CommitLog.read
 
     def reading(self: Any, computation: str, interval: int, number: int) -> Any:
         read.append((interval, number))
         return log_read(self, computation, interval, number)
 
-    monkeypatch.setattr(JournaledCommitLog, "read", reading)
+    monkeypatch.setattr(CommitLog, "read", reading)
     due = [
         (one, number + 1)
         for one, last in stood.items()
@@ -190,8 +189,8 @@ def test_what_a_remap_reads_is_read_beside_live_tasks(monkeypatch: pytest.Monkey
 def test_a_crash_at_any_write_of_a_remap_leaves_the_intervals_before_or_those_after() -> None:
     expected = values(undisturbed(counting))
     found = list[int]()
-    # A seal, a claim, a snapshot for each of four that are made, and the completion.
-    for writes in range(9):
+    # Two markers and two seals, a claim, a snapshot for each of four, and the completion.
+    for writes in range(13):
         pipeline, kept = counting()
         state = CrashingState(MemoryHardState())
         live = Live(pipeline, state=state)  # type: ignore[arg-type]
@@ -201,7 +200,7 @@ def test_a_crash_at_any_write_of_a_remap_leaves_the_intervals_before_or_those_af
         to_rest(live)
         state.writes = writes
         with contextlib.suppress(Crash):
-            seal_left(state.journals)
+            seal_left(state.incarnations)
             live.epochs.remap({"Counted": [Split(0), Split(1)]})
         state.writes = None
         live.open()
@@ -299,7 +298,7 @@ def test_a_newer_session_is_not_sealed_away_twice() -> None:
     to_rest(live)
     newer = Live(live.pipeline, state=live.state)
     with contextlib.suppress(StoreError):
-        seal_left(live.state.journals)
+        seal_left(live.state.incarnations)
     with pytest.raises(ZombieWriter):
         live.epochs.remap({"Counted": [Split(0)]})
     newer.boot()

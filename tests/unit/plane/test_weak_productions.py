@@ -182,8 +182,8 @@ def turns(live: Live, *where: tuple[int, int]) -> None:
 def durable(live: Live) -> set[int]:
     """The levels of the computations of which something is durable."""
     live.plane.crash()
-    live.state.journals.seal(live.state.journals.last() + 1)
-    return {name.level for name in live.state.journals.names()} - {0}
+    live.state.incarnations.seal(live.state.incarnations.last() + 1)
+    return {name.level for name in live.state.incarnations.names()} - {0}
 
 
 def test_productions_leave_before_the_append_that_takes_what_waited(monkeypatch):

@@ -31,7 +31,7 @@ from millrace.store import (
 Python = Callable[..., "subprocess.Popen[str]"]
 
 
-_KINDS = ["local", "objects in memory", "objects, journals apart", "memory"]
+_KINDS = ["local", "objects in memory", "objects, segments apart", "memory"]
 
 
 @pytest.fixture(params=_KINDS)
@@ -42,8 +42,8 @@ def state(request: pytest.FixtureRequest, tmp_path: Path) -> HardState:
     if request.param.startswith("objects"):
         url = BucketUrl.parse("s3://bucket/check point")
         bucket = ObjectBlobs(url, BucketOptions(), store=MemoryStore())
-        apart = str(tmp_path / "journals") if request.param.endswith("apart") else None
-        return ObjectHardState.create_or_open(bucket, pipeline="zeitgeist", journals=apart)
+        apart = str(tmp_path / "segments") if request.param.endswith("apart") else None
+        return ObjectHardState.create_or_open(bucket, pipeline="zeitgeist", segments=apart)
     return MemoryHardState()
 
 

@@ -21,6 +21,7 @@ from millrace.store import (
     MemoryBlobs,
     ObjectBlobs,
 )
+from millrace.store.blobs import piece_name
 from simulation.disk import SimulatedDisk
 
 ROOT = Path("/checkpoint")
@@ -137,6 +138,61 @@ def test_only_an_object_store_is_far(blobs: Blobs) -> None:
     assert blobs.far == isinstance(blobs, ObjectBlobs)
 
 
+# -- what is appended ------------------------------------------------------------------------------
+
+
+def appended(blobs: Blobs, name: str) -> bytes:
+    """Return a blob that was appended to, from its pieces."""
+    folder = name.rpartition("/")[0]
+    found, offset = b"", 0
+    while (piece := piece_name(name, offset)) in blobs.sizes(folder):
+        found += blobs.read(piece) or b""
+        if len(found) == offset:
+            break
+        offset = len(found)
+    return found
+
+
+def test_what_is_appended_is_there_in_order(blobs: Blobs) -> None:
+    appender = blobs.appender("incarnations/a")
+    assert blobs.names("incarnations") == []  # nothing is there before the first call
+    for data in (b"one", b"two", b"x" * 100_000):
+        assert appender.append(data)
+    assert appended(blobs, "incarnations/a") == b"onetwo" + b"x" * 100_000
+    assert appender.append(b"hint", durable=False)
+    appender.close()
+    appender.close()
+    assert appended(blobs, "incarnations/a")[-4:] == b"hint"
+
+
+def test_one_writer_appends(blobs: Blobs) -> None:
+    first, second = blobs.appender("incarnations/a"), blobs.appender("incarnations/a")
+    assert first.append(b"first")
+    assert not second.append(b"second")
+    assert first.append(b", more")
+    assert appended(blobs, "incarnations/a") == b"first, more"
+
+
+def test_pieces_are_where_storage_cannot_append(blobs: Blobs) -> None:
+    appender = blobs.appender("incarnations/a")
+    appender.append(b"one")
+    appender.append(b"two")
+    names = ["incarnations/a", "incarnations/a.000000000003"]
+    assert blobs.names("incarnations") == (names[:1] if isinstance(blobs, LocalBlobs) else names)
+
+
+def test_what_was_appended_survives_a_power_cut_but_for_what_need_not() -> None:
+    def append(blobs: LocalBlobs) -> None:
+        appender = blobs.appender("incarnations/a")
+        appender.append(b"one")
+        appender.append(b"two")
+        appender.append(b"hint", durable=False)
+
+    left = [blobs.read("incarnations/a") or b"" for blobs in after_cuts(append)]
+    assert all(data[:6] == b"onetwo" for data in left)
+    assert {data[6:] for data in left} > {b"hint"}
+
+
 # -- directories -----------------------------------------------------------------------------------
 
 
@@ -243,8 +299,8 @@ def test_a_name_that_was_found_taken_survives_a_power_cut() -> None:
 @pytest.mark.parametrize("durable", [False, True])
 def test_what_was_removed_for_good_does_not_come_back(durable: bool) -> None:
     def remove(blobs: LocalBlobs) -> None:
-        blobs.put_if_absent("journals/1.begun", b"")
-        blobs.remove(["journals/1.begun"], durable=durable)
+        blobs.put_if_absent("incarnations/1.begun", b"")
+        blobs.remove(["incarnations/1.begun"], durable=durable)
 
-    there = [blobs.exists("journals/1.begun") for blobs in after_cuts(remove)]
+    there = [blobs.exists("incarnations/1.begun") for blobs in after_cuts(remove)]
     assert any(there) is not durable

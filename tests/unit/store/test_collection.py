@@ -15,9 +15,9 @@ from millrace.store import (
     Collector,
     Commit,
     HardState,
-    JournalName,
     MemoryCache,
     MemoryHardState,
+    SegmentName,
     SnapshotPolicy,
     bring,
     chain_of,
@@ -195,17 +195,17 @@ def test_either_of_two_snapshots_may_be_damaged(state: HardState, kept: int) -> 
     assert contents(again, 7) == contents(cache, 7)
 
 
-# -- journals --------------------------------------------------------------------------------------
+# -- grown segments --------------------------------------------------------------------------------
 
 
-def in_journal(
-    state: HardState, name: JournalName, *numbers: int, interval: int = 0
+def in_segment(
+    state: HardState, name: SegmentName, *numbers: int, interval: int = 0
 ) -> dict[str, dict[int, int]]:
-    """Write commits into a new journal, and return what it covers."""
-    journal = state.journals.create(*name)
+    """Write commits into a new segment, and return what it covers."""
+    segment = state.incarnations.grow(*name)
     for number in numbers:
-        journal.append([Commit("count", interval, number, 1, 1, [])], b"note")
-    journal.close()
+        segment.append([Commit("count", interval, number, 1, 1, [])], b"note")
+    segment.close()
     return {"count": {interval: numbers[-1]}} if numbers else {}
 
 
@@ -215,16 +215,20 @@ def two_snapshots(state: HardState, older: int, newer: int, interval: int = 0) -
 
 
 def test_a_part_goes_when_the_older_snapshot_covers_all_of_it(state: HardState) -> None:
-    state.journals.seal(1)
+    state.incarnations.seal(1)
     parts = {}
     for part, numbers in enumerate(([1, 2], [3, 4], [5, 6]), 1):
-        name = JournalName(1, 1, 0, part)
-        parts[str(name)] = in_journal(state, name, *numbers)
-    other = JournalName(1, 1, 1, 1)
-    parts[str(other)] = in_journal(state, other, 1, interval=9)
+        name = SegmentName(1, 1, 0, part)
+        parts[str(name)] = in_segment(state, name, *numbers)
+    other = SegmentName(1, 1, 1, 1)
+    parts[str(other)] = in_segment(state, other, 1, interval=9)
     two_snapshots(state, 4, 6)
     collectable = Collectable(
-        {"count": {0: 6, 9: 1}}, 0, session=1, parts=parts, forget=lambda names: forgotten(names)
+        {"count": {0: 6, 9: 1}},
+        0,
+        incarnation=1,
+        segments=parts,
+        forget=lambda names: forgotten(names),
     )
 
     def forgotten(names: Iterable[str]) -> None:
@@ -233,48 +237,48 @@ def test_a_part_goes_when_the_older_snapshot_covers_all_of_it(state: HardState) 
 
     collector = Collector(state)
     collected = collector.collect(collectable)
-    assert (collected.journals, collected.commits, collected.files) == (2, 0, 2)
+    assert (collected.segments, collected.commits, collected.files) == (2, 0, 2)
     assert list(parts) == ["00000001-01-0000-00000003", str(other)]
     assert collector.collect(collectable).files == 0
-    state.journals.seal(2)
-    assert state.journals.names() == [JournalName(1, 1, 0, 3), other]
+    state.incarnations.seal(2)
+    assert state.incarnations.names() == [SegmentName(1, 1, 0, 3), other]
     assert state.commits.numbers("count") == {0: [5, 6], 9: [1]}
 
 
 def test_what_was_sealed_stays_until_a_mark_of_the_session_after_it(state: HardState) -> None:
     """Its notes are taken up again until then, also where its commits are covered."""
-    state.journals.seal(1)
-    in_journal(state, JournalName(1, 1, 0, 1), 1, 2)
-    state.journals.create(1, 0, 0, 1).append([], b"what is to be read")
-    state.journals.seal(2)
-    in_journal(state, JournalName(2, 1, 0, 1), 3)
+    state.incarnations.seal(1)
+    in_segment(state, SegmentName(1, 1, 0, 1), 1, 2)
+    state.incarnations.grow(1, 0, 0, 1).append([], b"what is to be read")
+    state.incarnations.seal(2)
+    in_segment(state, SegmentName(2, 1, 0, 1), 3)
     two_snapshots(state, 3, 3 + 1)
     numbers = {"count": {0: 4}}
-    assert Collector(state).collect(Collectable(numbers, 0)).journals == 0
-    assert Collector(state).collect(Collectable(numbers, 0, session=1)).journals == 0
-    assert Collector(state).collect(Collectable(numbers, 0, session=2)).journals == 2
-    sealing = state.journals.seal(3)
-    assert sealing is not None
-    assert list(sealing.lengths) == ["00000002-01-0000-00000001"]
+    assert Collector(state).collect(Collectable(numbers, 0)).segments == 0
+    assert Collector(state).collect(Collectable(numbers, 0, incarnation=1)).segments == 0
+    assert Collector(state).collect(Collectable(numbers, 0, incarnation=2)).segments == 2
+    seal = state.incarnations.seal(3)
+    assert seal is not None
+    assert list(seal.lengths) == ["00000002-01-0000-00000001"]
 
 
-def test_commits_in_segments_go_beside_journals(state: HardState) -> None:
+def test_commits_in_segments_go_beside_grown_ones(state: HardState) -> None:
     cache = MemoryCache("count", 0)
     extend(state, cache, 3)
-    state.journals.seal(1)
-    in_journal(state, JournalName(1, 1, 0, 1), 4, 5)
-    state.journals.seal(2)
+    state.incarnations.seal(1)
+    in_segment(state, SegmentName(1, 1, 0, 1), 4, 5)
+    state.incarnations.seal(2)
     two_snapshots(state, 4, 5)
-    collected = Collector(state).collect(Collectable({"count": {0: 5}}, 0, session=2))
-    assert (collected.commits, collected.journals) == (3, 0)
+    collected = Collector(state).collect(Collectable({"count": {0: 5}}, 0, incarnation=2))
+    assert (collected.commits, collected.segments) == (3, 0)
     assert state.commits.numbers("count") == {0: [4, 5]}
-    assert state.journals.names() == [JournalName(1, 1, 0, 1)]
+    assert state.incarnations.names() == [SegmentName(1, 1, 0, 1)]
 
 
 def test_parts_with_notes_alone_go_before_there_are_snapshots(state: HardState) -> None:
-    state.journals.seal(1)
-    parts = {str(JournalName(1, 0, 0, 1)): in_journal(state, JournalName(1, 0, 0, 1))}
-    assert Collector(state).collect(Collectable({}, 0, session=1, parts=parts)).journals == 1
+    state.incarnations.seal(1)
+    parts = {str(SegmentName(1, 0, 0, 1)): in_segment(state, SegmentName(1, 0, 0, 1))}
+    assert Collector(state).collect(Collectable({}, 0, incarnation=1, segments=parts)).segments == 1
 
 
 class Parts:
@@ -284,15 +288,15 @@ class Parts:
         self.state = state
         self.parts: dict[str, dict[str, dict[int, int]]] = {}
         self.chains = {0: [0], 9: [0]}
-        state.journals.seal(1)
+        state.incarnations.seal(1)
         for part in range(1, parts + 1):
-            name = JournalName(1, 1, 0, part)
-            journal = state.journals.create(*name)
+            name = SegmentName(1, 1, 0, part)
+            segment = state.incarnations.grow(*name)
             for _ in range(10):
-                journal.append([self._commit(0)], b"note")
+                segment.append([self._commit(0)], b"note")
             if part == 2:
-                journal.append([self._commit(9)], b"note")
-            journal.close()
+                segment.append([self._commit(9)], b"note")
+            segment.close()
             self.parts[str(name)] = {
                 "count": {n: len(self.chains[n]) - 1 for n in ((0, 9) if part == 2 else (0,))}
             }
@@ -305,13 +309,13 @@ class Parts:
         chains.append(commit.chain)
         return commit
 
-    def collectable(self, session: int = 1) -> Collectable:
+    def collectable(self, incarnation: int = 1) -> Collectable:
         def forget(names: Iterable[str]) -> None:
             for name in list(names):
                 self.parts.pop(name, None)
 
         numbers = {"count": {n: len(chains) - 1 for n, chains in self.chains.items()}}
-        return Collectable(numbers, 0, session=session, parts=self.parts, forget=forget)
+        return Collectable(numbers, 0, incarnation=incarnation, segments=self.parts, forget=forget)
 
 
 @pytest.mark.parametrize("sealed", [False, True])
@@ -322,60 +326,60 @@ def test_the_few_commits_that_keep_an_old_part_are_moved_to_a_segment(
     two_snapshots(state, 40, 50)
     parts = list(made.parts)
     if sealed:
-        state.journals.seal(2)
+        state.incarnations.seal(2)
         made.parts.clear()
-    collector = Collector(state, kept_parts=2)
-    collected = collector.collect(made.collectable(session=2 if sealed else 1))
+    collector = Collector(state, kept=2)
+    collected = collector.collect(made.collectable(incarnation=2 if sealed else 1))
     # Parts 1, 3 and 4 are covered; of the second, one commit of eleven is left.
-    assert (collected.journals, collected.moved) == (4, 1)
+    assert (collected.segments, collected.moved) == (4, 1)
     found = state.commits.read("count", 9, 1)
     assert found is not None
     assert found.chain == made.chains[9][1]
-    assert collector.collect(made.collectable(session=2 if sealed else 1)).files == 0
-    state.journals.seal(3)
-    assert [str(name) for name in state.journals.names()] == parts[4:]
+    assert collector.collect(made.collectable(incarnation=2 if sealed else 1)).files == 0
+    state.incarnations.seal(3)
+    assert [str(name) for name in state.incarnations.names()] == parts[4:]
     assert state.commits.numbers("count") == {0: list(range(41, 61)), 9: [1]}
 
 
 def test_a_moved_commit_goes_when_it_is_covered_before_anybody_seals(state: HardState) -> None:
     made = Parts(state, 6)
     two_snapshots(state, 40, 50)
-    state.journals.seal(2)
+    state.incarnations.seal(2)
     made.parts.clear()
-    collector = Collector(state, kept_parts=2)
-    assert collector.collect(made.collectable(session=2)).moved == 1
+    collector = Collector(state, kept=2)
+    assert collector.collect(made.collectable(incarnation=2)).moved == 1
     made.chains[9].append(1)
     two_snapshots(state, 1, 2, interval=9)
-    assert collector.collect(made.collectable(session=2)).commits >= 1
-    state.journals.seal(3)
+    assert collector.collect(made.collectable(incarnation=2)).commits >= 1
+    state.incarnations.seal(3)
     assert 9 not in state.commits.numbers("count")
 
 
-def test_commits_before_one_that_was_moved_are_found_in_their_journal(state: HardState) -> None:
-    state.journals.seal(1)
+def test_commits_before_one_that_was_moved_are_found_in_their_segment(state: HardState) -> None:
+    state.incarnations.seal(1)
     for part in (1, 2, 3):
-        in_journal(state, JournalName(1, 1, 0, part), part)
+        in_segment(state, SegmentName(1, 1, 0, part), part)
     append(state, [Commit("count", 0, 2, 1, 1, [])])
-    state.journals.remove([JournalName(1, 1, 0, 2)])
-    state.journals.seal(2)
+    state.incarnations.remove([SegmentName(1, 1, 0, 2)])
+    state.incarnations.seal(2)
     assert state.commits.numbers("count") == {0: [1, 2, 3]}
     assert all(state.commits.exists("count", 0, number) for number in (1, 2, 3))
 
 
 def test_a_part_that_is_mostly_needed_is_left_alone(state: HardState) -> None:
     made = Parts(state, 6)
-    collected = Collector(state, kept_parts=2).collect(made.collectable())
-    assert (collected.journals, collected.moved) == (0, 0)
+    collected = Collector(state, kept=2).collect(made.collectable())
+    assert (collected.segments, collected.moved) == (0, 0)
 
 
 def test_a_part_is_kept_whose_segment_has_another_history(state: HardState) -> None:
     made = Parts(state, 6)
     two_snapshots(state, 40, 50)
     other = Commit("count", 9, 1, 1, 1, [(b"Sk", b"other")], chain=7)
-    assert state.commits.of_part("count", 1, JournalName(1, 1, 0, 2)).put([other])
+    assert state.commits.of_grown("count", SegmentName(1, 1, 0, 2)).put([other])
     with pytest.raises(DamagedStore, match="two histories"):
-        Collector(state, kept_parts=2).collect(made.collectable())
-    assert JournalName(1, 1, 0, 2) in [JournalName.parse(name) for name in made.parts]
+        Collector(state, kept=2).collect(made.collectable())
+    assert SegmentName(1, 1, 0, 2) in [SegmentName.parse(name) for name in made.parts]
 
 
 @given(st.integers(0, 9))
@@ -385,13 +389,13 @@ def test_a_crash_while_commits_are_moved_loses_none(writes: int) -> None:
     two_snapshots(durable, 40, 50)
     parts = dict(made.parts)
     with contextlib.suppress(Crash):
-        Collector(CrashingState(durable, writes), kept_parts=2).collect(made.collectable())
+        Collector(CrashingState(durable, writes), kept=2).collect(made.collectable())
     # The next driver finds a session that is over.
-    durable.journals.seal(2)
+    durable.incarnations.seal(2)
     made.parts.clear()
     for _ in range(2):
         found = durable.commits.numbers("count")
         assert found[9] == [1]
         assert {*range(41, 61)} <= {*found[0]}
-        Collector(durable, kept_parts=2).collect(made.collectable(session=2))
-    assert [str(name) for name in durable.journals.names()] == list(parts)[4:]
+        Collector(durable, kept=2).collect(made.collectable(incarnation=2))
+    assert [str(name) for name in durable.incarnations.names()] == list(parts)[4:]

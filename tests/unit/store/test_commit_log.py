@@ -11,7 +11,7 @@ import pytest
 from logs import append
 
 from millrace.model.errors import InvariantViolation
-from millrace.store import Commit, HardState, LocalHardState, SegmentLog
+from millrace.store import Commit, CommitLog, HardState, LocalHardState
 
 Make = Callable[..., Commit]
 Python = Callable[..., "subprocess.Popen[str]"]
@@ -77,7 +77,7 @@ def test_of_two_segments_with_one_commit_the_one_of_the_later_epoch_counts(
     state.commits.of_task("count", 2, 0).put([commit(1)])
     assert state.commits.read("count", 0, 1) == commit(1)
     state.commits.of_task("count", 1, 0).put([commit(1, (b"Sk", b"of a zombie"))])
-    for log in (state.commits, SegmentLog(state.blobs)):
+    for log in (state.commits, CommitLog(state.blobs, state.incarnations)):
         assert log.numbers("count") == {0: [1]}
         assert log.read("count", 0, 1) == commit(1)
     state.commits.remove("count", 0, [1])

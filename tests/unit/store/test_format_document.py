@@ -10,9 +10,9 @@ import pytest
 
 from millrace.store import (
     Commit,
-    JournalName,
     LocalHardState,
     MemoryCache,
+    SegmentName,
     SnapshotPolicy,
     write_if_due,
 )
@@ -28,14 +28,14 @@ def checkpoint(tmp_path: Path, commit: Make) -> Path:
     state.epochs.append(2, b'{"type":"completion","epoch":0,"numbers":{"count":{"0":1}}}')
     commits = [commit(1, (b"Va", b"1"), (b"Vb", None)), commit(7, interval=42)]
     state.commits.of_task("count", 41, 3).put(commits)
-    state.commits.of_part("count", 40, JournalName(7, 2, 3, 12)).put([commit(1, interval=9)])
-    state.journals.seal(1)
+    state.commits.of_grown("count", SegmentName(7, 2, 3, 12)).put([commit(1, interval=9)])
+    state.incarnations.seal(1)
     for part in (1, 2):
-        journal = state.journals.create(1, 2, 3, part)
+        segment = state.incarnations.grow(1, 2, 3, part)
         for number in (8, 9):
             group = [commit(number, interval=41 + part), commit(number, interval=part)]
-            journal.append(group, b"note")
-    state.journals.seal(2)
+            segment.append(group, b"note")
+    state.incarnations.seal(2)
     cache = MemoryCache("count", 0)
     cache.apply(commits[0])
     write_if_due(cache, state.snapshots, "count", 0, SnapshotPolicy(fixed_bytes=0))
@@ -57,7 +57,7 @@ def test_the_examples_read_a_checkpoint_without_us(
         "count 0 1 epoch 11 2 mutations",
         "count 42 7 epoch 17 0 mutations",
         *(
-            f"journal 00000001-02-0003-0000000{part} count {interval} {number}"
+            f"grown 00000001-02-0003-0000000{part} count {interval} {number}"
             for part in (1, 2)
             for number in (8, 9)
             for interval in (41 + part, part)

@@ -17,10 +17,9 @@ from millrace.store import (
     BucketOptions,
     BucketUrl,
     Commit,
-    JournalName,
     ObjectBlobs,
     ObjectHardState,
-    SegmentLog,
+    SegmentName,
     decode_segment,
     open_location,
 )
@@ -42,12 +41,12 @@ def altered(bucket: ObjectBlobs, name: str, data: bytes) -> None:
 def test_layout(bucket: ObjectBlobs, commit: Make) -> None:
     state = ObjectHardState.create_or_open(bucket, pipeline="zeitgeist")
     state.commits.of_task("count", 41, 3).put([commit(1), commit(18, interval=255)])
-    state.commits.of_part("count", 40, JournalName(7, 2, 3, 12)).put([commit(1, interval=9)])
+    state.commits.of_grown("count", SegmentName(7, 2, 3, 12)).put([commit(1, interval=9)])
     state.epochs.append(1, b'{"epoch": 1}')
     state.snapshots.put("count", 0, 1, [b"rows"])
     assert bucket.names("") == [
         "FORMAT",
-        "commits/count/000000000028-00000003.00000007-0000000c",
+        "commits/count/00000000000c-00000003.00000007",
         "commits/count/000000000029-00000003",
         "epochs/0000000001.json",
         "snapshots/count/00000000-000000000001",
@@ -91,7 +90,9 @@ def test_every_damaged_bit_and_every_truncation_is_found(bucket: ObjectBlobs, co
 
     reads = {
         "epochs/0000000001.json": lambda: state.epochs.read(1),
-        "commits/count/000000000002-00000000": lambda: SegmentLog(bucket).read("count", 0, 2),
+        "commits/count/000000000002-00000000": lambda: state.commits.of_task("count", 2, 0).read(
+            0, 2
+        ),
     }
     for name, read in reads.items():
         whole = bucket.read(name) or b""
@@ -120,63 +121,63 @@ def test_a_zombie_that_puts_into_a_collected_slot_takes_its_entry_back(bucket: O
     assert bucket.names("epochs") == ["epochs/0000000005.json", "epochs/COLLECTED"]
 
 
-def test_journals_in_a_directory_of_their_own(
+def test_segments_in_a_directory_of_their_own(
     bucket: ObjectBlobs, commit: Make, tmp_path: Path
 ) -> None:
-    apart = str(tmp_path / "mounted" / "journals")
-    state = ObjectHardState.create_or_open(bucket, pipeline="p", journals=apart)
-    place = tmp_path / "mounted" / "journals" / state.uuid
-    state.journals.seal(1)
-    with contextlib.closing(state.journals.create(1, 0, 0, 1)) as journal:
-        journal.append([commit(1)])
+    apart = str(tmp_path / "mounted" / "segments")
+    state = ObjectHardState.create_or_open(bucket, pipeline="p", segments=apart)
+    place = tmp_path / "mounted" / "segments" / state.uuid
+    state.incarnations.seal(1)
+    with contextlib.closing(state.incarnations.grow(1, 0, 0, 1)) as segment:
+        segment.append([commit(1)])
     assert bucket.names("") == ["FORMAT"]
-    assert (place / "journals" / str(JournalName(1, 0, 0, 1))).is_file()
+    assert (place / "incarnations" / str(SegmentName(1, 0, 0, 1))).is_file()
     assert (place / "CHECKPOINT").read_text() == "s3://bucket/c\n"
-    assert state.size("journals") > 0
+    assert state.size("incarnations") > 0
 
-    state.journals.seal(2)
+    state.incarnations.seal(2)
 
     # Every other host finds them by the checkpoint alone, as does the next driver.
     for other in (
         ObjectHardState.open(bucket, uuid=state.uuid),
         ObjectHardState.create_or_open(bucket, pipeline="p"),
-        ObjectHardState.create_or_open(bucket, pipeline="p", journals=apart),
+        ObjectHardState.create_or_open(bucket, pipeline="p", segments=apart),
     ):
-        assert other.journals.names() == [JournalName(1, 0, 0, 1)]
+        assert other.incarnations.names() == [SegmentName(1, 0, 0, 1)]
 
 
-def test_an_append_is_a_request_only_where_journals_are_objects(
+def test_an_append_is_a_request_only_where_segments_are_objects(
     bucket: ObjectBlobs, tmp_path: Path
 ) -> None:
     other = ObjectBlobs(BucketUrl.parse("s3://bucket/d"), BucketOptions(), store=MemoryStore())
-    mounted = ObjectHardState.create_or_open(bucket, pipeline="p", journals=str(tmp_path / "j"))
-    assert not mounted.journals.far
-    assert ObjectHardState.create_or_open(other, pipeline="p").journals.far
+    mounted = ObjectHardState.create_or_open(bucket, pipeline="p", segments=str(tmp_path / "j"))
+    assert not mounted.incarnations.far
+    assert ObjectHardState.create_or_open(other, pipeline="p").incarnations.far
 
 
-def test_a_host_without_the_directory_of_journals_is_told(
+def test_a_host_without_the_directory_of_segments_is_told(
     bucket: ObjectBlobs, tmp_path: Path
 ) -> None:
-    apart = str(tmp_path / "journals")
-    state = ObjectHardState.create_or_open(bucket, pipeline="p", journals=apart)
-    with pytest.raises(CheckpointMismatch, match=r"this start says journals='/e"):
-        ObjectHardState.create_or_open(bucket, pipeline="p", journals="/elsewhere")
+    apart = str(tmp_path / "segments")
+    state = ObjectHardState.create_or_open(bucket, pipeline="p", segments=apart)
+    with pytest.raises(CheckpointMismatch, match=r"this start says segments='/e"):
+        ObjectHardState.create_or_open(bucket, pipeline="p", segments="/elsewhere")
     shutil.rmtree(apart)
-    Path(apart, state.uuid, "journals").mkdir(parents=True)  # not the one that was mounted
+    Path(apart, state.uuid, "incarnations").mkdir(parents=True)  # not the one that was mounted
     for opening in (ObjectHardState.open, partial(ObjectHardState.create_or_open, pipeline="p")):
         with pytest.raises(DamagedStore, match=r"has no CHECKPOINT there. All hosts of the run"):
             opening(bucket)
 
 
-def test_where_journals_are_is_chosen_when_a_checkpoint_is_made(
+def test_where_segments_are_is_chosen_when_a_checkpoint_is_made(
     bucket: ObjectBlobs, tmp_path: Path
 ) -> None:
     ObjectHardState.create_or_open(bucket, pipeline="p")
     assert json.loads(bucket.read("FORMAT") or b"")["format"] == 1
-    with pytest.raises(CheckpointMismatch, match=r"are in the checkpoint.*TARGET --journals /mnt"):
-        ObjectHardState.create_or_open(bucket, pipeline="p", journals="/mnt")
-    with pytest.raises(PipelineError, match="on the same disk: leave journals= out"):
-        open_location(tmp_path / "c", pipeline="p", journals=tmp_path)
+    with pytest.raises(CheckpointMismatch, match=r"are in the checkpoint.*TARGET --segments /mnt"):
+        ObjectHardState.create_or_open(bucket, pipeline="p", segments="/mnt")
+    with pytest.raises(PipelineError, match="on the same disk: leave segments= out"):
+        open_location(tmp_path / "c", pipeline="p", segments=tmp_path)
     assert not (tmp_path / "c").exists()
     with pytest.raises(PipelineError, match="expected a directory that all hosts have mounted"):
-        open_location("s3://bucket/c", pipeline="p", journals="s3://bucket/journals")
+        open_location("s3://bucket/c", pipeline="p", segments="s3://bucket/segments")

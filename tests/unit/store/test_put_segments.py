@@ -15,11 +15,11 @@ from millrace.store import (
     Collectable,
     Collector,
     Commit,
+    CommitLog,
     HardState,
-    JournalName,
     ObjectBlobs,
     ObjectHardState,
-    SegmentLog,
+    SegmentName,
     chain_of,
 )
 
@@ -83,7 +83,7 @@ def test_commits_are_found_by_number_by_who_has_not_written_them(store: Counting
     assert [reader.commits.read("count", 0, n) for n in range(1, 6)] == [
         commit(0, n) for n in range(1, 6)
     ]
-    # Are there journals; then an index. Small segments stay in memory.
+    # Are there grown segments; then an index. Small segments stay in memory.
     assert store.requests == {"list": 2, "get_range": 6}
     put(state, 7, 0, commit(0, 6, epoch=7))
     assert reader.commits.read("count", 0, 6) == commit(0, 6, epoch=7)
@@ -91,10 +91,10 @@ def test_commits_are_found_by_number_by_who_has_not_written_them(store: Counting
     assert reader.commits.numbers("count") == {0: [1, 2, 3, 4, 5, 6], 1: [1, 2, 3, 4, 5], 5: [1]}
 
 
-def test_a_commit_that_was_moved_out_of_a_journal_is_found(store: Counting) -> None:
+def test_a_commit_that_was_left_of_a_grown_segment_is_found(store: Counting) -> None:
     state = store.state()
     put(state, 1, 0, commit(0, 1))
-    assert state.commits.of_part("count", 2, JournalName(1, 1, 0, 1)).put([commit(0, 2)])
+    assert state.commits.of_grown("count", SegmentName(1, 1, 0, 1)).put([commit(0, 2)])
     put(state, 3, 0, commit(0, 3))
     reader = store.state()
     assert [reader.commits.read("count", 0, n) for n in (1, 2, 3)] == [
@@ -151,29 +151,30 @@ def test_a_segment_that_is_damaged_is_said_to_be(store: Counting) -> None:
     put(store.state(), 1, 0, commit(0, 1, b"x" * 100))
     name = "commits/count/000000000001-00000000"
     data = bytearray(store.store.get(name).bytes())
-    data[40] ^= 1
+    data[data.index(b"x" * 100)] ^= 1
     store.store.put(name, bytes(data))
-    with pytest.raises(DamagedStore, match=r"commits/count/0{11}1-0{8}: commit .* damaged at"):
+    with pytest.raises(DamagedStore, match=r"commits/count/0{11}1-0{8}: damaged at .* a block"):
         store.state().commits.read("count", 0, 1)
 
 
-@pytest.mark.parametrize("offset", [0, 40, -1], ids=["header", "block", "trailer"])
-def test_a_damaged_segment_takes_no_commit_but_its_own(state: HardState, offset: int) -> None:
+@pytest.mark.parametrize("place", ["header", "block", "trailer"])
+def test_a_damaged_segment_takes_no_commit_but_its_own(state: HardState, place: str) -> None:
     for number in (1, 2, 3):
         put(state, number, 0, commit(0, number, b"x" * 100))
     data = bytearray(state.blobs.read(f"commits/count/{2:012x}-{0:08x}") or b"")
+    offset = {"header": 0, "block": data.index(b"x" * 100), "trailer": -1}[place]
     data[offset] ^= 1
     state.blobs.replace(f"commits/count/{2:012x}-{0:08x}", bytes(data))
-    log = SegmentLog(state.blobs)
+    log = CommitLog(state.blobs, state.incarnations)
     assert [log.read("count", 0, number) for number in (1, 3)] == [
         commit(0, 1, b"x" * 100),
         commit(0, 3, b"x" * 100),
     ]
-    with pytest.raises(DamagedStore, match=r"0{11}2-0{8}: .* damaged at"):
+    with pytest.raises(DamagedStore, match=r"0{11}2-0{8}: damaged at"):
         log.read("count", 0, 2)
     assert not log.exists("count", 0, 4)
-    assert log.numbers("count") == ({0: [1, 2, 3]} if offset == 40 else {0: [1, 3]})
-    assert len(log.damaged("count")) == (offset != 40)
+    assert log.numbers("count") == ({0: [1, 2, 3]} if place == "block" else {0: [1, 3]})
+    assert len(log.damaged("count")) == (place != "block")
     state.blobs.remove([f"commits/count/{2:012x}-{0:08x}"])
     assert log.read("count", 0, 2) is None
     assert log.damaged("count") == []
@@ -194,7 +195,7 @@ def test_what_is_put_again_in_a_directory_survives_its_writer(state: HardState) 
     """Thinning: a reader with the index of before finds what is left."""
     put(state, 1, 0, *(commit(interval, 1, b"x" * 100) for interval in range(16)))
     put(state, 9, 0, *(commit(interval, 2) for interval in range(15)))
-    reader = SegmentLog(state.blobs)
+    reader = CommitLog(state.blobs, state.incarnations)
     assert reader.read("count", 15, 1) == commit(15, 1, b"x" * 100)
     for interval in range(15):
         state.commits.remove("count", interval, [1])
@@ -202,6 +203,28 @@ def test_what_is_put_again_in_a_directory_survives_its_writer(state: HardState) 
     assert state.commits.thin("count", 8, 8) == 0
     assert state.commits.thin("count", 7, 8) == 1
     assert state.blobs.sizes("commits/count")[f"commits/count/{1:012x}-{0:08x}"] < before / 8
-    for log in (reader, state.commits, SegmentLog(state.blobs)):
+    for log in (reader, state.commits, CommitLog(state.blobs, state.incarnations)):
         assert log.read("count", 15, 1) == commit(15, 1, b"x" * 100)
     assert not put(state, 1, 0, commit(0, 1, b"of a zombie"))
+
+
+def test_what_grown_segments_cost_in_requests(store: Counting) -> None:
+    """A put a group, one for the index; sealing takes two reads of a segment, at a time."""
+    state = store.state()
+    state.incarnations.seal(1)
+    store.requests.clear()
+    for epoch in (1, 2, 3):
+        segment = state.incarnations.grow(1, 1, 0, epoch)
+        for number in range(3 * epoch - 2, 3 * epoch + 1):
+            segment.append([commit(0, number)], b"note")
+        if epoch < 3:
+            segment.finish()
+    assert store.requests == {"put": 3 * 3 + 2}
+    store.requests.clear()
+    assert store.state().incarnations.seal(2) is not None
+    # Of the last one its header and its last group; of the others header and index.
+    assert store.requests["get_range"] == 2 + 2 * 2
+    store.requests.clear()
+    assert store.state().commits.read("count", 0, 5) == commit(0, 5)
+    # An index each, the frames of the one that has none but for that in the seal, and one frame.
+    assert store.requests["get_range"] == 2 * 2 + (1 + 2) + 1

@@ -85,7 +85,7 @@ def test_one_snapshot_is_written_at_a_time(
     assert most == [1, 1, 1, 1]
 
 
-def test_an_interval_that_is_left_alone_is_written_before_it_keeps_journals_for_long(
+def test_an_interval_that_is_left_alone_is_written_before_it_keeps_segments_for_long(
     caches: Caches, commits: Cache, state: HardState
 ) -> None:
     writer = SnapshotWriter(caches, state.snapshots)
@@ -99,7 +99,7 @@ def test_an_interval_that_is_left_alone_is_written_before_it_keeps_journals_for_
     assert state.snapshots.numbers("count") == {0: [1]}
 
 
-def test_commits_in_journals_cost_their_bytes_alone(caches: Caches, commit: Make) -> None:
+def test_commits_in_grown_segments_cost_their_bytes_alone(caches: Caches, commit: Make) -> None:
     """However many there are: small bundles are cheap."""
     cache = caches.open("count", 0)
     for number in range(1, 1001):

@@ -10,7 +10,7 @@ import pytest
 
 import millrace as mr
 from millrace.model.errors import PipelineError, StoreError
-from millrace.store import SegmentLog
+from millrace.store import CommitLog
 from millrace.windmill.preparation import Preparation
 
 
@@ -56,13 +56,13 @@ def expected(steps: int) -> list[tuple[Any, Any]]:
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """Commits that were read from the log: interval and number."""
     found: list[tuple[int, int]] = []
-    read = SegmentLog.read
+    read = CommitLog.read
 
     def reading(self: Any, computation: str, interval: int, number: int) -> Any:
         found.append((interval, number))
         return read(self, computation, interval, number)
 
-    monkeypatch.setattr(SegmentLog, "read", reading)
+    monkeypatch.setattr(CommitLog, "read", reading)
     return found
 
 
@@ -153,7 +153,7 @@ def test_what_it_does_not_read_the_remap_reads(
         raise StoreError("the disk is tired")
 
     with monkeypatch.context() as patch, caplog.at_level(logging.INFO, "millrace"):
-        patch.setattr(SegmentLog, "read", refusing)
+        patch.setattr(CommitLog, "read", refusing)
         preparation.read()
     assert "[('Sums', 0)] are read while the run waits" in caplog.text
     assert "the disk is tired" in caplog.text

@@ -163,7 +163,7 @@ class Finishing:
         manifest: Of the epoch that it ends.
         report: Of all tasks.
         written: Edge to a sink -> receipts.
-        parts: Part of a journal that it ended -> computation -> interval -> last commit.
+        segments: Segment that it ended -> computation -> interval -> last commit.
         session: In which it was passed.
     """
 
@@ -171,7 +171,7 @@ class Finishing:
     manifest: Manifest
     report: TaskReport
     written: Mapping[int, list[bytes]]
-    parts: Mapping[str, dict[str, dict[int, int]]]
+    segments: Mapping[str, dict[str, dict[int, int]]]
     session: int
 
 
@@ -257,8 +257,8 @@ class Coordinator:
         self._resting = False
         # Tasks stay, and begin anew: one that is lost then would be waited for.
         self._staying = False
-        # Finished parts of journals, each with a complete mark, and the session of the last one.
-        self._parts: dict[str, dict[str, dict[int, int]]] = {}
+        # Finished segments, each with a complete mark, and the session of the last one.
+        self._segments: dict[str, dict[str, dict[int, int]]] = {}
         self._marked_in = 0
         self._finishing: Finishing | None = None
         self.failed: BaseException | None = None
@@ -416,7 +416,7 @@ class Coordinator:
 
     def _begin(self, wall_us: int) -> Orders:
         """Seal what the session before left, and start all tasks."""
-        epochs, journals = self._epochs, self._state.journals
+        epochs, incarnations = self._epochs, self._state.incarnations
         if self._finishing is not None:
             # The last mark was passed, and could not be written down or published.
             epochs.settle()
@@ -424,9 +424,9 @@ class Coordinator:
             if self.ended:
                 return self._over()
         self._refuse_superseded()
-        number = journals.last() + 1
-        sealing = journals.seal(number)
-        if sealing is None:
+        number = incarnations.last() + 1
+        seal = incarnations.seal(number)
+        if seal is None:
             raise ZombieWriter(
                 f"zombie writer: session {number} has been begun by another run, which goes on "
                 "with this checkpoint. This one must stop. Nothing was lost."
@@ -437,15 +437,15 @@ class Coordinator:
         refuse_other_tasks(epochs.open, self._tasks)
         positions = epochs.positions
         names = {spec.number: spec.name for spec in self._topology.computations}
-        check_consumed([journals], positions.numbers, positions.maps, names)
+        check_consumed(incarnations, positions.numbers, positions.maps, names)
         # Its driver has perhaps not come to it.
         publish_again(epochs, self._sinks)
         if epochs.open is None:
             self._open_epoch(wall_us)
         self.failed = None
         self._next_us = self._now_us(wall_us) + self._every_us
-        self._parts = {}
-        lasts = last_notes(sealing, epochs.live)
+        self._segments = {}
+        lasts = last_notes(seal, epochs.live)
         known = known_to(self._topology, self._tasks, lasts, epochs.live)
         consumed = consumed_by_any(known.values())
         now = self._sources.processes()
@@ -486,11 +486,13 @@ class Coordinator:
         """
         mark, passed = session.mark, session.passed
         assert mark is not None, "completed once"
-        if self._state.journals.superseded(session.number):
+        if self._state.incarnations.superseded(session.number):
             self._session, self.failed = None, sealed_by_another(session.number)
             return [(where, Halt()) for where in self._where]
         epochs, manifest = self._epochs, self._open
-        parts = {one.journal: one.report.last_commits() for one in passed.values() if one.journal}
+        segments = {
+            one.segment: one.report.last_commits() for one in passed.values() if one.segment
+        }
         report = TaskReport.together(one.report for one in passed.values())
         reading = [one for (level, _), one in passed.items() if level == 0]
         said = as_passed(manifest, mark, passed.values(), wall_us)
@@ -502,7 +504,7 @@ class Coordinator:
             session=session.number,
             last=mark.last,
         )
-        self._finishing = Finishing(mark, said, report, written, parts, session.number)
+        self._finishing = Finishing(mark, said, report, written, segments, session.number)
         session.mark = None
         session.passed.clear()
         read = places(reading, session.numbers)
@@ -528,7 +530,7 @@ class Coordinator:
         for edge, of in done.written.items():
             self._sinks[edge].publish(done.manifest.epoch, of)
         self._finishing = None
-        self._parts |= done.parts
+        self._segments |= done.segments
         self._marked_in = done.session
         self._next_us = self._now_us(wall_us) + self._every_us
         self.ended = done.mark.last
@@ -553,11 +555,11 @@ class Coordinator:
         """Return what lies behind the last complete mark, for collection."""
         return replace(
             self._epochs.collectable(),
-            session=self._marked_in,
-            parts=dict(self._parts),
+            incarnation=self._marked_in,
+            segments=dict(self._segments),
             forget=self._forget,
         )
 
     def _forget(self, names: Iterable[str]) -> None:
         for name in names:
-            self._parts.pop(name, None)
+            self._segments.pop(name, None)

@@ -42,7 +42,7 @@ from millrace.plane.row_encoder import LiveRows, number_at
 from millrace.plane.rows import Rows
 from millrace.plane.runtime import Runtime
 from millrace.plane.task import Task, turns_manifest
-from millrace.store import Journal
+from millrace.store import GrownSegment
 from millrace.watermark.report import Process
 from millrace.windmill.channels import Number, Sender
 from millrace.windmill.manifest import decode_manifest
@@ -151,7 +151,7 @@ class InjectorTask:
         self._sources = {source.stream: source for source in runtime.sources}
         self._ingress = runtime.topology.by_ingress()
         self._following = Following()
-        self._journal: Journal | None = None
+        self._segment: GrownSegment | None = None
 
     def start(self, start: Start, wall_us: int) -> Iterator[Sent]:
         """Open what is to be read, where the last complete mark stood."""
@@ -160,7 +160,7 @@ class InjectorTask:
         self._epoch = manifest.epoch
         self._wall_us = max(wall_us, manifest.wall_time_us)
         self._pipes = Pipes(start.session, self.number, self._runtime.tasks)
-        self._journals, self._part = self._runtime.execution.state.journals, 1
+        self._incarnations = self._runtime.execution.state.incarnations
         noted = decode_decided(start.note) if start.note else Decided({})
         self._decided, moved = noted.since(self._epoch)
         again = {(stream, part): count for stream, part, count in start.consumed}
@@ -235,9 +235,9 @@ class InjectorTask:
     def close(self) -> None:
         """Give files and connections back."""
         self._following.close()
-        if self._journal is not None:
-            self._journal.close()
-            self._journal = None
+        if self._segment is not None:
+            self._segment.close()
+            self._segment = None
 
     # -- a turn ------------------------------------------------------------------------------------
 
@@ -357,10 +357,10 @@ class InjectorTask:
             self._note_decided()
 
     def _note_decided(self) -> None:
-        if self._journal is None:
-            self._journal = self._journals.create(self._session, 0, self.number, self._part)
+        if self._segment is None:
+            self._segment = self._incarnations.grow(self._session, 0, self.number, self._epoch)
         noted = Decided(self._decided, self._times.stamps, self._numbers)
-        self._journal.append([], encode_note(noted))
+        self._segment.append([], encode_note(noted))
 
     def _read(
         self, task: Task, stream: str, one: Taken, through: dict[Sender, Number], report: TaskReport
@@ -408,15 +408,16 @@ class InjectorTask:
     # -- marks -------------------------------------------------------------------------------------
 
     def _pass_mark(self, mark: Mark) -> None:
-        journal = ""
-        if self._journal is not None:
-            journal = str(self._journal.name)
-            self._journal.close()
-            self._journal, self._part = None, self._part + 1
+        segment = ""
+        if self._segment is not None:
+            segment = str(self._segment.name)
+            self._segment.finish()
+            self._segment = None
+        self._epoch = mark.number + 1
         counts = self._counts()
         self._times.passed(counts)
         if self._times.pending_us(counts) != MAX_TIMESTAMP:
-            # The journal that has their times may be gone once the mark is complete.
+            # The segment that has their times may be gone once the mark is complete.
             self._note_decided()
         self.said.append(
             Passed(
@@ -429,10 +430,9 @@ class InjectorTask:
                     stream: {name: one.place for name, one in of.items() if one.place.number >= 0}
                     for stream, of in self._reading.items()
                 },
-                journal=journal,
+                segment=segment,
             )
         )
         # What was decided before the mark is needed until the mark is complete.
         self._decided = {e: of for e, of in self._decided.items() if e >= mark.number}
-        self._epoch = mark.number + 1
         self._mark, self._ended = None, mark.last

@@ -121,8 +121,8 @@ class Passed(msgspec.Struct, array_like=True, tag="passed"):
             published, of one of the first level what follows for smaller shares from what all said.
         input: Of an injector task: injected stream -> process -> where it stood.
         receipts: Edge to a sink -> receipt for what the task has written since the mark before.
-        journal: Name of the part of its journal that the mark ended; empty if there is none.
-        note: Of a level task: what it knows now, as groups of its journal say it.
+        segment: Name of its segment that the mark ended; empty if there is none.
+        note: Of a level task: what it knows now, as groups of its segment say it.
     """
 
     mark: int
@@ -132,7 +132,7 @@ class Passed(msgspec.Struct, array_like=True, tag="passed"):
     published: dict[int, dict[str, int]] = {}
     input: dict[str, dict[str, SourceOffset]] = {}
     receipts: dict[int, bytes] = {}
-    journal: str = ""
+    segment: str = ""
     note: bytes = b""
 
 

@@ -1,6 +1,6 @@
 """The start of a session: where input is read on and by whom, and what tasks knew before.
 
-A task writes a note with each group of its journal: what it knew when it committed. The last notes
+A task writes a note with each group of its segment: what it knew when it committed. The last notes
 are what the next session begins with.
 
 A checkpoint is handed over from live tasks to tasks that end with their epoch, and back, where
@@ -19,7 +19,7 @@ from millrace.compile.topology import Topology
 from millrace.model.errors import CheckpointMismatch
 from millrace.plane.realtime.messages import Start
 from millrace.plane.realtime.source_progress import Stamps, steps
-from millrace.store import JournalName, Sealing
+from millrace.store import Seal, SegmentName
 from millrace.watermark.map_change import Remap, Remapped
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.fence import seal_left
@@ -282,22 +282,22 @@ def share_input(start: Start, places: Places, task: int, tasks: int, sources: So
             start.ahead[stream] = stats.ahead.shared(len(among))[among.index(task)]
 
 
-def last_notes(sealing: Sealing, left: LiveMark | None) -> dict[Where, bytes]:
+def last_notes(seal: Seal, left: LiveMark | None) -> dict[Where, bytes]:
     """Return task -> the note of its last group.
 
     What injector tasks decided in a session before the one that completed the last mark is in that
     mark: they began that session with it. Such a note may be all that is left of a task: after a
-    power cut, journals need not be gone in the order in which they were removed.
+    power cut, segments need not be gone in the order in which they were removed.
 
     Args:
-        sealing: Where journals end.
+        seal: Where segments end.
         left: What live tasks left behind with the last mark, if they did.
     """
     since = 0 if left is None else left.session
     found: dict[Where, bytes] = {}
-    for name in sorted(map(_named, sealing.lengths)):
-        note = sealing.notes.get(str(name), b"")
-        if note and (name.level or name.session >= since):
+    for name in sorted(map(_named, seal.lengths)):
+        note = seal.notes.get(str(name), b"")
+        if note and (name.level or name.incarnation >= since):
             found[name.level, name.task] = note
     return found
 
@@ -339,9 +339,9 @@ def known_to(
     return found
 
 
-def _named(text: str) -> JournalName:
-    found = JournalName.parse(text)
-    assert found is not None, "seals name journals only"
+def _named(text: str) -> SegmentName:
+    found = SegmentName.parse(text)
+    assert found is not None, "seals name segments only"
     return found
 
 
@@ -390,11 +390,11 @@ def from_live_tasks(epochs: Epochs, sinks: Mapping[int, Any]) -> None:
             "unfinished: that run failed, or was killed. Start it with realtime=True again, and "
             "stop it with run.stop(); after that either plane can go on."
         )
-    journals = epochs.state.journals
+    incarnations = epochs.state.incarnations
     if epochs.live is None:
-        epochs.session = journals.last()
+        epochs.session = incarnations.last()
         return
-    epochs.session = seal_left(journals)
+    epochs.session = seal_left(incarnations)
     publish_again(epochs, sinks)
 
 
@@ -441,7 +441,7 @@ def to_other_intervals(
     """
     if (superseded := epochs.superseded()) is not None:
         raise superseded
-    seal_left(epochs.state.journals)
+    seal_left(epochs.state.incarnations)
     return epochs.remap(remaps, grouped=grouped, ready=ready)
 
 

@@ -1,6 +1,6 @@
 """Quiesce: what is done while all tasks wait at a mark, before the session that follows.
 
-Marks stop nothing: what tasks have done beyond one is in their journals. So what needs a checkpoint
+Marks stop nothing: what tasks have done beyond one is in their segments. So what needs a checkpoint
 in which nothing is under way has a last mark made, as a stop has, and another session begins after,
 in the same processes.
 

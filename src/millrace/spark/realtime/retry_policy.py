@@ -63,7 +63,7 @@ class RetryPolicy:
     So is a disk that does not answer; but not user code that never returns:
 
     >>> policy.well()
-    >>> [policy.after(TaskHung("at its journal", outside=True)) for _ in range(3)]
+    >>> [policy.after(TaskHung("at its segment", outside=True)) for _ in range(3)]
     [0.1, 0.2, 0.4]
     >>> policy.after(TaskHung("at a key")), policy.after(TaskHung("at a key"))
     (0.8, None)

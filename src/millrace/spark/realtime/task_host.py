@@ -103,7 +103,7 @@ def hosted(
             yield from loop.run()
             if not loop.goes_on:
                 break
-            # Before another says that it is there: then the next session seals journals.
+            # Before another says that it is there: then the next session seals segments.
             task.close()
             task, left = make(), loop.packets
         connection.say(Over(task.level, task.number))

@@ -52,10 +52,10 @@ def test_a_task_that_does_not_answer_hangs_after_the_limit() -> None:
 def test_a_task_that_answers_that_it_does_not_move_hangs() -> None:
     tasks = Tasks(60)
     tasks.turns = {OTHER}
-    tasks.answers[ONE] = At(*ONE, "its journal", outside=True, moves=3)
+    tasks.answers[ONE] = At(*ONE, "its segment", outside=True, moves=3)
     assert tasks.go_on(64) == []
     assert tasks.go_on(1) == [ONE]
-    assert tasks.liveness.said_of(ONE) == ("is at its journal, for 60 s at the least", True)
+    assert tasks.liveness.said_of(ONE) == ("is at its segment, for 60 s at the least", True)
 
 
 @pytest.mark.parametrize("what", ["", "user code"], ids=["waits", "moves"])

@@ -4,12 +4,20 @@ import struct
 
 import msgspec
 import pytest
-import xxhash
 
 from millrace.model.errors import CheckpointMismatch, DamagedStore, InvariantViolation
-from millrace.store import Commit, Identity, decode_segment, encode_segment, segment
+from millrace.store import Commit, Identity, decode_segment, encode_segment, segments
 from millrace.store.commit import identity
-from millrace.store.segment import Segment
+from millrace.store.segments import (
+    HEADER_BYTES,
+    IndexEntry,
+    Segment,
+    encode_frame,
+    encode_header,
+    encode_index,
+    entries_of,
+    seed_of,
+)
 
 COMMITS = [
     Commit("count", 0, 1, 1, 1, [(b"Sa", b"1"), (b"Sb", None)], b"productions", b"report"),
@@ -23,18 +31,20 @@ def opened(data: bytes) -> Segment:
     return Segment("s", len(data), lambda start, stop: data[start:stop])
 
 
+def entries(data: bytes) -> list[IndexEntry]:
+    return [entry for frame in opened(data).index() for entry in entries_of(frame)]
+
+
 def read_commit(data: bytes, name: Identity) -> Commit:
     """Read one commit as who knows the index does."""
-    whole = opened(data)
-    entries, shared = whole.index()
-    entry = next(entry for entry in entries if entry.identity == name)
-    return whole.commit(entry, shared)
+    entry = next(entry for entry in entries(data) if entry.identity == name)
+    return opened(data).commit(entry)
 
 
 def test_every_commit_is_found() -> None:
     data = encode_segment(COMMITS)
     assert [read_commit(data, name) for name in NAMES] == COMMITS
-    assert [entry.identity for entry in opened(data).index().entries] == NAMES
+    assert [entry.identity for entry in entries(data)] == NAMES
     assert list(decode_segment(data)) == COMMITS
 
 
@@ -60,7 +70,11 @@ def readings(data: bytes) -> list[Commit | None]:
 
 def assert_refused_and_never_wrong(data: bytes) -> None:
     found = readings(data)
-    assert None in found
+    with pytest.raises(DamagedStore):
+        decode_segment(data)
+    if None not in found:
+        with pytest.raises(DamagedStore):
+            opened(data).check_heads()
     assert all(commit in (None, whole) for commit, whole in zip(found, COMMITS, strict=True))
 
 
@@ -98,10 +112,17 @@ def test_bytes_removed_from_or_put_into_the_middle_are_found() -> None:
 
 def test_what_is_cut_off_says_where() -> None:
     whole = encode_segment(COMMITS)
-    with pytest.raises(DamagedStore, match="segment ckpt/7: trailer damaged at offset"):
-        list(decode_segment(whole[:-5], "ckpt/7"))
-    with pytest.raises(DamagedStore, match="ckpt/7: size damaged at offset 0: expected 24 bytes"):
-        list(decode_segment(b"", "ckpt/7"))
+    with pytest.raises(DamagedStore, match=r"segment ckpt/7: damaged at offset .* an index of all"):
+        decode_segment(whole[:-5], "ckpt/7")
+    with pytest.raises(DamagedStore, match="ckpt/7: damaged at offset 0: expected a header of 40"):
+        decode_segment(b"", "ckpt/7")
+
+
+def test_a_segment_of_another_name_is_refused() -> None:
+    whole = encode_segment(COMMITS, "commits/count/7")
+    assert decode_segment(whole, "ckpt", "commits/count/7") == COMMITS
+    with pytest.raises(DamagedStore, match="copied or renamed by hand"):
+        decode_segment(whole, "ckpt", "commits/Count/7")
 
 
 def test_a_newer_format_is_refused_as_newer_and_not_as_damaged() -> None:
@@ -125,16 +146,16 @@ def test_what_all_commits_begin_with_is_written_once_if_it_is_much() -> None:
     data, lone = encode_segment(commits), encode_segment(commits[:1])
 
     assert len(data) < 110_000
-    assert opened(lone).index().shared is None
-    assert opened(encode_segment(ALIKE)).index().shared is None  # too little
-    assert opened(encode_segment([*commits, COMMITS[1]])).index().shared is None
+    assert not opened(lone).index()[0].shared
+    assert not opened(encode_segment(ALIKE)).index()[0].shared  # too little
+    assert not opened(encode_segment([*commits, COMMITS[1]])).index()[0].shared
     assert [read_commit(data, identity(one)) for one in commits] == commits
     assert list(decode_segment(data)) == commits
-    assert [entry.interval for entry in opened(data).index().entries] == [0, 1, 2]
+    assert [entry.identity[1] for entry in entries(data)] == [0, 1, 2]
 
 
 def test_no_damage_to_what_is_written_once_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment, "_SHARED_BYTES", 1)
+    monkeypatch.setattr(segments, "_SHARED_BYTES", 1)
     whole = encode_segment(ALIKE)
 
     def refused(data: bytes) -> None:
@@ -144,7 +165,8 @@ def test_no_damage_to_what_is_written_once_is_read(monkeypatch: pytest.MonkeyPat
                 found.append(read_commit(data, identity(one)))
             except DamagedStore:
                 found.append(None)
-        assert None in found
+        with pytest.raises(DamagedStore):
+            decode_segment(data)
         assert all(read in (None, one) for read, one in zip(found, ALIKE, strict=True))
 
     for offset in range(len(whole)):
@@ -157,23 +179,38 @@ def test_no_damage_to_what_is_written_once_is_read(monkeypatch: pytest.MonkeyPat
         refused(whole[:offset] + b"\x00" + whole[offset:])
 
 
-def test_a_whole_footer_with_a_wrong_index_is_refused() -> None:
+@pytest.mark.parametrize("change", ["names", "offset", "lengths", "checksums"])
+def test_a_whole_index_that_says_something_else_is_refused(change: str) -> None:
     """What a faulty writer could do; the checksums are right."""
-    block = msgspec.msgpack.encode(COMMITS[0])
-    digest = xxhash.xxh3_64_intdigest
-    for entry, data in [
-        (["count", 0, 2, 8, len(block), digest(block)], block),  # Another commit's block.
-        (["count", 0, 1, 9, len(block), digest(block)], block),
-        (["count", 0, 1, 8, len(block) - 1, digest(block[:-1])], block),
-        (["count", 0, 1, 8, 3, digest(b"\xc1..")], b"\xc1.."),
-        (["count", 0, 1, 8, -1, 0], b""),
-        ("not an index", block),
-    ]:
-        footer = msgspec.msgpack.encode([entry])
-        whole = struct.pack("<4sHH", b"MRSG", 1, 1 ^ 0xFFFF) + data + footer
-        whole += struct.pack("<IQ4s", len(footer), digest(footer), b"MRSG")
-        with pytest.raises(DamagedStore, match="damaged at offset"):
-            list(decode_segment(whole))
+    header = encode_header("")
+    seed = seed_of(header)
+    frame, index = encode_frame(COMMITS[:1], b"", seed, HEADER_BYTES)
+    if change == "names":
+        index.names = [("count", 0, 2)]
+    elif change == "offset":
+        index.offset += 1
+    elif change == "lengths":
+        index.lengths[0] -= 1
+    else:
+        index.checksums[0] ^= 1
+    whole = header + frame + encode_index([index], seed, HEADER_BYTES + len(frame))
+    with pytest.raises(DamagedStore, match="damaged at offset"):
+        opened(whole).commit(entries(whole)[0])
+
+
+def test_frames_are_of_their_place_and_segment() -> None:
+    header, other = encode_header("a"), encode_header("a")
+    seed = seed_of(header)
+    first, _ = encode_frame(COMMITS[:1], b"note", seed, HEADER_BYTES)
+    second, _ = encode_frame(COMMITS[1:], b"", seed, HEADER_BYTES + len(first))
+    groups = [frame.group() for frame in opened(header + first + second).all()]
+    assert groups == [(COMMITS[:1], b"note"), (COMMITS[1:], b"")]
+    for data, whole in (
+        (header + second + first, 0),
+        (other + first + second, 0),
+        (header + first + first, 1),
+    ):
+        assert len([*opened(data).frames()]) == whole
 
 
 def test_a_newer_field_at_the_end_of_a_commit_is_passed_over() -> None:
@@ -192,10 +229,10 @@ def test_reading_one_commit_of_a_large_segment_reads_little() -> None:
         return whole[start:stop]
 
     large = Segment("s", len(whole), counted)
-    entries = large.index().entries
-    assert large.commit(entries[3]) == commits[3]
+    found = entries_of(large.index()[0])
+    assert large.commit(found[3]) == commits[3]
     assert read[0] < 70_000
-    assert large.commit(entries[19]) == commits[19]
+    assert large.commit(found[19]) == commits[19]
 
 
 def test_a_footer_larger_than_the_first_read() -> None:

@@ -1,8 +1,9 @@
-"""Journals on a disk that loses, tears and refuses, beside writers that do not know it is over."""
+"""Incarnations on a disk that loses, tears and refuses, beside writers that were left behind."""
 
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millrace.model.errors import CheckpointUnwritable, DamagedStore, StoreError
-from millrace.store import Commit, Group, Journal, JournalName, LocalHardState
+from millrace.store import Commit, CommitGroup, GrownSegment, LocalHardState, SegmentName
+from millrace.store.segments import HEADER_BYTES
 from simulation.disk import SimulatedDisk
 
 ROOT = Path("/data/checkpoint")
@@ -56,31 +58,31 @@ class Kernel:
 
 @dataclass
 class Writer:
-    """A task of a session, and what it knows of its journal."""
+    """A task of a session, and what it knows of its segment."""
 
     state: LocalHardState
     session: int
     task: Task
-    journal: Journal | None = None
+    segment: GrownSegment | None = None
     part: int = 0
-    returned: list[Group] = field(default_factory=list)
-    doubtful: Group | None = None
+    returned: list[CommitGroup] = field(default_factory=list)
+    doubtful: CommitGroup | None = None
     dead: bool = False
 
     def begin_part(self) -> None:
         if not self.dead:
             self._or_die(self._create)
 
-    def append(self, group: Group) -> bool:
+    def append(self, group: CommitGroup) -> bool:
         """Append a group; return whether that returned."""
         if self.dead:
             return False
-        if self.journal is None:
+        if self.segment is None:
             self.begin_part()
         if self.dead:
             return False
         self.doubtful = group
-        self._or_die(lambda: self.journal.append(group.commits, group.note))  # type: ignore[union-attr]
+        self._or_die(lambda: self.segment.append(group.commits, group.note))  # type: ignore[union-attr]
         if self.dead:
             return False
         self.returned.append(group)
@@ -88,7 +90,7 @@ class Writer:
         return True
 
     def _create(self) -> None:
-        self.journal = self.state.journals.create(self.session, *self.task, self.part + 1)
+        self.segment = self.state.incarnations.grow(self.session, *self.task, self.part + 1)
         self.part += 1
 
     def _or_die(self, call: Callable[[], object]) -> None:
@@ -106,7 +108,7 @@ class World:
         self.disk = SimulatedDisk(Random(seed), self.kernel)
         LocalHardState.create_or_open(ROOT, pipeline="p", disk=self.disk)
         self.session = 0
-        self.sealed: dict[tuple[int, Task], list[Group]] = {}
+        self.sealed: dict[tuple[int, Task], list[CommitGroup]] = {}
         self.writers: dict[tuple[int, Task], Writer] = {}
         self.count = 0
         self.begin()
@@ -114,14 +116,14 @@ class World:
     def open(self) -> LocalHardState:
         return LocalHardState.open(ROOT, disk=self.disk)
 
-    def group(self, size: int, task: Task) -> Group:
+    def group(self, size: int, task: Task) -> CommitGroup:
         """Return a group unlike any other; a session goes on with its own numbers."""
         commits = []
         for _ in range(size):
             self.count += 1
             name = f"{self.session}-{self.count}"
             commits.append(Commit(name, 0, 1, 1, 1, [(b"Sk", bytes(self.count % 50))]))
-        return Group(commits, b"%d of %d-%d" % (self.count, *task))
+        return CommitGroup(commits, b"%d of %d-%d" % (self.count, *task))
 
     def begin(self) -> None:
         """Begin the next session, by as many tries as it takes."""
@@ -129,8 +131,8 @@ class World:
         while True:
             state = self.open()
             try:
-                session = state.journals.last() + 1
-                if state.journals.seal(session) is None:
+                session = state.incarnations.last() + 1
+                if state.incarnations.seal(session) is None:
                     continue
             except (Killed, CheckpointUnwritable):
                 self.kernel.after = -1
@@ -151,12 +153,12 @@ class World:
         for task in [(level, number) for level in range(1, LEVELS + 1) for number in range(TASKS)]:
             self.writers[session, task] = Writer(self.open(), session, task)
 
-    def read(self) -> dict[tuple[int, Task], list[Group]]:
-        journals = self.open().journals
-        found: dict[tuple[int, Task], list[Group]] = {}
-        for name in journals.names():
-            found.setdefault((name.session, (name.level, name.task)), []).extend(
-                journals.groups(name)
+    def read(self) -> dict[tuple[int, Task], list[CommitGroup]]:
+        incarnations = self.open().incarnations
+        found: dict[tuple[int, Task], list[CommitGroup]] = {}
+        for name in incarnations.names():
+            found.setdefault((name.incarnation, (name.level, name.task)), []).extend(
+                incarnations.groups(name)
             )
         return found
 
@@ -218,15 +220,15 @@ def test_tasks_that_go_on_while_they_are_sealed(seed, eagerness, before):
     world, random = World(seed), Random(seed)
     ups, downs = ([world.writers[1, (level, number)] for number in (0, 1)] for level in (1, 2))
     made = [0, 0]
-    promised: list[tuple[Writer, Group]] = []
-    fence = world.open().journals
+    promised: list[tuple[Writer, CommitGroup]] = []
+    fence = world.open().incarnations
 
     def go_on() -> None:
         number = random.randrange(2)
         if random.random() < 0.3:
             random.choice((ups, downs))[number].begin_part()
         made[number] += 1
-        caused = Group([], b"%d %d" % (number, made[number]))
+        caused = CommitGroup([], b"%d %d" % (number, made[number]))
         for writer in (ups[number], downs[random.randrange(2)]):
             if not writer.append(caused) or random.random() < 0.3:
                 return  # it has not come further
@@ -240,7 +242,7 @@ def test_tasks_that_go_on_while_they_are_sealed(seed, eagerness, before):
     for _ in range(before):
         go_on()
     world.kernel.meanwhile = meanwhile
-    world.open().journals.seal(2)
+    world.open().incarnations.seal(2)
     world.kernel.meanwhile = None
     found = world.read()
     for number, level in ((number, level) for level in (1, 2) for number in (0, 1)):
@@ -257,102 +259,107 @@ def test_tasks_that_go_on_while_they_are_sealed(seed, eagerness, before):
 # -- any byte --------------------------------------------------------------------------------------
 
 
-def written(groups: list[Group]) -> tuple[SimulatedDisk, JournalName, list[int]]:
-    """Return a disk with one journal of a session, and where each group ends."""
+def written(groups: list[CommitGroup]) -> tuple[SimulatedDisk, SegmentName, list[int]]:
+    """Return a disk with one segment of a session, and where each group ends."""
     disk = SimulatedDisk(Random(0), Kernel())
-    journals = LocalHardState.create_or_open(ROOT, pipeline="p", disk=disk).journals
-    journals.seal(1)
-    journal = journals.create(1, 1, 0, 1)
-    path = ROOT / "journals" / str(journal.name)
-    ends = [disk.stat(path).st_size]
+    incarnations = LocalHardState.create_or_open(ROOT, pipeline="p", disk=disk).incarnations
+    incarnations.seal(1)
+    segment = incarnations.grow(1, 1, 0, 1)
+    path = ROOT / "incarnations" / str(segment.name)
+    ends = [HEADER_BYTES]
     for group in groups:
-        journal.append(group.commits, group.note)
+        segment.append(group.commits, group.note)
         ends.append(disk.stat(path).st_size)
-    return disk, journal.name, ends
+    return disk, segment.name, ends
 
 
 def replace(disk: SimulatedDisk, path: Path, data: bytes) -> None:
+    if path.name not in disk.listdir(path.parent):
+        disk.close(disk.open(path, os.O_WRONLY | os.O_CREAT))
     node = disk._node(path)
     node.data = node.durable = data  # type: ignore[union-attr]
 
 
 GROUPS = [
-    Group([Commit("count", 0, 1, 1, 1, [(b"Sk", b"v")]), Commit("sum", 3, 1, 1, 1, [])], b"first"),
-    Group([], b"second"),
-    Group([Commit("count", 0, 2, 1, 1, [(b"Sk", b"MRGR" * 9)])], b""),
+    CommitGroup(
+        [Commit("count", 0, 1, 1, 1, [(b"Sk", b"v")]), Commit("sum", 3, 1, 1, 1, [])], b"first"
+    ),
+    CommitGroup([], b"second"),
+    CommitGroup([Commit("count", 0, 2, 1, 1, [(b"Sk", b"MRFR" * 9)])], b""),
 ]
 
 
 @pytest.mark.parametrize("fill", [b"", b"\0"], ids=["cut", "zeros"])
-def test_a_journal_torn_at_any_byte_has_the_groups_before(fill: bytes) -> None:
+def test_a_segment_torn_at_any_byte_has_the_groups_before(fill: bytes) -> None:
     disk, name, ends = written(GROUPS)
-    path = ROOT / "journals" / str(name)
+    path = ROOT / "incarnations" / str(name)
     whole = disk._node(path).data  # type: ignore[union-attr]
     for cut in range(len(whole) + 1):
         disk, _, _ = written([])
         torn = whole[:cut] + fill * (len(whole) - cut)
         replace(disk, path, torn)
-        journals = LocalHardState.open(ROOT, disk=disk).journals
-        assert journals.seal(2) is not None
+        incarnations = LocalHardState.open(ROOT, disk=disk).incarnations
+        assert incarnations.seal(2) is not None
         expected = GROUPS[: sum(torn[:end] == whole[:end] for end in ends[1:])]
-        assert [group for found in journals.names() for group in journals.groups(found)] == expected
+        assert [
+            group for found in incarnations.names() for group in incarnations.groups(found)
+        ] == expected
 
 
 def test_an_altered_bit_is_the_end_in_the_last_group_and_damage_before() -> None:
     disk, name, ends = written(GROUPS)
-    path = ROOT / "journals" / str(name)
+    path = ROOT / "incarnations" / str(name)
     whole = disk._node(path).data  # type: ignore[union-attr]
     for offset in range(len(whole)):
         disk, _, _ = written([])
         altered = bytearray(whole)
         altered[offset] ^= 1 << offset % 8
         replace(disk, path, bytes(altered))
-        journals = LocalHardState.open(ROOT, disk=disk).journals
+        incarnations = LocalHardState.open(ROOT, disk=disk).incarnations
         if offset >= ends[-2]:
-            assert journals.seal(2) is not None
-            assert list(journals.groups(name)) == GROUPS[:-1]
+            assert incarnations.seal(2) is not None
+            assert list(incarnations.groups(name)) == GROUPS[:-1]
         else:
-            with pytest.raises(StoreError, match=f"journal {path}: "):
-                journals.seal(2)
+            with pytest.raises(StoreError, match=f"segment {path}: "):
+                incarnations.seal(2)
 
 
-def test_an_altered_bit_of_a_sealed_journal_is_noticed_or_of_no_account() -> None:
+def test_an_altered_bit_of_a_sealed_segment_is_noticed_or_of_no_account() -> None:
     disk, name, ends = written(GROUPS)
-    journals = LocalHardState.open(ROOT, disk=disk).journals
-    sealing = journals.seal(2)
-    assert sealing is not None
-    assert sealing.lengths == {str(name): ends[-2]}
-    path = ROOT / "journals" / str(name)
+    incarnations = LocalHardState.open(ROOT, disk=disk).incarnations
+    seal = incarnations.seal(2)
+    assert seal is not None
+    assert seal.lengths == {str(name): ends[-2]}
+    path = ROOT / "incarnations" / str(name)
     whole = disk._node(path).data  # type: ignore[union-attr]
     for offset in range(len(whole)):
         altered = bytearray(whole)
         altered[offset] ^= 1 << offset % 8
         replace(disk, path, bytes(altered))
         if offset >= ends[-2]:
-            assert list(journals.groups(name)) == GROUPS
+            assert list(incarnations.groups(name)) == GROUPS
         else:
             with pytest.raises(StoreError):
-                list(journals.groups(name))
+                list(incarnations.groups(name))
     for cut in range(ends[-2]):
         replace(disk, path, whole[:cut])
         with pytest.raises(DamagedStore):
-            list(journals.groups(name))
-    seal = ROOT / "journals" / "00000002.seal"
+            list(incarnations.groups(name))
+    seal = ROOT / "incarnations" / "00000002.seal"
     whole = disk._node(seal).data  # type: ignore[union-attr]
     for offset in range(len(whole)):
         altered = bytearray(whole)
         altered[offset] ^= 1 << offset % 8
         replace(disk, seal, bytes(altered))
         with pytest.raises(StoreError, match=r"00000002\.seal"):
-            LocalHardState.open(ROOT, disk=disk).journals.names()
+            LocalHardState.open(ROOT, disk=disk).incarnations.names()
 
 
 def test_a_finished_part_has_no_torn_end() -> None:
     disk, name, ends = written(GROUPS)
-    journals = LocalHardState.open(ROOT, disk=disk).journals
-    journals.create(1, 1, 0, 2).append([], b"next part")
-    path = ROOT / "journals" / str(name)
+    incarnations = LocalHardState.open(ROOT, disk=disk).incarnations
+    incarnations.grow(1, 1, 0, 2).append([], b"next part")
+    path = ROOT / "incarnations" / str(name)
     replace(disk, path, disk._node(path).data[:-1])  # type: ignore[union-attr]
-    assert journals.seal(2) is not None
     with pytest.raises(DamagedStore, match=f"damaged at offset {ends[-2]}"):
-        list(journals.groups(name))
+        incarnations.seal(2)

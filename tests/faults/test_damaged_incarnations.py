@@ -1,4 +1,4 @@
-"""Journals of a killed run in real time are cut, emptied, removed, replaced or altered.
+"""Incarnations of a killed run in real time are cut, emptied, removed, replaced or altered.
 
 The next run gives the same results, or refuses the checkpoint by name; so does ``verify``, without
 a run.
@@ -16,8 +16,8 @@ import pytest
 import millrace as mr
 from millrace.cli.verify import verify
 from millrace.model.errors import DamagedStore
-from millrace.store import JournalName, LocalHardState
-from millrace.store.journal_bytes import HEADER_BYTES, Frames
+from millrace.store import LocalHardState, SegmentName
+from millrace.store.segments import HEADER_BYTES, Segment
 from tests.live import Feeds, Kept, Live
 
 ROUNDS, TASKS = 8, 2
@@ -47,7 +47,7 @@ class Summed(mr.Computation):
 
 
 def pipeline() -> tuple[mr.Pipeline, Kept]:
-    p, kept = mr.Pipeline("journals"), Kept()
+    p, kept = mr.Pipeline("incarnations"), Kept()
     feeds = {name: [(n, 10 * n) for n in range(at, 120, 2)] for at, name in enumerate("ab")}
     p.inject("records", Feeds("v long, at long", feeds), timestamp="at")
     p.add(Tagged)
@@ -58,7 +58,7 @@ def pipeline() -> tuple[mr.Pipeline, Kept]:
 
 def live_at(home: Path) -> tuple[Live, Kept]:
     p, kept = pipeline()
-    state = LocalHardState.create_or_open(home, pipeline="journals")
+    state = LocalHardState.create_or_open(home, pipeline="incarnations")
     return Live(p, tasks=TASKS, state=state), kept  # type: ignore[arg-type]
 
 
@@ -110,17 +110,18 @@ def outcome(
 
 
 def borders(path: Path) -> list[int]:
-    """Where groups of a journal begin, and its end."""
-    data, name = path.read_bytes(), JournalName.parse(path.name)
+    """Where groups of a segment begin, its index, and its end."""
+    data, name = path.read_bytes(), SegmentName.parse(path.name)
     assert name is not None
-    frames = Frames(path.name, name, lambda start, stop: data[start:stop], len(data))
-    return [*(frame.offset for frame in frames), len(data)]
+    segment = Segment(path.name, len(data), lambda start, stop: data[start:stop])
+    frames = [*segment.frames()]
+    return [*(frame.offset for frame in frames), *{frames[-1].end, len(data)}]
 
 
 def damages(home: Path) -> Iterator[tuple[str, Callable[[Path], None]]]:
-    """Yield each way to damage a journal of a checkpoint, with its name; it takes a copy's root."""
-    for path in sorted((home / "journals").iterdir()):
-        if JournalName.parse(path.name) is None:
+    """Yield each way to damage a segment of a checkpoint, with its name; it takes a copy's root."""
+    for path in sorted((home / "incarnations").iterdir()):
+        if SegmentName.parse(path.name) is None:
             continue
         inside = path.relative_to(home)
         at = borders(path)
@@ -137,7 +138,7 @@ def damages(home: Path) -> Iterator[tuple[str, Callable[[Path], None]]]:
 
         for to in {0, HEADER_BYTES - 3, *at[:-1], *(border + 9 for border in at[:-1]), size - 1}:
             yield f"{path.name} cut to {to}", lambda root, cut=cut, to=to: cut(root, to=to)
-        for where in {5, *(border + 30 for border in at[:-1]), size - 1}:
+        for where in {5, *(min(border + 30, size - 1) for border in at[:-1]), size - 1}:
             yield (
                 f"{path.name} bit flipped at {where}",
                 lambda root, flip=flip, where=where: flip(root, where=where),
@@ -149,7 +150,7 @@ def damages(home: Path) -> Iterator[tuple[str, Callable[[Path], None]]]:
 
 
 @pytest.mark.parametrize("levels", [1, 2, 3])
-def test_a_damaged_journal_is_the_same_results_or_an_error_never_silence(
+def test_a_damaged_segment_is_the_same_results_or_an_error_never_silence(
     tmp_path: Path, levels: int
 ) -> None:
     home = tmp_path / "killed"

@@ -1,18 +1,18 @@
-"""What a group commit costs: an append to a journal, beside an append to the commit log.
+"""What a group commit costs: an append to a segment, beside a put of one.
 
 A group is some commits of different intervals with ten rows each, and a note. Three appenders take
 turns, so that figures can be compared also on a machine that has something else to do:
 
-    journal      what a task of the real-time plane does in a turn: one write, one fsync of data
-    commit log   what a task of an epoch does: a file, its names, fsync of data and of directories
+    grown        what a task of the real-time plane does in a turn: one write, one fsync of data
+    put          what a task of an epoch does: a file, its names, fsync of data and of directories
     bare         write and fdatasync of as many bytes, by themselves: the floor
 
-``beside the disk`` is the CPU of a journal's append less that of the bare one. Then what the next
-session waits for: the seal, and the index of all commits in journals, which every process of a
-session makes that has to read one.
+``beside the disk`` is the CPU of an append less that of the bare one. Then what the next
+incarnation waits for: the seal, and the index of all commits in grown segments, which every process
+of a session makes that has to read one.
 
-Run it with ``python -m benchmarks.journal``; ``--where`` names a directory on the disk in question.
-With ``--url s3://bucket/prefix`` (and what the store needs in the environment) a journal in that
+Run it with ``python -m benchmarks.appends``; ``--where`` names a directory on the disk in question.
+With ``--url s3://bucket/prefix`` (and what the store needs in the environment) a segment in that
 object store takes turns with the others: a PUT a group.
 """
 
@@ -75,14 +75,14 @@ def group(number: int, commits: int, size: int) -> list[Commit]:
 
 def appends(directory: Path, commits: int, size: int, rounds: int, url: str) -> dict[str, Any]:
     """Return what each appender takes for a group; with a URL, one in an object store, too."""
-    state = LocalHardState.create_or_open(directory / "checkpoint", pipeline="journal")
-    state.journals.seal(1)
-    journal = state.journals.create(1, 1, 0, 1)
-    path = directory / "checkpoint" / "journals" / str(journal.name)
+    state = LocalHardState.create_or_open(directory / "checkpoint", pipeline="appends")
+    state.incarnations.seal(1)
+    segment = state.incarnations.grow(1, 1, 0, 1)
+    path = directory / "checkpoint" / "incarnations" / str(segment.name)
     fd = os.open(directory / "bare", os.O_WRONLY | os.O_CREAT)
-    journal.append(group(1, commits, size), NOTE)
+    segment.append(group(1, commits, size), NOTE)
     header = path.stat().st_size
-    journal.append(group(2, commits, size), NOTE)
+    segment.append(group(2, commits, size), NOTE)
     data = bytes(path.stat().st_size - header)
     os.write(fd, data)
     os.fdatasync(fd)
@@ -91,25 +91,25 @@ def appends(directory: Path, commits: int, size: int, rounds: int, url: str) -> 
         os.write(fd, data)
         os.fdatasync(fd)
 
-    names = ["journal", "commit log", "bare"]
+    names = ["grown", "put", "bare"]
     if url:
-        remote = open_location(f"{url}/{uuid.uuid4().hex}", pipeline="journal")
-        remote.journals.seal(1)
-        away = remote.journals.create(1, 1, 0, 1)
+        remote = open_location(f"{url}/{uuid.uuid4().hex}", pipeline="appends")
+        remote.incarnations.seal(1)
+        away = remote.incarnations.grow(1, 1, 0, 1)
         names.append("object store")
     clocks = {name: Clock() for name in names}
     for number in range(3, rounds + 3):
         made = group(number, commits, size)
-        clocks["journal"].time(lambda: journal.append(made, NOTE))  # noqa: B023
-        segment = state.commits.of_task("count", number, 0)
-        clocks["commit log"].time(lambda: segment.put(made))  # noqa: B023
+        clocks["grown"].time(lambda: segment.append(made, NOTE))  # noqa: B023
+        other = state.commits.of_task("count", number, 0)
+        clocks["put"].time(lambda: other.put(made))  # noqa: B023
         clocks["bare"].time(bare)
         if url:
             clocks["object store"].time(lambda: away.append(made, NOTE))  # noqa: B023
     os.close(fd)
-    journal.close()
+    segment.close()
     found = {name: clock.figures() for name, clock in clocks.items()}
-    beside_us = found["journal"]["cpu_us"] - found["bare"]["cpu_us"]
+    beside_us = found["grown"]["cpu_us"] - found["bare"]["cpu_us"]
     return {
         "commits": commits, "commit_bytes": size, "group_bytes": len(data),
         "beside_the_disk_us": beside_us, **found,
@@ -118,16 +118,16 @@ def appends(directory: Path, commits: int, size: int, rounds: int, url: str) -> 
 
 def reading(directory: Path, groups: int, commits: int, size: int) -> dict[str, Any]:
     """Return what seal and index take after a session that left so many groups in one part."""
-    state = LocalHardState.create_or_open(directory / "read", pipeline="journal")
-    state.journals.seal(1)
-    journal = state.journals.create(1, 1, 0, 1)
-    journal._sync = lambda _fd: None  # type: ignore[attr-defined]
+    state = LocalHardState.create_or_open(directory / "read", pipeline="appends")
+    state.incarnations.seal(1)
+    segment = state.incarnations.grow(1, 1, 0, 1)
+    segment._blob._sync = lambda _fd: None  # type: ignore[attr-defined]
     for number in range(1, groups + 1):
-        journal.append(group(number, commits, size), NOTE)
-    journal.close()
-    total = sum(path.stat().st_size for path in (directory / "read" / "journals").iterdir())
+        segment.append(group(number, commits, size), NOTE)
+    segment.finish()
+    total = sum(path.stat().st_size for path in (directory / "read" / "incarnations").iterdir())
     seal, index = Clock(), Clock()
-    seal.time(lambda: state.journals.seal(2))
+    seal.time(lambda: state.incarnations.seal(2))
     index.time(lambda: state.commits.exists("count", 0, 1))
     return {
         "groups": groups, "commits": groups * commits, "megabytes": total / 1e6,
@@ -163,16 +163,16 @@ def main() -> None:
             found.append(appends(directory, commits, size, rounds, arguments.url))
         read = reading(Path(home), groups, 10, 200)
     table = Table(
-        "commits x bytes", "journal ms p50", "p99", "commit log ms p50", "p99", "bare ms p50",
-        "journal CPU us", "beside the disk", "commit log CPU us",
+        "commits x bytes", "grown ms p50", "p99", "put ms p50", "p99", "bare ms p50",
+        "grown CPU us", "beside the disk", "put CPU us",
         *(["object store ms p50", "p99", "CPU us"] if arguments.url else []),
     )  # fmt: skip
     for one in found:
-        journal, log, bare = one["journal"], one["commit log"], one["bare"]
+        segment, log, bare = one["grown"], one["put"], one["bare"]
         table.add_row(
             f"{one['commits']} x {one['commit_bytes']:,}",
-            f"{journal['ms_p50']:.2f}", f"{journal['ms_p99']:.2f}", f"{log['ms_p50']:.2f}",
-            f"{log['ms_p99']:.2f}", f"{bare['ms_p50']:.2f}", f"{journal['cpu_us']:.0f}",
+            f"{segment['ms_p50']:.2f}", f"{segment['ms_p99']:.2f}", f"{log['ms_p50']:.2f}",
+            f"{log['ms_p99']:.2f}", f"{bare['ms_p50']:.2f}", f"{segment['cpu_us']:.0f}",
             f"{one['beside_the_disk_us']:.0f}", f"{log['cpu_us']:.0f}", *_away(one),
         )  # fmt: skip
     console = Console()
@@ -185,7 +185,7 @@ def main() -> None:
     if arguments.quick:
         return
     out = arguments.out or Path(__file__).parent / "results" / (
-        f"journal-{dt.datetime.now(dt.UTC):%Y-%m-%d-%H%M}.json"
+        f"appends-{dt.datetime.now(dt.UTC):%Y-%m-%d-%H%M}.json"
     )
     out.write_text(json.dumps({"machine": machine, "appends": found, "reading": read}, indent=2))
     console.print(f"[dim]{out}")

@@ -1,14 +1,14 @@
-"""A directory for the journals of a checkpoint that is itself in an object store.
+"""A directory for the incarnations of a checkpoint that is itself in an object store.
 
 .. code-block:: text
 
     <directory>/<uuid of the checkpoint>/CHECKPOINT   its URL; says that hosts see one directory
-    <directory>/<uuid of the checkpoint>/journals/    as in a directory that is a checkpoint
+    <directory>/<uuid of the checkpoint>/incarnations/  as in a directory that is a checkpoint
     <directory>/<uuid of the checkpoint>/tmp/         likewise
 
-A task that commits in real time waits for its journal, and a PUT takes ten times as long as an
-fsync. All hosts must see the directory: what a worker wrote, another one, and the driver, read
-after a failure. ``FORMAT`` names it, so nobody can open the checkpoint without its journals.
+A task that commits in real time waits for an append, and a PUT takes ten times as long as an fsync.
+All hosts must see the directory: what a worker wrote, another one, and the driver, read after a
+failure. ``FORMAT`` names it, so nobody can open the checkpoint without its grown segments.
 """
 
 from __future__ import annotations
@@ -21,15 +21,14 @@ from pathlib import Path
 from millrace.model.errors import DamagedStore, PipelineError
 from millrace.store.disk import exists
 from millrace.store.durable import make_directory, put_if_absent, translated
-from millrace.store.journal_store import JournalStore
+from millrace.store.incarnations import FOLDER, Incarnations
 from millrace.store.local_blobs import LocalBlobs
-from millrace.store.local_journals import LocalJournals
 
 _MARKER = "CHECKPOINT"
 
 
 def make_place(directory: str, uuid: str, where: str) -> None:
-    """Make the place for a checkpoint's journals; durable.
+    """Make the place for a checkpoint's incarnations; durable.
 
     Args:
         directory: An absolute path. It and those above it are made where they are missing.
@@ -52,8 +51,8 @@ def remove_place(directory: str, uuid: str) -> None:
     shutil.rmtree(_place(directory, uuid), ignore_errors=True)
 
 
-def journals_in(directory: str, uuid: str, where: str) -> JournalStore:
-    """Return the journals of a checkpoint that are in a directory of their own.
+def incarnations_in(directory: str, uuid: str, where: str) -> Incarnations:
+    """Return the incarnations of a checkpoint that are in a directory of their own.
 
     Args:
         directory: As ``FORMAT`` has it.
@@ -68,17 +67,21 @@ def journals_in(directory: str, uuid: str, where: str) -> JournalStore:
         there = exists(place / _MARKER, os)
     if not there:
         raise DamagedStore(
-            f"checkpoint {where}: its journals are in {place}, and host {socket.gethostname()} has "
-            f"no {_MARKER} there. All hosts of the run must see that directory: mount it at the "
-            "same path on each. Without it the checkpoint is not whole."
+            f"checkpoint {where}: its grown segments are in {place}, and host "
+            f"{socket.gethostname()} has no {_MARKER} there. All hosts of the run must "
+            "see that directory: mount it at the same path on each. Without it the checkpoint is "
+            "not whole."
         )
-    return JournalStore(LocalBlobs(place, folders=["tmp"]), LocalJournals(place))
+    return Incarnations(LocalBlobs(place, folders=["tmp"]))
 
 
 def size_of(directory: str, uuid: str) -> int:
-    """Return the bytes of the journals of a checkpoint that are in a directory of their own."""
+    """Return the bytes of the incarnations of a checkpoint that are in a directory of their own."""
     total = 0
-    with os.scandir(_place(directory, uuid) / "journals") as entries:
+    folder = _place(directory, uuid) / FOLDER
+    if not folder.is_dir():
+        return 0
+    with os.scandir(folder) as entries:
         for entry in entries:
             try:
                 total += entry.stat().st_size
@@ -87,23 +90,23 @@ def size_of(directory: str, uuid: str) -> int:
     return total
 
 
-def directory_of(journals: str | os.PathLike[str]) -> str:
-    """Return the absolute path that a user named for journals.
+def directory_of(segments: str | os.PathLike[str]) -> str:
+    """Return the absolute path that a user named for grown segments.
 
     Raises:
         PipelineError: It is no path.
 
-    >>> directory_of("/mnt/journals")
-    '/mnt/journals'
-    >>> directory_of("s3://bucket/journals")
+    >>> directory_of("/mnt/segments")
+    '/mnt/segments'
+    >>> directory_of("s3://bucket/segments")
     Traceback (most recent call last):
-    millrace.model.errors.PipelineError: journals='s3://bucket/journals': expected a directory...
+    millrace.model.errors.PipelineError: segments='s3://bucket/segments': expected a directory...
     """
-    text = os.fspath(journals)
+    text = os.fspath(segments)
     if not text or "://" in text:
         raise PipelineError(
-            f"journals={text!r}: expected a directory that all hosts have mounted, for example "
-            'journals="/mnt/journals". Without journals= they are in the checkpoint.'
+            f"segments={text!r}: expected a directory that all hosts have mounted, for example "
+            'segments="/mnt/segments". Without segments= they are in the checkpoint.'
         )
     return os.path.abspath(os.path.expanduser(text))
 
