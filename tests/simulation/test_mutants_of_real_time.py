@@ -45,7 +45,7 @@ def mutant(first, *, without_faults=False):
 # -- marks -----------------------------------------------------------------------------------------
 
 
-@mutant(55)
+@mutant(66)
 def a_mark_overtakes_what_comes_to_sinks_after_it(patch):
     sort = Demultiplexer.sorted
     patch.setattr(Demultiplexer, "sorted", lambda self, packets, _: sort(self, packets, _Never()))
@@ -131,7 +131,7 @@ def a_task_works_on_after_the_last_mark(patch):
 # -- commits and channels --------------------------------------------------------------------------
 
 
-@mutant(168)
+@mutant(400)
 def productions_leave_before_their_commit(patch):
     append, turn, end = GrownWriter._append, LevelTask.turn, GrownWriter.end
 
@@ -176,7 +176,7 @@ def productions_of_a_sealed_commit_are_not_sent_again(patch):
     patch.setattr(commit_writer, "commits_again", quietly)
 
 
-@mutant(2)
+@mutant(4)
 def positions_are_those_of_the_completion(patch):
     patch.setattr(commit_writer, "commits_again", lambda *_: ())
 
@@ -208,7 +208,7 @@ def the_session_of_a_packet_is_not_looked_at(patch):
     patch.setattr(Received, "take", any_session)
 
 
-@mutant(1212)
+@mutant(1428)
 def nobody_looks_whether_the_session_is_over(patch):
     patch.setattr(SessionFence, "check", lambda _: None)
 
@@ -216,7 +216,7 @@ def nobody_looks_whether_the_session_is_over(patch):
 # -- weak productions ------------------------------------------------------------------------------
 
 
-@mutant(492)
+@mutant(517)
 def ids_of_weak_productions_are_those_of_their_commit(patch):
     ids = GrownWriter._ids
 
@@ -273,7 +273,7 @@ def a_weak_computation_begins_where_its_readers_had_come(patch):
 # -- low watermarks --------------------------------------------------------------------------------
 
 
-@mutant(0)
+@mutant(2)
 def the_floor_of_low_watermarks_is_not_taken_up(patch):
     made = task_watermarks.TaskWatermarks.__init__
 
@@ -305,7 +305,7 @@ def what_is_decided_is_read_before_it_is_written_down(patch):
     patch.setattr(InjectorTask, "_note_decided", lambda _: None)
 
 
-@mutant(570)
+@mutant(571)
 def a_mark_forgets_what_was_decided_and_not_read(patch):
     start = InjectorTask.start
 
@@ -339,7 +339,7 @@ def a_mark_says_how_far_was_read_at_the_one_before(patch):
 # -- seals and collection --------------------------------------------------------------------------
 
 
-@mutant(714)
+@mutant(1152)
 def a_seal_takes_for_durable_what_is_there(patch):
     end_of = Incarnations._end_of
 
@@ -363,7 +363,7 @@ def a_group_is_not_synced(patch):
     patch.setattr(LocalAppender, "__init__", lazily)
 
 
-@mutant(0)
+@mutant(599)
 def an_index_is_believed_beyond_the_seal(patch):
     index = Incarnations._index
 
@@ -378,12 +378,12 @@ def an_index_is_believed_beyond_the_seal(patch):
     patch.setattr(Incarnations, "_index", believed)
 
 
-@mutant(1212)
+@mutant(1799)
 def a_seal_does_not_fence(patch):
     patch.setattr(Incarnations, "superseded", lambda *_: False)
 
 
-@mutant(22, without_faults=True)
+@mutant(23, without_faults=True)
 def parts_are_collected_before_snapshots_cover_them(patch):
     patch.setattr(collection, "removable", lambda segments, _: sorted(segments))
 
