@@ -27,7 +27,7 @@ from millrace.plane.encode import EncodeStage
 from millrace.plane.epoch import EpochDriver, Turn
 from millrace.plane.exchange import LocalExchange, through_levels
 from millrace.plane.level_task import LevelTask
-from millrace.plane.packet import packed, unpacked
+from millrace.plane.packets import packed, unpacked
 from millrace.plane.reading import ReadStage
 from millrace.plane.realtime.coordinator import Coordinator, Marked
 from millrace.plane.realtime.injector_task import InjectorTask

@@ -1,12 +1,19 @@
-"""Packets: what one task sends to one task of the next level at once: rows, watermarks, a mark.
+"""Packets: what one task sends to one task of the next level at once.
 
-They are numbered by sender and receiver, so that the order on which exactly-once rests is checked
-and not assumed. A packet that would be too large is cut, and the parts but the last say that more
-follows: a receiver takes them together.
+To an engine a row is a row: it is copied, hashed and written for itself, and handed to Python and
+back. So what a Python stage sends to one task travels as few rows of two columns, the task and a
+packet.
 
-A packet costs a hand-over to Spark and a turn of its receiver, however little is in it. So low
-watermarks travel along with rows, where they cost nothing, and by themselves only to tasks that
-have received none for a while.
+In an epoch a packet is bare: an Arrow stream of some megabytes at the most, of rows of the same
+columns. Low watermarks are rows of their own among them, as the exchange is the barrier: they are
+those of the whole epoch, and come in any order.
+
+In real time a packet holds rows, low watermarks and a mark, in this order. They are numbered by
+sender and receiver, so that the order on which exactly-once rests is checked and not assumed. A
+packet that would be too large is cut, and the parts but the last say that more follows: a receiver
+takes them together. A packet costs a hand-over to Spark and a turn of its receiver, however little
+is in it. So low watermarks travel along with rows, where they cost nothing, and by themselves only
+to tasks that have received none for a while.
 
 Source: MillWheel 4.5; docs/design/2026-11-22-the-real-time-plane.md.
 """
@@ -15,7 +22,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
@@ -26,6 +33,7 @@ from millrace.model.errors import InvariantViolation
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, is_over
 from millrace.plane.packet_codec import LeftOut, Terse
 from millrace.plane.rows import RowColumns, Rows
+from millrace.plane.wire import parts_by_task
 from millrace.watermark.propagation import Message
 from millrace.windmill.channels import Number, Sender
 
@@ -336,3 +344,102 @@ def _packed(parts: Sequence[Terse | RowColumns]) -> list[PackedRows]:
                 n += 1
         packed.append(RowStream(sink.getvalue().to_pybytes(), first.left_out))
     return packed
+
+
+PACKET_SCHEMA: Final = pa.schema([("pid", pa.int32()), ("packet", pa.binary())])
+PACKET_DDL: Final = "pid int, packet binary"
+
+#: Bytes after which a packet is closed. A larger one saves nothing more, and an engine keeps whole
+#: rows in memory.
+_EPOCH_PACKET: Final = 2 << 20
+#: Bytes of all packets that are being filled, after which all are closed.
+_WAITING: Final = 64 << 20
+
+# A packet begins anywhere in the row that it came in, and NumPy is slow over what is not aligned.
+
+
+def packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield rows that name a task (``pid``) as packets, those for one task in their order.
+
+    >>> rows = pa.RecordBatch.from_pydict({"pid": pa.array([1, 0, 1], pa.int32()), "n": [5, 6, 7]})
+    >>> packets = list(packed([rows]))
+    >>> [batch.column("pid").to_pylist() for batch in packets]
+    [[0, 1]]
+    >>> [batch.column("n").to_pylist() for batch in unpacked(packets)]
+    [[6], [5, 7]]
+    """
+    filling = _Filling()
+    for batch in batches:
+        for pid, rows in parts_by_task(batch):
+            for part in _parts_of_epoch(rows):
+                filling.add(pid, part)
+        if filling.closed:
+            yield filling.take()
+    filling.close()
+    if filling.closed:
+        yield filling.take()
+
+
+def unpacked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows in packets; rows that are in none as they came."""
+    for batch in batches:
+        if "packet" not in batch.schema.names:
+            yield batch
+            continue
+        for packet in batch.column("packet"):
+            yield from ipc.open_stream(packet.as_buffer(), options=_ALIGNED)
+
+
+class _Filling:
+    """The packets that are being filled, and those that are closed."""
+
+    def __init__(self) -> None:
+        self._open: dict[tuple[int, Any], list[pa.RecordBatch]] = {}
+        self._bytes: dict[tuple[int, Any], int] = {}
+        self._waiting = 0
+        self.closed: list[tuple[int, pa.Buffer]] = []
+
+    def add(self, pid: int, rows: pa.RecordBatch) -> None:
+        """Put rows into the packet of a task."""
+        here, size = (pid, rows.schema), rows.nbytes
+        if self._bytes.get(here, 0) + size > _EPOCH_PACKET:
+            self._close(here)
+        self._open.setdefault(here, []).append(rows)
+        self._bytes[here] = self._bytes.get(here, 0) + size
+        self._waiting += size
+        if self._waiting > _WAITING:
+            self.close()
+
+    def close(self) -> None:
+        """Close all packets."""
+        for here in list(self._open):
+            self._close(here)
+
+    def take(self) -> pa.RecordBatch:
+        """Return the packets that are closed, as rows."""
+        pids, packets = zip(*self.closed, strict=True)
+        self.closed = []
+        data = pa.array([packet.to_pybytes() for packet in packets], pa.binary())
+        return pa.RecordBatch.from_arrays([pa.array(pids, pa.int32()), data], schema=PACKET_SCHEMA)
+
+    def _close(self, here: tuple[int, Any]) -> None:
+        rows = self._open.pop(here, None)
+        if rows is None:
+            return
+        self._waiting -= self._bytes.pop(here)
+        sink = pa.BufferOutputStream()
+        with ipc.new_stream(sink, here[1], options=_ONE_THREAD) as stream:
+            for batch in rows:
+                stream.write_batch(batch)
+        self.closed.append((here[0], sink.getvalue()))
+
+
+def _parts_of_epoch(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield rows in parts that fit into a packet each; a row that does not is one by itself."""
+    size = rows.nbytes
+    if size <= _EPOCH_PACKET or rows.num_rows == 1:
+        yield rows
+        return
+    half = rows.num_rows // 2
+    yield from _parts_of_epoch(rows.slice(0, half))
+    yield from _parts_of_epoch(rows.slice(half))

@@ -22,12 +22,13 @@ from pyspark.sql import types as T
 
 from millrace.compile.topology import Edge, Topology
 from millrace.model.errors import PipelineError
-from millrace.plane import packet, wire
+from millrace.plane import wire
 from millrace.plane.batch_level import BatchLevelStage
 from millrace.plane.binding import task_writers
 from millrace.plane.encode import EncodeStage
 from millrace.plane.exchange import through_levels
 from millrace.plane.level import LevelStage
+from millrace.plane.packets import PACKET_DDL
 from millrace.plane.partials_stage import LiftStage
 from millrace.plane.reading import ReadStage
 from millrace.plane.runtime import SourceColumns
@@ -385,7 +386,7 @@ class _Stages:
         if last:
             schema: Any = self._out
         elif packed:
-            schema = struct_type(packet.DDL)
+            schema = struct_type(PACKET_DDL)
         else:
             lifting = isinstance(stage, LiftStage)
             schema = lifted_rows(rows.schema) if lifting else struct_type(wire.DDL)

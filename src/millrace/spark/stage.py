@@ -7,7 +7,7 @@ from math import inf
 
 import pyarrow as pa
 
-from millrace.plane.packet import packed, unpacked
+from millrace.plane.packets import packed, unpacked
 from millrace.plane.sink_writer import SinkEncoder
 from millrace.plane.task import Stage, Task
 from millrace.spark.worker import Blueprint, runtime_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from millrace.plane import packet
-from millrace.plane.packet import packed, unpacked
+from millrace.plane import packets
+from millrace.plane.packets import packed, unpacked
 
 
 def rows(pids, values, column="n"):
@@ -41,7 +41,7 @@ def test_rows_of_other_columns_travel_beside_them():
 
 
 def test_no_packet_is_larger_than_it_may_be_but_for_a_row_that_is():
-    most = packet._PACKET
+    most = packets._EPOCH_PACKET
     batch = rows([0] * 3001, [*(bytes(10_000) for _ in range(3000)), bytes(2 * most)])
     sizes = [
         len(one.as_buffer()) for sent in packed([batch, batch]) for one in sent.column("packet")

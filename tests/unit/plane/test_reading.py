@@ -19,7 +19,7 @@ from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD
 from millrace.plane import wire
 from millrace.plane.encode import EncodeStage
 from millrace.plane.exchange import LocalExchange, through_levels
-from millrace.plane.packet import packed, unpacked
+from millrace.plane.packets import packed, unpacked
 from millrace.plane.partials_stage import LiftStage
 from millrace.plane.reading import ReadStage
 from millrace.plane.reports import TaskReport, reports_in

@@ -23,8 +23,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from millrace.plane import packet
 from millrace.plane.level_task import LevelTask
+from millrace.plane.packets import PACKET_DDL, PACKET_SCHEMA
 from millrace.plane.realtime.injector_task import InjectorTask
 from millrace.plane.realtime.task import LiveTask, Sent
 from millrace.plane.runtime import Runtime
@@ -158,7 +158,7 @@ def strung(pacemaker: DataFrame, stages: Iterable[LiveStage], *, tasks: int) -> 
 
 def _mapped(frame: DataFrame, stage: LiveStage) -> DataFrame:
     function: Any = stage
-    return frame.mapInArrow(function, packet.DDL)
+    return frame.mapInArrow(function, PACKET_DDL)
 
 
 def _packets(batches: Iterable[pa.RecordBatch], steps: StepTimer) -> Iterator[bytes]:
@@ -190,5 +190,5 @@ def _batches(
 def _batch(rows: Sequence[tuple[int, bytes | None]]) -> pa.RecordBatch:
     pids, packets = zip(*rows, strict=True)
     return pa.RecordBatch.from_arrays(
-        [pa.array(pids, pa.int32()), pa.array(packets, pa.binary())], schema=packet.SCHEMA
+        [pa.array(pids, pa.int32()), pa.array(packets, pa.binary())], schema=PACKET_SCHEMA
     )
