@@ -45,7 +45,7 @@ from millrace.injectors.follower import Taken
 from millrace.plane.level_task import LevelTask
 from millrace.plane.realtime.coordinator import Coordinator
 from millrace.plane.realtime.injector_task import InjectorTask
-from millrace.plane.realtime.messages import Hello, Start
+from millrace.plane.realtime.messages import StartTask, TaskReady
 from millrace.plane.runtime import Runtime, SourceColumns
 from millrace.store import LmdbCaches, LocalHardState
 from millrace.windmill.epochs import Epochs
@@ -186,8 +186,8 @@ class Plane:
         self._random = np.random.default_rng(1)
         coordinator = Coordinator(epochs, tasks=1, sources=self, sinks={}, mark_every_us=mr.HOUR)
         for level in range(3):
-            for (to, _), message in coordinator.heard(Hello(level, 0), self._clock_us):
-                assert isinstance(message, Start)
+            for (to, _), message in coordinator.heard(TaskReady(level, 0), self._clock_us):
+                assert isinstance(message, StartTask)
                 for _, packet in self.tasks[to].start(message, self._clock_us):
                     self.tasks[to + 1].receive([packet])
 

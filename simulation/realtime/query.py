@@ -21,11 +21,11 @@ from millrace.plane.realtime.coordinator import Orders, Where
 from millrace.plane.realtime.injector_task import InjectorTask
 from millrace.plane.realtime.messages import (
     FromTask,
-    Halt,
-    Hello,
-    Over,
-    Rest,
-    Start,
+    RenewTask,
+    StartTask,
+    StopTask,
+    TaskEnded,
+    TaskReady,
     ToTask,
 )
 from millrace.plane.realtime.task import LiveTask, Sent
@@ -208,7 +208,7 @@ class Query:
         except LineBroken:
             raise
         except Exception as error:
-            self._say(where, Over(level, n, pickle.dumps(_picklable(error))))
+            self._say(where, TaskEnded(level, n, pickle.dumps(_picklable(error))))
             raise
         finally:
             if not killed:
@@ -234,7 +234,7 @@ class Query:
         level, n = where
         cluster, host = self._cluster, self._hosts[where]
         orders = self._orders[where]
-        self._say(where, Hello(level, n))
+        self._say(where, TaskReady(level, n))
         started = False
         restless, there = 2, -1
         while True:
@@ -246,14 +246,14 @@ class Query:
                 raise LineBroken("the line to the driver is broken")
             while orders:
                 message = orders.popleft()
-                if isinstance(message, Halt):
+                if isinstance(message, StopTask):
                     return False
-                if isinstance(message, Rest):
+                if isinstance(message, RenewTask):
                     if not ended:
                         return True
-                    self._say(where, Over(level, n))
+                    self._say(where, TaskEnded(level, n))
                     return False
-                if isinstance(message, Start):
+                if isinstance(message, StartTask):
                     started = True
                     self._send(where, task.start(message, cluster.host_clock(host)))
                 else:
@@ -274,7 +274,7 @@ class Query:
             restless = 2 if sent or arrived or said else max(0, restless - 1)
             if ended:
                 break
-        self._say(where, Over(level, n))
+        self._say(where, TaskEnded(level, n))
         return False
 
     def _has_work(self, task: LiveTask, where: Where, there: int) -> bool:

@@ -21,7 +21,7 @@ from millrace.plane.level_task import LevelTask
 from millrace.plane.packets import NO_MARK, Pipes
 from millrace.plane.realtime.coordinator import Coordinator
 from millrace.plane.realtime.local_run import LocalPlane
-from millrace.plane.realtime.messages import FromTask, Mark, Passed, Start, ToTask
+from millrace.plane.realtime.messages import FromTask, Mark, MarkPassed, StartTask, ToTask
 from millrace.plane.realtime.task import LiveTask, Sent, TaskStats
 from millrace.plane.refusal import EventTimes
 from millrace.plane.reports import TaskReport
@@ -149,7 +149,7 @@ class _Script:
         self._topology = runtime.topology
         self._script = script
 
-    def start(self, start: Start, wall_us: int) -> Iterator[Sent]:
+    def start(self, start: StartTask, wall_us: int) -> Iterator[Sent]:
         """Go on from the last mark."""
         manifest = decode_manifest(start.manifest)
         self._manifest, self._wall_us = manifest, wall_us
@@ -253,7 +253,7 @@ class _Script:
 
     def _pass(self, mark: Mark, said: dict[int, int]) -> None:
         self.said.append(
-            Passed(
+            MarkPassed(
                 mark.number,
                 0,
                 self.number,

@@ -16,7 +16,7 @@ from millrace.plane.packets import Received, _decode
 from millrace.plane.realtime import coordinator
 from millrace.plane.realtime.coordinator import Coordinator
 from millrace.plane.realtime.injector_task import InjectorTask
-from millrace.plane.realtime.messages import Passed
+from millrace.plane.realtime.messages import MarkPassed
 from millrace.plane.realtime.session_start import TaskNote
 from millrace.store import AheadCache, collection
 from millrace.store.incarnations import Incarnations, _End
@@ -64,7 +64,7 @@ def a_mark_is_complete_before_the_last_task_has_passed_it(patch):
 
     def early(self, message, wall_us):
         session = self._session
-        if session is not None and session.mark is not None and isinstance(message, Passed):
+        if session is not None and session.mark is not None and isinstance(message, MarkPassed):
             missing = set(self._where) - set(session.passed) - {(message.level, message.task)}
             if len(missing) == 1 and not message.covered:
                 # Nothing of the last one is known, so it is taken to have done nothing.

@@ -19,7 +19,7 @@ from millrace.plane.commit_writer import WEAK_TURNS, GrownWriter
 from millrace.plane.inbox import Inbox
 from millrace.plane.packets import ALONE_US, NO_MARK, Packet, Pipes, Received
 from millrace.plane.partials_stage import Lifter
-from millrace.plane.realtime.messages import FromTask, Passed, Start, ToTask
+from millrace.plane.realtime.messages import FromTask, MarkPassed, StartTask, ToTask
 from millrace.plane.realtime.session_start import TaskNote, decode_note, encode_note
 from millrace.plane.realtime.task import Sent, TaskStats
 from millrace.plane.realtime.weak import weak_computations
@@ -122,7 +122,7 @@ class LevelTask:
 
     # -- the session -------------------------------------------------------------------------------
 
-    def start(self, start: Start, wall_us: int) -> Iterator[Sent]:
+    def start(self, start: StartTask, wall_us: int) -> Iterator[Sent]:
         """Take up where the last session left; send the productions of commits since its mark."""
         runtime, tasks = self._runtime, self._runtime.tasks
         self._session = start.session
@@ -376,7 +376,7 @@ class LevelTask:
         snapshots.passed(mark)
         report.written = snapshots.take()
         self.said.append(
-            Passed(
+            MarkPassed(
                 mark,
                 self.level,
                 self.number,

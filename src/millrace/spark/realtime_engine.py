@@ -25,7 +25,7 @@ from millrace.plane.balancing import Balancing
 from millrace.plane.binding import check_live, live_writers
 from millrace.plane.by_value import pickle_by_value
 from millrace.plane.realtime.coordinator import Coordinator, Marked, Where
-from millrace.plane.realtime.messages import Hello, TaskStatus
+from millrace.plane.realtime.messages import TaskReady, TaskStatus
 from millrace.plane.realtime.session_start import to_other_intervals
 from millrace.plane.stuck import CallLimits
 from millrace.spark.clock import elapsed_us, now_us
@@ -150,7 +150,7 @@ class RealtimeEngine(Engine):
             if self._marks >= begun + 2 and self._settled and self._nothing_there():
                 return True
 
-    def hosts(self) -> Mapping[Where, Hello]:
+    def hosts(self) -> Mapping[Where, TaskReady]:
         """Return (level, number) of a task -> the process that it runs in."""
         return self._control_loop.hosts
 

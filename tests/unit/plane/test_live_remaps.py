@@ -12,7 +12,7 @@ import pytest
 
 import millrace as mr
 from millrace.model.errors import PipelineError, StoreError, ZombieWriter
-from millrace.plane.realtime.messages import Halt, Hello, Rest, Start
+from millrace.plane.realtime.messages import RenewTask, StartTask, StopTask, TaskReady
 from millrace.plane.realtime.session_start import decode_note, to_other_intervals
 from millrace.store import Collector, CommitLog, MemoryHardState
 from millrace.testing.crash import Crash, CrashingState
@@ -315,8 +315,8 @@ def test_a_session_begins_when_all_are_there_and_it_may_whichever_comes_last() -
     assert coordinator.lost(1, 1, None) == []
     coordinator.go_on()
     assert coordinator.tick(live.clock_us) == []
-    begun = coordinator.heard(Hello(1, 1), live.clock_us)
-    assert [at for at, message in begun if isinstance(message, Start)] == where
+    begun = coordinator.heard(TaskReady(1, 1), live.clock_us)
+    assert [at for at, message in begun if isinstance(message, StartTask)] == where
 
 
 def test_a_task_that_is_lost_at_a_rest_ends_it_for_all() -> None:
@@ -324,7 +324,7 @@ def test_a_task_that_is_lost_at_a_rest_ends_it_for_all() -> None:
     live.boot()
     to_rest(live)
     orders = live.coordinator.lost(1, 1, ConnectionError("killed"))
-    assert orders == [((n, k), Halt()) for n in range(3) for k in range(2) if (n, k) != (1, 1)]
+    assert orders == [((n, k), StopTask()) for n in range(3) for k in range(2) if (n, k) != (1, 1)]
     assert isinstance(live.coordinator.failed, ConnectionError)
     # The next query's tasks are waited for, and until they are there none of them is missed.
     assert live.coordinator.lost(0, 0, ConnectionError("again")) == []
@@ -349,7 +349,7 @@ def test_who_stops_for_good_is_halted_and_who_rests_is_told_to_stay() -> None:
         live.plane.tick(live.clock_us)
         live.plane.settle(live.clock_us)
         assert live.coordinator.ended
-        assert told[-6:] == [Rest() if resting else Halt()] * 6
+        assert told[-6:] == [RenewTask() if resting else StopTask()] * 6
 
 
 def test_packets_on_their_way_when_processes_join_are_passed_over() -> None:

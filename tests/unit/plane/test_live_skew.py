@@ -12,7 +12,7 @@ import pytest
 import millrace as mr
 from millrace.inspect.watermark import explain_watermark
 from millrace.model.time import format_duration
-from millrace.plane.realtime.messages import Hold, Reached
+from millrace.plane.realtime.messages import Hold, SourceProgress
 from millrace.windmill.source_stats import processes_of
 from tests.live import Feeds, InEpochs, Kept, Live
 
@@ -226,7 +226,7 @@ def test_nobody_goes_by_what_a_task_of_an_older_session_says() -> None:
     for session, heard in ((old, False), (live.coordinator.session, True)):
         orders = []
         for task in range(2):
-            word = Reached(0, task, session, {"events": 70})
+            word = SourceProgress(0, task, session, {"events": 70})
             orders += live.coordinator.heard(word, live.clock_us)
         assert bool(orders) == heard
 

@@ -27,15 +27,15 @@ from millrace.model.time import SECOND
 from millrace.plane.commit_writer import check_consumed
 from millrace.plane.realtime.messages import (
     FromTask,
-    Halt,
-    Hello,
     Mark,
-    Over,
-    Passed,
-    Reached,
-    Rest,
-    Slowest,
-    Start,
+    MarkPassed,
+    RenewTask,
+    SlowestSource,
+    SourceProgress,
+    StartTask,
+    StopTask,
+    TaskEnded,
+    TaskReady,
     TaskStatus,
     ToTask,
 )
@@ -68,7 +68,9 @@ from millrace.windmill.place import SourceOffset
 _decode_receipt = msgspec.msgpack.Decoder(Receipt).decode
 
 
-def as_passed(manifest: Manifest, mark: Mark, passed: Iterable[Passed], wall_us: int) -> Manifest:
+def as_passed(
+    manifest: Manifest, mark: Mark, passed: Iterable[MarkPassed], wall_us: int
+) -> Manifest:
     """Return the manifest of an epoch as its mark ended it: with what injectors had published."""
     said_us = published(passed)
     return replace(
@@ -80,7 +82,7 @@ def as_passed(manifest: Manifest, mark: Mark, passed: Iterable[Passed], wall_us:
     )
 
 
-def published(passed: Iterable[Passed]) -> dict[int, dict[str, int]]:
+def published(passed: Iterable[MarkPassed]) -> dict[int, dict[str, int]]:
     """Return percentile -> injected stream -> the least that any task says of it."""
     found: dict[int, dict[str, int]] = {}
     for part in passed:
@@ -92,7 +94,7 @@ def published(passed: Iterable[Passed]) -> dict[int, dict[str, int]]:
 
 
 def places(
-    passed: Iterable[Passed], numbers: Mapping[str, Mapping[str, int]]
+    passed: Iterable[MarkPassed], numbers: Mapping[str, Mapping[str, int]]
 ) -> dict[str, dict[str, SourceOffset]]:
     """Return injected stream -> process -> where it stood.
 
@@ -110,7 +112,7 @@ def places(
     return found
 
 
-def receipts(passed: Iterable[Passed]) -> dict[int, list[bytes]]:
+def receipts(passed: Iterable[MarkPassed]) -> dict[int, list[bytes]]:
     """Return edge to a sink -> what tasks say of what they wrote to it."""
     found: dict[int, list[bytes]] = {}
     for one in passed:
@@ -141,7 +143,7 @@ class Session:
     looked_us: int
     pace: Pace
     numbers: Numbers
-    passed: dict[Where, Passed] = field(default_factory=dict)
+    passed: dict[Where, MarkPassed] = field(default_factory=dict)
     over: set[Where] = field(default_factory=set)
     mark: Mark | None = None
 
@@ -297,17 +299,17 @@ class Coordinator:
     def heard(self, message: FromTask, wall_us: int) -> Orders:
         """Take a message of a task."""
         where = message.level, message.task
-        if isinstance(message, Hello):
+        if isinstance(message, TaskReady):
             self._hello.add(where)
             return self._begun(wall_us)
         if isinstance(message, TaskStatus):
             self.statuses[where] = message
             return []
-        if isinstance(message, Reached):
+        if isinstance(message, SourceProgress):
             if self.session == message.session and self._session is not None:
                 self._session.pace.reached(message.task, message.low_watermarks)
             return self._paced(wall_us)
-        if isinstance(message, Over):
+        if isinstance(message, TaskEnded):
             error = pickle.loads(message.error) if message.error else None
             return self.lost(*where, error)
         session = self._session
@@ -325,7 +327,11 @@ class Coordinator:
     def _paced(self, wall_us: int) -> Orders:
         """Say how far the slowest have come, if that is news."""
         slowest = None if self._session is None else self._session.pace.news(self._now_us(wall_us))
-        return [] if slowest is None else [((0, n), Slowest(slowest)) for n in range(self._tasks)]
+        return (
+            []
+            if slowest is None
+            else [((0, n), SlowestSource(slowest)) for n in range(self._tasks)]
+        )
 
     def _marked(self, wall_us: int) -> Orders:
         session = self._session
@@ -357,7 +363,7 @@ class Coordinator:
             self.failed = self.failed or error
             self._leave_session()
             self._staying = False
-            return [(where, Halt()) for where in self._where if where != (level, task)]
+            return [(where, StopTask()) for where in self._where if where != (level, task)]
         if session is None:
             return []
         session.over.add((level, task))
@@ -456,7 +462,7 @@ class Coordinator:
         manifest = encode_entry(self._open)
         orders: Orders = []
         for level, n in self._where:
-            start = Start(number, manifest, note=lasts.get((0, n), b""), numbers=numbers)
+            start = StartTask(number, manifest, note=lasts.get((0, n), b""), numbers=numbers)
             if level == 0:
                 start.consumed = consumed
                 share_input(start, read, n, self._tasks, epochs.sources)
@@ -488,7 +494,7 @@ class Coordinator:
         assert mark is not None, "completed once"
         if self._state.incarnations.superseded(session.number):
             self._session, self.failed = None, sealed_by_another(session.number)
-            return [(where, Halt()) for where in self._where]
+            return [(where, StopTask()) for where in self._where]
         epochs, manifest = self._epochs, self._open
         segments = {
             one.segment: one.report.last_commits() for one in passed.values() if one.segment
@@ -520,7 +526,7 @@ class Coordinator:
         """End a session for good, or have all tasks begin anew in another when it may begin."""
         self._session = None
         self._staying = not self.ended or (self._resting and not self._epochs.drained)
-        order = Rest() if self._staying else Halt()
+        order = RenewTask() if self._staying else StopTask()
         return [(where, order) for where in self._where]
 
     def _finish(self, wall_us: int) -> None:

@@ -27,10 +27,10 @@ from millrace.plane.realtime.messages import (
     FromTask,
     Hold,
     Mark,
-    Passed,
-    Reached,
-    Slowest,
-    Start,
+    MarkPassed,
+    SlowestSource,
+    SourceProgress,
+    StartTask,
     Take,
     ToTask,
 )
@@ -153,7 +153,7 @@ class InjectorTask:
         self._following = Following()
         self._segment: GrownSegment | None = None
 
-    def start(self, start: Start, wall_us: int) -> Iterator[Sent]:
+    def start(self, start: StartTask, wall_us: int) -> Iterator[Sent]:
         """Open what is to be read, where the last complete mark stood."""
         self._session = start.session
         self._manifest = manifest = decode_manifest(start.manifest)
@@ -222,7 +222,7 @@ class InjectorTask:
         """Take a message of the coordinator."""
         if isinstance(message, Mark):
             self._mark = message
-        elif isinstance(message, Slowest):
+        elif isinstance(message, SlowestSource):
             self._promising.pacing.take(message.low_watermarks)
         elif isinstance(message, Hold):
             self._promising.hold(message)
@@ -308,7 +308,7 @@ class InjectorTask:
         now_us = self._wall_us if self._elapsed_us is None else self._elapsed_us()
         reached = promising.word(now_us)
         if reached is not None:
-            self.said.append(Reached(0, self.number, self._session, reached))
+            self.said.append(SourceProgress(0, self.number, self._session, reached))
         if self.stats.due(self._wall_us):
             self.said.append(self.stats.status(self._wall_us, promising.published))
         yield from ()
@@ -420,7 +420,7 @@ class InjectorTask:
             # The segment that has their times may be gone once the mark is complete.
             self._note_decided()
         self.said.append(
-            Passed(
+            MarkPassed(
                 mark.number,
                 0,
                 self.number,

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from millrace.plane.realtime.coordinator import Coordinator, Orders, Where
-from millrace.plane.realtime.messages import Halt, Hello, Rest, Start
+from millrace.plane.realtime.messages import RenewTask, StartTask, StopTask, TaskReady
 from millrace.plane.realtime.task import LiveTask, Sent
 
 
@@ -55,7 +55,7 @@ class LocalPlane:
             self._seat(where)
             self._arrived[where] = deque()
         for where in self._where:
-            self._carry(self._coordinator.heard(Hello(*where), wall_us), wall_us)
+            self._carry(self._coordinator.heard(TaskReady(*where), wall_us), wall_us)
 
     def crash(self) -> None:
         """Take all tasks away, and all that was on its way."""
@@ -121,13 +121,13 @@ class LocalPlane:
 
     def _carry(self, orders: Orders, wall_us: int) -> None:
         for where, message in orders:
-            if isinstance(message, Halt) or where not in self._tasks:
+            if isinstance(message, StopTask) or where not in self._tasks:
                 continue
-            if isinstance(message, Start):
+            if isinstance(message, StartTask):
                 self._send(where, self._tasks[where].start(message, wall_us))
-            elif isinstance(message, Rest):
+            elif isinstance(message, RenewTask):
                 self._tasks[where].close()
                 self._seat(where)
-                self._carry(self._coordinator.heard(Hello(*where), wall_us), wall_us)
+                self._carry(self._coordinator.heard(TaskReady(*where), wall_us), wall_us)
             else:
                 self._tasks[where].tell(message)

@@ -20,8 +20,8 @@ from millrace.watermark.report import Process
 from millrace.windmill.place import SourceOffset
 
 
-class Hello(msgspec.Struct, array_like=True, tag="hello"):
-    """A task is there, and waits for :class:`Start`; it knows nothing of a session before.
+class TaskReady(msgspec.Struct, array_like=True, tag="hello"):
+    """A task is there, and waits for :class:`StartTask`; it knows nothing of a session before.
 
     Attributes:
         level: Its level; 0 is an injector task.
@@ -38,7 +38,7 @@ class Hello(msgspec.Struct, array_like=True, tag="hello"):
     process: str = ""
 
 
-class Start(msgspec.Struct, array_like=True, tag="start"):
+class StartTask(msgspec.Struct, array_like=True, tag="start"):
     """The session begins.
 
     Attributes:
@@ -68,7 +68,7 @@ class Start(msgspec.Struct, array_like=True, tag="start"):
         """Whether the task reads a process that no complete mark knows.
 
         >>> place = {"s": {"a": SourceOffset(0)}}
-        >>> [Start(1, b"", place, numbers={"s": {name: 0}}).is_new for name in "ab"]
+        >>> [StartTask(1, b"", place, numbers={"s": {name: 0}}).is_new for name in "ab"]
         [True, False]
         """
         return any(self.numbers.get(stream, {}).keys() & of for stream, of in self.input.items())
@@ -98,18 +98,18 @@ class Take(msgspec.Struct, array_like=True, tag="take"):
     rows: int
 
 
-class Rest(msgspec.Struct, array_like=True, tag="rest"):
+class RenewTask(msgspec.Struct, array_like=True, tag="rest"):
     """The session is over: stop at once. Another follows in the same place, with a task made anew.
 
-    That one says :class:`Hello` when this one is closed, and has given back all that it had.
+    That one says :class:`TaskReady` when this one is closed, and has given back all that it had.
     """
 
 
-class Halt(msgspec.Struct, array_like=True, tag="halt"):
+class StopTask(msgspec.Struct, array_like=True, tag="halt"):
     """The session is over: stop at once, and send nothing more."""
 
 
-class Passed(msgspec.Struct, array_like=True, tag="passed"):
+class MarkPassed(msgspec.Struct, array_like=True, tag="passed"):
     """A task has done everything that came before a mark.
 
     Attributes:
@@ -170,7 +170,7 @@ class Stepped(msgspec.Struct, array_like=True, tag="stepped"):
     times: dict[str, dict[int, int]]
 
 
-class Ask(msgspec.Struct, array_like=True, tag="ask"):
+class StatusQuery(msgspec.Struct, array_like=True, tag="ask"):
     """The host of a task is to say what the task is doing, even in the middle of a turn."""
 
 
@@ -192,7 +192,7 @@ class At(msgspec.Struct, array_like=True, tag="at"):
     moves: int = 0
 
 
-class Reached(msgspec.Struct, array_like=True, tag="reached"):
+class SourceProgress(msgspec.Struct, array_like=True, tag="reached"):
     """How far an injector task has come; others may wait for it.
 
     Attributes:
@@ -209,7 +209,7 @@ class Reached(msgspec.Struct, array_like=True, tag="reached"):
     low_watermarks: dict[str, int]
 
 
-class Slowest(msgspec.Struct, array_like=True, tag="slowest"):
+class SlowestSource(msgspec.Struct, array_like=True, tag="slowest"):
     """How far the slowest injector tasks have come.
 
     Attributes:
@@ -231,7 +231,7 @@ class Hold(msgspec.Struct, array_like=True, tag="hold"):
     rates: dict[str, float]
 
 
-class Over(msgspec.Struct, array_like=True, tag="over"):
+class TaskEnded(msgspec.Struct, array_like=True, tag="over"):
     """A task has ended, and will say nothing more.
 
     Attributes:
@@ -245,10 +245,10 @@ class Over(msgspec.Struct, array_like=True, tag="over"):
     error: bytes = b""
 
 
-FromTask = Hello | Passed | Reached | TaskStatus | Over
+FromTask = TaskReady | MarkPassed | SourceProgress | TaskStatus | TaskEnded
 #: What a line carries to the driver: of a task, and of who hosts it.
 Said = FromTask | Stepped | At
-ToTask = Start | Mark | Slowest | Hold | Ask | Take | Rest | Halt
+ToTask = StartTask | Mark | SlowestSource | Hold | StatusQuery | Take | RenewTask | StopTask
 
 encode = msgspec.msgpack.Encoder().encode
 decode_said = msgspec.msgpack.Decoder(Said).decode

@@ -17,7 +17,7 @@ import msgspec
 
 from millrace.compile.topology import Topology
 from millrace.model.errors import CheckpointMismatch
-from millrace.plane.realtime.messages import Start
+from millrace.plane.realtime.messages import StartTask
 from millrace.plane.realtime.source_progress import Stamps, steps
 from millrace.store import Seal, SegmentName
 from millrace.watermark.map_change import Remap, Remapped
@@ -268,7 +268,7 @@ def readers(topology: Topology, places: Places, tasks: int) -> dict[str, list[in
     return {stream: [n for n in range(tasks) if stream in shares[n]] for stream in steps(topology)}
 
 
-def share_input(start: Start, places: Places, task: int, tasks: int, sources: Sources) -> None:
+def share_input(start: StartTask, places: Places, task: int, tasks: int, sources: Sources) -> None:
     """Tell an injector task what it is to read, and what is known of that.
 
     What was counted of a stream is shared among the tasks that read it.

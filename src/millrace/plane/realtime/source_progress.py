@@ -28,7 +28,7 @@ from millrace.injectors.rate_limit import Throttle
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, is_over
 from millrace.plane.packets import ALONE_US
-from millrace.plane.realtime.messages import Hold, Start
+from millrace.plane.realtime.messages import Hold, StartTask
 from millrace.watermark.ahead import Ahead
 from millrace.watermark.propagation import LowWatermarks, Message
 from millrace.watermark.report import Process
@@ -160,7 +160,7 @@ class Promising:
     def __init__(
         self,
         topology: Topology,
-        start: Start,
+        start: StartTask,
         before: LowWatermarks,
         wall_us: int,
     ) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 
 from millrace.model.time import MIN_TIMESTAMP, is_over
-from millrace.plane.realtime.messages import FromTask, Start, TaskStatus, ToTask
+from millrace.plane.realtime.messages import FromTask, StartTask, TaskStatus, ToTask
 from millrace.windmill.bundle import KeyedRecords
 
 #: A status is sent so often.
@@ -88,7 +88,7 @@ class LiveTask(Protocol):
     wake_us: int
     stats: TaskStats
 
-    def start(self, start: Start, wall_us: int) -> Iterator[Sent]:
+    def start(self, start: StartTask, wall_us: int) -> Iterator[Sent]:
         """Take up where the task stood; yield what has to be sent again."""
         ...
 

@@ -29,8 +29,8 @@ from typing import Any, Final
 
 from millrace.model.errors import MillraceError
 from millrace.plane.realtime.messages import (
-    Hello,
     Said,
+    TaskReady,
     ToTask,
     decode_said,
     decode_to_task,
@@ -330,7 +330,7 @@ class Switchboard:
             with self._lock:
                 if connection in self._over:
                     return []
-                if isinstance(message, Hello) and connection in self._connections:
+                if isinstance(message, TaskReady) and connection in self._connections:
                     self._connections[connection] = where
                     self._at[where] = connection
                 elif self._at.get(where) is not connection:

@@ -17,14 +17,14 @@ from millrace.model.errors import MillraceError, PipelineError
 from millrace.plane.realtime.coordinator import Coordinator, Orders, Where
 from millrace.plane.realtime.messages import (
     At,
-    Halt,
-    Hello,
     Hold,
-    Over,
-    Rest,
+    RenewTask,
     Said,
-    Start,
+    StartTask,
     Stepped,
+    StopTask,
+    TaskEnded,
+    TaskReady,
 )
 from millrace.spark.realtime.control_connection import Address, Switchboard
 from millrace.spark.realtime.hang import task_hung
@@ -74,7 +74,7 @@ class ControlLoop:
         self._expected = frozenset(where)
         self._lock = threading.Lock()
         self._error: BaseException | None = None
-        self._hosts: dict[Where, Hello] = {}
+        self._hosts: dict[Where, TaskReady] = {}
         self._called: set[Where] = set()
         self._liveness = Liveness(board.tell, hang_s)
         self._stalled_mark = StalledMark(self._liveness)
@@ -118,7 +118,7 @@ class ControlLoop:
             return True
 
     @property
-    def hosts(self) -> dict[Where, Hello]:
+    def hosts(self) -> dict[Where, TaskReady]:
         """Task -> where it runs, of those that have called and are there."""
         return dict(self._hosts)
 
@@ -159,7 +159,7 @@ class ControlLoop:
     def halt(self) -> None:
         """Tell all tasks that no session follows, and that Spark is about to end them."""
         for where in self._where:
-            self._board.tell(where, Halt())
+            self._board.tell(where, StopTask())
 
     def look(self, at: Callable[[], _Seen]) -> _Seen:
         """Return what is seen while no mark completes."""
@@ -235,10 +235,10 @@ class ControlLoop:
             if isinstance(message, Stepped):
                 self.steps.heard(message)
                 return []
-            if isinstance(message, Hello):
+            if isinstance(message, TaskReady):
                 self._hosts[where] = message
                 self._called.add(where)
-            elif isinstance(message, Over):
+            elif isinstance(message, TaskEnded):
                 self._gone(where)
             return self._coordinator.heard(message, self._clock())
         host = self._gone(where)
@@ -252,7 +252,7 @@ class ControlLoop:
             ),
         )
 
-    def _gone(self, where: Where) -> Hello | None:
+    def _gone(self, where: Where) -> TaskReady | None:
         self._called.discard(where)
         return self._hosts.pop(where, None)
 
@@ -263,14 +263,14 @@ class ControlLoop:
         except BaseException as error:  # noqa: BLE001  whatever it was, the run is told
             self._error = self._error or error
             self._coordinator.lost(*self._where[0], error)
-            orders = [(where, Halt()) for where in self._where]
+            orders = [(where, StopTask()) for where in self._where]
         for where, message in orders:
-            if isinstance(message, Rest):
+            if isinstance(message, RenewTask):
                 self._called.discard(where)
-            if isinstance(message, Start):
+            if isinstance(message, StartTask):
                 self._processes[where] = {name: sorted(of) for name, of in message.input.items()}
             self._board.tell(where, message)
-        starts = [message for _, message in orders if isinstance(message, Start)]
+        starts = [message for _, message in orders if isinstance(message, StartTask)]
         if starts:
             self._read = Counter()
             for start in starts:

@@ -8,7 +8,7 @@ from typing import Final
 from millrace.model.errors import MillraceError
 from millrace.model.time import SECOND, format_duration
 from millrace.plane.realtime.coordinator import Where
-from millrace.plane.realtime.messages import Hello
+from millrace.plane.realtime.messages import TaskReady
 from millrace.spark.realtime.liveness import Liveness
 from millrace.spark.realtime.process_id import ProcessId
 from millrace.spark.realtime.stalled_mark import name_of
@@ -36,7 +36,7 @@ class TaskHung(MillraceError):
 
 def task_hung(
     hung: Sequence[Where],
-    hosts: Mapping[Where, Hello],
+    hosts: Mapping[Where, TaskReady],
     liveness: Liveness,
     has: Mapping[str, Sequence[object]],
 ) -> TaskHung:

@@ -18,7 +18,7 @@ from math import inf
 from typing import Final
 
 from millrace.plane.realtime.coordinator import Where
-from millrace.plane.realtime.messages import Ask, At, Said, ToTask
+from millrace.plane.realtime.messages import At, Said, StatusQuery, ToTask
 
 #: How long a task may say nothing before it is asked what it does; and how often it is. Of a limit
 #: that is shorter, a quarter.
@@ -107,7 +107,7 @@ class Liveness:
                 self._tasks[where], self._asked_s[where] = Activity(now, now), now
             elif now - max(task.since_s, self._asked_s[where]) >= self._every_s:
                 self._asked_s[where] = now
-                self._tell(where, Ask())
+                self._tell(where, StatusQuery())
         return sorted(
             where for where, task in self._tasks.items() if now - task.since_s >= self.limit_s
         )

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Mapping
 
 from millrace.plane.realtime.coordinator import Where
-from millrace.plane.realtime.messages import Hello
+from millrace.plane.realtime.messages import TaskReady
 from millrace.spark.realtime.liveness import Liveness
 
 _log = logging.getLogger("millrace")
@@ -27,7 +27,7 @@ class StalledMark:
         self._awaited: list[Where] = []
         self._told_at = 0.0
 
-    def look(self, awaited: Iterable[Where], hosts: Mapping[Where, Hello]) -> None:
+    def look(self, awaited: Iterable[Where], hosts: Mapping[Where, TaskReady]) -> None:
         """Take which tasks have not passed the mark under way; called often.
 
         Args:
@@ -45,7 +45,7 @@ class StalledMark:
                 self._said(hosts),
             )
 
-    def _said(self, hosts: Mapping[Where, Hello]) -> str:
+    def _said(self, hosts: Mapping[Where, TaskReady]) -> str:
         # A mark goes level by level: who comes first holds up the others, unless it waits for one
         # that does not take what it sends.
         said_of = {where: self._liveness.said_of(where)[0] for where in self._awaited}
@@ -55,7 +55,7 @@ class StalledMark:
         return f"{said}; {others} others wait" if others else said
 
 
-def name_of(where: Where, host: Hello | None) -> str:
+def name_of(where: Where, host: TaskReady | None) -> str:
     """Return what people call a task."""
     level, task = where
     said = f"task {task} of level {level}"

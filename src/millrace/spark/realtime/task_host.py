@@ -17,15 +17,15 @@ from typing import Final, Protocol
 
 from millrace.model.errors import MillraceError
 from millrace.plane.realtime.messages import (
-    Ask,
     At,
-    Halt,
-    Hello,
-    Over,
-    Rest,
+    RenewTask,
     Said,
-    Start,
+    StartTask,
+    StatusQuery,
+    StopTask,
     Take,
+    TaskEnded,
+    TaskReady,
     ToTask,
 )
 from millrace.plane.realtime.task import LiveTask, Sent
@@ -98,7 +98,7 @@ def hosted(
     try:
         left: list[bytes] = []
         while True:
-            connection.say(Hello(task.level, task.number, *me))
+            connection.say(TaskReady(task.level, task.number, *me))
             loop = _Loop(task, connection, queue, steps, left, clock, still)
             yield from loop.run()
             if not loop.goes_on:
@@ -106,12 +106,12 @@ def hosted(
             # Before another says that it is there: then the next session seals segments.
             task.close()
             task, left = make(), loop.packets
-        connection.say(Over(task.level, task.number))
+        connection.say(TaskEnded(task.level, task.number))
         return loop.halted
     except ConnectionBroken:
         raise
     except Exception as error:
-        connection.say(Over(task.level, task.number, packed_error(error)))
+        connection.say(TaskEnded(task.level, task.number, packed_error(error)))
         raise
     finally:
         queue.close()
@@ -120,7 +120,7 @@ def hosted(
 
 def _hear(now: Callable[[], LiveTask], connection: Speaking, still: Standstill) -> ToTask:
     """Wait for a message to the task; answer those to its host, whatever the task is doing."""
-    while isinstance(message := connection.hear(), Ask):
+    while isinstance(message := connection.hear(), StatusQuery):
         connection.say(_at(now(), still))
     return message
 
@@ -250,7 +250,7 @@ class _Loop:
         elif self._rows.spent(turn.records, turn):
             self._task.tell(Take(self._rows.amount))
 
-    def _start(self) -> Start | None:
+    def _start(self) -> StartTask | None:
         """Wait for the session to begin; return None if it does not, or the input ends before."""
         while not (self._ended or self._over):
             taken = self._queue.take(_SLEEP_S)
@@ -258,7 +258,7 @@ class _Loop:
             self.packets += taken.packets
             self._ended = taken.ended
             for n, message in enumerate(taken.messages):
-                if isinstance(message, Start):
+                if isinstance(message, StartTask):
                     # What came with it is for a task that has begun.
                     self._early = taken.messages[n + 1 :]
                     return message
@@ -284,9 +284,9 @@ class _Loop:
             self._tell(message)
 
     def _tell(self, message: ToTask) -> None:
-        if isinstance(message, Halt):
+        if isinstance(message, StopTask):
             self.halted = True
-        elif isinstance(message, Rest):
+        elif isinstance(message, RenewTask):
             self._rested = True
         else:
             self._task.tell(message)

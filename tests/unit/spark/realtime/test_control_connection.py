@@ -14,7 +14,15 @@ from typing import Any
 import pytest
 
 from millrace.model.errors import UserCodeError
-from millrace.plane.realtime.messages import Halt, Hello, Hold, Mark, Over, Said, encode
+from millrace.plane.realtime.messages import (
+    Hold,
+    Mark,
+    Said,
+    StopTask,
+    TaskEnded,
+    TaskReady,
+    encode,
+)
 from millrace.spark.realtime.control_connection import (
     Address,
     ConnectionBroken,
@@ -42,28 +50,28 @@ def heard(board: Switchboard, count: int) -> list[tuple[tuple[int, int], Said | 
 def test_both_sides_hear_what_the_other_says(board: Switchboard) -> None:
     address = board.open()
     one, two = ControlConnection(address), ControlConnection(address)
-    one.say(Hello(0, 1))
-    assert heard(board, 1) == [((0, 1), Hello(0, 1))]
-    two.say(Hello(2, 0))
-    assert heard(board, 1) == [((2, 0), Hello(2, 0))]
+    one.say(TaskReady(0, 1))
+    assert heard(board, 1) == [((0, 1), TaskReady(0, 1))]
+    two.say(TaskReady(2, 0))
+    assert heard(board, 1) == [((2, 0), TaskReady(2, 0))]
     board.tell((2, 0), Mark(7))
-    board.tell((0, 1), Halt())
-    assert (one.hear(), two.hear()) == (Halt(), Mark(7))
-    one.say(Over(0, 1))
-    assert heard(board, 1) == [((0, 1), Over(0, 1))]
+    board.tell((0, 1), StopTask())
+    assert (one.hear(), two.hear()) == (StopTask(), Mark(7))
+    one.say(TaskEnded(0, 1))
+    assert heard(board, 1) == [((0, 1), TaskEnded(0, 1))]
 
 
 def test_a_task_that_hangs_up_is_missed(board: Switchboard) -> None:
     line = ControlConnection(board.open())
-    line.say(Hello(1, 1))
+    line.say(TaskReady(1, 1))
     line.close()
-    assert heard(board, 2) == [((1, 1), Hello(1, 1)), ((1, 1), None)]
-    board.tell((1, 1), Halt())  # to nobody
+    assert heard(board, 2) == [((1, 1), TaskReady(1, 1)), ((1, 1), None)]
+    board.tell((1, 1), StopTask())  # to nobody
 
 
 def test_a_task_notices_that_the_driver_has_hung_up(board: Switchboard) -> None:
     line = ControlConnection(board.open())
-    line.say(Hello(1, 1))
+    line.say(TaskReady(1, 1))
     heard(board, 1)
     board.hang_up()
     with pytest.raises(ConnectionBroken, match="the session is over"):
@@ -78,27 +86,27 @@ def test_a_task_of_an_earlier_query_is_not_let_in(board: Switchboard) -> None:
     with pytest.raises(ConnectionBroken, match="has started the query again"):
         ControlConnection(dataclasses.replace(now, key=earlier.key))
     line = ControlConnection(now)
-    line.say(Hello(0, 0))
-    assert heard(board, 1) == [((0, 0), Hello(0, 0))]
+    line.say(TaskReady(0, 0))
+    assert heard(board, 1) == [((0, 0), TaskReady(0, 0))]
 
 
 def test_what_a_task_of_an_earlier_query_has_said_is_not_heard_later(board: Switchboard) -> None:
     """It stands in the buffers of both ends when the query is started again."""
     earlier = ControlConnection(board.open())
-    earlier.say(Hello(1, 0, "earlier"))
+    earlier.say(TaskReady(1, 0, "earlier"))
     assert heard(board, 1)
-    earlier.say(Over(1, 0))
-    earlier.say(Hello(1, 0, "earlier"))
+    earlier.say(TaskEnded(1, 0))
+    earlier.say(TaskReady(1, 0, "earlier"))
     later = ControlConnection(board.open())
-    later.say(Hello(1, 0, "later"))
-    assert heard(board, 1) == [((1, 0), Hello(1, 0, "later"))]
-    later.say(Over(1, 0))
-    assert heard(board, 1) == [((1, 0), Over(1, 0))]
+    later.say(TaskReady(1, 0, "later"))
+    assert heard(board, 1) == [((1, 0), TaskReady(1, 0, "later"))]
+    later.say(TaskEnded(1, 0))
+    assert heard(board, 1) == [((1, 0), TaskEnded(1, 0))]
 
 
 def test_what_was_heard_before_a_query_began_anew_is_known_to_be_stale(board: Switchboard) -> None:
     line = ControlConnection(board.open())
-    line.say(Hello(1, 0))
+    line.say(TaskReady(1, 0))
     assert heard(board, 1)
     assert not board.stale
     board.open()
@@ -117,14 +125,14 @@ def test_a_driver_that_cannot_be_reached_is_named(board: Switchboard) -> None:
 def test_the_later_of_two_tasks_has_the_place(board: Switchboard) -> None:
     address = board.open()
     earlier, later = ControlConnection(address), ControlConnection(address)
-    earlier.say(Hello(1, 0, "a"))
+    earlier.say(TaskReady(1, 0, "a"))
     heard(board, 1)
-    later.say(Hello(1, 0, "b"))
-    assert heard(board, 1) == [((1, 0), Hello(1, 0, "b"))]
-    earlier.say(Over(1, 0))
+    later.say(TaskReady(1, 0, "b"))
+    assert heard(board, 1) == [((1, 0), TaskReady(1, 0, "b"))]
+    earlier.say(TaskEnded(1, 0))
     earlier.close()
-    later.say(Over(1, 0, b"!"))
-    assert heard(board, 1) == [((1, 0), Over(1, 0, b"!"))]
+    later.say(TaskEnded(1, 0, b"!"))
+    assert heard(board, 1) == [((1, 0), TaskEnded(1, 0, b"!"))]
 
 
 def test_listening_can_be_ended_from_outside(board: Switchboard) -> None:
@@ -147,8 +155,8 @@ def test_a_task_that_is_stopped_holds_up_nobody_who_tells_it_something(board: Sw
     """It does not read, and the kernel's buffers are full after some megabytes."""
     address = board.open()
     stopped, other = ControlConnection(address), ControlConnection(address)
-    stopped.say(Hello(1, 0))
-    other.say(Hello(1, 1))
+    stopped.say(TaskReady(1, 0))
+    other.say(TaskReady(1, 1))
     heard(board, 2)
     word = Hold([f"stream {n}" for n in range(1000)], {})
 
@@ -178,18 +186,18 @@ def test_half_of_what_a_task_says_holds_up_nobody_who_listens(board: Switchboard
     """It was stopped while it spoke, or its network was taken away."""
     address = board.open()
     stopped, other = ControlConnection(address), ControlConnection(address)
-    stopped.say(Hello(1, 0))
-    other.say(Hello(1, 1))
+    stopped.say(TaskReady(1, 0))
+    other.say(TaskReady(1, 1))
     heard(board, 2)
-    long = encode(Over(1, 0, bytes(100_000)))
+    long = encode(TaskEnded(1, 0, bytes(100_000)))
     with socket.socket(fileno=os.dup(stopped._connection.fileno())) as half:
         half.sendall(struct.pack("!i", len(long)) + long[:70_000])
-        other.say(Over(1, 1))
+        other.say(TaskEnded(1, 1))
         found: list[Any] = []
         assert in_time(lambda: found.extend(heard(board, 1)))
-        assert found == [((1, 1), Over(1, 1))]
+        assert found == [((1, 1), TaskEnded(1, 1))]
         half.sendall(long[70_000:])
-    assert heard(board, 1) == [((1, 0), Over(1, 0, bytes(100_000)))]
+    assert heard(board, 1) == [((1, 0), TaskEnded(1, 0, bytes(100_000)))]
 
 
 #: What strangers send: nothing, another protocol, lengths that are none.
@@ -234,14 +242,14 @@ def test_a_stranger_is_hung_up_on_and_holds_up_no_task(sent: bytes, closes: bool
         for stranger in strangers:
             stranger.close()
     line = ControlConnection(address)  # though they came before
-    line.say(Hello(0, 1))
-    assert heard(board, 1) == [((0, 1), Hello(0, 1))]
+    line.say(TaskReady(0, 1))
+    assert heard(board, 1) == [((0, 1), TaskReady(0, 1))]
     assert closes or all(map(is_hung_up_on, strangers))
     for stranger in strangers:
         stranger.close()
     late = ControlConnection(address)
-    late.say(Hello(1, 0))
-    assert heard(board, 1) == [((1, 0), Hello(1, 0))]
+    late.say(TaskReady(1, 0))
+    assert heard(board, 1) == [((1, 0), TaskReady(1, 0))]
     line.close(), late.close(), board.close()
 
 
@@ -268,8 +276,8 @@ def test_more_strangers_than_may_prove_themselves_at_once_only_delay_a_task() ->
     address = board.open()
     strangers = [call(address) for _ in range(100)]
     line = ControlConnection(address)
-    line.say(Hello(0, 0))
-    assert heard(board, 1) == [((0, 0), Hello(0, 0))]
+    line.say(TaskReady(0, 0))
+    assert heard(board, 1) == [((0, 0), TaskReady(0, 0))]
     for stranger in strangers:
         stranger.close()
     line.close(), board.close()

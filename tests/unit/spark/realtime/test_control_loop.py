@@ -12,15 +12,15 @@ import pytest
 from millrace.model.errors import PipelineError, ZombieWriter
 from millrace.plane.realtime.coordinator import Orders, Where
 from millrace.plane.realtime.messages import (
-    Halt,
-    Hello,
     Hold,
     Mark,
-    Over,
-    Rest,
+    RenewTask,
     Said,
-    Start,
+    StartTask,
     Stepped,
+    StopTask,
+    TaskEnded,
+    TaskReady,
     TaskStatus,
     ToTask,
 )
@@ -81,7 +81,7 @@ class Script:
 
     def lost(self, level: int, task: int, error: BaseException | None) -> Orders:
         self.lost_.append(((level, task), error))
-        return [((0, 0), Halt())] if error else []
+        return [((0, 0), StopTask())] if error else []
 
 
 class Stage:
@@ -112,51 +112,51 @@ def stage() -> Iterator[Stage]:
 
 
 def test_orders_reach_the_tasks(stage: Stage) -> None:
-    stage.script.answer = lambda _: [((0, 0), Start(1, b"")), ((1, 0), Start(1, b""))]
-    stage.say((0, 0), Hello(0, 0), lambda: len(stage.board.told) == 2)
-    assert stage.board.told == [((0, 0), Start(1, b"")), ((1, 0), Start(1, b""))]
+    stage.script.answer = lambda _: [((0, 0), StartTask(1, b"")), ((1, 0), StartTask(1, b""))]
+    stage.say((0, 0), TaskReady(0, 0), lambda: len(stage.board.told) == 2)
+    assert stage.board.told == [((0, 0), StartTask(1, b"")), ((1, 0), StartTask(1, b""))]
     assert stage.loop.absent() == [(1, 0)]
 
 
 def test_streams_are_held_back_in_this_session_and_the_next(stage: Stage) -> None:
     two = {"trips": {"a": SourceOffset(0, None, 0, None), "b": SourceOffset(1, None, 0, None)}}
-    start = Start(1, b"", input=two)
-    stage.script.answer = lambda _: [((0, 0), start), ((1, 0), Start(1, b""))]
-    stage.say((0, 0), Hello(0, 0), lambda: len(stage.board.told) == 2)
+    start = StartTask(1, b"", input=two)
+    stage.script.answer = lambda _: [((0, 0), start), ((1, 0), StartTask(1, b""))]
+    stage.say((0, 0), TaskReady(0, 0), lambda: len(stage.board.told) == 2)
 
     stage.loop.hold(["rides"], {"trips": 30.0})
     held = ((0, 0), Hold(["rides"], {"trips": 15.0}))
     assert stage.board.told[2:] == [held]
-    stage.say((0, 0), Hello(0, 0), lambda: len(stage.board.told) == 6)
-    assert stage.board.told[3:] == [((0, 0), start), ((1, 0), Start(1, b"")), held]
+    stage.say((0, 0), TaskReady(0, 0), lambda: len(stage.board.told) == 6)
+    assert stage.board.told[3:] == [((0, 0), start), ((1, 0), StartTask(1, b"")), held]
 
 
 def test_a_task_that_ends_without_a_word_is_lost_and_named(stage: Stage) -> None:
-    stage.say((1, 0), Hello(1, 0, "here", 42), lambda: stage.script.heard_)
+    stage.say((1, 0), TaskReady(1, 0, "here", 42), lambda: stage.script.heard_)
     stage.say((1, 0), None, lambda: stage.script.lost_)
     ((where, error),) = stage.script.lost_
     assert where == (1, 0)
     assert isinstance(error, TaskLost)
     assert "task 0 of level 1" in str(error)
     assert "process 42 on host here" in str(error)
-    assert stage.board.told == [((0, 0), Halt())]
+    assert stage.board.told == [((0, 0), StopTask())]
 
 
 def test_what_was_heard_of_the_query_before_does_not_count(stage: Stage) -> None:
     stage.board.stale = True
-    stage.board.said.put(((1, 0), Hello(1, 0, "earlier", 1)))
+    stage.board.said.put(((1, 0), TaskReady(1, 0, "earlier", 1)))
     for _ in range(3):
         stage.changed.get(timeout=10)
     stage.board.stale = False
-    stage.say((1, 0), Hello(1, 0, "later", 2), lambda: stage.script.heard_)
-    assert stage.script.heard_ == [Hello(1, 0, "later", 2)]
+    stage.say((1, 0), TaskReady(1, 0, "later", 2), lambda: stage.script.heard_)
+    assert stage.script.heard_ == [TaskReady(1, 0, "later", 2)]
 
 
 def test_a_task_that_has_said_goodbye_is_not_lost(stage: Stage) -> None:
-    stage.say((1, 0), Hello(1, 0), lambda: stage.script.heard_)
-    stage.say((1, 0), Over(1, 0), lambda: len(stage.script.heard_) == 2)
+    stage.say((1, 0), TaskReady(1, 0), lambda: stage.script.heard_)
+    stage.say((1, 0), TaskEnded(1, 0), lambda: len(stage.script.heard_) == 2)
     stage.board.said.put(((1, 0), None))
-    stage.say((0, 0), Hello(0, 0), lambda: len(stage.script.heard_) == 3)
+    stage.say((0, 0), TaskReady(0, 0), lambda: len(stage.script.heard_) == 3)
     assert stage.script.lost_ == []
 
 
@@ -165,15 +165,15 @@ def test_what_the_coordinator_raises_ends_the_session_for_all(stage: Stage) -> N
         raise ZombieWriter("newer")
 
     stage.script.answer = refuse
-    stage.say((0, 0), Hello(0, 0), lambda: stage.loop.failed)
+    stage.say((0, 0), TaskReady(0, 0), lambda: stage.loop.failed)
     assert isinstance(stage.loop.failed, ZombieWriter)
-    assert [where for where, message in stage.board.told if message == Halt()] == ALL
+    assert [where for where, message in stage.board.told if message == StopTask()] == ALL
     stage.loop.open()
     assert stage.loop.failed is None
 
 
 def test_a_task_that_nobody_expects_is_an_error(stage: Stage) -> None:
-    stage.say((0, 2), Hello(0, 2), lambda: stage.loop.failed)
+    stage.say((0, 2), TaskReady(0, 2), lambda: stage.loop.failed)
     assert isinstance(stage.loop.failed, PipelineError)
     assert "task 2 of level 0 has called" in str(stage.loop.failed)
     assert "pacemaker" in str(stage.loop.failed)
@@ -199,19 +199,19 @@ def test_what_steps_take_is_kept_for_the_status(stage: Stage) -> None:
 
 def test_a_mark_reaches_who_is_told_of_it(stage: Stage) -> None:
     stage.script.answer = lambda _: [((0, 0), Mark(3))]
-    stage.say((1, 0), Hello(1, 0), lambda: stage.board.told)
+    stage.say((1, 0), TaskReady(1, 0), lambda: stage.board.told)
     assert stage.board.told == [((0, 0), Mark(3))]
 
 
 def test_at_a_rest_all_are_expected_to_call_again_and_one_that_is_lost_is_named(
     stage: Stage,
 ) -> None:
-    stage.say((0, 0), Hello(0, 0, "here", 1), lambda: stage.script.heard_)
-    stage.script.answer = lambda _: [((0, 0), Rest()), ((1, 0), Rest())]
-    stage.say((1, 0), Hello(1, 0, "here", 2), lambda: len(stage.board.told) == 2)
+    stage.say((0, 0), TaskReady(0, 0, "here", 1), lambda: stage.script.heard_)
+    stage.script.answer = lambda _: [((0, 0), RenewTask()), ((1, 0), RenewTask())]
+    stage.say((1, 0), TaskReady(1, 0, "here", 2), lambda: len(stage.board.told) == 2)
     assert stage.loop.absent() == ALL
     stage.script.answer = lambda _: []
-    stage.say((1, 0), Hello(1, 0, "here", 2), lambda: len(stage.script.heard_) == 3)
+    stage.say((1, 0), TaskReady(1, 0, "here", 2), lambda: len(stage.script.heard_) == 3)
     assert stage.loop.absent() == [(0, 0)]
     stage.say((0, 0), None, lambda: stage.script.lost_)
     ((where, error),) = stage.script.lost_
@@ -221,4 +221,4 @@ def test_at_a_rest_all_are_expected_to_call_again_and_one_that_is_lost_is_named(
 
 def test_tasks_that_stay_are_told_when_no_session_follows(stage: Stage) -> None:
     stage.loop.halt()
-    assert stage.board.told == [(where, Halt()) for where in ALL]
+    assert stage.board.told == [(where, StopTask()) for where in ALL]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millrace.plane.realtime.coordinator import Where
-from millrace.plane.realtime.messages import Ask, At, TaskStatus, ToTask
+from millrace.plane.realtime.messages import At, StatusQuery, TaskStatus, ToTask
 from millrace.spark.realtime.liveness import Liveness
 
 ONE, OTHER = (1, 0), (1, 1)
@@ -23,7 +23,7 @@ class Tasks:
         self.liveness.look([ONE, OTHER])
 
     def _tell(self, where: Where, message: ToTask) -> None:
-        assert message == Ask()
+        assert message == StatusQuery()
         self.asked.append(where)
         if where in self.answers:
             self.liveness.heard(self.answers[where])

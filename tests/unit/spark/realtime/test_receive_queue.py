@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from millrace.plane.realtime.messages import Halt, Mark, ToTask
+from millrace.plane.realtime.messages import Mark, StopTask, ToTask
 from millrace.spark.realtime.flow_control import TurnBudget
 from millrace.spark.realtime.receive_queue import ReceivedPackets, ReceiveQueue
 
@@ -62,7 +62,7 @@ def test_nothing_is_waited_for_where_no_time_is_given() -> None:
 
 
 def test_what_the_coordinator_says_comes_by_the_same_door() -> None:
-    said: list[ToTask] = [Mark(3), Halt()]
+    said: list[ToTask] = [Mark(3), StopTask()]
     over = threading.Event()
 
     def hear() -> ToTask:
@@ -74,7 +74,7 @@ def test_what_the_coordinator_says_comes_by_the_same_door() -> None:
     heard: list[ToTask] = []
     while len(heard) < 2:
         heard += intake.take(10).messages
-    assert heard == [Mark(3), Halt()]
+    assert heard == [Mark(3), StopTask()]
 
 
 def test_a_line_that_breaks_is_told_where_things_are_taken() -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from millrace.plane.realtime.coordinator import Where
-from millrace.plane.realtime.messages import Ask, At, Hello, ToTask
+from millrace.plane.realtime.messages import At, StatusQuery, TaskReady, ToTask
 from millrace.spark.realtime.liveness import Liveness
 from millrace.spark.realtime.stalled_mark import StalledMark
 
-HOSTS = {(1, 0): Hello(1, 0, "here", 42), (1, 1): Hello(1, 1, "here", 43)}
+HOSTS = {(1, 0): TaskReady(1, 0, "here", 42), (1, 1): TaskReady(1, 1, "here", 43)}
 
 
 class Stuck:
@@ -25,7 +25,7 @@ class Stuck:
         self._tasks = awaited
 
     def _tell(self, where: Where, message: ToTask) -> None:
-        assert isinstance(message, Ask)
+        assert isinstance(message, StatusQuery)
         self.asked.append(where)
         if where in self.answers:
             self._liveness.heard(At(*where, self.answers[where], moves=1))

@@ -13,18 +13,18 @@ import pytest
 
 from millrace.model.errors import UserCodeError
 from millrace.plane.realtime.messages import (
-    Ask,
     At,
     FromTask,
-    Halt,
-    Hello,
     Mark,
-    Over,
-    Rest,
+    RenewTask,
     Said,
-    Start,
+    StartTask,
+    StatusQuery,
     Stepped,
+    StopTask,
     Take,
+    TaskEnded,
+    TaskReady,
     TaskStatus,
     ToTask,
 )
@@ -65,14 +65,14 @@ class Echo:
         self.level, self.number, self.wake_us = level, 4, 1 << 62
         self.said: list[FromTask] = []
         self.stats = TaskStats(level, 4)
-        self.started: list[Start] = []
+        self.started: list[StartTask] = []
         self.told: list[ToTask] = []
         self.sent: list[bytes] = []
         self.left: list[int] = []
         self.closed = 0
         self._packets: list[bytes] = []
 
-    def start(self, start: Start, wall_us: int) -> Iterator[Sent]:
+    def start(self, start: StartTask, wall_us: int) -> Iterator[Sent]:
         self.started.append(start)
         yield self.number, b"again"
 
@@ -114,20 +114,20 @@ def sent(task: Echo, line: Coordinator, packets: Iterable[bytes], *then: Echo) -
 
 
 def test_a_task_begins_when_told_so_and_ends_with_its_input() -> None:
-    task, line = Echo(), Coordinator(Start(7, b""))
+    task, line = Echo(), Coordinator(StartTask(7, b""))
     assert sent(task, line, [b"a", b"b"]) == [(4, b"again"), (4, b"a"), (4, b"b")]
-    assert task.started == [Start(7, b"")]
+    assert task.started == [StartTask(7, b"")]
     assert task.closed == 1
     hello, *told, over = line.told
-    assert isinstance(hello, Hello)
+    assert isinstance(hello, TaskReady)
     assert (hello.level, hello.task) == (1, 4)
     assert sum(message.records for message in told if isinstance(message, TaskStatus)) == 2
-    assert over == Over(1, 4)
+    assert over == TaskEnded(1, 4)
 
 
 def test_what_steps_take_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steps_module, "_EVERY_S", 0.0)
-    task, line = Echo(), Coordinator(Start(7, b""))
+    task, line = Echo(), Coordinator(StartTask(7, b""))
     sent(task, line, [b"a", b"b", b"c"])
     found: Counter[str] = Counter()
     for message in line.told:
@@ -143,7 +143,7 @@ def test_a_task_whose_input_ends_before_it_begins_does_nothing() -> None:
     task, line = Echo(), Coordinator()
     assert sent(task, line, []) == []
     assert task.started == []
-    assert line.told[-1] == Over(1, 4)
+    assert line.told[-1] == TaskEnded(1, 4)
 
 
 class Slow(Echo):
@@ -165,7 +165,7 @@ class Slow(Echo):
 
 
 def test_an_injector_task_takes_more_while_turns_are_short_and_less_when_one_is_long() -> None:
-    task, line = Slow(*[0.01] * 17, 5.0, 0.4), Coordinator(Start(7, b""))
+    task, line = Slow(*[0.01] * 17, 5.0, 0.4), Coordinator(StartTask(7, b""))
 
     def packets() -> Iterator[bytes]:
         while len(task.took) < 19:
@@ -186,7 +186,7 @@ def test_what_a_turn_sends_has_left_before_the_rest_of_it_is_done() -> None:
 
     task, steps = Marking(), StepTimer()
     arriving = (steps.arrived(steps.stamped(packet)) for packet in [b"a", b"b"])
-    for together in hosted(lambda: task, Coordinator(Start(7, b"")), arriving, steps):
+    for together in hosted(lambda: task, Coordinator(StartTask(7, b"")), arriving, steps):
         if (4, b"a") in together:
             assert not any(task.left)  # a turn without packets may have come before
             assert (4, b"mark") not in together
@@ -219,7 +219,7 @@ def test_what_a_task_may_take_follows_what_its_turns_were_over(
 
     found: list[tuple[int, TurnBudget]] = []
     monkeypatch.setattr(task_host, "ReceiveQueue", Noting)
-    sent(Keyed(), Coordinator(Start(7, b"")), [b"12345", b"6789"])
+    sent(Keyed(), Coordinator(StartTask(7, b"")), [b"12345", b"6789"])
     assert sum(size for size, _ in found) >= 9  # and what says when a packet was sent
     turns = [turn for size, turn in found if size]
     assert sum(turn.records for turn in turns) == 20
@@ -233,7 +233,7 @@ def test_messages_reach_the_task() -> None:
         while not task.told:
             yield b"."
 
-    task, line = Echo(), Coordinator(Start(1, b""))
+    task, line = Echo(), Coordinator(StartTask(1, b""))
     sent(task, line, packets())
     assert task.told == [Mark(3)]
 
@@ -242,7 +242,7 @@ class Asking(Coordinator):
     """Asks a task what it does, and knows how often it has answered."""
 
     def __init__(self) -> None:
-        super().__init__(Start(1, b""))
+        super().__init__(StartTask(1, b""))
         self.answers: list[At] = []
         self._answered = threading.Semaphore(0)
 
@@ -255,7 +255,7 @@ class Asking(Coordinator):
     def ask(self, times: int = 1) -> None:
         """Ask, from the thread of the task: it is at this while it does."""
         for _ in range(times):
-            self.tell(Ask())
+            self.tell(StatusQuery())
         for _ in range(times):
             assert self._answered.acquire(timeout=20)
 
@@ -309,8 +309,8 @@ def test_a_task_that_does_not_close_at_a_rest_says_so() -> None:
             return ""
 
     first, line = Closing(), Asking()
-    line.tell(Rest())
-    line.tell(Halt())
+    line.tell(RenewTask())
+    line.tell(StopTask())
     sent(first, line, [], Echo())
     (answer,) = line.answers
     assert "close (" in answer.what
@@ -324,7 +324,7 @@ def test_a_message_that_comes_with_the_start_reaches_a_task_that_has_begun(
         """An intake in which everything is there at once."""
 
         def __init__(self, *_: object) -> None:
-            self.messages: list[ToTask] = [Start(1, b""), Mark(3)]
+            self.messages: list[ToTask] = [StartTask(1, b""), Mark(3)]
 
         def take(self, wait_s: float) -> ReceivedPackets:
             messages, self.messages = self.messages, []
@@ -334,7 +334,7 @@ def test_a_message_that_comes_with_the_start_reaches_a_task_that_has_begun(
             pass
 
     class Beginning(Echo):
-        def start(self, start: Start, wall_us: int) -> Iterator[Sent]:
+        def start(self, start: StartTask, wall_us: int) -> Iterator[Sent]:
             yield from super().start(start, wall_us)
             self.told.clear()
 
@@ -345,26 +345,26 @@ def test_a_message_that_comes_with_the_start_reaches_a_task_that_has_begun(
 
 
 def test_what_a_task_raises_is_told_and_raised() -> None:
-    task, line = Echo(), Coordinator(Start(1, b""))
+    task, line = Echo(), Coordinator(StartTask(1, b""))
     with pytest.raises(UserCodeError, match="key 'no'"):
         sent(task, line, [b"no"])
     over = line.told[-1]
-    assert isinstance(over, Over)
+    assert isinstance(over, TaskEnded)
     assert isinstance(pickle.loads(over.error), UserCodeError)
     assert task.closed == 1
 
 
 def test_a_task_that_is_halted_sends_nothing_more_and_waits_for_the_end() -> None:
     def packets() -> Iterator[bytes]:
-        line.tell(Halt())
+        line.tell(StopTask())
         yield from [b"."] * 1000
         halted.append(len(line.told))
 
     halted: list[int] = []
-    task, line = Echo(), Coordinator(Start(1, b""))
+    task, line = Echo(), Coordinator(StartTask(1, b""))
     sent(task, line, packets())
     assert halted
-    assert line.told[-1] == Over(1, 4)
+    assert line.told[-1] == TaskEnded(1, 4)
 
 
 def test_a_task_that_nobody_ends_ends_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -375,7 +375,7 @@ def test_a_task_that_nobody_ends_ends_itself(monkeypatch: pytest.MonkeyPatch) ->
         yield b""
 
     with pytest.raises(SessionOver, match="level 1, task 4"):
-        sent(Echo(), Coordinator(Halt()), packets())
+        sent(Echo(), Coordinator(StopTask()), packets())
 
 
 def test_an_injector_task_waits_in_its_turn() -> None:
@@ -386,7 +386,7 @@ def test_an_injector_task_waits_in_its_turn() -> None:
             self.turns += 1
             assert wait_s > 0
             if self.turns == 3:
-                line.tell(Halt())
+                line.tell(StopTask())
             yield 0, b"x"
 
     def packets() -> Iterator[bytes]:
@@ -394,7 +394,7 @@ def test_an_injector_task_waits_in_its_turn() -> None:
             pass
         yield from ()
 
-    task, line = Counting(level=0), Coordinator(Start(1, b""))
+    task, line = Counting(level=0), Coordinator(StartTask(1, b""))
     assert len(sent(task, line, packets())) >= 3
 
 
@@ -409,7 +409,7 @@ class Telling(Coordinator):
 
     def say(self, message: Said) -> None:
         super().say(message)
-        if isinstance(message, Hello):
+        if isinstance(message, TaskReady):
             self.closed.append(sum(task.closed for task in self.tasks))
             if (answer := next(self._answers, None)) is not None:
                 self.tell(answer)
@@ -420,41 +420,41 @@ def test_at_a_rest_another_task_takes_the_place_of_the_one_that_is_closed() -> N
         yield b"a"
         while not (first.told and first.sent):
             pass
-        line.tell(Rest())
+        line.tell(RenewTask())
         while not second.started:
             pass
         yield b"b"
 
     first, second = Echo(), Echo()
-    line = Telling(Start(1, b""), Start(2, b""))
+    line = Telling(StartTask(1, b""), StartTask(2, b""))
     line.tasks = [first, second]
     line.tell(Mark(3))
     data = [data for _, data in sent(first, line, packets(), second)]
     assert data == [b"again", b"a", b"again", b"b"]
-    assert (first.started, second.started) == ([Start(1, b"")], [Start(2, b"")])
+    assert (first.started, second.started) == ([StartTask(1, b"")], [StartTask(2, b"")])
     assert (first.told, second.told) == ([Mark(3)], [])
-    # Who says Hello again has nothing open any more.
+    # Who says that it is ready again has nothing open any more.
     assert line.closed == [0, 1]
     assert (first.closed, second.closed) == (1, 1)
-    hellos = [message for message in line.told if isinstance(message, Hello)]
+    hellos = [message for message in line.told if isinstance(message, TaskReady)]
     assert hellos[0] == hellos[1]
-    assert line.told[-1] == Over(1, 4)
+    assert line.told[-1] == TaskEnded(1, 4)
 
 
 def test_a_task_that_waits_at_a_rest_may_rest_again_and_be_halted() -> None:
     def packets() -> Iterator[bytes]:
         while len(line.closed) < 3:
             pass
-        line.tell(Halt())
+        line.tell(StopTask())
         yield from ()
 
     tasks = [Echo() for _ in range(3)]
-    line = Telling(Start(1, b""), Rest(), None)  # type: ignore[arg-type]  # of the third it says nothing
-    line.tell(Rest())
+    line = Telling(StartTask(1, b""), RenewTask(), None)  # type: ignore[arg-type]  # of the third it says nothing
+    line.tell(RenewTask())
     assert sent(tasks[0], line, packets(), *tasks[1:]) in ([], [(4, b"again")])
     assert [task.closed for task in tasks] == [1, 1, 1]
     assert tasks[2].started == []
-    assert line.told[-1] == Over(1, 4)
+    assert line.told[-1] == TaskEnded(1, 4)
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -463,7 +463,7 @@ def test_a_task_whose_input_ends_at_a_rest_ends(when: str) -> None:
         while not first.started:
             pass
         if when == "after":
-            line.tell(Rest())
+            line.tell(RenewTask())
             while len(line.closed) < 2:
                 pass
         else:
@@ -475,14 +475,14 @@ def test_a_task_whose_input_ends_at_a_rest_ends(when: str) -> None:
     class Ending(Echo):
         def turn(self, wall_us: int, wait_s: float) -> Iterator[Sent]:
             if ended.is_set():
-                line.tell(Rest())
+                line.tell(RenewTask())
             yield from ()
 
     first, second = Ending(), Echo()
-    line = Telling(Start(1, b""))
+    line = Telling(StartTask(1, b""))
     sent(first, line, packets(), second)
     assert second.started == []
-    assert line.told[-1] == Over(1, 4)
+    assert line.told[-1] == TaskEnded(1, 4)
 
 
 def test_what_a_task_raises_that_is_made_at_a_rest_is_told() -> None:
@@ -491,15 +491,15 @@ def test_what_a_task_raises_that_is_made_at_a_rest_is_told() -> None:
         yield b""
 
     class Refusing(Echo):
-        def start(self, start: Start, wall_us: int) -> Iterator[Sent]:
+        def start(self, start: StartTask, wall_us: int) -> Iterator[Sent]:
             raise UserCodeError("no more")
 
-    line = Telling(Rest(), Start(2, b""))
+    line = Telling(RenewTask(), StartTask(2, b""))
     first, second = Echo(), Refusing()
     with pytest.raises(UserCodeError, match="no more"):
         sent(first, line, packets(), second)
     over = line.told[-1]
-    assert isinstance(over, Over)
+    assert isinstance(over, TaskEnded)
     assert isinstance(pickle.loads(over.error), UserCodeError)
     assert (first.closed, second.closed) == (1, 1)
 
@@ -514,14 +514,14 @@ def test_packets_of_a_session_that_is_over_do_not_upset_the_steps_of_the_next() 
 
     def packets() -> Iterator[bytes]:
         yield from [b"."] * 100
-        line.tell(Rest())
+        line.tell(RenewTask())
         yield from [b","] * 100
         while not second.started:
             pass
 
     received: list[bytes] = []
     first, second = Resting(), Resting()
-    line = Telling(Start(1, b""), Start(2, b""))
+    line = Telling(StartTask(1, b""), StartTask(2, b""))
     sent(first, line, packets(), second)
     assert received == [b"."] * 100 + [b","] * 100
 
@@ -559,7 +559,7 @@ def test_a_pause_is_by_how_long_the_turn_waited_and_not_by_the_cpu_time_of_that(
 
     monkeypatch.setattr(task_host, "Backoff", Recorded)
     task = Waiting()
-    sent(task, Coordinator(Start(7, b"")), packets())
+    sent(task, Coordinator(StartTask(7, b"")), packets())
     assert [waited_s for _, waited_s in asked[:4]] == [0.0, 0.25, 0.0, 0.0]
     assert asked[0][0] >= 0
     assert asked[1][0] < -99  # this test's time of waiting is made up; what is left is the turn's
