@@ -40,7 +40,7 @@ BUDGETS = {
     "transcripts": 40.0,
     "properties": 215.0,
     "faults": 195.0,
-    "simulation": 200.0,
+    "simulation": 240.0,
     "browser": 75.0,
     "spark": 780.0,
     "spark/processes": 880.0,

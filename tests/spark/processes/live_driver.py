@@ -10,11 +10,13 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import time
 import traceback
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import cloudpickle
+from pyspark.sql import SparkSession
 
 from tests.spark.processes.live_pipeline import session
 
@@ -42,8 +44,16 @@ def main(folder: Path, tests: Connection) -> None:
             for query in spark.streams.active:
                 query.stop()
         cloudpickle.unregister_pickle_by_value(program)
+        _wait_for_tasks(spark)
         tests.send((found, failure))
     spark.stop()
+
+
+def _wait_for_tasks(spark: SparkSession) -> None:
+    """Return when no task of a query that has stopped is left, so that the next has the slots."""
+    tracker, until = spark.sparkContext.statusTracker(), time.monotonic() + 10
+    while tracker.getActiveStageIds() and time.monotonic() < until:
+        time.sleep(0.05)
 
 
 if __name__ == "__main__":
