@@ -528,24 +528,30 @@ class Incarnations:
         for at, (name, size) in enumerate(segments):
             if (end := self._end_of(name, size, newest=at == 0)) is None:
                 continue
-            seal.lengths[str(name)] = end.length
-            if end.tail:
-                seal.tails[str(name)] = end.tail
             segment = self._opened(name, end.length, end.tail, pieces=1)
-            seal.notes[str(name)] = b"" if segment is None else segment.at(end.last).note
-            return segments[at + 1 :]
+            if segment is None:
+                continue
+            with contextlib.suppress(_Gone):
+                seal.notes[str(name)] = segment.at(end.last).note
+                seal.lengths[str(name)] = end.length
+                if end.tail:
+                    seal.tails[str(name)] = end.tail
+                return segments[at + 1 :]
         return []
 
     def _end_of(self, name: SegmentName, size: int, *, newest: bool) -> _End | None:
-        """Return where a segment ends, None if it has no group.
+        """Return where a segment ends, None if it has no group, or is collected meanwhile.
 
         Args:
             name: Of the segment.
             size: What to look at.
             newest: Whether it is its task's last. Only that one may have a torn end.
         """
-        if not size:
-            return None
+        with contextlib.suppress(_Gone):
+            return self._end_there(name, size, newest=newest) if size else None
+        return None
+
+    def _end_there(self, name: SegmentName, size: int, *, newest: bool) -> _End | None:
         try:
             segment = self._opened(name, size, b"", pieces=1)
         except DamagedStore:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -439,3 +440,29 @@ def test_a_directorys_checkpoint_is_copied_file_by_file_to_a_bucket(
         if path.is_file():
             blobs.put_if_absent(str(path.relative_to(tmp_path)), path.read_bytes())
     check_copy(ObjectHardState.create_or_open(blobs, pipeline="p"), commit)
+
+
+@pytest.mark.parametrize("left", [1, 2])
+def test_a_seal_passes_over_a_segment_that_is_collected_while_it_looks(
+    state: HardState, commit: Make, left: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun(state)
+    for task in (0, 1):
+        segment = state.incarnations.grow(1, 1, task, 1)
+        written(state, segment, CommitGroup([commit(1, interval=task)], b"note"))
+        segment.finish()
+    blobs = state.incarnations.blobs
+    read_range = type(blobs).read_range
+    gone, reads = f"incarnations/{SegmentName(1, 1, 1, 1)}", Counter[str]()
+
+    def collected(self: object, name: str, start: int, stop: int) -> bytes | None:
+        reads[name] += 1
+        if reads[name] == left and name == gone:
+            blobs.remove([name])
+        return read_range(blobs, name, start, stop)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(type(blobs), "read_range", collected)
+    seal = state.incarnations.seal(2)
+
+    assert seal is not None
+    assert [*seal.lengths] == [*seal.notes] == [str(SegmentName(1, 1, 0, 1))]
