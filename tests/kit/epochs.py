@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from millrace.compile.topology import ComputationSpec
 from millrace.plane.commit_writer import PutWriter
-from millrace.windmill.bundle import Arrivals, Attempt
+from millrace.plane.level import bundles_of_epoch
+from millrace.windmill.bundle import Arrivals
 from millrace.windmill.execution import Execution
 from millrace.windmill.fence import EpochFence
 from millrace.windmill.manifest import Manifest
@@ -37,20 +38,7 @@ def run_epoch(
             them.
         task: Which of the epoch's tasks it is: those that the manifest says there are.
     """
-    intervals = manifest.interval_map(spec.name)
-    attempt = Attempt(
-        manifest.epoch,
-        manifest.generation,
-        manifest.wall_time_us,
-        manifest.arrival_watermark_us(spec),
-        clocks,
-        manifest.before.outputs[spec.name],
-        manifest.arrival_percentiles(spec),
-        manifest.before.inputs[spec.name],
-        len(intervals),
-    )
-    records = arrivals.of_intervals(intervals)
-    bundles = positions.bundles(spec, intervals, owned, records, attempt)
+    bundles = bundles_of_epoch(manifest, spec, positions, owned, arrivals, clocks)
     if not bundles:
         return []
     writer = PutWriter(execution, EpochFence(execution.state.epochs, manifest), task)

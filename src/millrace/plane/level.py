@@ -8,7 +8,7 @@ barrier.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,9 +24,11 @@ from millrace.plane.reports import TaskReport, report_row
 from millrace.plane.rows import Outbox
 from millrace.plane.task import Task
 from millrace.watermark.propagation import Pending, WatermarkPropagation
-from millrace.windmill.bundle import Arrivals, Attempt
+from millrace.windmill.bundle import Arrivals, Attempt, Bundle
 from millrace.windmill.execution import Attempted
 from millrace.windmill.fence import EpochFence
+from millrace.windmill.manifest import Manifest
+from millrace.windmill.positions import Positions
 from millrace.windmill.results import IntervalResult
 
 _EMPTY = wire.SCHEMA.empty_table()
@@ -140,21 +142,8 @@ class _Run:
         An interval without records and without a due timer is as it was: it has no commit. Nor does
         it cost anything.
         """
-        manifest = self._task.manifest
-        intervals = manifest.interval_map(spec.name)
-        records = arrivals.of_intervals(intervals)
-        attempt = Attempt(
-            manifest.epoch,
-            manifest.generation,
-            manifest.wall_time_us,
-            manifest.arrival_watermark_us(spec),
-            clocks,
-            manifest.before.outputs[spec.name],
-            manifest.arrival_percentiles(spec),
-            manifest.before.inputs[spec.name],
-            len(intervals),
-        )
-        bundles = self._positions.bundles(spec, intervals, self._owned(spec), records, attempt)
+        manifest, owned = self._task.manifest, self._owned(spec)
+        bundles = bundles_of_epoch(manifest, spec, self._positions, owned, arrivals, clocks)
         return self._writer.run(spec, bundles) if bundles else []
 
     def _owned(self, spec: ComputationSpec) -> range:
@@ -170,3 +159,37 @@ class _Run:
         bulletin = self._positions.bulletin(spec.name)
         idle = bulletin.pending(spread, within=self._owned(spec), without=ran)
         return Pending.of((result.report for result in results), spread=spread).merged(idle)
+
+
+def bundles_of_epoch(
+    manifest: Manifest,
+    spec: ComputationSpec,
+    positions: Positions,
+    owned: range,
+    arrivals: Arrivals,
+    clocks: Mapping[int, int],
+) -> list[Bundle]:
+    """Return the bundles of a computation in an epoch: of the intervals that have work.
+
+    Args:
+        manifest: Of the epoch.
+        spec: The computation.
+        positions: Where intervals stand when it begins.
+        owned: The places in the interval map of the intervals that the task owns.
+        arrivals: Every record for them.
+        clocks: Percentile -> the computation's input low watermark after the records, 100 among
+            them.
+    """
+    intervals = manifest.interval_map(spec.name)
+    attempt = Attempt(
+        manifest.epoch,
+        manifest.generation,
+        manifest.wall_time_us,
+        manifest.arrival_watermark_us(spec),
+        clocks,
+        manifest.before.outputs[spec.name],
+        manifest.arrival_percentiles(spec),
+        manifest.before.inputs[spec.name],
+        len(intervals),
+    )
+    return positions.bundles(spec, intervals, owned, arrivals.of_intervals(intervals), attempt)
