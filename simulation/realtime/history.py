@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from millrace.compile.topology import ComputationSpec
-from millrace.store import Commit, GrownSegment, Incarnations, Repair, Seal, SegmentName
+from millrace.store import Commit, GrownSegment, Incarnations, Repair, Seal, SegmentName, View
 from millrace.windmill.bundle import Bundle
 from millrace.windmill.execution import Execution
 from millrace.windmill.machine import Effects
@@ -183,7 +183,11 @@ class RecordedExecution(Execution):
         self, spec: ComputationSpec, bundle: Bundle, *more: Any, **how: Any
     ) -> tuple[Effects, Repair]:
         """Run a bundle."""
-        self.history.begin()
         made = super().run(spec, bundle, *more, **how)
         self.history.ran(spec.name, bundle)
         return made
+
+    def _run_user_code(self, spec: ComputationSpec, bundle: Bundle, view: View) -> Effects:
+        """Run user code; from its beginning, if its cache turned out damaged meanwhile."""
+        self.history.begin()
+        return super()._run_user_code(spec, bundle, view)

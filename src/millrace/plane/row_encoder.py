@@ -618,7 +618,9 @@ class LiveRows:
                 except CoderError:
                     return None  # its key is null
                 rows.append(len(made) - before)
-            ids = row_ids(stream.number, process, numbers)(np.array(rows, np.int64))
+            # One row for each consumer, and each has the number that it has among many: a consumer
+            # would take another one for news where a record comes again among more or fewer.
+            ids = ids_of(stream.number, process, np.repeat(numbers, rows))
         outbox = Outbox(task)
         outbox.add_all(made, *ids)
         self._observe(task, name, times, max(times), report)

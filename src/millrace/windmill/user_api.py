@@ -133,6 +133,7 @@ class UserApi:
     def begin(self, bundle: Bundle) -> None:
         """Start a bundle."""
         self.productions = RowsBuilder()
+        self.counts = {}  # an earlier bundle may have ended amid a key
         self.pane_at_hand = None
         self._output_watermark_us = bundle.attempt.output_watermark_us
         self._floor_us = max(

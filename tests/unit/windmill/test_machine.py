@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import millrace as mr
+from millrace.model.errors import DamagedCache
 from millrace.model.keys import encode_key, hash_key
 from millrace.store import Commit, MemoryCache
 from millrace.watermark.intervals import IntervalMap
@@ -25,6 +26,7 @@ class Everything(mr.Computation):
 
     def process_record(self, record):
         n = record.value
+        self.increment("seen")
         self.value.set([*self.value.get([]), n])
         self.entries[n % 3] = self.entries.get(n % 3, 0) + 1
         self.bag.add(n)
@@ -99,6 +101,43 @@ def test_a_bundle_that_failed_leaves_no_trace_in_the_machine(machine):
             machine.run(broken, view)
 
         assert told(machine.run(work(1, [1, 2, 3]), view)) == expected
+
+
+class Damaged:
+    """A view of which one look, counted from 0, finds out that its rows are damaged."""
+
+    def __init__(self, view, last):
+        self._view, self._left = view, last
+
+    def __getattr__(self, name):
+        looking = getattr(self._view, name)
+        if not callable(looking):
+            return looking
+        if not self._left:
+            raise DamagedCache("a row was altered")
+        self._left -= 1
+        return looking
+
+
+def test_a_bundle_whose_rows_are_found_damaged_leaves_no_trace_in_the_machine(machine):
+    cache = MemoryCache("Everything", 0)
+    with cache.view() as view:
+        first = machine.run(work(1, [1, 2, 3, 5]), view)
+    cache.apply(commit(1, first))
+    again = work(2, [2, 6, 7, 9], 15, 15, first.report)
+    with cache.view() as view:
+        expected, looks = told(machine.run(again, view)), 0
+        while True:
+            try:
+                found = told(machine.run(again, Damaged(view, looks)))
+            except DamagedCache:
+                looks += 1
+                assert told(machine.run(again, view)) == expected
+            else:
+                break
+
+    assert looks > 5
+    assert found == expected
 
 
 def test_work_with_nothing_to_do_has_no_effect(machine):
