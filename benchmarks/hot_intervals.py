@@ -30,7 +30,7 @@ from benchmarks.machine import describe
 from millrace.model.keys import encode_key, hash_key
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.map_change import Merge, Move, Split, remapped
-from millrace.windmill.balancer import Balance, balance
+from millrace.windmill.balance_policy import Balance, balance
 from millrace.windmill.bundle import Arrivals
 from millrace.windmill.loads import Loads
 from millrace.windmill.results import KeySampler, Load

@@ -21,10 +21,10 @@ from millrace.model.errors import (
     PipelineError,
     StoreError,
 )
-from millrace.plane.balancing import Balancing
+from millrace.plane.balancer import Balancer
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.map_change import Merge, Split
-from millrace.windmill.balancer import Balance, Weight
+from millrace.windmill.balance_policy import Balance, Weight
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.loads import Loads
 from millrace.windmill.preparation import Preparation
@@ -46,7 +46,7 @@ class _Remapping(Simulation):
         """Say what remaps are drawn from, and whether the balancer asks for them."""
         self._remaps, self._balanced = remaps, balanced
         # Both die with the driver, as in a process of its own.
-        self._balancing = dict[Epochs, Balancing]()
+        self._balancer = dict[Epochs, Balancer]()
         self._asked = dict[Epochs, Asked]()
 
     def between_epochs(self, epochs: Epochs, tasks: int) -> None:
@@ -57,12 +57,12 @@ class _Remapping(Simulation):
         if self._balanced:
             for name in epochs.loads:
                 epochs.loads[name] = _DrawnLoads(random)
-            if epochs not in self._balancing:
+            if epochs not in self._balancer:
                 how = Balance(above=1.01, splits=2, intervals=self._many // 2)
-                made = Balancing(epochs, tasks, how, beside=self._read_beside, every=1)
-                self._balancing[epochs] = made
+                made = Balancer(epochs, tasks, how, beside=self._read_beside, every=1)
+                self._balancer[epochs] = made
             # What it raises is the epoch's, and ends the run.
-            self._balancing[epochs].after_epoch(busy=True)
+            self._balancer[epochs].after_epoch(busy=True)
             return
         asked = self._asked.pop(epochs, None)
         if asked is None or random.random() < 0.1:

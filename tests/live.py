@@ -23,12 +23,12 @@ from millrace.plane.binding import (
     sinks_by_edge,
     task_writers,
 )
-from millrace.plane.encode import EncodeStage
+from millrace.plane.encode_stage import EncodeStage
 from millrace.plane.epoch import EpochDriver, Turn
 from millrace.plane.exchange import LocalExchange, through_levels
 from millrace.plane.level_task import LevelTask
 from millrace.plane.packets import packed, unpacked
-from millrace.plane.reading import ReadStage
+from millrace.plane.piece_reader import ReadStage
 from millrace.plane.realtime.coordinator import Coordinator, Marked
 from millrace.plane.realtime.injector_task import InjectorTask
 from millrace.plane.realtime.local_run import LocalPlane

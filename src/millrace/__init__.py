@@ -115,7 +115,7 @@ if TYPE_CHECKING:
     from millrace.sinks.postgres import PostgreSQL
     from millrace.spark.memory import Memory
     from millrace.watermark.map_change import Merge, Split
-    from millrace.windmill.balancer import Balance
+    from millrace.windmill.balance_policy import Balance
 
 __all__ = [
     "ACCUMULATING",
@@ -285,7 +285,7 @@ _PUBLIC = {
     "sinks.postgres": "PostgreSQL",
     "spark.memory": "Memory",
     "watermark.map_change": "Merge Split",
-    "windmill.balancer": "Balance",
+    "windmill.balance_policy": "Balance",
 }
 _MODULES = {name: module for module, names in _PUBLIC.items() for name in names.split()}
 

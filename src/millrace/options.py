@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, Literal, TypedDict, TypeVar, cast, get
 
 from millrace.model.errors import PipelineError
 from millrace.model.time import Duration, Instant
-from millrace.windmill.balancer import Balance
+from millrace.windmill.balance_policy import Balance
 
 Options = TypeVar("Options")
 

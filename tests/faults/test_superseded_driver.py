@@ -104,7 +104,7 @@ class Drivers:
             gates={},
             splitting=Unsplit(),
             attempts=3,
-            balancing=None,
+            balancer=None,
         )
         parts = RunParts(
             topology=self.topology,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from millrace.watermark.intervals import HASH_SPACE, IntervalMap
 from millrace.watermark.map_change import Merge, Move, Split, remapped
-from millrace.windmill.balancer import Balance, Weight, balance
+from millrace.windmill.balance_policy import Balance, Weight, balance
 
 
 class World:

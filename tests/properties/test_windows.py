@@ -9,7 +9,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 import millrace as mr
-from millrace.dataflow.grouping import declared
+from millrace.dataflow.grouping import declaration
 from millrace.dataflow.triggers.tree import TriggerTree
 
 FAR = 10**6
@@ -412,5 +412,5 @@ def test_the_usual_trigger_is_as_the_tree_would_have_it(
 
     quick = panes()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(declared, "runner", TriggerTree)
+        patch.setattr(declaration, "runner", TriggerTree)
         assert panes() == quick

@@ -41,7 +41,7 @@ from millrace.dataflow.windowing import (
     windowing,
 )
 from millrace.dataflow.windows import GlobalWindow
-from millrace.dataflow.windows.assigned import Assign, AssignedWindows
+from millrace.dataflow.windows.assignment import Assign, AssignedWindows
 from millrace.dataflow.windows.window_fn import WindowFn
 from millrace.model.computation import Computation, DeliveryMode, ProductionMode
 from millrace.model.declarations import DerivedFormat, names

@@ -5,15 +5,7 @@ Nothing here needs Spark or the pipeline's code, claims a checkpoint, or writes,
 
 from millrace.compile.state_values import Encoded
 from millrace.inspect.checkpoint import Checkpoint, open_checkpoint, read_latest, sizes, state_at
-from millrace.inspect.columns import WHAT, batches, columns_of, rows_of
-from millrace.inspect.computation import (
-    Cell,
-    ComputationInspection,
-    Interval,
-    KeyState,
-    StateDifference,
-)
-from millrace.inspect.copying import (
+from millrace.inspect.checkpoint_copies import (
     add_savepoint,
     check_savepoint,
     copy_checkpoint,
@@ -21,6 +13,14 @@ from millrace.inspect.copying import (
     remove_savepoint,
     restore_checkpoint,
     savepoints,
+)
+from millrace.inspect.columns import WHAT, batches, columns_of, rows_of
+from millrace.inspect.computation import (
+    Cell,
+    ComputationInspection,
+    Interval,
+    KeyState,
+    StateDifference,
 )
 from millrace.inspect.json_text import as_json, key_text, keys_of, shortened
 from millrace.inspect.letters import Sending, send_dead_letters

@@ -20,7 +20,7 @@ from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.plan import StreamPlan
 from millrace.spark.source import Source
 from millrace.spark.status import Status
-from millrace.windmill.balancer import Balance
+from millrace.windmill.balance_policy import Balance
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.preparation import Preparation
 

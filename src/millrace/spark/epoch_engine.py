@@ -20,7 +20,7 @@ from millrace.injectors.rate_limit import EVERYONE, Gate
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.errors import CheckpointMismatch, MillraceError, PipelineError, RunFailed
 from millrace.model.time import SECOND, Duration, duration_us
-from millrace.plane.balancing import Balancing
+from millrace.plane.balancer import Balancer
 from millrace.plane.binding import sinks_by_edge
 from millrace.plane.epoch import EpochDriver
 from millrace.plane.partials_stage import Payoff
@@ -44,7 +44,7 @@ from millrace.spark.plan import SETTINGS, StreamPlan
 from millrace.spark.source import sources_of
 from millrace.spark.split_settings import SplitSettings
 from millrace.spark.ticks import Alarm, ticks
-from millrace.windmill.balancer import Balance
+from millrace.windmill.balance_policy import Balance
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.preparation import Preparation
 from millrace.windmill.source_stats import processes_of
@@ -76,7 +76,7 @@ class EpochEngine(Engine):
         gates: Injected stream -> holds its processes back.
         splitting: The settings by which Spark cuts files.
         attempts: How often an epoch is tried in which worker processes die.
-        balancing: Has key intervals follow the load, if they are to.
+        balancer: Has key intervals follow the load, if they are to.
     """
 
     plane: ClassVar[str] = "by epochs"
@@ -96,7 +96,7 @@ class EpochEngine(Engine):
         gates: Mapping[str, Gate],
         splitting: SplitSettings,
         attempts: int,
-        balancing: Balancing | None,
+        balancer: Balancer | None,
     ) -> None:
         super().__init__()
         self._topology = topology
@@ -111,7 +111,7 @@ class EpochEngine(Engine):
         self._gates = gates
         self._splitting = splitting
         self._attempts = attempts
-        self._balancing = balancing
+        self._balancer = balancer
         self._turn = threading.Lock()
         self._collisions = 0
         self._begun = 0
@@ -309,8 +309,8 @@ class EpochEngine(Engine):
         self._payoff.seen(
             records=report.records, liftable=report.liftable, partials=report.partials
         )
-        if self._balancing is not None and not epochs.drained:
-            self._balancing.after_epoch(busy=bool(report.records))
+        if self._balancer is not None and not epochs.drained:
+            self._balancer.after_epoch(busy=bool(report.records))
         self.run.housekeeping.offer(epochs.collectable())
         self.run.measured(report, time.perf_counter() - started, ran.parts)
         settled = self._driver.settled(ran.manifest, self._hold_back())
@@ -456,9 +456,9 @@ class EpochSetup(Setup):
             with local_progress_files(spark):
                 return query.start()
 
-        balancing = None
+        balancer = None
         if balance is not None:
-            balancing = Balancing(epochs, tasks, balance, beside=housekeeping.prepare_beside)
+            balancer = Balancer(epochs, tasks, balance, beside=housekeeping.prepare_beside)
         return EpochEngine(
             topology,
             epochs,
@@ -472,5 +472,5 @@ class EpochSetup(Setup):
             gates=self._gates,
             splitting=SplitSettings(spark),
             attempts=self._options["attempts"],
-            balancing=balancing,
+            balancer=balancer,
         )

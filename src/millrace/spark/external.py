@@ -2,8 +2,8 @@
 
 In a stream ``latestOffset`` is where an injector decides how far an epoch reads, in a process
 beside the driver; the end is in Spark's offset log before any worker reads. Its rows stand for
-pieces of that, which the first stage reads (:mod:`millrace.plane.reading`): no record is a row of
-Spark's here. A batch reads what there is when it begins, decided in the driver.
+pieces of that, which the first stage reads (:mod:`millrace.plane.piece_reader`): no record is a row
+of Spark's here. A batch reads what there is when it begins, decided in the driver.
 """
 
 from __future__ import annotations

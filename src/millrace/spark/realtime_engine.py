@@ -21,7 +21,7 @@ from millrace.injectors.watermark_policy import WatermarkColumn
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.errors import PipelineError, StoreError, ZombieWriter
 from millrace.model.time import SECOND, Duration, duration_us
-from millrace.plane.balancing import Balancing
+from millrace.plane.balancer import Balancer
 from millrace.plane.binding import check_live, live_writers
 from millrace.plane.by_value import pickle_by_value
 from millrace.plane.realtime.coordinator import Coordinator, Marked, Where
@@ -46,7 +46,7 @@ from millrace.spark.realtime.settings import check_settings, has_slots, session_
 from millrace.spark.realtime.stages import live_stages, strung
 from millrace.spark.source import sources_of
 from millrace.spark.status import Status
-from millrace.windmill.balancer import Balance
+from millrace.windmill.balance_policy import Balance
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.preparation import Preparation
 from millrace.windmill.source_stats import processes_of
@@ -81,7 +81,7 @@ class RealtimeEngine(Engine):
         tasks: Tasks a level.
         attempts: How often what the pipeline's own code raises is tried again in vain.
         hang_s: How long a task may do nothing, though it waits for nobody.
-        balancing: Has key intervals follow the load, if they are to.
+        balancer: Has key intervals follow the load, if they are to.
     """
 
     plane: ClassVar[str] = "in real time"
@@ -101,7 +101,7 @@ class RealtimeEngine(Engine):
         tasks: int,
         attempts: int,
         hang_s: float,
-        balancing: Balancing | None,
+        balancer: Balancer | None,
     ) -> None:
         super().__init__()
         self._topology = topology
@@ -115,7 +115,7 @@ class RealtimeEngine(Engine):
         self._retry_policy = RetryPolicy(attempts)
         self._downtime = Downtime()
         self._quiesce = Quiesce(self.news)
-        self._balancer = RealtimeBalancer(balancing, self._quiesce)
+        self._balancer = RealtimeBalancer(balancer, self._quiesce)
         self._marks = 0
         self._marked_at = time.monotonic()
         self._published: dict[str, int] | None = None
@@ -510,9 +510,9 @@ class RealtimeSetup(Setup):
             # Spark's own types do not know this trigger.
             return writer.trigger(realTime=f"{self._batch_ms} milliseconds").start()
 
-        balancing = None
+        balancer = None
         if balance is not None:
-            balancing = Balancing(
+            balancer = Balancer(
                 epochs,
                 tasks,
                 balance,
@@ -533,7 +533,7 @@ class RealtimeSetup(Setup):
             tasks=tasks,
             attempts=options["attempts"],
             hang_s=limits.hung_s,
-            balancing=balancing,
+            balancer=balancer,
         )
 
 

@@ -48,7 +48,7 @@ from millrace.spark.progress_display import where_to_show
 from millrace.spark.realtime_engine import RealtimeSetup
 from millrace.spark.run import Run, RunParts
 from millrace.store import is_object_store, local_path, open_location
-from millrace.windmill.balancer import Balance
+from millrace.windmill.balance_policy import Balance
 from millrace.windmill.epochs import Epochs
 
 #: A call that is ended at its time limit ends so many times later at the most.

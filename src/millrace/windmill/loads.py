@@ -19,7 +19,7 @@ from millrace.model.keys import hash_key
 from millrace.store import Repair
 from millrace.watermark.intervals import IntervalMap, KeyInterval
 from millrace.watermark.map_change import Remapped
-from millrace.windmill.balancer import Weight
+from millrace.windmill.balance_policy import Weight
 from millrace.windmill.results import NO_TIMES, IntervalResult, Load
 
 #: What is left of an epoch's weight after the next: half is of the last three epochs.

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import millrace as mr
-from millrace.dataflow.windows.assigned import AssignedWindows
+from millrace.dataflow.windows.assignment import AssignedWindows
 
 
 def keyed(p: mr.Pipeline) -> Any:

@@ -7,16 +7,16 @@ import random
 import pytest
 
 from millrace.model.errors import ZombieWriter
-from millrace.plane.balancing import Balancing
+from millrace.plane.balancer import Balancer
 from millrace.plane.realtime.session_start import to_other_intervals
-from millrace.windmill.balancer import Balance
+from millrace.windmill.balance_policy import Balance
 from millrace.windmill.preparation import Preparation
 from tests.live import Live, undisturbed
 from tests.unit.plane.test_live_remaps import counting, on, to_rest, values
 
 
-def balancing_of(live: Live, *, every: int = 2) -> Balancing:
-    return Balancing(
+def balancing_of(live: Live, *, every: int = 2) -> Balancer:
+    return Balancer(
         live.epochs,
         live.tasks,
         Balance(above=1.01, intervals=8),
@@ -32,7 +32,7 @@ def fed(live: Live, rows: int) -> None:
     live.plane.mark(live.clock_us)
 
 
-def until_prepared(live: Live, balancing: Balancing) -> int:
+def until_prepared(live: Live, balancing: Balancer) -> int:
     """Feed rows until something is to be carried out; return how many."""
     rows = 0
     while not balancing.prepared(busy=True):

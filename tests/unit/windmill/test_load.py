@@ -16,7 +16,7 @@ from millrace.testing import Harness
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.map_change import Merge, Split, remapped
 from millrace.watermark.report import NOTHING_PENDING
-from millrace.windmill.balancer import Weight
+from millrace.windmill.balance_policy import Weight
 from millrace.windmill.bundle import Arrivals, KeyedRecords
 from millrace.windmill.loads import Loads
 from millrace.windmill.results import (

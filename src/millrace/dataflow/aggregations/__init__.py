@@ -1,6 +1,6 @@
 """Aggregations: what is computed over the values of a window."""
 
-from millrace.dataflow.aggregations.collected import Distinct, Group, Quantiles
+from millrace.dataflow.aggregations.collections import Distinct, Group, Quantiles
 from millrace.dataflow.aggregations.combine_fn import CombineFn, Recomputed, combine
 from millrace.dataflow.aggregations.extremes import Max, Min, Top
 from millrace.dataflow.aggregations.numeric import Count, Mean, StdDev, Sum, Variance

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from millrace.dataflow.aggregations.collected import Ordered
+from millrace.dataflow.aggregations.collections import Ordered
 from millrace.dataflow.aggregations.combine_fn import CombineFn
 from millrace.dataflow.aggregations.vector import (
     Column,

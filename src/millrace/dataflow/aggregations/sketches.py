@@ -10,7 +10,7 @@ from typing import Any
 
 import xxhash
 
-from millrace.dataflow.aggregations.collected import shares
+from millrace.dataflow.aggregations.collections import shares
 from millrace.dataflow.aggregations.combine_fn import CombineFn
 from millrace.dataflow.aggregations.numeric import number
 from millrace.model.equality import canonical

@@ -34,7 +34,7 @@ _EXPIRED = Fire(FireMode.DEFAULT, "end of allowed lateness")
 class GroupByKeyAndWindow(WindowTimers):
     """Folds the values of each key and window, and emits panes.
 
-    Arguments are those of :class:`~millrace.dataflow.grouping.declared.DeclaredGrouping`.
+    Arguments are those of :class:`~millrace.dataflow.grouping.declaration.DeclaredGrouping`.
 
     Counters of its own: ``dropped_late`` (elements whose window had expired),
     ``dropped_after_finish`` (elements whose window's trigger was done), ``lifted`` (elements that

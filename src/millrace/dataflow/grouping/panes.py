@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from millrace.dataflow.grouping.declared import DeclaredGrouping
+from millrace.dataflow.grouping.declaration import DeclaredGrouping
 from millrace.dataflow.grouping.window_state import Armed, Retractable, RowTimer, WindowRow
 from millrace.dataflow.triggers.context import FireMode
 from millrace.dataflow.triggers.tree import Fire

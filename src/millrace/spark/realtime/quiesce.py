@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from millrace.model.errors import PipelineError, StoreError, ZombieWriter
-from millrace.plane.balancing import Balancing
+from millrace.plane.balancer import Balancer
 from millrace.spark.engine import ended
 
 _log = logging.getLogger("millrace")
@@ -150,18 +150,18 @@ class RealtimeBalancer:
     """Asks for rests, and remaps at them.
 
     Args:
-        balancing: Decides; made with what remaps at a rest. None: intervals stay as they are.
+        balancer: Decides; made with what remaps at a rest. None: intervals stay as they are.
         rests: Of the run.
         clock: Returns seconds.
     """
 
     def __init__(
         self,
-        balancing: Balancing | None,
+        balancer: Balancer | None,
         rests: Quiesce,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._balancing = balancing
+        self._balancer = balancer
         self._rests = rests
         self._clock = clock
         self._prepared = self._asked = False
@@ -173,10 +173,10 @@ class RealtimeBalancer:
         Args:
             busy: Whether records were read before it.
         """
-        balancing = self._balancing
-        if balancing is None or self._prepared or self._clock() < self._not_before:
+        balancer = self._balancer
+        if balancer is None or self._prepared or self._clock() < self._not_before:
             return
-        self._prepared = balancing.prepared(busy=busy)
+        self._prepared = balancer.prepared(busy=busy)
 
     def look(self) -> None:
         """Ask for a rest if something is prepared; for the thread that looks after the run."""
@@ -192,9 +192,9 @@ class RealtimeBalancer:
 
     def _carry_out(self) -> None:
         """Remap, while all tasks wait. What cannot be is said, and the run goes on."""
-        assert self._balancing is not None, "something was prepared"
+        assert self._balancer is not None, "something was prepared"
         try:
-            self._balancing.carried_out()
+            self._balancer.carried_out()
         except ZombieWriter:
             raise
         except (StoreError, PipelineError) as problem:

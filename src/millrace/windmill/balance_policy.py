@@ -1,4 +1,4 @@
-"""The balancer: from what intervals cost lately, and who owns them, to splits, merges and moves.
+"""The policy of the balancer: from loads of intervals, and who owns them, to splits and merges.
 
 It is a pure function, and remembers nothing: asked again with the same load and the map that it has
 asked for, it asks for less, until it asks for nothing.

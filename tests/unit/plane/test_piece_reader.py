@@ -17,11 +17,11 @@ from millrace.injectors.offsets import Piece, packed_piece
 from millrace.model.keys import encode_key, hash_key
 from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD
 from millrace.plane import wire
-from millrace.plane.encode import EncodeStage
+from millrace.plane.encode_stage import EncodeStage
 from millrace.plane.exchange import LocalExchange, through_levels
 from millrace.plane.packets import packed, unpacked
 from millrace.plane.partials_stage import LiftStage
-from millrace.plane.reading import ReadStage
+from millrace.plane.piece_reader import ReadStage
 from millrace.plane.reports import TaskReport, reports_in
 from millrace.plane.row_encoder import encoded, fingerprints, microseconds
 from millrace.plane.runtime import Runtime, SourceColumns

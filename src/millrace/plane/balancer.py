@@ -1,4 +1,4 @@
-"""Balancing: key intervals that follow the load of a run, between its epochs, or at its rests.
+"""The balancer: key intervals that follow the load of a run, between its epochs, or at its rests.
 
 Every few epochs that had records it looks at what intervals cost of late, and splits and merges
 some where a task has much more than its share. What that reads is read beside the epochs, so it
@@ -19,7 +19,14 @@ from typing import Any, Final
 from millrace.model.errors import CheckpointMismatch
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.map_change import Merge, Remapped, Split
-from millrace.windmill.balancer import Balance, busiest, cut_by_load, evened, uneven, weights_after
+from millrace.windmill.balance_policy import (
+    Balance,
+    busiest,
+    cut_by_load,
+    evened,
+    uneven,
+    weights_after,
+)
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.preparation import Preparation
 
@@ -48,7 +55,7 @@ class _Decided:
     preparation: Preparation
 
 
-class Balancing:
+class Balancer:
     """Has the key intervals of a run follow its load.
 
     Args:

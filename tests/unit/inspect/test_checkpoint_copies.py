@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 import millrace as mr
 from millrace.cli.main import main
-from millrace.inspect import copying
+from millrace.inspect import checkpoint_copies
 from millrace.model.errors import (
     CheckpointMismatch,
     CheckpointUnwritable,
@@ -140,8 +140,8 @@ def test_the_query_of_a_copy_is_another(
     for name in ("metadata", "offsets/2", "commits/2"):
         (spark / name).parent.mkdir(parents=True, exist_ok=True)
         (spark / name).write_text('{"id":"the original\'s"}')
-    found = copying.ended
-    monkeypatch.setattr(copying, "ended", lambda *how: _without_places(found(*how)))
+    found = checkpoint_copies.ended
+    monkeypatch.setattr(checkpoint_copies, "ended", lambda *how: _without_places(found(*how)))
     mr.copy_checkpoint(tmp_path / "ckpt", tmp_path / "copy")
     copied = {path.name: path for path in (tmp_path / "copy" / "spark").rglob("*")}
     assert copied.keys() == {"metadata", "offsets", "commits", "2"}

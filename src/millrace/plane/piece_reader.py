@@ -1,4 +1,4 @@
-"""Reading: what the driver decided that an epoch reads of injectors, read by its first stage.
+"""The piece reader: what the driver decided that an epoch reads of injectors, in its first stage.
 
 A task of that stage gets one row a piece: the injected stream, and what is to be read between which
 offsets. It reads, and what leaves it is as if the engine had read it: rows of a source for the
