@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from millrace.store.disk import AnyPath
+from millrace.store.durable_files import AnyPath
 
 #: Asks for leave to do what the words say; returns an errno to fail with, 0 to go on.
 Ask = Callable[[str, Path], int]
@@ -46,7 +46,7 @@ class _Directory:
 
 
 class SimulatedDisk:
-    """A :class:`millrace.store.disk.Disk` in memory.
+    """A :class:`millrace.store.durable_files.Disk` in memory.
 
     Args:
         random: Decides what a power cut leaves.

@@ -20,7 +20,7 @@ from random import Random
 from millrace.model.errors import StoreError
 from millrace.model.time import SECOND
 from millrace.store import HardState, SnapshotPolicy, write_if_due
-from millrace.store.durable import TEMPORARY_SUFFIX
+from millrace.store.durable_files import TEMPORARY_SUFFIX
 from simulation import computations
 from simulation.calling import Callers
 from simulation.fate import Fate

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from millrace.store import Commit, HardState, decode_segment, encode_segment
-from millrace.store.names import file_name
+from millrace.store.checkpoint_format import file_name
 
 
 def append(state: HardState, commits: Sequence[Commit]) -> list[bool]:

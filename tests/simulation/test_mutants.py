@@ -31,7 +31,7 @@ from millrace.store import (
     bring,
     collection,
     decode_segment,
-    durable,
+    durable_files,
     encode_segment,
     local_blobs,
 )
@@ -466,12 +466,12 @@ def data_is_not_synced_before_it_gets_its_name(patch):
                 rest = rest[disk.write(fd, rest) :]
         disk.close(fd)
 
-    patch.setattr(durable, "_write", write)
+    patch.setattr(durable_files, "_write", write)
 
 
 @mutant
 def names_are_not_synced(patch):
-    patch.setattr(durable, "sync_directory", lambda *_: None)
+    patch.setattr(durable_files, "sync_directory", lambda *_: None)
 
 
 @mutant
@@ -493,7 +493,7 @@ def a_name_is_looked_at_and_then_taken(patch):
         disk.link(temporary, path)
         return True
 
-    patch.setattr(durable, "_link", link)
+    patch.setattr(durable_files, "_link", link)
 
 
 # -- the test --------------------------------------------------------------------------------------

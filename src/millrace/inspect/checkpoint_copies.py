@@ -48,7 +48,7 @@ from millrace.store import (
     local_path,
     open_location,
 )
-from millrace.store.durable import sync_directory
+from millrace.store.durable_files import sync_directory
 from millrace.watermark.intervals import IDS, IntervalMap, KeyInterval
 from millrace.watermark.map_change import Merge, Split
 from millrace.windmill.epoch_log import claim_before, end_of

@@ -40,7 +40,7 @@ import pyarrow.parquet as pq
 from millrace.sinks.latest import newest, retracted
 from millrace.sinks.parquet_files import STAGING
 from millrace.sinks.table import Commits, epoch_of, placed
-from millrace.store.durable import sync_directory
+from millrace.store.durable_files import sync_directory
 
 #: Column that says which keys' rows are deleted. No field of a record may have its name.
 DELETED: Final = "_millrace_deleted"

@@ -24,7 +24,7 @@ from millrace.injectors.iceberg_catalog import open_catalog
 from millrace.model.errors import CheckpointMismatch, MillraceError, PipelineError
 from millrace.sinks.table import Commits, epoch_of, placed
 from millrace.store import local_path
-from millrace.store.durable import sync_directory
+from millrace.store.durable_files import sync_directory
 
 #: Properties of the table, and of a snapshot's summary.
 _OWNER: Final = "millrace.checkpoint"

@@ -42,7 +42,7 @@ from millrace.compile.sink_limits import SinkLimits
 from millrace.model.errors import PipelineError, SinkError
 from millrace.model.time import SECOND
 from millrace.sinks.latest import OWN_COLUMNS, newest, replaced
-from millrace.store.durable import sync_directory
+from millrace.store.durable_files import sync_directory
 
 _log = logging.getLogger("millrace")
 

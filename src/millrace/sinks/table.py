@@ -23,7 +23,7 @@ import pyarrow as pa
 from millrace.model.errors import MillraceError, PipelineError, SinkError
 from millrace.sinks.owner import claim_directory
 from millrace.sinks.parquet_files import FILE_LIMITS, STAGING, ParquetWriter, clear, link, refusing
-from millrace.store.durable import sync_directory
+from millrace.store.durable_files import sync_directory
 
 if TYPE_CHECKING:
     from millrace.plane.binding import Binding

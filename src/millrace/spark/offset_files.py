@@ -32,7 +32,7 @@ from millrace.injectors.advance import Backlog
 from millrace.injectors.injector import Injector
 from millrace.model.errors import PipelineError
 from millrace.store import BucketUrl, is_object_store, local_path
-from millrace.store.durable import sync_directory, translated
+from millrace.store.durable_files import sync_directory, translated
 
 _SETTING = "spark.sql.streaming.checkpointFileManagerClass"
 _BY_FILE_SYSTEM = (

@@ -32,7 +32,7 @@ from millrace.store import (
     SnapshotWriter,
     cache_directories,
 )
-from millrace.store.names import file_name
+from millrace.store.checkpoint_format import file_name
 from millrace.windmill.execution import Execution, Running
 
 

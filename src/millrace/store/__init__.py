@@ -4,7 +4,6 @@ Byte formats: ``docs/design/2026-11-20-store-format.md``.
 """
 
 from millrace.store.blobs import Appender, Blobs
-from millrace.store.bucket_url import BucketOptions, BucketUrl
 from millrace.store.cache import (
     ROW_BYTES_MAX,
     Cache,
@@ -16,17 +15,23 @@ from millrace.store.cache import (
     View,
     replay_cost,
 )
-from millrace.store.cache_limit import CacheLimit
+from millrace.store.cache_eviction import CacheLimit
+from millrace.store.checkpoint_format import (
+    Form,
+    check_pipeline,
+    decode_form,
+    encode_form,
+    new_form,
+)
 from millrace.store.collection import Collectable, Collected, Collector, Given
 from millrace.store.commit import COMMIT_BYTES, Commit, Identity, chain_of, payload_bytes
 from millrace.store.commit_log import CommitLog, Covered, TaskCommits
 from millrace.store.epoch_log import EpochLog
-from millrace.store.form import Form, check_pipeline, decode_form, encode_form, new_form
 from millrace.store.hard_state import HardState, looked_at
 from millrace.store.incarnations import GrownSegment, Incarnations, Seal, SegmentName
 from millrace.store.lmdb_cache import LmdbCache, LmdbCaches
-from millrace.store.local import LocalHardState
 from millrace.store.local_blobs import LocalBlobs
+from millrace.store.local_hard_state import LocalHardState
 from millrace.store.location import (
     is_object_store,
     local_path,
@@ -35,10 +40,9 @@ from millrace.store.location import (
     open_location,
 )
 from millrace.store.mailbox import Mailbox
-from millrace.store.memory import MemoryHardState
-from millrace.store.memory_blobs import MemoryBlobs
-from millrace.store.object_blobs import ObjectBlobs
-from millrace.store.objects import ObjectHardState
+from millrace.store.memory_blobs import MemoryBlobs, MemoryHardState
+from millrace.store.object_blobs import BucketOptions, BucketUrl, ObjectBlobs
+from millrace.store.object_hard_state import ObjectHardState
 from millrace.store.repair import NOTHING, Repair, bring
 from millrace.store.segments import CommitGroup, decode_segment, encode_segment
 from millrace.store.snapshot_writer import SnapshotPolicy, SnapshotWriter, Written, write_if_due

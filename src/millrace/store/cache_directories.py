@@ -1,4 +1,4 @@
-"""Caches of checkpoints that are no more: found by what they say of themselves, and removed.
+"""Directories of caches on a host: where they lie, whose they are, and which are of no use.
 
 A directory for caches has one directory for each checkpoint, named by its uuid. It belongs to the
 user of the process and to nobody else (mode 0700): caches are state, and whoever can write them, or
@@ -10,24 +10,29 @@ leads them elsewhere by a symbolic link, has the process write what it may. In i
     IN-USE        locked, shared, by every process that uses the caches, for as long as it lives
 
 One is removed if its checkpoint is gone from that path, or replaced by another, and nobody has the
-lock. Where the path is not known (an object store's) it stays. A
-mistake, say about a share that is not mounted just now, costs a rebuild and nothing else.
+lock. Where the path is not known (an object store's) it stays. A mistake, say about a share that is
+not mounted just now, costs a rebuild and nothing else.
+
+Caches are not fsync'd, so those of one boot of this host are of no use after the next: the boot is
+in their path. The host's name is in it too, since LMDB's locks hold on one host, or one container,
+only.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import logging
 import os
 import shutil
 import socket
 import stat
+import subprocess
 from pathlib import Path
 
 from millrace.model.errors import PipelineError, StoreError
-from millrace.store.form import decode_form
-from millrace.store.names import file_name
+from millrace.store.checkpoint_format import decode_form, file_name
 
 _log = logging.getLogger(__name__)
 
@@ -127,3 +132,39 @@ def _is_dead(home: Path) -> bool:
     except StoreError:
         return False  # Damaged, or of another version: it may be repaired yet.
     return file_name(form.uuid) != home.name
+
+
+#: Then nothing tells a torn file from a whole one, and LMDB has to fsync.
+UNKNOWN = "unknown"
+
+
+def home_of_boot(directory: str | os.PathLike[str], uuid: str, form: int) -> Path:
+    """Return where the caches of a checkpoint lie that this boot of this host may use."""
+    host = file_name(socket.gethostname())
+    return Path(os.path.abspath(directory)) / file_name(uuid) / f"{form}-{host}-{boot_id()}"
+
+
+@functools.cache
+def boot_id() -> str:
+    """Return what tells one boot of this host from another."""
+    with contextlib.suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    with contextlib.suppress(OSError, subprocess.CalledProcessError):  # macOS
+        command = ["sysctl", "-n", "kern.bootsessionuuid"]
+        return subprocess.run(command, capture_output=True, check=True, text=True).stdout.strip()
+    return UNKNOWN
+
+
+@functools.cache
+def remove_earlier(here: Path) -> None:
+    """Remove what this host cached before it was started again; no process can have it open."""
+    host = here.name[: -len(boot_id())]
+    with contextlib.suppress(OSError):
+        for name in os.listdir(here.parent):
+            if name.startswith(host) and len(name) == len(here.name) and name != here.name:
+                shutil.rmtree(here.parent / name, ignore_errors=True)
+
+
+def boot_unknown() -> bool:
+    """Return whether boots of this host cannot be told apart."""
+    return boot_id() == UNKNOWN

@@ -43,9 +43,9 @@ from typing import NamedTuple
 
 from millrace.model.errors import DamagedStore
 from millrace.store.blobs import Blobs
+from millrace.store.checkpoint_format import file_name
 from millrace.store.commit import COMMIT_BYTES, Commit, Identity
 from millrace.store.incarnations import Incarnations, SegmentName
-from millrace.store.names import file_name
 from millrace.store.segments import (
     Block,
     FrameIndex,

@@ -8,31 +8,37 @@ Each interval has an environment of its own, as LMDB has one writer an environme
 
 Nothing is fsync'd, because the log is: a killed process leaves an environment whole (LMDB never
 overwrites live pages), a crash of the operating system may not. After one the boot id is another,
-so the old path is never opened again, and is removed (:mod:`millrace.store.boots`).
+so the old path is never opened again, and is removed (:mod:`millrace.store.cache_directories`).
 
 LMDB reads a row in about 1 us and needs no hand-over between processes; SQLite and RocksDB were the
 alternatives (slower reads; one process a database).
+
+What is read is an :class:`LmdbView`: the rows as one read transaction shows them. Where LMDB fails,
+:class:`CacheErrors` says what is wrong: the host, a setting, or the files.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import compress
 from pathlib import Path
 from zlib import crc32
 
 import lmdb
 import msgspec
 
-from millrace.model.errors import StoreError
-from millrace.store import boots, lmdb_environments
+from millrace.model.errors import DamagedCache, InvariantViolation, StoreError
+from millrace.store import cache_directories, lmdb_environments
 from millrace.store.cache import (
     CRC_BYTES,
     RESIDUE,
     CachePosition,
+    Size,
     View,
     changes,
     check_owner,
@@ -40,12 +46,190 @@ from millrace.store.cache import (
     following,
     moved,
 )
+from millrace.store.checkpoint_format import file_name
 from millrace.store.commit import COMMIT_BYTES, Commit
-from millrace.store.lmdb_environments import Damaged, Environment
-from millrace.store.lmdb_trouble import CacheErrors
-from millrace.store.lmdb_view import LmdbView, size_in
-from millrace.store.names import file_name
-from millrace.store.snapshots import Rows
+from millrace.store.lmdb_environments import Damaged, Environment, Paging
+from millrace.store.snapshots import Rows, parts_of
+
+#: Kernel rows begin with a letter and `changes` refuses a zero byte, so no scan meets the key under
+#: which a cache keeps its position.
+FIRST_ROW = b"\x01"
+_AFTER_ROWS = b"\xff" * 512
+_ALTERED = "a row was altered after it was written"
+
+
+def size_in(txn: lmdb.Transaction[bytes]) -> Size:
+    """Return how much an environment holds: whole pages, and the row of its position."""
+    stat = txn.stat()
+    pages = stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
+    return Size(stat["entries"], pages * stat["psize"])
+
+
+class LmdbView:
+    """A read transaction; its snapshot is kept by LMDB until it is closed.
+
+    Args:
+        txn: The transaction, which the view ends.
+        standing: Where the cache stands in it.
+        damaged: Called when a row is found altered; returns what to raise.
+        paging: Of the environment.
+
+    Attributes:
+        failure: What was raised because a row was found altered; None if none was.
+    """
+
+    def __init__(
+        self,
+        txn: lmdb.Transaction[bytes],
+        standing: CachePosition,
+        damaged: Callable[[Exception], StoreError],
+        paging: Paging,
+    ) -> None:
+        self.standing = standing
+        self.position = standing.position
+        self._damaged = damaged
+        self._paging = paging
+        self._txn = txn
+        self._closed = False
+        self.failure: StoreError | None = None
+
+    @property
+    def size(self) -> Size:
+        """See :attr:`millrace.store.View.size`."""
+        try:
+            return size_in(self._txn)
+        except lmdb.Error as error:
+            raise self._failed(error) from error
+
+    def get(self, row: bytes) -> bytes | None:
+        """See :meth:`millrace.store.View.get`."""
+        try:
+            data = self._txn.get(row)
+            if data is None:
+                return None
+            if crc32(data, crc32(row)) != RESIDUE:
+                raise Damaged(_ALTERED)
+        except (lmdb.Error, Damaged) as error:
+            raise self._failed(error) from error
+        return data[:-CRC_BYTES]
+
+    def get_many(self, rows: Sequence[bytes]) -> list[bytes | None]:
+        """See :meth:`millrace.store.View.get_many`."""
+        try:
+            found = self._paging.get_many(self._txn, rows)
+            crcs = set(map(crc32, filter(None, found), map(crc32, compress(rows, found))))
+            if crcs - {RESIDUE} or b"" in found:
+                raise Damaged(_ALTERED)
+        except (lmdb.Error, Damaged) as error:
+            raise self._failed(error) from error
+        return [None if data is None else data[:-CRC_BYTES] for data in found]
+
+    def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """See :meth:`millrace.store.View.scan`."""
+        try:
+            with self._txn.cursor() as cursor:
+                if not cursor.set_range(max(start, FIRST_ROW)):
+                    return
+                for row, data in cursor.iternext():
+                    if row >= stop:
+                        return
+                    if crc32(data, crc32(row)) != RESIDUE:
+                        raise Damaged(_ALTERED)
+                    yield row, data[:-CRC_BYTES]
+        except (lmdb.Error, Damaged) as error:
+            raise self._failed(error) from error
+
+    def everything(self) -> Iterator[Rows]:
+        """See :meth:`millrace.store.View.everything`."""
+        count = 0
+        try:
+            # The position is an entry as well.
+            expected = max(0, self._txn.stat()["entries"] - 1)
+        except lmdb.Error as error:
+            raise self._failed(error) from error
+        for part in parts_of(self.scan(FIRST_ROW, _AFTER_ROWS)):
+            count += len(part)
+            yield part
+        if count != expected:
+            raise self._failed(Damaged(f"{count} rows are found where {expected} were written"))
+
+    def close(self) -> None:
+        """End the transaction."""
+        self._closed = True
+        self._txn.abort()
+
+    def _failed(self, error: lmdb.Error | Damaged) -> Exception:
+        if self._closed:
+            return InvariantViolation("a view of a cache was read after its `with` block ended")
+        if isinstance(error, lmdb.BadValsizeError):
+            return InvariantViolation(f"a row is read with an impossible key: {error}")
+        self.failure = self._damaged(error)
+        return self.failure
+
+
+# What is wrong is the host or a setting, not the pages: to build the cache again would not help.
+# EIO is among them as LMDB reports a write cut short by a full disk so.
+_CAPACITY = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOMEM,
+     errno.EMFILE, errno.ENFILE, errno.EBUSY, errno.EAGAIN, errno.EIO}
+)  # fmt: skip
+
+
+class CacheErrors:
+    """Says what is wrong with the cache of one interval.
+
+    Args:
+        path: Of its environment.
+        computation: Name of the computation.
+        interval: Id of the key interval.
+        map_size_bytes: Largest size of its file.
+    """
+
+    def __init__(self, path: str, computation: str, interval: int, map_size_bytes: int) -> None:
+        self._where = f"cache {path} of interval {interval} of computation {computation!r}"
+        self._map_size_bytes = map_size_bytes
+
+    def refuse_capacity(self, error: Exception) -> None:
+        """Raise StoreError when the host or a setting is at fault, and not the pages."""
+        if isinstance(error, lmdb.MapFullError | lmdb.MapResizedError):
+            raise self.unusable(
+                error, f"Raise map_size_bytes of LmdbCaches, which is {self._map_size_bytes}"
+            ) from error
+        if isinstance(error, lmdb.ReadersFullError):
+            raise self.unusable(error, "Fewer tasks can read one interval at a time") from error
+        code = _errno(error)
+        if code == errno.ENOMEM:
+            raise self.unusable(
+                error,
+                "There is no address space for it: raise `ulimit -v`, which Spark's "
+                "spark.executor.pyspark.memory sets, or lower map_size_bytes of LmdbCaches",
+            ) from error
+        if code in _CAPACITY:
+            raise self.unusable(
+                error, "Free room for the cache directory and make it writable, or choose another"
+            ) from error
+
+    def unusable(self, error: Exception, remedy: str) -> StoreError:
+        """Return the error of a cache that cannot be used until somebody has done something."""
+        return StoreError(
+            f"{self._where}: {error}. What was committed is safe in the log. {remedy}, and "
+            f"start again with the same checkpoint."
+        )
+
+    def damaged(self, error: Exception) -> DamagedCache:
+        """Return the error of a cache whose files have been removed, as they were damaged."""
+        return DamagedCache(
+            f"{self._where}: {error}. Nothing is lost: it has been removed, and is built "
+            f"again from the commit log when the task is tried again."
+        )
+
+
+def _errno(error: Exception) -> int | None:
+    """Return the operating system's code. LMDB's errors carry it in their text only."""
+    if isinstance(error, OSError):
+        return error.errno
+    return next((code for code in _CAPACITY if str(error).endswith(os.strerror(code))), None)
+
 
 FORMAT = 1
 
@@ -103,7 +287,7 @@ class LmdbCache:
         self._uuid = uuid
         self._map_size_bytes = map_size_bytes
         name = Path(file_name(computation)) / f"{interval:08x}"
-        self._home = boots.home(directory, uuid, FORMAT)
+        self._home = cache_directories.home_of_boot(directory, uuid, FORMAT)
         self._path = str(self._home / name)
         self._trouble = CacheErrors(self._path, computation, interval, map_size_bytes)
         self.wiped = 0
@@ -199,10 +383,12 @@ class LmdbCache:
         The rows go into an environment aside, page after page, which then takes the place of the
         one that is there: no long write transaction, and never half a cache.
         """
-        boots.remove_earlier(self._home)
+        cache_directories.remove_earlier(self._home)
         try:
             with lmdb_environments.aside(self._path) as directory:
-                env = lmdb_environments.open_aside(directory, self._map_size_bytes, boots.unknown())
+                env = lmdb_environments.open_aside(
+                    directory, self._map_size_bytes, cache_directories.boot_unknown()
+                )
                 try:
                     for part in parts:
                         with env.begin(write=True) as txn, txn.cursor() as cursor:
@@ -259,11 +445,11 @@ class LmdbCache:
 
     def _open(self) -> Environment:
         return lmdb_environments.acquire(
-            self._path, self._map_size_bytes, boots.unknown(), self._check
+            self._path, self._map_size_bytes, cache_directories.boot_unknown(), self._check
         )
 
     def _check(self, env: lmdb.Environment) -> None:
-        boots.remove_earlier(self._home)
+        cache_directories.remove_earlier(self._home)
         with env.begin() as txn:
             if txn.get(_META) is None and txn.stat()["entries"]:
                 raise Damaged(f"{self._path}: rows without a position")
@@ -323,7 +509,7 @@ class LmdbCaches:
     @property
     def home(self) -> Path:
         """Where they lie: a directory for each computation, with one for each interval."""
-        return boots.home(self._directory, self._uuid, FORMAT)
+        return cache_directories.home_of_boot(self._directory, self._uuid, FORMAT)
 
     @property
     def wiped(self) -> int:

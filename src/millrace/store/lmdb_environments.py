@@ -15,6 +15,12 @@ Rules of LMDB that the registry keeps: an environment is open once in a process;
 * LMDB lets writers wait for each other for ever, also for one whose process is stopped, as that of
   a driver that has been superseded may be. So writers take a ``flock`` first, and what is not free
   within ``PATIENCE_S`` is left to who has it: a new one is made in its place.
+
+The pages of a cache that is larger than memory are read by several threads at once. LMDB reads a
+row by touching a page of a mapped file. One that is not in memory stops its thread until the disk
+has it, and rows of a bundle lie on a page each, so they would be waited for one after the other.
+Threads wait side by side: LMDB touches pages without holding Python's lock. They take CPU time of
+their own, so they only run where the bundle before has waited.
 """
 
 from __future__ import annotations
@@ -22,17 +28,80 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import resource
 import shutil
 import threading
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 
 import lmdb
 
-from millrace.store.lmdb_paging import Paging
+#: Threads of a process; a disk or volume answers as many reads at once, and more.
+THREADS = 16
+#: A bundle of fewer rows is read as it is.
+_FEW_ROWS = 256
+#: Of so many rows one had to be read from the disk, or more of them, where it is worth it.
+_ROWS_A_WAIT = 16
+
+
+class Paging:
+    """Reads rows of one environment.
+
+    Args:
+        env: The environment.
+
+    Attributes:
+        waits: Whether rows lay on the disk when some were last read.
+    """
+
+    def __init__(self, env: lmdb.Environment) -> None:
+        self._env = env
+        self.waits = False
+
+    def get_many(self, txn: lmdb.Transaction[bytes], rows: Sequence[bytes]) -> list[bytes | None]:
+        """Return the values of rows, as a transaction sees them; None for those not there."""
+        waited = 0
+        if self.waits and len(rows) >= _FEW_ROWS:
+            step = -(-len(rows) // THREADS)
+            parts = [rows[start : start + step] for start in range(0, len(rows), step)]
+            waited = sum(_threads().map(self._touch, parts))
+        before = _waited()
+        # Faster than Cursor.getmulti, which copies every key.
+        found = list(map(txn.get, rows))
+        waited += _waited() - before
+        self.waits = waited * _ROWS_A_WAIT > len(rows)
+        return found
+
+    def _touch(self, rows: Sequence[bytes]) -> int:
+        """Have the pages of rows in memory; return how often the disk was waited for."""
+        before = _waited()
+        # Who reads the rows then is told what is wrong.
+        with contextlib.suppress(lmdb.Error), self._env.begin() as txn:
+            for row in rows:
+                txn.get(row)
+        return _waited() - before
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(THREADS, "millrace-paging")
+
+
+def _waited() -> int:
+    """Return how often this thread has waited for a page of the disk."""
+    return resource.getrusage(_OF_A_THREAD).ru_majflt
+
+
+# Threads do not cross a fork.
+os.register_at_fork(after_in_child=_threads.cache_clear)
+
+# Systems other than Linux do not count by thread.
+_OF_A_THREAD = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
 
 # Three descriptors each leave a quarter of a 256 descriptor limit to Spark's worker.
 OPEN_MAX = 64
@@ -40,7 +109,7 @@ OPEN_MAX = 64
 # Bytes of pages that LMDB keeps in this process, about. Writes of few rows are not looked at: what
 # all environments can keep of those is as much again.
 WRITTEN_MAX = 64 << 20
-_FEW_ROWS = 256
+
 
 # A write takes milliseconds, and seconds where a cache is built again from many commits.
 PATIENCE_S = 10.0

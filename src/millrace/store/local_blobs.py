@@ -9,10 +9,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TypeVar
 
-from millrace.store.disk import AnyPath, Disk, data_sync, exists, read_file, read_range
-from millrace.store.durable import (
+from millrace.store.durable_files import (
+    AnyPath,
+    Disk,
+    data_sync,
+    exists,
     make_directory,
     put_if_absent,
+    read_file,
+    read_range,
     remove,
     replace,
     sync_directory,

@@ -8,14 +8,12 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from millrace.model.errors import CheckpointMismatch, PipelineError
-from millrace.store.bucket_url import BucketOptions, BucketUrl
 from millrace.store.hard_state import HardState
-from millrace.store.incarnation_directory import directory_of
-from millrace.store.local import LocalHardState
 from millrace.store.local_blobs import LocalBlobs
+from millrace.store.local_hard_state import LocalHardState
 from millrace.store.mailbox import Mailbox
-from millrace.store.object_blobs import ObjectBlobs
-from millrace.store.objects import ObjectHardState
+from millrace.store.object_blobs import BucketOptions, BucketUrl, ObjectBlobs
+from millrace.store.object_hard_state import ObjectHardState, directory_of
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 _OBJECT_STORES = frozenset({"s3", "s3a", "s3n", "gs", "gcs", "az", "abfs", "abfss"})

@@ -22,7 +22,7 @@ import msgspec
 
 from millrace.model.errors import StoreError
 from millrace.store.cache import Cache, Caches
-from millrace.store.cache_limit import CacheLimit
+from millrace.store.cache_eviction import CacheLimit
 from millrace.store.snapshots import Rows, SnapshotHead, Snapshots, encode_snapshot
 
 #: What each mark costs that passes while an interval's commits keep grown segments, in bytes.

@@ -28,7 +28,7 @@ import xxhash
 
 from millrace.model.errors import CheckpointMismatch, DamagedStore
 from millrace.store.blobs import Blobs
-from millrace.store.names import file_name
+from millrace.store.checkpoint_format import file_name
 
 _NAME = re.compile(r".*/([0-9a-f]{8,})-([0-9a-f]{12,})")
 

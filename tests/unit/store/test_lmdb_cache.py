@@ -15,7 +15,7 @@ import lmdb
 import pytest
 
 from millrace.model.errors import DamagedCache, DamagedStore, InvariantViolation, StoreError
-from millrace.store import Commit, LmdbCache, LmdbCaches, boots, lmdb_environments
+from millrace.store import Commit, LmdbCache, LmdbCaches, cache_directories, lmdb_environments
 
 Make = Callable[..., Commit]
 Python = Callable[..., "subprocess.Popen[str]"]
@@ -91,8 +91,8 @@ def test_after_a_reboot_it_is_not_opened_but_removed(
 ) -> None:
     lmdb_environments.close_all()
     old = data_file(directory)
-    boot = boots.boot_id()
-    monkeypatch.setattr(boots, "boot_id", lambda: boot[::-1])
+    boot = cache_directories.boot_id()
+    monkeypatch.setattr(cache_directories, "boot_id", lambda: boot[::-1])
     again = LmdbCache(directory, "count", 0, "uuid")
     assert again.position == 0
     assert not old.exists()
@@ -108,7 +108,7 @@ def test_what_another_host_cached_is_left_alone(directory: Path) -> None:
 def test_where_boots_cannot_be_told_apart_it_is_synced(
     directory: Path, commit: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(boots, "boot_id", lambda: "unknown")
+    monkeypatch.setattr(cache_directories, "boot_id", lambda: "unknown")
     opened: list[dict[str, object]] = []
     real = lmdb.open
 

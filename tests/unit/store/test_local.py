@@ -21,7 +21,7 @@ from millrace.model.errors import (
     StoreError,
 )
 from millrace.store import Commit, LocalHardState
-from millrace.store.names import file_name
+from millrace.store.checkpoint_format import file_name
 
 Make = Callable[..., Commit]
 

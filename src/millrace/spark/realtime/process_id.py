@@ -14,7 +14,7 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-from millrace.store.boots import boot_id
+from millrace.store.cache_directories import boot_id
 
 _log = logging.getLogger("millrace")
 

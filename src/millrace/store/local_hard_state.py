@@ -23,18 +23,27 @@ from pathlib import Path
 from typing import Any
 
 from millrace.model.errors import CheckpointMismatch, CheckpointUnwritable, DamagedStore
+from millrace.store.checkpoint_format import (
+    Form,
+    check_pipeline,
+    decode_form,
+    encode_form,
+    new_form,
+)
 from millrace.store.commit_log import CommitLog
-from millrace.store.disk import Disk, exists, is_directory, read_file
-from millrace.store.durable import (
+from millrace.store.durable_files import (
+    Disk,
+    exists,
+    is_directory,
     make_directory,
     put_if_absent,
+    read_file,
     remove_leftovers,
     sync_directory,
     temporaries,
     translated,
 )
 from millrace.store.epoch_log import EpochLog
-from millrace.store.form import Form, check_pipeline, decode_form, encode_form, new_form
 from millrace.store.incarnations import Incarnations
 from millrace.store.local_blobs import LocalBlobs
 from millrace.store.mailbox import Mailbox

@@ -10,8 +10,8 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from millrace.store import lmdb_paging
-from millrace.store.lmdb_paging import Paging
+from millrace.store import lmdb_environments
+from millrace.store.lmdb_environments import Paging
 
 ROWS = [b"S%04d" % n for n in range(1000)]
 
@@ -51,7 +51,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             counts["waited"] += left.pop()
         return counts["waited"]
 
-    monkeypatch.setattr(lmdb_paging, "_waited", waited)
+    monkeypatch.setattr(lmdb_environments, "_waited", waited)
     return left
 
 
@@ -79,11 +79,11 @@ def test_after_waiting_for_the_disk_threads_read_ahead(
     assert counted.threads == []
     assert paging.waits
     read(paging, env)
-    assert len(counted.threads) == lmdb_paging.THREADS
+    assert len(counted.threads) == lmdb_environments.THREADS
     assert all(name.startswith("millrace-paging") for name in counted.threads)
     assert not paging.waits, "nothing was waited for, by whomever"
     read(paging, env)
-    assert len(counted.threads) == lmdb_paging.THREADS
+    assert len(counted.threads) == lmdb_environments.THREADS
 
 
 def test_few_rows_are_read_by_one_thread(env: lmdb.Environment) -> None:
@@ -100,7 +100,7 @@ def test_what_fails_ahead_is_read_all_the_same(env: lmdb.Environment) -> None:
     paging = Paging(counted)  # type: ignore[arg-type]
     paging.waits = True
     read(paging, env)
-    assert len(counted.threads) == lmdb_paging.THREADS
+    assert len(counted.threads) == lmdb_environments.THREADS
 
 
 @pytest.mark.filterwarnings("ignore:.*fork")  # since Python 3.12
@@ -113,7 +113,7 @@ def test_threads_are_made_anew_after_a_fork(env: lmdb.Environment, tmp_path: Pat
         done = threading.Event()
 
         def again() -> None:
-            list(lmdb_paging._threads().map(str, range(100)))
+            list(lmdb_environments._threads().map(str, range(100)))
             done.set()
 
         threading.Thread(target=again, daemon=True).start()

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from millrace.store import lmdb_environments
+from millrace.store.checkpoint_format import file_name
 from millrace.store.lmdb_cache import LmdbCaches
-from millrace.store.names import file_name
 
 _INTERVAL = re.compile(r"[0-9a-f]{8}")
 

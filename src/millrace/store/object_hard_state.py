@@ -10,7 +10,7 @@
     <prefix>/incarnations/<incarnation>-<level>-<task>-<epoch>          what a task of the real-time
     <prefix>/incarnations/<incarnation>-<level>-<task>-<epoch>.<offset> plane committed, in pieces
     <prefix>/incarnations/<incarnation>.begun, .seal     as in a directory; unless all are in one:
-                                                         see incarnation_directory.py
+                                                         see below
     <prefix>/snapshots/<computation>/<interval>-<number> hexadecimal; a snapshot
     <prefix>/mailbox/<name>                              requests to the run, and its answers
 
@@ -18,29 +18,53 @@ The names and contents are those of :class:`~millrace.store.LocalHardState`, but
 appended is in one file.
 
 Why: ``docs/design/2026-11-20-checkpoint-on-an-object-store.md``.
+
+Its incarnations may be in a directory:
+
+.. code-block:: text
+
+    <directory>/<uuid of the checkpoint>/CHECKPOINT   its URL; says that hosts see one directory
+    <directory>/<uuid of the checkpoint>/incarnations/  as in a directory that is a checkpoint
+    <directory>/<uuid of the checkpoint>/tmp/         likewise
+
+A task that commits in real time waits for an append, and a PUT takes ten times as long as an fsync.
+All hosts must see the directory: what a worker wrote, another one, and the driver, read after a
+failure. ``FORMAT`` names it, so nobody can open the checkpoint without its grown segments.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
 import socket
 import uuid
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from millrace.model.errors import (
     CheckpointMismatch,
     CheckpointUnwritable,
     DamagedStore,
+    PipelineError,
 )
-from millrace.store.bucket_url import BucketOptions, BucketUrl
+from millrace.store.checkpoint_format import (
+    Form,
+    check_pipeline,
+    decode_form,
+    encode_form,
+    new_form,
+)
 from millrace.store.commit_log import CommitLog
+from millrace.store.durable_files import exists, make_directory, put_if_absent, translated
 from millrace.store.epoch_log import EpochLog
-from millrace.store.form import Form, check_pipeline, decode_form, encode_form, new_form
-from millrace.store.incarnation_directory import incarnations_in, make_place, remove_place, size_of
 from millrace.store.incarnations import FOLDER, Incarnations
+from millrace.store.local_blobs import LocalBlobs
 from millrace.store.mailbox import Mailbox
-from millrace.store.object_blobs import ObjectBlobs
+from millrace.store.object_blobs import BucketOptions, BucketUrl, ObjectBlobs
 from millrace.store.snapshots import Snapshots
+
+_MARKER = "CHECKPOINT"
 
 
 class ObjectHardState:
@@ -199,3 +223,91 @@ def _create(bucket: ObjectBlobs, pipeline: str, segments: str | None, *, copied:
     if created is None:
         raise DamagedStore(f"checkpoint {bucket.url}: FORMAT has gone right after it was written")
     return created
+
+
+def make_place(directory: str, uuid: str, where: str) -> None:
+    """Make the place for a checkpoint's incarnations; durable.
+
+    Args:
+        directory: An absolute path. It and those above it are made where they are missing.
+        uuid: Of the checkpoint.
+        where: Its URL.
+
+    Raises:
+        CheckpointUnwritable: The directory cannot be made or written.
+    """
+    place = _place(directory, uuid)
+    for path in reversed([place, *place.parents]):
+        if path == place or not exists(path, os):
+            make_directory(path)
+    make_directory(place / "tmp")
+    put_if_absent(where.encode() + b"\n", place / _MARKER, scratch=place / "tmp")
+
+
+def remove_place(directory: str, uuid: str) -> None:
+    """Remove the place of a checkpoint that came to nothing."""
+    shutil.rmtree(_place(directory, uuid), ignore_errors=True)
+
+
+def incarnations_in(directory: str, uuid: str, where: str) -> Incarnations:
+    """Return the incarnations of a checkpoint that are in a directory of their own.
+
+    Args:
+        directory: As ``FORMAT`` has it.
+        uuid: Of the checkpoint.
+        where: Its URL, for messages.
+
+    Raises:
+        DamagedStore: This host does not see the directory.
+    """
+    place = _place(directory, uuid)
+    with translated(place):
+        there = exists(place / _MARKER, os)
+    if not there:
+        raise DamagedStore(
+            f"checkpoint {where}: its grown segments are in {place}, and host "
+            f"{socket.gethostname()} has no {_MARKER} there. All hosts of the run must "
+            "see that directory: mount it at the same path on each. Without it the checkpoint is "
+            "not whole."
+        )
+    return Incarnations(LocalBlobs(place, folders=["tmp"]))
+
+
+def size_of(directory: str, uuid: str) -> int:
+    """Return the bytes of the incarnations of a checkpoint that are in a directory of their own."""
+    total = 0
+    folder = _place(directory, uuid) / FOLDER
+    if not folder.is_dir():
+        return 0
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            try:
+                total += entry.stat().st_size
+            except FileNotFoundError:  # collected since it was listed
+                continue
+    return total
+
+
+def directory_of(segments: str | os.PathLike[str]) -> str:
+    """Return the absolute path that a user named for grown segments.
+
+    Raises:
+        PipelineError: It is no path.
+
+    >>> directory_of("/mnt/segments")
+    '/mnt/segments'
+    >>> directory_of("s3://bucket/segments")
+    Traceback (most recent call last):
+    millrace.model.errors.PipelineError: segments='s3://bucket/segments': expected a directory...
+    """
+    text = os.fspath(segments)
+    if not text or "://" in text:
+        raise PipelineError(
+            f"segments={text!r}: expected a directory that all hosts have mounted, for example "
+            'segments="/mnt/segments". Without segments= they are in the checkpoint.'
+        )
+    return os.path.abspath(os.path.expanduser(text))
+
+
+def _place(directory: str, uuid: str) -> Path:
+    return Path(directory) / uuid
