@@ -25,11 +25,10 @@ from millrace.store import LmdbCaches, LocalHardState
 from millrace.windmill.bundle import Arrivals
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.execution import Execution
-from millrace.windmill.record_ids import injected_origin
+from millrace.windmill.record_ids import SourceIds, injected_origin
 from millrace.windmill.results import Counters
 from millrace.windmill.source_dedup import Deduplicator
-from millrace.windmill.source_ids import SourceIds
-from millrace.windmill.source_stats import SourceStats
+from millrace.windmill.source_state import SourceStats
 from tests.kit.epochs import run_epoch
 
 STREAM = "events"

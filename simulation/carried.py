@@ -16,8 +16,8 @@ from millrace.store import HardState, MemoryCaches
 from millrace.testing.invariants import check_interval
 from millrace.watermark.intervals import IntervalMap
 from millrace.windmill import rows
-from millrace.windmill.all_keys import ALL_KEYS_ROW
 from millrace.windmill.manifest import Completion, encode_entry, interval_map
+from millrace.windmill.rows import ALL_KEYS_ROW
 from millrace.windmill.transfer import Read, carried, rows_at
 
 #: Families with rows of many keys, or of none.

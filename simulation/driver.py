@@ -25,7 +25,7 @@ from millrace.testing.feed import Feed, Read
 from millrace.watermark.report import ONLY, Process
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.manifest import Manifest
-from millrace.windmill.source_ids import fingerprint
+from millrace.windmill.record_ids import fingerprint
 from simulation.program import STREAM
 from simulation.scheduler import Scheduler
 from simulation.spark import Cluster, Job

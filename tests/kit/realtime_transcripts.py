@@ -37,8 +37,8 @@ from millrace.watermark.propagation import Message
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.execution import Execution
 from millrace.windmill.manifest import decode_manifest
-from millrace.windmill.place import SourceOffset
 from millrace.windmill.record_ids import FIRST_INJECTED
+from millrace.windmill.source_state import SourceOffset
 
 _STREAM = "elements"
 _PROCESS = "script"

@@ -18,8 +18,7 @@ from millrace.watermark.intervals import IntervalMap
 from millrace.windmill import rows
 from millrace.windmill.bundle import NO_RECORDS, Arrivals, Attempt, Bundle, Position
 from millrace.windmill.execution import Execution
-from millrace.windmill.record_ids import injected_origin
-from millrace.windmill.source_ids import SourceIds, fingerprint
+from millrace.windmill.record_ids import SourceIds, fingerprint, injected_origin
 
 S = mr.SECOND
 #: The low watermark before the records, and after them.

@@ -18,9 +18,8 @@ from millrace.plane.rows import Outbox, RowColumns, Rows
 from millrace.plane.task import Task
 from millrace.watermark.intervals import IntervalMap
 from millrace.windmill.manifest import decode_entry
-from millrace.windmill.record_ids import production_ids
+from millrace.windmill.record_ids import fingerprint, production_ids
 from millrace.windmill.rows import ChannelRow
-from millrace.windmill.source_ids import fingerprint
 from tests.live import Feeds, Live
 
 

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import millrace as mr
-from millrace.watermark.ahead import Ahead
-from millrace.watermark.outstanding import Outstanding
+from millrace.watermark.percentiles import Ahead, Outstanding
 from millrace.watermark.propagation import Pending
 from millrace.watermark.senders import Estimate
 

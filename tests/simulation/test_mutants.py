@@ -40,9 +40,8 @@ from millrace.store.commit_log import ComputationSegments
 from millrace.store.repair import NOTHING
 from millrace.watermark.authority import Authority
 from millrace.windmill import epoch_log, execution, fence, rows
-from millrace.windmill.epochs import Epochs
+from millrace.windmill.epochs import Epochs, LogWriter
 from millrace.windmill.execution import Execution
-from millrace.windmill.log_writer import LogWriter
 from millrace.windmill.manifest import encode_entry
 from simulation import Simulation, driver
 from simulation.hosts import _SharedCache

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from millrace.compile import schemas
 from millrace.compile.change import PartChange
 from millrace.watermark.authority import Authority
-from millrace.windmill.migrate import Reshaping
+from millrace.windmill.migration import Reshaping
 from simulation.changing import ChangingSimulation
 
 #: Mutant -> where it was found last, and whether without any fault.

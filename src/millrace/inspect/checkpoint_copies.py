@@ -52,8 +52,8 @@ from millrace.store.durable_files import sync_directory
 from millrace.watermark.intervals import IDS, IntervalMap, KeyInterval
 from millrace.watermark.map_change import Merge, Split
 from millrace.windmill.epoch_log import claim_before, end_of
+from millrace.windmill.epochs import LogWriter
 from millrace.windmill.fence import seal_left
-from millrace.windmill.log_writer import LogWriter
 from millrace.windmill.manifest import Claim, Completion, Restoration, encode_entry, interval_map
 from millrace.windmill.transfer import (
     Pair,

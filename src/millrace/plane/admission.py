@@ -28,12 +28,13 @@ from millrace.windmill.ordering import Ints, coded, lasts
 from millrace.windmill.record_ids import (
     FIRST_INJECTED,
     ROW_BITS,
+    SourceIds,
     are_weak,
     cause_of,
     injected_count,
     is_weak,
+    unseal,
 )
-from millrace.windmill.source_ids import SourceIds, unseal
 
 
 class Arrived(NamedTuple):

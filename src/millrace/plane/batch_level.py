@@ -27,12 +27,12 @@ from millrace.store import MemoryCache, MemoryCaches
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.report import NOTHING_PENDING
 from millrace.windmill import rows
-from millrace.windmill.all_keys import tables_in
 from millrace.windmill.broadcast import signal_streams, signals_in
 from millrace.windmill.bundle import Attempt, Bundle, Position, Signal
 from millrace.windmill.machine import Effects
 from millrace.windmill.record_ids import production_ids
 from millrace.windmill.results import Counters, IntervalResult
+from millrace.windmill.rows import tables_in
 from millrace.windmill.source_dedup import without_repeats
 
 _EVERYTHING = IntervalMap.uniform(1)

@@ -29,9 +29,15 @@ from millrace.plane.task import Task
 from millrace.plane.values import shown
 from millrace.windmill.bundle import Again, Arrivals
 from millrace.windmill.ordering import KeyColumn, arrival_order
-from millrace.windmill.record_ids import ROW_BITS, injected_origin
+from millrace.windmill.record_ids import (
+    NO_FINGERPRINT,
+    ROW_BITS,
+    SourceIds,
+    injected_origin,
+    null_id,
+    unseal,
+)
 from millrace.windmill.router import RowsBuilder
-from millrace.windmill.source_ids import NO_FINGERPRINT, SourceIds, null_id, unseal
 from millrace.windmill.user_errors import note
 
 

@@ -17,7 +17,7 @@ from millrace.compile.topology import Edge
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.plane.reports import TaskReport, count
 from millrace.plane.task import Task
-from millrace.watermark.ahead import Ahead
+from millrace.watermark.percentiles import Ahead
 from millrace.watermark.report import ONLY, Process
 
 #: The columns, besides those of the record.

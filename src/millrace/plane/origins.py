@@ -17,8 +17,8 @@ from millrace.injectors.origins import NumberedInjector, Origin
 from millrace.store import EpochLog
 from millrace.windmill.epoch_log import completions_to, end_of
 from millrace.windmill.manifest import Manifest
-from millrace.windmill.place import SourceOffset
 from millrace.windmill.record_ids import LAST_ROW, ROW_BITS, injected_count
+from millrace.windmill.source_state import SourceOffset
 
 _log = logging.getLogger("millrace")
 

@@ -18,7 +18,7 @@ from millrace.plane import wire
 from millrace.plane.task_sinks import Receipt
 from millrace.store import NOTHING, Repair, Written
 from millrace.windmill.results import Counters, IntervalResult
-from millrace.windmill.source_stats import Sources, SourceStats, add_sources
+from millrace.windmill.source_state import Sources, SourceStats, add_sources
 
 
 class TaskReport(msgspec.Struct, array_like=True):

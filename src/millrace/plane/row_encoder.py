@@ -51,17 +51,19 @@ from millrace.plane.runtime import Runtime, SourceColumns
 from millrace.plane.task import Task
 from millrace.plane.values import shown
 from millrace.plane.whole_numbers import encoded_numbers, hashes_of_numbers
-from millrace.watermark.ahead import Ahead
+from millrace.watermark.percentiles import Ahead
 from millrace.windmill.record_ids import (
+    FINGERPRINT_BYTES,
     FIRST_INJECTED,
     LIVE_ORIGIN,
     MADE_BITS,
+    NO_FINGERPRINT,
     ROW_BITS,
     injected_origin,
+    null_id,
     place,
 )
 from millrace.windmill.router import RowsBuilder
-from millrace.windmill.source_ids import FINGERPRINT_BYTES, NO_FINGERPRINT, null_id
 from millrace.windmill.user_errors import note
 
 

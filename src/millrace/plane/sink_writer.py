@@ -22,7 +22,7 @@ from millrace.plane.runtime import Runtime, columns_of_sinks
 from millrace.plane.task_sinks import LiveWriting, Receipt, Writings
 from millrace.windmill.fence import SessionFence
 from millrace.windmill.ordering import decode_keys
-from millrace.windmill.source_ids import unseal
+from millrace.windmill.record_ids import unseal
 
 
 class SinkEncoder:

@@ -47,7 +47,7 @@ from millrace.spark.ticks import Alarm, ticks
 from millrace.windmill.balance_policy import Balance
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.preparation import Preparation
-from millrace.windmill.source_stats import processes_of
+from millrace.windmill.source_state import processes_of
 
 _log = logging.getLogger("millrace")
 

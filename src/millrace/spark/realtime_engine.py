@@ -49,7 +49,7 @@ from millrace.spark.status import Status
 from millrace.windmill.balance_policy import Balance
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.preparation import Preparation
-from millrace.windmill.source_stats import processes_of
+from millrace.windmill.source_state import processes_of
 
 #: Spark refuses shorter batches than this, unless told otherwise.
 _LEAST_BATCH: Final = "spark.sql.streaming.realTimeMode.minBatchDuration"

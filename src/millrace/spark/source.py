@@ -40,8 +40,7 @@ from millrace.spark.source_checks import (
     check_values,
     is_timestamp,
 )
-from millrace.windmill.record_ids import LAST_ROW, ROW_BITS
-from millrace.windmill.source_ids import FINGERPRINT_BYTES
+from millrace.windmill.record_ids import FINGERPRINT_BYTES, LAST_ROW, ROW_BITS
 
 #: Column with the first part of a row's place in its source.
 _PARTITION = "partition"
@@ -375,7 +374,7 @@ def _key(edge: Edge, source: Source) -> Column:
 def _fingerprint(source: Source) -> list[Column]:
     """Return the column with the fingerprints of the records' ids, if the source has ids.
 
-    They are those of :func:`millrace.windmill.source_ids.fingerprint`; null for a null id.
+    They are those of :func:`millrace.windmill.record_ids.fingerprint`; null for a null id.
     """
     if source.injection.id is None:
         return []

@@ -33,7 +33,7 @@ from millrace.plane.rows import Outbox
 from millrace.plane.task import Task
 from millrace.plane.values import ROWS, ValueReader, shown, value_columns
 from millrace.watermark.report import Process
-from millrace.windmill.source_ids import fingerprint
+from millrace.windmill.record_ids import fingerprint
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ from millrace.watermark.report import ONLY, Process
 from millrace.windmill.history import WatermarkHistory
 from millrace.windmill.manifest import Manifest
 from millrace.windmill.results import Counters
-from millrace.windmill.source_stats import processes_of
+from millrace.windmill.source_state import processes_of
 
 _ALL_INTERVALS = 4
 

@@ -13,7 +13,7 @@ from millrace.compile.topology import ComputationSpec
 from millrace.model.errors import InvariantViolation
 from millrace.model.time import MAX_TIMESTAMP
 from millrace.store import Caches, HardState, MemoryCaches, bring
-from millrace.watermark.outstanding import Outstanding
+from millrace.watermark.percentiles import Outstanding
 from millrace.watermark.propagation import LowWatermarks
 from millrace.watermark.report import Report
 from millrace.windmill import rows

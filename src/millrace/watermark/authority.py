@@ -30,8 +30,13 @@ import numpy.typing as npt
 from millrace.compile.topology import Topology, injector_name
 from millrace.model.errors import ZombieWriter
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
-from millrace.watermark.ahead import Ahead, SaysPercentiles, never_back
-from millrace.watermark.outstanding import NOTHING_OUTSTANDING, Outstanding
+from millrace.watermark.percentiles import (
+    NOTHING_OUTSTANDING,
+    Ahead,
+    Outstanding,
+    SaysPercentiles,
+    never_back,
+)
 from millrace.watermark.propagation import LowWatermarks, Pending, WatermarkPropagation
 from millrace.watermark.report import NEVER, NOTHING_PENDING, PendingTimers, Report
 

@@ -14,8 +14,7 @@ import msgspec
 
 from millrace.compile.topology import ComputationSpec, Topology, injector_name
 from millrace.model.time import MAX_TIMESTAMP
-from millrace.watermark.ahead import Ahead
-from millrace.watermark.outstanding import NOTHING_OUTSTANDING, Outstanding
+from millrace.watermark.percentiles import NOTHING_OUTSTANDING, Ahead, Outstanding
 from millrace.watermark.report import Report
 
 

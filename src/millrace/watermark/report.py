@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
-from millrace.watermark.outstanding import Outstanding
+from millrace.watermark.percentiles import Outstanding
 
 #: When nothing is ever due. A timer may wait for the end of time, and a clock may be there.
 NEVER: Final = MAX_TIMESTAMP + 1

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from millrace.compile.topology import ComputationSpec, Topology
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
-from millrace.watermark.ahead import RECORDS_MAX, Ahead, edge_us
+from millrace.watermark.percentiles import RECORDS_MAX, Ahead, edge_us
 from millrace.watermark.propagation import LowWatermarks, Message, Pending, WatermarkPropagation
 
 Ints = npt.NDArray[np.int64]

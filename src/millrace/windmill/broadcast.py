@@ -29,10 +29,10 @@ from millrace.model.state import SideInput
 from millrace.model.time import MIN_TIMESTAMP
 from millrace.store import View
 from millrace.windmill import rows
-from millrace.windmill.all_keys import ALL_KEYS_ROW
 from millrace.windmill.bundle import Bundle, KeyedRecords, KeyGroup, Signal
 from millrace.windmill.cells import BoundSide, TableChange
 from millrace.windmill.results import Counters
+from millrace.windmill.rows import ALL_KEYS_ROW
 from millrace.windmill.timers import KeyTimers
 from millrace.windmill.user_api import UserApi
 from millrace.windmill.user_errors import Failures

@@ -44,7 +44,7 @@ from millrace.windmill.ordering import (
     key_rows,
     keys_at,
 )
-from millrace.windmill.source_ids import SourceIds
+from millrace.windmill.record_ids import SourceIds
 from millrace.windmill.timers import DueTimers, pending_by
 
 Column = npt.NDArray[Any]

@@ -43,8 +43,7 @@ from millrace.model.state import (
     ValueState,
 )
 from millrace.windmill import rows
-from millrace.windmill.all_keys import ALL_KEYS_ROW
-from millrace.windmill.rows import map_prefix, pack_entry, unpack_entry
+from millrace.windmill.rows import ALL_KEYS_ROW, map_prefix, pack_entry, unpack_entry
 from millrace.windmill.timers import KeyRows, KeyTimers
 
 

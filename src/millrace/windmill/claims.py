@@ -27,7 +27,7 @@ from millrace.model.errors import CheckpointMismatch
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, format_timestamp
 from millrace.windmill.epoch_log import LogTail
 from millrace.windmill.manifest import Claim, Completion, InjectorEntry, Manifest
-from millrace.windmill.renames import read_as
+from millrace.windmill.migration import read_as
 
 _log = logging.getLogger("millrace")
 

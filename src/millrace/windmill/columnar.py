@@ -20,13 +20,13 @@ from millrace.model.keys import decode_key, encode_key
 from millrace.model.record import Timer
 from millrace.model.time import MAX_TIMESTAMP
 from millrace.store import View
-from millrace.watermark.outstanding import Outstanding
+from millrace.watermark.percentiles import Outstanding
 from millrace.watermark.report import Report
 from millrace.windmill import rows
-from millrace.windmill.all_keys import ALL_KEYS, ALL_KEYS_ROW
 from millrace.windmill.bundle import Bundle, KeyedRecords
 from millrace.windmill.machine import Around, Machine
 from millrace.windmill.router import Router, panes_of
+from millrace.windmill.rows import ALL_KEYS, ALL_KEYS_ROW
 
 
 class ColumnarMachine(Machine):

@@ -3,43 +3,115 @@
 Between the two it does not matter who runs the workers: the Harness calls them one after the other,
 Spark spreads them over a cluster. Like the machine it reads no clock: it is told what time it is.
 
-Source: docs/architecture.md, "The commit protocol"; MillWheel 7.2 (what the authority keeps).
+Each entry that :class:`LogWriter` appends to the epoch log has the number after the last. It is put
+only if its number is free, so a driver that was superseded finds its number taken. One that the
+store refused is kept, and written before anything else.
+
+Source: docs/architecture.md, "The commit protocol"; MillWheel 6.2 (sequencers), 7.2 (what the
+authority keeps).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TypeVar
 
 from msgspec.structs import replace
 
 from millrace.compile.topology import Topology, injector_name
-from millrace.model.errors import ZombieWriter
+from millrace.model.errors import StoreError, ZombieWriter
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
-from millrace.store import Collectable, Given, HardState
+from millrace.store import Collectable, EpochLog, Given, HardState
 from millrace.watermark.authority import Authority, Percentiles
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.map_change import Remap, Remapped
 from millrace.windmill import claims, transfer
 from millrace.windmill.epoch_log import LogTail, end_of
-from millrace.windmill.fence import out_of_step
+from millrace.windmill.fence import out_of_step, superseded_run
 from millrace.windmill.history import Moment, WatermarkHistory
 from millrace.windmill.loads import Loads, take
-from millrace.windmill.log_writer import LogWriter
 from millrace.windmill.manifest import (
     Changes,
     Completion,
+    Entry,
     LiveMark,
     Manifest,
     Restoration,
+    encode_entry,
     interval_maps,
     partition_of,
 )
-from millrace.windmill.place import SourceOffset
+from millrace.windmill.migration import read_as
 from millrace.windmill.positions import Positions
-from millrace.windmill.renames import read_as
 from millrace.windmill.results import Counters, IntervalResult, count
-from millrace.windmill.source_stats import Sources, SourceStats, add_sources, ahead_of
+from millrace.windmill.source_state import SourceOffset, Sources, SourceStats, add_sources, ahead_of
 from millrace.windmill.user_errors import DeadLetterWatch, tell_first, total
+
+_Made = TypeVar("_Made")
+
+
+class LogWriter:
+    """Appends to an epoch log in the name of one run.
+
+    Attributes:
+        last: Number of the last entry that is known.
+        generation: Of the run.
+    """
+
+    def __init__(self, log: EpochLog, last: int, generation: int) -> None:
+        self._log = log
+        self.last = last
+        self.generation = generation
+        # Bytes not known to be in the log, what to do when they are; whether they perhaps are.
+        self._unwritten: tuple[bytes, Callable[[], None]] | None = None
+        self._tried = False
+
+    def append(self, entry: Entry, then: Callable[[], None]) -> None:
+        """Write an entry, and do something once it is in the log.
+
+        Raises:
+            CheckpointUnwritable: It is refused, and :meth:`settle` writes it.
+            ZombieWriter: A newer run has claimed the checkpoint.
+        """
+        assert self._unwritten is None, "what was refused is settled first"
+        self._unwritten = encode_entry(entry), then
+        self.settle()
+
+    def settle(self) -> None:
+        """Write what could not be written before, if there is something; see :meth:`append`."""
+        if self._unwritten is None:
+            return
+        data, then = self._unwritten
+        number = self.last + 1
+        # A write that failed has perhaps been one all the same. Where none has failed, an equal
+        # entry is another run's: two that start at once have equal claims.
+        again, self._tried = self._tried, True
+        if not self._log.append(number, data) and not (again and self._log.read(number) == data):
+            raise superseded_run(self.generation)
+        self._unwritten, self._tried, self.last = None, False, number
+        then()
+
+    def ours(self, work: Callable[[], _Made]) -> _Made:
+        """Return what some work makes of the checkpoint while no newer run may change it.
+
+        Raises:
+            ZombieWriter: It failed, and a newer run has claimed the checkpoint: what the work was
+                to read has perhaps been collected.
+        """
+        try:
+            return work()
+        except StoreError as error:
+            if (zombie := self.superseded()) is not None:
+                raise zombie from error
+            raise
+
+    def superseded(self) -> ZombieWriter | None:
+        """Return the error to end with if a newer run has claimed the checkpoint, else None."""
+        mine = self.last
+        if self._unwritten is not None and self._log.read(mine + 1) == self._unwritten[0]:
+            mine += 1  # it was written, and the store said that it was not
+        return superseded_run(self.generation) if self._log.last() > mine else None
+
 
 # A claim must not hold up the collection of all that came since: a run repeats it after so many
 # entries. The completion after it says where every interval stands; so a start reads as many.

@@ -46,7 +46,7 @@ from millrace.windmill import rows
 from millrace.windmill.broadcast import DeferredRecords, SideTables, signal_streams, told
 from millrace.windmill.bundle import Bundle, KeyGroup, key_groups_of
 from millrace.windmill.cells import CellBinding
-from millrace.windmill.migrate import Reshaping
+from millrace.windmill.migration import Reshaping
 from millrace.windmill.results import NO_LOAD, Counters, FirstLate, HookTimer, Load
 from millrace.windmill.router import Router, RowsBuilder
 from millrace.windmill.timers import DueTimers, KeyRows, KeyTimers, percentiles_of, report_of

@@ -23,9 +23,8 @@ from millrace.compile.topology import INJECTOR, ComputationSpec
 from millrace.watermark.intervals import IntervalMap, KeyInterval
 from millrace.watermark.propagation import LowWatermarks, WatermarkPropagation
 from millrace.watermark.report import Report
-from millrace.windmill.place import SourceOffset
 from millrace.windmill.results import Counters, IntervalResult
-from millrace.windmill.source_stats import Sources
+from millrace.windmill.source_state import SourceOffset, Sources
 
 
 class IntervalEntry(msgspec.Struct, frozen=True):

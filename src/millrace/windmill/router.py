@@ -25,7 +25,7 @@ from millrace.model.keys import decode_key, encode_key, hash_key
 from millrace.model.pane import Paned, PanedCoder, PanedExtractor, Window
 from millrace.model.record import DeadLetter
 from millrace.model.stream import ByKey, KeyExtractor, Spread, Step
-from millrace.windmill.source_ids import nth
+from millrace.windmill.record_ids import nth
 from millrace.windmill.user_errors import opened
 
 

@@ -29,13 +29,15 @@ one in H too, where the holds of keys are, which lie in G once more by key. Wher
 one thing, each can be made from the other. Ids of delivered records stand each by itself (I), and
 in lots by commit (J) and expiry (X): a lot is what one commit added and what expires together,
 packed in the value of its J row, as entries of 24 bytes: the key's hash, and the source's id.
+
+What is the interval's, and no key's, has rows under a key that stands for all of them.
 """
 
 from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -43,6 +45,7 @@ import numpy as np
 import numpy.typing as npt
 
 from millrace.model.errors import DamagedStore
+from millrace.model.keys import encode_key
 from millrace.model.time import MAX_TIMESTAMP
 from millrace.store import View
 
@@ -863,3 +866,15 @@ def everything(view: View) -> Iterator[tuple[bytes, bytes]]:
 def scan(view: View, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Yield the rows with a prefix and their values, ascending."""
     return view.scan(prefix, after(prefix))
+
+
+#: The key that stands for all keys of an interval.
+ALL_KEYS: Final = encode_key("all keys")
+#: No user's key has it: theirs hash to it once in 2**64.
+ALL_KEYS_ROW: Final = key_row(bytes(HASH_BYTES), ALL_KEYS)
+
+
+def tables_in(mutations: Mapping[bytes, bytes | None]) -> dict[bytes, bytes]:
+    """Return the entries of maps that are the interval's, among what a bundle has written."""
+    prefix = MAP + ALL_KEYS_ROW
+    return {row: value for row, value in mutations.items() if value and row.startswith(prefix)}

@@ -22,7 +22,7 @@ from millrace.compile.topology import ComputationSpec
 from millrace.model.record import LOW_WATERMARK, WALL_TIME
 from millrace.model.time import MAX_TIMESTAMP
 from millrace.store import View
-from millrace.watermark.outstanding import Outstanding
+from millrace.watermark.percentiles import Outstanding
 from millrace.watermark.report import NOTHING_PENDING, Report
 from millrace.windmill import rows
 from millrace.windmill.rows import (

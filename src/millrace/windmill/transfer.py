@@ -42,11 +42,11 @@ from millrace.store import HardState, MemoryCache, SnapshotHead, Snapshots, brin
 from millrace.store.snapshots import parts_of
 from millrace.watermark.intervals import IDS, IntervalMap, KeyInterval
 from millrace.watermark.map_change import Remap, Remapped, remapped
-from millrace.watermark.outstanding import Outstanding
+from millrace.watermark.percentiles import Outstanding
 from millrace.watermark.report import NOTHING_PENDING, Report
 from millrace.windmill import rows
-from millrace.windmill.all_keys import ALL_KEYS_ROW
 from millrace.windmill.manifest import Completion, LiveMark, Manifest, interval_map, partition_of
+from millrace.windmill.rows import ALL_KEYS_ROW
 
 #: A row and its value.
 Pair = tuple[bytes, bytes]

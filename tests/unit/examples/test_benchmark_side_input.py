@@ -8,7 +8,7 @@ import pytest
 from millrace.store import LocalHardState, MemoryCache, bring, chain_of, decode_segment
 from millrace.testing.feed import Feed, Read
 from millrace.windmill import rows
-from millrace.windmill.all_keys import ALL_KEYS_ROW
+from millrace.windmill.rows import ALL_KEYS_ROW
 
 ROWS, BYTES, INTERVALS, EPOCHS = 100, 1000, 4, 3
 

@@ -31,7 +31,7 @@ from millrace.plane.values import value_columns
 from millrace.store import MemoryCaches, MemoryHardState
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.execution import Execution
-from millrace.windmill.source_ids import fingerprint
+from millrace.windmill.record_ids import fingerprint
 from millrace.windmill.user_errors import total
 
 NOW = 10 * mr.HOUR

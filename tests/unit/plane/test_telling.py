@@ -5,7 +5,7 @@ from __future__ import annotations
 from millrace.model.time import MAX_TIMESTAMP
 from millrace.plane.packets import Telling
 from millrace.plane.realtime.task import TaskStats
-from millrace.watermark.ahead import Ahead
+from millrace.watermark.percentiles import Ahead
 from millrace.watermark.propagation import Message
 
 ALONE_US, WITH_ROWS_US = 15_000, 2_000

@@ -3,7 +3,7 @@
 import pytest
 
 import millrace as mr
-from millrace.watermark.outstanding import Outstanding
+from millrace.watermark.percentiles import Outstanding
 from millrace.watermark.propagation import Pending
 from millrace.watermark.report import NOTHING_PENDING, Report
 

@@ -9,9 +9,8 @@ from millrace.store import MemoryCaches, MemoryHardState
 from millrace.windmill.bundle import Arrivals
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.execution import Execution
-from millrace.windmill.record_ids import injected_origin
+from millrace.windmill.record_ids import SourceIds, fingerprint, injected_origin
 from millrace.windmill.source_dedup import Deduplicator
-from millrace.windmill.source_ids import SourceIds, fingerprint
 from tests.kit.epochs import run_epoch
 
 SLACK = 64

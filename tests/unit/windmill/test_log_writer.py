@@ -6,7 +6,7 @@ import pytest
 
 from millrace.model.errors import CheckpointUnwritable, DamagedStore, ZombieWriter
 from millrace.store import MemoryHardState
-from millrace.windmill.log_writer import LogWriter
+from millrace.windmill.epochs import LogWriter
 from millrace.windmill.manifest import Completion
 
 COMPLETION = Completion(

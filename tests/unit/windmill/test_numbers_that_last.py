@@ -31,7 +31,7 @@ from millrace.windmill.epoch_log import latest
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.execution import Execution
 from millrace.windmill.manifest import Manifest, encode_entry
-from millrace.windmill.source_ids import fingerprint
+from millrace.windmill.record_ids import fingerprint
 
 BATCHES = [
     [("a", "tea", 3), ("b", "milk", 5), ("c", "tea", 4)],

@@ -8,12 +8,12 @@ import pytest
 
 import millrace as mr
 from millrace.model.errors import CheckpointMismatch, PipelineError
-from millrace.watermark.ahead import Ahead
+from millrace.watermark.percentiles import Ahead
 from millrace.watermark.report import Process
 from millrace.windmill.claims import plan_of
 from millrace.windmill.epoch_log import end_of
 from millrace.windmill.epochs import Epochs
-from millrace.windmill.source_stats import SourceStats
+from millrace.windmill.source_state import SourceStats
 
 
 class Counts(mr.Computation):

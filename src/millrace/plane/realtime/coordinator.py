@@ -63,7 +63,7 @@ from millrace.plane.task_sinks import Receipt
 from millrace.store import Collectable, HardState
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.manifest import LiveMark, Manifest, encode_entry
-from millrace.windmill.place import SourceOffset
+from millrace.windmill.source_state import SourceOffset
 
 _decode_receipt = msgspec.msgpack.Decoder(Receipt).decode
 

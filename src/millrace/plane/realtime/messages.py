@@ -15,9 +15,9 @@ from __future__ import annotations
 import msgspec
 
 from millrace.plane.reports import TaskReport
-from millrace.watermark.ahead import Ahead
+from millrace.watermark.percentiles import Ahead
 from millrace.watermark.report import Process
-from millrace.windmill.place import SourceOffset
+from millrace.windmill.source_state import SourceOffset
 
 
 class TaskReady(msgspec.Struct, array_like=True, tag="hello"):

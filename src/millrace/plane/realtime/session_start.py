@@ -24,8 +24,7 @@ from millrace.watermark.map_change import Remap, Remapped
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.fence import seal_left
 from millrace.windmill.manifest import LiveMark, Manifest
-from millrace.windmill.place import SourceOffset
-from millrace.windmill.source_stats import Sources, SourceStats
+from millrace.windmill.source_state import SourceOffset, Sources, SourceStats
 from millrace.windmill.transfer import Grouping, Ready, same
 
 #: Injected stream -> process -> its number.

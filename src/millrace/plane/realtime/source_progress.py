@@ -29,7 +29,7 @@ from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, is_over
 from millrace.plane.packets import ALONE_US
 from millrace.plane.realtime.messages import Hold, StartTask
-from millrace.watermark.ahead import Ahead
+from millrace.watermark.percentiles import Ahead
 from millrace.watermark.propagation import LowWatermarks, Message
 from millrace.watermark.report import Process
 
