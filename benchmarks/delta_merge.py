@@ -28,7 +28,7 @@ from rich.table import Table
 import millrace as mr
 from benchmarks.arguments import integers
 from benchmarks.machine import describe
-from millrace.plane.binding import Binding
+from millrace.plane.sink_contract import Binding
 from millrace.plane.values import SinkColumns
 
 

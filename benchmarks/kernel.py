@@ -28,7 +28,7 @@ from millrace.windmill.execution import Execution
 from millrace.windmill.record_ids import SourceIds, injected_origin
 from millrace.windmill.results import Counters
 from millrace.windmill.source_dedup import Deduplicator
-from millrace.windmill.source_state import SourceStats
+from millrace.windmill.source_stats import SourceStats
 from tests.kit.epochs import run_epoch
 
 STREAM = "events"

@@ -24,7 +24,7 @@ import millrace as mr
 from benchmarks import result
 from benchmarks.postgres import postgres
 from millrace.model.coder import MsgpackCoder
-from millrace.plane.binding import Binding
+from millrace.plane.sink_contract import Binding
 from millrace.plane.values import SinkColumns
 
 

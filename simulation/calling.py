@@ -14,7 +14,7 @@ from millrace.injectors.signal_injector import Calls, calls_in, put_call
 from millrace.model.errors import StoreError
 from millrace.model.keys import encode_key
 from millrace.store import HardState, Mailbox
-from millrace.windmill.source_state import Sources, SourceStats
+from millrace.windmill.source_stats import Sources, SourceStats
 from simulation.definitions import Wrong
 from simulation.scheduler import Scheduler
 

@@ -16,13 +16,6 @@ from millrace.injectors.columns import column_names
 from millrace.injectors.follower import Polling
 from millrace.injectors.offsets import advanced, packed_piece, pieces
 from millrace.injectors.watermark_publisher import WatermarkPublisher
-from millrace.plane.binding import (
-    bind_sinks,
-    claim_sinks,
-    live_writers,
-    sinks_by_edge,
-    task_writers,
-)
 from millrace.plane.encode_stage import EncodeStage
 from millrace.plane.epoch import EpochDriver, Turn
 from millrace.plane.exchange import LocalExchange, through_levels
@@ -35,6 +28,13 @@ from millrace.plane.realtime.local_run import LocalPlane
 from millrace.plane.realtime.session_start import from_live_tasks
 from millrace.plane.reports import Messages, TaskReport
 from millrace.plane.runtime import Runtime, SourceColumns
+from millrace.plane.sink_contract import (
+    bind_sinks,
+    claim_sinks,
+    live_writers,
+    sinks_by_edge,
+    task_writers,
+)
 from millrace.plane.sink_writer import SinkEncoder
 from millrace.plane.task import Task
 from millrace.plane.values import ROWS, value_columns

@@ -16,7 +16,7 @@ from millrace.windmill.execution import Execution
 from millrace.windmill.manifest import Completion
 from millrace.windmill.record_ids import FIRST_INJECTED, ROW_BITS
 from millrace.windmill.results import Counters, footing_of
-from millrace.windmill.source_state import SourceStats
+from millrace.windmill.source_stats import SourceStats
 from simulation import computations
 from simulation.carried import remap_again
 from simulation.oracle import same_completion

@@ -17,7 +17,7 @@ import pytest
 import millrace as mr
 from millrace.model.coder import MsgpackCoder
 from millrace.model.errors import PipelineError, SinkError
-from millrace.plane.binding import Binding, bind_sinks
+from millrace.plane.sink_contract import Binding, bind_sinks
 from millrace.plane.values import SinkColumns
 from millrace.sinks.postgres.text import as_arrays
 

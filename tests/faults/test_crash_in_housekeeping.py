@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import millrace as mr
-from millrace.testing.crash import CrashingState
+from millrace.testing.faults import CrashingState
 from millrace.windmill import epochs
 
 EPOCHS = 14

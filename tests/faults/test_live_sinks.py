@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import millrace as mr
-from millrace.plane.binding import sinks_by_edge
 from millrace.plane.realtime.session_start import from_live_tasks
+from millrace.plane.sink_contract import sinks_by_edge
 from millrace.sinks import delta_table, parquet_files
 from millrace.sinks.parquet_files import STAGING
 from millrace.windmill.epochs import Epochs

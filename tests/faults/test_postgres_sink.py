@@ -16,8 +16,7 @@ import millrace as mr
 from millrace.model.coder import MsgpackCoder
 from millrace.model.errors import CheckpointMismatch, PipelineError, SinkError, ZombieWriter
 from millrace.model.pane import Pane, Paned, PanedCoder, Window
-from millrace.plane.binding import Binding
-from millrace.plane.task_sinks import WriteAgain
+from millrace.plane.sink_contract import Binding, WriteAgain
 from millrace.plane.values import SinkColumns
 
 

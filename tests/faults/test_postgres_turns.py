@@ -17,7 +17,7 @@ import millrace as mr
 from millrace.model.coder import Coder, MsgpackCoder
 from millrace.model.errors import CheckpointMismatch, SinkError, ZombieWriter
 from millrace.model.pane import Pane, Paned, PanedCoder, Window
-from millrace.plane.binding import Binding
+from millrace.plane.sink_contract import Binding
 from millrace.plane.values import SinkColumns
 from millrace.sinks.postgres import live_writer
 from millrace.sinks.postgres.live_writer import TableWriter

@@ -27,8 +27,7 @@ import pyarrow.parquet as pq
 from field_types import EQUAL, Kind, Outcome, lettered, raised, refused, same
 
 import millrace as mr
-from millrace.plane.binding import bind_sinks
-from millrace.plane.task_sinks import WriteAgain
+from millrace.plane.sink_contract import WriteAgain, bind_sinks
 
 #: What a user's own table has for a kind in PostgreSQL; the rest is ``jsonb``.
 POSTGRES_TYPES: dict[Any, str] = {

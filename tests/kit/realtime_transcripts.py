@@ -30,15 +30,14 @@ from millrace.plane.rows import Outbox, Rows
 from millrace.plane.runtime import Runtime
 from millrace.plane.task import Task, turns_manifest
 from millrace.store import MemoryCaches, MemoryHardState
-from millrace.testing.output import Output
-from millrace.testing.taps import tapped
+from millrace.testing.output import Output, tapped
 from millrace.testing.transcript import Transcript, TranscriptElement
 from millrace.watermark.propagation import Message
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.execution import Execution
 from millrace.windmill.manifest import decode_manifest
 from millrace.windmill.record_ids import FIRST_INJECTED
-from millrace.windmill.source_state import SourceOffset
+from millrace.windmill.source_offset import SourceOffset
 
 _STREAM = "elements"
 _PROCESS = "script"

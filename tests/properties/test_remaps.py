@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import millrace as mr
 from millrace.model.errors import PipelineError, ZombieWriter
 from millrace.store import Collector, decode_segment
-from millrace.testing.crash import Crash, CrashingState
+from millrace.testing.faults import Crash, CrashingState
 from millrace.windmill import transfer
 from millrace.windmill.epoch_log import end_of
 from millrace.windmill.epochs import Epochs

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from millrace.injectors.advance import Advance, Backlog
 from millrace.injectors.follower import Follower
+from millrace.injectors.injector import NumberedInjector, Origin
 from millrace.injectors.kafka_follower import KafkaFollower
 from millrace.injectors.kafka_messages import (
     PATIENCE_S,
@@ -33,7 +34,6 @@ from millrace.injectors.kafka_messages import (
     topic_ids,
 )
 from millrace.injectors.lines import Parse
-from millrace.injectors.origins import NumberedInjector, Origin
 from millrace.model.errors import InputLost, PipelineError
 from millrace.model.time import Instant, TimeUnit, timestamp_us
 

@@ -17,7 +17,7 @@ from millrace.injectors.columns import column_names
 from millrace.injectors.injector import Injector
 from millrace.model.errors import PipelineError, brief
 from millrace.model.time import Instant
-from millrace.windmill.source_state import SourceOffset
+from millrace.windmill.source_offset import SourceOffset
 
 #: Process -> [offset, the low watermark that it promises there or None].
 Offsets = dict[str, list[Any]]

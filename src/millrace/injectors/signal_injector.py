@@ -31,7 +31,7 @@ from millrace.model.computation import Computation
 from millrace.model.errors import StoreError
 from millrace.model.time import MAX_TIMESTAMP, Instant
 from millrace.store import Mailbox, is_object_store, local_path, mailbox_at
-from millrace.windmill.source_state import SourceOffset
+from millrace.windmill.source_offset import SourceOffset
 
 _log = logging.getLogger("millrace")
 

@@ -36,7 +36,7 @@ from millrace.windmill.loads import Loads
 from millrace.windmill.manifest import Claim, Completion, Manifest
 from millrace.windmill.migration import titled, titled_claim
 from millrace.windmill.results import NO_TIMES, Counters, HookTimes
-from millrace.windmill.source_state import SourceStats
+from millrace.windmill.source_stats import SourceStats
 from millrace.windmill.user_errors import Reasons, merge, total
 
 T = TypeVar("T")

@@ -31,7 +31,7 @@ from millrace.store import HardState
 from millrace.watermark.report import ONLY, Process
 from millrace.windmill import rows
 from millrace.windmill.manifest import Claim, Completion, InjectorEntry
-from millrace.windmill.source_state import SourceStats
+from millrace.windmill.source_stats import SourceStats
 
 INJECTED = "injector"
 HOLD = "hold"

@@ -15,13 +15,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millrace.injectors.injector import Origin
 from millrace.injectors.offsets import Piece
-from millrace.injectors.origins import Origin
 from millrace.injectors.refusals import column_of
-from millrace.plane import observation, wire
-from millrace.plane.observation import observe_processes
+from millrace.plane import reports, wire
 from millrace.plane.partials_stage import Lifter
-from millrace.plane.reports import TaskReport, count, report_row
+from millrace.plane.reports import TaskReport, count, observe_processes, report_row
 from millrace.plane.row_encoder import RowEncoder
 from millrace.plane.rows import Outbox
 from millrace.plane.runtime import SourceColumns
@@ -123,4 +122,4 @@ def _origins(
 
 def _told(rows: pa.RecordBatch) -> pa.Table:
     """Return the columns that tell of processes."""
-    return pa.Table.from_batches([rows.select(["ts", *observation.COLUMNS])])
+    return pa.Table.from_batches([rows.select(["ts", *reports.COLUMNS])])

@@ -18,7 +18,8 @@ from millrace.model.time import MIN_TIMESTAMP
 from millrace.plane.reports import TaskReport
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.manifest import Completion, Manifest
-from millrace.windmill.source_state import places_after, processes_of
+from millrace.windmill.source_offset import places_after
+from millrace.windmill.source_stats import processes_of
 
 
 @dataclass(frozen=True)

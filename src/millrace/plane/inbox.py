@@ -15,14 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace.compile.topology import ComputationSpec, Edge
-from millrace.injectors.origins import Origin
+from millrace.injectors.injector import Origin
 from millrace.injectors.refusals import Refusal
 from millrace.model.coder import is_immutable
 from millrace.model.time import EARLIEST_RECORD
 from millrace.plane import wire
-from millrace.plane.observation import SourceObserver, observe_processes
 from millrace.plane.refusal import refuse
-from millrace.plane.reports import TaskReport, count
+from millrace.plane.reports import SourceObserver, TaskReport, count, observe_processes
 from millrace.plane.rows import Outbox
 from millrace.plane.runtime import SourceColumns
 from millrace.plane.task import Task

@@ -21,8 +21,7 @@ from millrace.compile.topology import Edge
 from millrace.dataflow.partials import Lift, Lifted
 from millrace.model.errors import RAISED
 from millrace.plane import wire
-from millrace.plane.observation import SourceObserver
-from millrace.plane.reports import TaskReport, report_row
+from millrace.plane.reports import SourceObserver, TaskReport, report_row
 from millrace.plane.rows import Rows
 from millrace.plane.runtime import SourceColumns
 from millrace.plane.task import Task

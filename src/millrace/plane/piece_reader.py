@@ -22,8 +22,7 @@ from millrace.injectors.injector import Injector
 from millrace.injectors.offsets import Piece, unpacked_piece
 from millrace.injectors.refusals import COLUMN
 from millrace.plane import wire
-from millrace.plane.observation import observe_processes
-from millrace.plane.reports import TaskReport, report_row
+from millrace.plane.reports import TaskReport, observe_processes, report_row
 from millrace.plane.row_encoder import Injected, Keying, RowEncoder, injected
 from millrace.plane.rows import Outbox
 from millrace.plane.runtime import SourceColumns

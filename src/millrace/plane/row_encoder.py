@@ -28,9 +28,8 @@ import pyarrow.compute as pc
 from millrace.compile.explanation import one_field
 from millrace.compile.topology import Edge, StreamSpec
 from millrace.injectors.columns import conformed
-from millrace.injectors.injector import Injector
+from millrace.injectors.injector import Injector, Origin
 from millrace.injectors.letters import letter_in
-from millrace.injectors.origins import Origin
 from millrace.injectors.refusals import Refusal, column_of, refusals_of
 from millrace.model.errors import RAISED, CoderError, PipelineError, brief_error
 from millrace.model.keys import hash_key
@@ -42,9 +41,8 @@ from millrace.model.time import (
     in_microseconds,
 )
 from millrace.plane import wire
-from millrace.plane.origins import BatchOrigins, FindOrigins
 from millrace.plane.partials_stage import Lifter, NativeLifter, lifted_schema
-from millrace.plane.refusal import EventTimes, refuse, refuse_again
+from millrace.plane.refusal import BatchOrigins, EventTimes, FindOrigins, refuse, refuse_again
 from millrace.plane.reports import TaskReport, count
 from millrace.plane.rows import Outbox, Rows, are_few
 from millrace.plane.runtime import Runtime, SourceColumns

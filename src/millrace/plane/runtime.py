@@ -9,8 +9,8 @@ from types import MappingProxyType
 from typing import Protocol
 
 from millrace.compile.topology import Topology
-from millrace.plane.origins import Origins
-from millrace.plane.task_sinks import LiveWriter, TaskWriter
+from millrace.plane.refusal import Origins
+from millrace.plane.sink_contract import LiveWriter, TaskWriter
 from millrace.plane.values import SinkColumns, ValueReader
 from millrace.store import Written
 from millrace.windmill.columnar import machine_for

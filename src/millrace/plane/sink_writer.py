@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from millrace.compile.topology import Topology
 from millrace.plane import wire
-from millrace.plane.json_text import to_json
+from millrace.plane.json_values import to_json
 from millrace.plane.runtime import Runtime, columns_of_sinks
-from millrace.plane.task_sinks import LiveWriting, Receipt, Writings
+from millrace.plane.sink_contract import LiveWriting, Receipt, Writings
 from millrace.windmill.fence import SessionFence
 from millrace.windmill.ordering import decode_keys
 from millrace.windmill.record_ids import unseal

@@ -113,7 +113,7 @@ class _TurnsOfTaking:
 
 
 if TYPE_CHECKING:
-    from millrace.plane.binding import Binding
+    from millrace.plane.sink_contract import Binding
 
 
 class ArrowSink:

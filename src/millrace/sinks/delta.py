@@ -14,7 +14,7 @@ from millrace.sinks.parquet_files import FILE_LIMITS
 from millrace.sinks.table import TableSink
 
 if TYPE_CHECKING:
-    from millrace.plane.binding import Binding
+    from millrace.plane.sink_contract import Binding
 
 
 class Delta(TableSink):

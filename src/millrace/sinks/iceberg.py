@@ -13,7 +13,7 @@ from millrace.sinks.table import TableSink
 from millrace.store import local_path
 
 if TYPE_CHECKING:
-    from millrace.plane.binding import Binding
+    from millrace.plane.sink_contract import Binding
 
 
 class Iceberg(TableSink):

@@ -13,7 +13,7 @@ import pyarrow as pa
 from millrace.injectors.kafka_messages import ID_HEADER, require_client
 from millrace.model.errors import PipelineError, SinkError
 from millrace.model.time import MILLISECOND
-from millrace.plane.json_text import to_json
+from millrace.plane.json_values import to_json
 from millrace.plane.values import JSON_FIELD
 from millrace.sinks.arrow import ByEpoch, ByTurn
 

@@ -30,7 +30,7 @@ from millrace.store import local_path
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from millrace.plane.binding import Binding
+    from millrace.plane.sink_contract import Binding
 
 
 class Parquet:

@@ -26,7 +26,7 @@ from millrace.sinks.parquet_files import FILE_LIMITS, STAGING, ParquetWriter, cl
 from millrace.store.durable_files import sync_directory
 
 if TYPE_CHECKING:
-    from millrace.plane.binding import Binding
+    from millrace.plane.sink_contract import Binding
 
 _log = logging.getLogger("millrace")
 

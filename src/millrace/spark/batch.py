@@ -26,7 +26,7 @@ from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.declarations import Declarations
 from millrace.model.errors import MillraceError, PipelineError
 from millrace.options import BatchOptions, with_defaults
-from millrace.plane.binding import bind_sinks, claim_sinks
+from millrace.plane.sink_contract import bind_sinks, claim_sinks
 from millrace.plane.stragglers import Enough, Left
 from millrace.spark.connect import refuse_connect
 from millrace.spark.console import Quiet

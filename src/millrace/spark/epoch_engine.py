@@ -21,10 +21,10 @@ from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.errors import CheckpointMismatch, MillraceError, PipelineError, RunFailed
 from millrace.model.time import SECOND, Duration, duration_us
 from millrace.plane.balancer import Balancer
-from millrace.plane.binding import sinks_by_edge
 from millrace.plane.epoch import EpochDriver
 from millrace.plane.partials_stage import Payoff
 from millrace.plane.realtime.session_start import from_live_tasks
+from millrace.plane.sink_contract import sinks_by_edge
 from millrace.plane.stuck import CallLimits
 from millrace.spark.clock import now_us
 from millrace.spark.engine import EFFECT_S, Engine, RemapResult, Setup, ended
@@ -47,7 +47,7 @@ from millrace.spark.ticks import Alarm, ticks
 from millrace.windmill.balance_policy import Balance
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.preparation import Preparation
-from millrace.windmill.source_state import processes_of
+from millrace.windmill.source_stats import processes_of
 
 _log = logging.getLogger("millrace")
 

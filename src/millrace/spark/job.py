@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.storagelevel import StorageLevel
 
 from millrace.plane.reports import Messages, TaskReport
-from millrace.plane.task_sinks import WriteAgain
+from millrace.plane.sink_contract import WriteAgain
 from millrace.spark.failure import CAREFULLY, worker_died
 from millrace.spark.plan import Plan
 from millrace.windmill.manifest import Manifest

@@ -24,7 +24,6 @@ from millrace.compile.topology import Edge, Topology
 from millrace.model.errors import PipelineError
 from millrace.plane import wire
 from millrace.plane.batch_level import BatchLevelStage
-from millrace.plane.binding import task_writers
 from millrace.plane.encode_stage import EncodeStage
 from millrace.plane.exchange import through_levels
 from millrace.plane.level import LevelStage
@@ -32,6 +31,7 @@ from millrace.plane.packets import PACKET_DDL
 from millrace.plane.partials_stage import LiftStage
 from millrace.plane.piece_reader import ReadStage
 from millrace.plane.runtime import SourceColumns
+from millrace.plane.sink_contract import task_writers
 from millrace.plane.sink_writer import SinkEncoder
 from millrace.plane.stragglers import Enough
 from millrace.plane.stuck import NO_LIMITS, CallLimits

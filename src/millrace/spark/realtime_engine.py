@@ -22,11 +22,11 @@ from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.errors import PipelineError, StoreError, ZombieWriter
 from millrace.model.time import SECOND, Duration, duration_us
 from millrace.plane.balancer import Balancer
-from millrace.plane.binding import check_live, live_writers
 from millrace.plane.by_value import pickle_by_value
 from millrace.plane.realtime.coordinator import Coordinator, Marked, Where
 from millrace.plane.realtime.messages import TaskReady, TaskStatus
 from millrace.plane.realtime.session_start import to_other_intervals
+from millrace.plane.sink_contract import check_live, live_writers
 from millrace.plane.stuck import CallLimits
 from millrace.spark.clock import elapsed_us, now_us
 from millrace.spark.engine import EFFECT_S, Engine, RemapResult, Setup
@@ -36,7 +36,7 @@ from millrace.spark.parallelism import is_local
 from millrace.spark.plan import StreamPlan
 from millrace.spark.realtime.control_connection import Address, InTask, Switchboard
 from millrace.spark.realtime.control_loop import ControlLoop
-from millrace.spark.realtime.hang import TaskHung
+from millrace.spark.realtime.liveness import TaskHung
 from millrace.spark.realtime.pacemaker import check_spark, pacemaker_of
 from millrace.spark.realtime.process_discovery import ProcessDiscovery
 from millrace.spark.realtime.process_id import ProcessId
@@ -49,7 +49,7 @@ from millrace.spark.status import Status
 from millrace.windmill.balance_policy import Balance
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.preparation import Preparation
-from millrace.windmill.source_state import processes_of
+from millrace.windmill.source_stats import processes_of
 
 #: Spark refuses shorter batches than this, unless told otherwise.
 _LEAST_BATCH: Final = "spark.sql.streaming.realTimeMode.minBatchDuration"

@@ -1,6 +1,6 @@
 """Whole pipelines under test, in process, without a JVM; and scenarios as data, also on Spark."""
 
-from millrace.testing.hanging import exceed_time_limit
+from millrace.testing.faults import exceed_time_limit
 from millrace.testing.harness import Harness
 from millrace.testing.on_spark import play_on_spark, run_on_spark
 from millrace.testing.output import Output, outputs_of

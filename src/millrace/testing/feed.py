@@ -17,9 +17,8 @@ import pyarrow as pa
 
 from millrace.compile.topology import StreamSpec, Topology
 from millrace.injectors.columns import column_names, conformed
-from millrace.injectors.injector import Injector
+from millrace.injectors.injector import Injector, Origin
 from millrace.injectors.offsets import Offsets, Piece, advanced, pieces
-from millrace.injectors.origins import Origin
 from millrace.injectors.refusals import Refusal, column_of, refusals_of
 from millrace.model.declarations import Injection as Injecting
 from millrace.model.errors import CoderError, PipelineError, brief

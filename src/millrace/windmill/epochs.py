@@ -44,7 +44,8 @@ from millrace.windmill.manifest import (
 from millrace.windmill.migration import read_as
 from millrace.windmill.positions import Positions
 from millrace.windmill.results import Counters, IntervalResult, count
-from millrace.windmill.source_state import SourceOffset, Sources, SourceStats, add_sources, ahead_of
+from millrace.windmill.source_offset import SourceOffset
+from millrace.windmill.source_stats import Sources, SourceStats, add_sources, ahead_of
 from millrace.windmill.user_errors import DeadLetterWatch, tell_first, total
 
 _Made = TypeVar("_Made")

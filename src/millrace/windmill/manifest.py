@@ -24,7 +24,8 @@ from millrace.watermark.intervals import IntervalMap, KeyInterval
 from millrace.watermark.propagation import LowWatermarks, WatermarkPropagation
 from millrace.watermark.report import Report
 from millrace.windmill.results import Counters, IntervalResult
-from millrace.windmill.source_state import SourceOffset, Sources
+from millrace.windmill.source_offset import SourceOffset
+from millrace.windmill.source_stats import Sources
 
 
 class IntervalEntry(msgspec.Struct, frozen=True):

@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 
 import millrace as mr
 from millrace.model.errors import CheckpointMismatch, PipelineError, RunFailed
-from millrace.spark.realtime import liveness, stalled_mark
+from millrace.spark.realtime import liveness
 from tests.spark.processes.live_pipeline import (
     Count,
     Counting,
@@ -274,7 +274,7 @@ def failing(case: Case) -> dict[str, Any]:
     logging.getLogger("millrace").addHandler(said)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(liveness, "_ASKED_S", 0.2)
-        patch.setattr(stalled_mark, "_TOLD_S", 1.0)
+        patch.setattr(liveness, "_TOLD_S", 1.0)
         run = case.start(case.pipeline(Touchy(case.folder, bad=42)), realtime=True, attempts=2)
         case.input.allow(100)
         hung = said.wait_for("a mark has been under way")

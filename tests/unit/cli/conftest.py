@@ -15,7 +15,7 @@ from millrace.store import LmdbCaches, open_location
 from millrace.windmill.bundle import Arrivals
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.execution import Execution
-from millrace.windmill.source_state import SourceStats
+from millrace.windmill.source_stats import SourceStats
 from tests.kit.epochs import run_epoch
 
 Millrace = Callable[..., Result]

@@ -5,7 +5,7 @@ import pytest
 import millrace as mr
 from millrace.injectors.advance import along, decision
 from millrace.injectors.offsets import nothing_left
-from millrace.windmill.source_state import SourceOffset
+from millrace.windmill.source_offset import SourceOffset
 
 
 class Source(mr.Injector):

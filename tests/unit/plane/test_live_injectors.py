@@ -5,7 +5,7 @@ import pytest
 import millrace as mr
 from millrace.plane.realtime import injector_task
 from millrace.plane.realtime.injector_task import InjectorTask
-from millrace.windmill.source_state import SourceOffset
+from millrace.windmill.source_offset import SourceOffset
 from tests.live import Feeds, Kept, Live
 
 

@@ -15,7 +15,7 @@ from millrace.model.errors import PipelineError, StoreError, ZombieWriter
 from millrace.plane.realtime.messages import RenewTask, StartTask, StopTask, TaskReady
 from millrace.plane.realtime.session_start import decode_note, to_other_intervals
 from millrace.store import Collector, CommitLog, MemoryHardState
-from millrace.testing.crash import Crash, CrashingState
+from millrace.testing.faults import Crash, CrashingState
 from millrace.watermark.map_change import Merge, Split
 from millrace.windmill.fence import seal_left
 from millrace.windmill.preparation import Preparation

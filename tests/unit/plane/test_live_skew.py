@@ -13,7 +13,7 @@ import millrace as mr
 from millrace.inspect.watermark import explain_watermark
 from millrace.model.time import format_duration
 from millrace.plane.realtime.messages import Hold, SourceProgress
-from millrace.windmill.source_state import processes_of
+from millrace.windmill.source_stats import processes_of
 from tests.live import Feeds, InEpochs, Kept, Live
 
 SCHEMA = "key long, at long"

@@ -5,11 +5,11 @@ import itertools
 import pytest
 
 import millrace as mr
+from millrace.injectors.injector import NumberedInjector
 from millrace.injectors.kafka_messages import MessageRows
 from millrace.injectors.offsets import Piece
-from millrace.injectors.origins import NumberedInjector
-from millrace.plane import origins
-from millrace.plane.origins import Origins
+from millrace.plane import refusal
+from millrace.plane.refusal import Origins
 
 SCHEMA = "n long"
 
@@ -82,7 +82,7 @@ def test_rows_before_those_that_were_read_are_found_and_other_pieces_have_their_
 
 
 def test_a_row_far_behind_is_not_worth_all_that_come_before_it(known, source, monkeypatch):
-    monkeypatch.setattr(origins, "_FAR", 20)
+    monkeypatch.setattr(refusal, "_FAR", 20)
 
     assert offsets(known, 0, [21]) == []
     assert source.given == 0

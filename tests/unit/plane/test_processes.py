@@ -7,8 +7,7 @@ import millrace as mr
 from millrace.injectors.advance import process_watermark
 from millrace.model.errors import PipelineError
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
-from millrace.plane.observation import observe_processes
-from millrace.plane.reports import TaskReport
+from millrace.plane.reports import TaskReport, observe_processes
 from millrace.watermark.report import ONLY, Process
 
 LATEST_US = 10**15

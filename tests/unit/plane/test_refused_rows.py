@@ -12,8 +12,8 @@ import pytest
 
 import millrace as mr
 from millrace.injectors.follower import Polling
+from millrace.injectors.injector import NumberedInjector
 from millrace.injectors.kafka_messages import MessageRows
-from millrace.injectors.origins import NumberedInjector
 from millrace.model.errors import RecordRejected
 from tests.live import Feeds, InEpochs, Kept, Live
 

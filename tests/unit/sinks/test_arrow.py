@@ -12,7 +12,7 @@ import pytest
 
 import millrace as mr
 from millrace.model.errors import PipelineError, SinkError
-from millrace.plane.binding import Binding, check_live, live_writers
+from millrace.plane.sink_contract import Binding, check_live, live_writers
 from millrace.plane.values import SinkColumns
 
 

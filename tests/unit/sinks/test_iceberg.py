@@ -13,7 +13,7 @@ import pytest
 
 import millrace as mr
 from millrace.model.errors import CheckpointMismatch, PipelineError, SinkError
-from millrace.plane.binding import Binding
+from millrace.plane.sink_contract import Binding
 from millrace.plane.values import SinkColumns
 from millrace.sinks import iceberg_table, table
 from millrace.sinks.parquet_files import STAGING

@@ -16,7 +16,7 @@ import pytest
 import millrace as mr
 from millrace.model.errors import PipelineError, SinkError
 from millrace.model.pane import PanedCoder
-from millrace.plane.binding import Binding
+from millrace.plane.sink_contract import Binding
 from millrace.plane.values import SinkColumns
 from millrace.sinks import delta_table, parquet_files
 from millrace.sinks.parquet_files import STAGING

@@ -3,8 +3,7 @@
 import pyarrow as pa
 
 import millrace as mr
-from millrace.plane.observation import observe_processes
-from millrace.plane.reports import TaskReport
+from millrace.plane.reports import TaskReport, observe_processes
 from millrace.watermark.report import Process
 
 NEVER = mr.MIN_TIMESTAMP

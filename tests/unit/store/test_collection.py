@@ -23,7 +23,7 @@ from millrace.store import (
     chain_of,
     write_if_due,
 )
-from millrace.testing.crash import Crash, CrashingState
+from millrace.testing.faults import Crash, CrashingState
 
 ALWAYS = SnapshotPolicy(fixed_bytes=0)
 

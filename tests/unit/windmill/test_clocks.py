@@ -14,7 +14,7 @@ from millrace.plane.runtime import Runtime
 from millrace.plane.task import Task
 from millrace.store import MemoryCaches, MemoryHardState
 from millrace.testing.feed import Feed, Read
-from millrace.testing.taps import tapped
+from millrace.testing.output import tapped
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.execution import Execution
 

@@ -9,7 +9,7 @@ from millrace.watermark.report import Report
 from millrace.windmill.bundle import Position
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.results import Counters, IntervalResult
-from millrace.windmill.source_state import SourceStats
+from millrace.windmill.source_stats import SourceStats
 
 
 class Count(mr.Computation):

@@ -24,7 +24,7 @@ from millrace.plane.runtime import Runtime
 from millrace.plane.task import Task
 from millrace.store import HardState, LocalHardState, MemoryCaches, MemoryHardState
 from millrace.testing.feed import Feed, Read
-from millrace.testing.taps import tapped
+from millrace.testing.output import tapped
 from millrace.watermark.report import ONLY
 from millrace.windmill.claims import claim_of
 from millrace.windmill.epoch_log import latest

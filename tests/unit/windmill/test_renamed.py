@@ -13,7 +13,7 @@ from millrace.watermark.report import Process
 from millrace.windmill.claims import plan_of
 from millrace.windmill.epoch_log import end_of
 from millrace.windmill.epochs import Epochs
-from millrace.windmill.source_state import SourceStats
+from millrace.windmill.source_stats import SourceStats
 
 
 class Counts(mr.Computation):

@@ -59,11 +59,11 @@ from millrace.plane.realtime.session_start import (
 from millrace.plane.realtime.session_start import Where as Where
 from millrace.plane.realtime.source_progress import Pace
 from millrace.plane.reports import TaskReport
-from millrace.plane.task_sinks import Receipt
+from millrace.plane.sink_contract import Receipt
 from millrace.store import Collectable, HardState
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.manifest import LiveMark, Manifest, encode_entry
-from millrace.windmill.source_state import SourceOffset
+from millrace.windmill.source_offset import SourceOffset
 
 _decode_receipt = msgspec.msgpack.Decoder(Receipt).decode
 

@@ -47,7 +47,8 @@ from millrace.watermark.report import Process
 from millrace.windmill.channels import Number, Sender
 from millrace.windmill.manifest import decode_manifest
 from millrace.windmill.record_ids import FIRST_INJECTED
-from millrace.windmill.source_state import SourceOffset, ahead_of
+from millrace.windmill.source_offset import SourceOffset
+from millrace.windmill.source_stats import ahead_of
 
 
 class Following:

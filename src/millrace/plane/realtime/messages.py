@@ -17,7 +17,7 @@ import msgspec
 from millrace.plane.reports import TaskReport
 from millrace.watermark.percentiles import Ahead
 from millrace.watermark.report import Process
-from millrace.windmill.source_state import SourceOffset
+from millrace.windmill.source_offset import SourceOffset
 
 
 class TaskReady(msgspec.Struct, array_like=True, tag="hello"):

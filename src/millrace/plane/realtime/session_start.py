@@ -24,7 +24,8 @@ from millrace.watermark.map_change import Remap, Remapped
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.fence import seal_left
 from millrace.windmill.manifest import LiveMark, Manifest
-from millrace.windmill.source_state import SourceOffset, Sources, SourceStats
+from millrace.windmill.source_offset import SourceOffset
+from millrace.windmill.source_stats import Sources, SourceStats
 from millrace.windmill.transfer import Grouping, Ready, same
 
 #: Injected stream -> process -> its number.
@@ -365,7 +366,7 @@ def refuse_other_tasks(unfinished: Manifest | None, tasks: int) -> None:
 
 
 class Publishing(Protocol):
-    """A sink, as the driver knows it: see :class:`~millrace.plane.task_sinks.TaskSink`."""
+    """A sink, as the driver knows it: see :class:`~millrace.plane.sink_contract.TaskSink`."""
 
     def publish(self, epoch: int, receipts: list[bytes]) -> None:
         """Make seen what tasks wrote in an epoch."""

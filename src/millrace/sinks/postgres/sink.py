@@ -21,7 +21,7 @@ import pyarrow as pa
 from millrace.compile.sink_limits import SinkLimits
 from millrace.model.errors import PipelineError, SinkError, ZombieWriter, brief
 from millrace.model.time import SECOND, Duration, duration_us
-from millrace.plane.task_sinks import WriteAgain
+from millrace.plane.sink_contract import WriteAgain
 from millrace.sinks.postgres.ledger import Away, Ledger, checked, connect, said
 from millrace.sinks.postgres.tables import ID, RETRACTED, TASK, Column, Tables, identifier
 from millrace.sinks.postgres.text import as_csv
@@ -29,7 +29,7 @@ from millrace.sinks.postgres.text import as_csv
 if TYPE_CHECKING:
     import psycopg
 
-    from millrace.plane.binding import Binding
+    from millrace.plane.sink_contract import Binding
     from millrace.sinks.postgres.live_writer import Turns
 
 #: Rows are kept until there are so many bytes of them: one COPY.

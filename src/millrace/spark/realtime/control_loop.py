@@ -27,10 +27,8 @@ from millrace.plane.realtime.messages import (
     TaskReady,
 )
 from millrace.spark.realtime.control_connection import Address, Switchboard
-from millrace.spark.realtime.hang import task_hung
 from millrace.spark.realtime.latency import StepsSeen
-from millrace.spark.realtime.liveness import Liveness
-from millrace.spark.realtime.stalled_mark import StalledMark
+from millrace.spark.realtime.liveness import Liveness, StalledMark, task_hung
 
 #: How often the clock is looked at.
 _TICK_S = 0.05

@@ -6,19 +6,27 @@ three things are told apart: a task that waits for others or for work, one whose
 and one that hangs. A process that is stopped, or in native code that lets no other thread run, does
 not answer.
 
+A *stalled mark* is one that no task passes for long: the user is told which task holds it up, and
+at what. A *hang* is a task that did nothing for too long, though it waited for nobody: its process
+is ended.
+
 Source: docs/design/2026-11-27-hang-limit.md.
 """
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Final
 
+from millrace.model.errors import MillraceError
+from millrace.model.time import SECOND, format_duration
 from millrace.plane.realtime.coordinator import Where
-from millrace.plane.realtime.messages import At, Said, StatusQuery, ToTask
+from millrace.plane.realtime.messages import At, Said, StatusQuery, TaskReady, ToTask
+from millrace.spark.realtime.process_id import ProcessId
 
 #: How long a task may say nothing before it is asked what it does; and how often it is. Of a limit
 #: that is shorter, a quarter.
@@ -128,3 +136,122 @@ class Liveness:
         return f"is at {task.what}, for {self.now_s - task.since_s:.0f} s at the least", (
             task.outside
         )
+
+
+_log = logging.getLogger("millrace")
+
+#: How long no task may pass a mark that is under way, before the user is told.
+_TOLD_S = 60.0
+
+
+class StalledMark:
+    """Says who is in the way of a mark.
+
+    Args:
+        liveness: Knows what tasks do, and how long the driver has watched them.
+    """
+
+    def __init__(self, liveness: Liveness) -> None:
+        self._liveness = liveness
+        self._awaited: list[Where] = []
+        self._told_at = 0.0
+
+    def look(self, awaited: Iterable[Where], hosts: Mapping[Where, TaskReady]) -> None:
+        """Take which tasks have not passed the mark under way; called often.
+
+        Args:
+            awaited: In any order; none if no mark is under way.
+            hosts: Task -> where it runs.
+        """
+        now, awaited = self._liveness.now_s, sorted(awaited)
+        if awaited != self._awaited or not awaited:
+            self._awaited, self._told_at = awaited, now
+        elif now - self._told_at >= _TOLD_S:
+            self._told_at = now
+            _log.warning(
+                "a mark has been under way for a minute, and no task has passed it since: %s. Does "
+                "user code, or a sink, take so long there, or hang?",
+                self._said(hosts),
+            )
+
+    def _said(self, hosts: Mapping[Where, TaskReady]) -> str:
+        # A mark goes level by level: who comes first holds up the others, unless it waits for one
+        # that does not take what it sends.
+        said_of = {where: self._liveness.said_of(where)[0] for where in self._awaited}
+        where = min(self._awaited, key=lambda one: (not said_of[one], one))
+        said = f"{name_of(where, hosts.get(where))} {said_of[where]}".rstrip()
+        others = len(self._awaited) - 1
+        return f"{said}; {others} others wait" if others else said
+
+
+def name_of(where: Where, host: TaskReady | None) -> str:
+    """Return what people call a task."""
+    level, task = where
+    said = f"task {task} of level {level}"
+    return said if host is None else f"{said} (process {host.pid} on host {host.host})"
+
+
+#: So many names of what a task has are said.
+_NAMED: Final = 8
+
+
+class TaskHung(MillraceError):
+    """A task did nothing for as long as ``hang_limit=`` allows.
+
+    Attributes:
+        processes: Those of all tasks that hang.
+        outside: Whether that is up to a disk, a sink or a source, which may answer again, and not
+            to user code.
+    """
+
+    def __init__(
+        self, message: str, processes: Sequence[ProcessId] = (), *, outside: bool = False
+    ) -> None:
+        super().__init__(message)
+        self.processes = tuple(processes)
+        self.outside = outside
+
+
+def task_hung(
+    hung: Sequence[Where],
+    hosts: Mapping[Where, TaskReady],
+    liveness: Liveness,
+    has: Mapping[str, Sequence[object]],
+) -> TaskHung:
+    """Return the error that says which tasks hang, and at what.
+
+    Args:
+        hung: Those tasks, at least one.
+        hosts: Task -> where it runs.
+        liveness: Knows what they do.
+        has: What the first of them works on: computation -> its key intervals, or injected stream
+            -> its processes.
+    """
+    first, *others = hung
+    said, outside = liveness.said_of(first)
+    level = first[0]
+    what = "; ".join(
+        f"{'key intervals' if level else 'processes'} {_listed(names)} of {of!r}"
+        for of, names in has.items()
+        if names
+    )
+    more = f" {len(others)} other tasks hang, too." if others else ""
+    limit = format_duration(int(liveness.limit_s * SECOND))
+    known = (ProcessId.read(hosts[one].process) for one in hung if one in hosts)
+    return TaskHung(
+        f"{name_of(first, hosts.get(first))} did nothing for {limit}, which is hang_limit=: it "
+        f"{said}.{f' It has {what}.' if what else ''}{more} The process is ended. If it "
+        "may take so long, give start() a longer hang_limit=.",
+        [one for one in known if one is not None],
+        outside=outside,
+    )
+
+
+def _listed(names: Sequence[object]) -> str:
+    """Return names in words.
+
+    >>> _listed([1, 3]), _listed(range(20))
+    ('1, 3', '0, 1, 2, 3, 4, 5, 6, 7 and 12 more')
+    """
+    listed = ", ".join(map(repr, names[:_NAMED]))
+    return f"{listed} and {len(names) - _NAMED} more" if len(names) > _NAMED else listed

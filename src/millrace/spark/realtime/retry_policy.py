@@ -21,7 +21,7 @@ from millrace.model.errors import (
     ZombieWriter,
 )
 from millrace.plane.realtime.coordinator import Where
-from millrace.spark.realtime.hang import TaskHung
+from millrace.spark.realtime.liveness import TaskHung
 
 #: To try again would change nothing.
 _FINAL = (ZombieWriter, CheckpointMismatch, DeadLettersExceeded)

@@ -3,16 +3,31 @@
 Where a session ends and the run rests, the task is closed and another made in its place, which
 waits for the next session; what reads packets and messages stays.
 
+The *backoff* is how long a task waits after a turn before it begins the next. What comes meanwhile
+shares the next turn, and its packets. So a busy machine is kept from turns that are ever smaller
+and cost the more a record; a task that had nothing to do begins at once.
+
+The *receive queue* has all that reaches a task from outside, in the order of its arrival. Packets
+come from the level before by way of Spark's iterator, messages from the coordinator by the
+connection. A thread reads each, as either may keep silent for hours while the task has other things
+to do. Packets that wait are bounded by their bytes, to those that the task can do soon: beyond it
+the iterator is not read, and the tasks before are held up by full buffers, back to the injectors.
+So where more comes than can be done a record, and a mark, wait at the source, and not here.
+
 Source: docs/design/2026-11-22-the-real-time-plane.md, "Tasks"; 2026-11-23-a-rest-in-real-time.md.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+import queue
 import socket
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass, field
+from math import inf
 from typing import Final, Protocol
 
 from millrace.model.errors import MillraceError
@@ -31,12 +46,187 @@ from millrace.plane.realtime.messages import (
 from millrace.plane.realtime.task import LiveTask, Sent
 from millrace.plane.stuck import Standstill
 from millrace.spark.clock import now_us
-from millrace.spark.realtime.backoff import Backoff
 from millrace.spark.realtime.control_connection import ConnectionBroken, packed_error
-from millrace.spark.realtime.flow_control import FlowControl, TurnBudget
+from millrace.spark.realtime.flow_control import BYTES_MOST, FlowControl, TurnBudget
 from millrace.spark.realtime.latency import StepTimer
 from millrace.spark.realtime.process_id import ProcessId
-from millrace.spark.realtime.receive_queue import ReceiveQueue
+
+_log = logging.getLogger("millrace")
+
+
+@dataclass
+class ReceivedPackets:
+    """What has arrived.
+
+    Attributes:
+        packets: In order.
+        messages: Of the coordinator, in order.
+        ended: Whether the input has ended, or broken off: no packet will arrive any more.
+    """
+
+    packets: list[bytes] = field(default_factory=list)
+    messages: list[ToTask] = field(default_factory=list)
+    ended: bool = False
+
+
+class ReceiveQueue:
+    """Takes packets and messages in, for one thread to take out.
+
+    Args:
+        packets: Blocks until there is one.
+        hear: Blocks until the coordinator says something; raises when it is gone.
+        bytes_max: Of packets that wait; one more may be in the hand.
+    """
+
+    def __init__(
+        self,
+        packets: Iterable[bytes],
+        hear: Callable[[], ToTask],
+        bytes_max: int = BYTES_MOST,
+    ) -> None:
+        # Of the two numbers each is written by one thread, so no lock is needed.
+        self._in = self._out = 0
+        self._may_wait = FlowControl.of_bytes(bytes_max)
+        self._room = threading.Event()
+        self._arrived: queue.SimpleQueue[bytes | ToTask | BaseException | None] = (
+            queue.SimpleQueue()
+        )
+        self._closed = False
+        self._ended = False
+        for work in (lambda: self._pump(packets), lambda: self._listen(hear)):
+            threading.Thread(target=work, name="millrace-receive", daemon=True).start()
+
+    def take(self, wait_s: float) -> ReceivedPackets:
+        """Return all that is there; wait for something, if nothing is.
+
+        Args:
+            wait_s: How long.
+
+        Raises:
+            Exception: What listening ended with.
+        """
+        taken = ReceivedPackets(ended=self._ended)
+        try:
+            self._sort(self._arrived.get(wait_s > 0, wait_s), taken)
+            # Of what arrives meanwhile nothing: it might never end.
+            for _ in range(self._arrived.qsize()):
+                self._sort(self._arrived.get_nowait(), taken)
+        except queue.Empty:
+            pass
+        if self._in - self._out < self._may_wait.amount:
+            self._room.set()
+        return taken
+
+    def done(self, size: int, turn: TurnBudget) -> None:
+        """Take it that a turn was over packets of so many bytes, and what it took."""
+        self._may_wait.spent(size, turn)
+
+    def close(self) -> None:
+        """Read no more."""
+        self._closed = True
+        self._room.set()
+
+    def _sort(self, arrived: bytes | ToTask | BaseException | None, taken: ReceivedPackets) -> None:
+        if isinstance(arrived, bytes):
+            self._out += len(arrived)
+            taken.packets.append(arrived)
+        elif arrived is None:
+            self._ended = taken.ended = True
+        elif isinstance(arrived, BaseException):
+            raise arrived
+        else:
+            taken.messages.append(arrived)
+
+    def _pump(self, packets: Iterable[bytes]) -> None:
+        try:
+            for packet in packets:
+                self._in += len(packet)
+                self._arrived.put(packet)
+                while self._in - self._out >= self._may_wait.amount and not self._closed:
+                    self._room.clear()
+                    # What was taken out between the two lines above has rung before.
+                    if self._in - self._out >= self._may_wait.amount:
+                        self._room.wait()
+                if self._closed:
+                    return
+        except Exception as error:  # noqa: BLE001  who reads is Spark
+            # Spark has hung up in the middle of something. It has its own account of why.
+            _log.info("the input broke off: %s", error)
+        self._arrived.put(None)
+
+    def _listen(self, hear: Callable[[], ToTask]) -> None:
+        try:
+            while not self._closed:
+                self._arrived.put(hear())
+        except BaseException as error:  # noqa: BLE001  it belongs to the thread that takes
+            if not self._closed:
+                self._arrived.put(error)
+
+
+#: As many times a turn's CPU time, and so long at the most.
+_TIMES: Final = 1.0
+_MOST_S: Final = 0.002
+#: An injector task waits longer, as long as turn and pause together take no longer than this. Each
+#: of its turns makes one of the tasks after it, and they are done with it when the next comes.
+_INJECTOR_TIMES: Final = 4.0
+_CYCLE_S: Final = 0.01
+#: After so many turns that found input some pauses are short, or until a turn waits for it. What
+#: is late by less than the time between two inputs has then caught up.
+_UNKNOWN_MOST: Final = 8
+_PROBES: Final = 2
+
+
+class Backoff:
+    """The pauses of one task.
+
+    An injector task makes the longer pause only where input comes at least twice in it. Otherwise
+    no turn would be the larger for it, and the task would be late for a source that has something
+    every few milliseconds: again and again, where turn and pause take as long as that. How often
+    input comes is known of turns that had to wait for it, so now and then pauses are short.
+
+    Args:
+        level: The task's.
+
+    >>> backoff = Backoff(1)
+    >>> [backoff.after(ms / 1e3, 0.0, 0.0, ms / 1e3) * 1e3 for ms in (0.5, 50)]
+    [0.5, 2.0]
+    """
+
+    def __init__(self, level: int) -> None:
+        self._injects = not level
+        self._ended_s = -inf
+        self._unknown = 0
+
+    def after(self, spent_s: float, began_s: float, waited_s: float, ended_s: float) -> float:
+        """Return how long to pause after a turn, in seconds.
+
+        Args:
+            spent_s: The turn's CPU time, but for waiting.
+            began_s: When it began, by any clock.
+            waited_s: How long it waited for input then; 0 if there was some, or none is read.
+            ended_s: When it ended, by the same clock.
+
+        >>> backoff = Backoff(0)
+        >>> backoff.after(0.0005, 0.0, 0.0, 0.001)  # there was something
+        0.002
+        >>> backoff.after(0.0005, 0.003, 0.002, 0.006)  # it came 4 ms after the end of the last
+        0.0005
+        >>> backoff.after(0.0005, 0.0065, 0.0004, 0.0075)  # 0.9 ms
+        0.002
+        """
+        before_s, self._ended_s = self._ended_s, ended_s
+        if self._injects:
+            longer_s = min(_INJECTOR_TIMES * spent_s, max(_CYCLE_S - spent_s, _MOST_S))
+            if waited_s:
+                self._unknown = 0
+                longer = began_s + waited_s - before_s < longer_s / 2
+            else:
+                self._unknown += 1
+                longer = self._unknown % (_UNKNOWN_MOST + _PROBES) < _UNKNOWN_MOST
+            if longer:
+                return longer_s
+        return min(_TIMES * spent_s, _MOST_S)
+
 
 #: How long a level task sleeps at the most when nothing arrives.
 _SLEEP_S = 0.5

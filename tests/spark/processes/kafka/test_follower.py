@@ -16,7 +16,7 @@ from millrace.injectors.advance import along
 from millrace.injectors.follower import Follower, Taken
 from millrace.injectors.offsets import nothing_left
 from millrace.model.errors import InputLost
-from millrace.windmill.source_state import SourceOffset
+from millrace.windmill.source_offset import SourceOffset
 
 PATIENCE_S = 60
 

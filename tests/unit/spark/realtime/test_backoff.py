@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millrace.spark.realtime.backoff import Backoff
+from millrace.spark.realtime.task_host import Backoff
 
 
 def turns(every_ms: float, spent_ms: float, count: int = 400) -> tuple[list[float], list[int]]:

@@ -27,7 +27,7 @@ from millrace.plane.realtime.messages import (
 from millrace.spark.realtime.control_connection import Address
 from millrace.spark.realtime.control_loop import ControlLoop, TaskLost
 from millrace.spark.realtime_engine import live_low_watermarks
-from millrace.windmill.source_state import SourceOffset
+from millrace.windmill.source_offset import SourceOffset
 
 ALL: list[Where] = [(0, 0), (1, 0)]
 

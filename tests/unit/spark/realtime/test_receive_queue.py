@@ -10,7 +10,7 @@ import pytest
 
 from millrace.plane.realtime.messages import Mark, StopTask, ToTask
 from millrace.spark.realtime.flow_control import TurnBudget
-from millrace.spark.realtime.receive_queue import ReceivedPackets, ReceiveQueue
+from millrace.spark.realtime.task_host import ReceivedPackets, ReceiveQueue
 
 
 class Source:

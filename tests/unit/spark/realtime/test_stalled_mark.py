@@ -6,8 +6,7 @@ import pytest
 
 from millrace.plane.realtime.coordinator import Where
 from millrace.plane.realtime.messages import At, StatusQuery, TaskReady, ToTask
-from millrace.spark.realtime.liveness import Liveness
-from millrace.spark.realtime.stalled_mark import StalledMark
+from millrace.spark.realtime.liveness import Liveness, StalledMark
 
 HOSTS = {(1, 0): TaskReady(1, 0, "here", 42), (1, 1): TaskReady(1, 1, "here", 43)}
 

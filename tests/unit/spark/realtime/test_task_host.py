@@ -31,11 +31,15 @@ from millrace.plane.realtime.messages import (
 from millrace.plane.realtime.task import Sent, TaskStats
 from millrace.spark.realtime import latency as steps_module
 from millrace.spark.realtime import task_host
-from millrace.spark.realtime.backoff import Backoff
 from millrace.spark.realtime.flow_control import TurnBudget
 from millrace.spark.realtime.latency import StepTimer
-from millrace.spark.realtime.receive_queue import ReceivedPackets, ReceiveQueue
-from millrace.spark.realtime.task_host import SessionOver, hosted
+from millrace.spark.realtime.task_host import (
+    Backoff,
+    ReceivedPackets,
+    ReceiveQueue,
+    SessionOver,
+    hosted,
+)
 from millrace.windmill.bundle import KeyedRecords
 
 
