@@ -30,7 +30,6 @@ NEEDED = (
     "millrace.spark.realtime.stages",
     "millrace.spark.source",
     "millrace.spark.stage",
-    "millrace.spark.ticks",
 )
 
 

@@ -43,7 +43,7 @@ from millrace.spark.parallelism import tasks_for
 from millrace.spark.plan import SETTINGS, StreamPlan
 from millrace.spark.source import sources_of
 from millrace.spark.split_settings import SplitSettings
-from millrace.spark.ticks import Alarm, ticks
+from millrace.spark.ticks import Alarm, Ticks
 from millrace.windmill.balance_policy import Balance
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.preparation import Preparation
@@ -72,7 +72,7 @@ class EpochEngine(Engine):
         plan: Makes the frames of epochs.
         start_query: Starts the query, whose batches call what it is given.
         progress_files: Spark's own, which it does not sync.
-        alarm: Of the tick source.
+        alarm: Starts epochs that have no data.
         gates: Injected stream -> holds its processes back.
         splitting: The settings by which Spark cuts files.
         attempts: How often an epoch is tried in which worker processes die.
@@ -129,6 +129,7 @@ class EpochEngine(Engine):
         self._hold_back()
         begun = self._epochs.open
         self._splitting.repeat({} if begun is None else begun.splitting)
+        self._alarm.ring_in(0)
         try:
             self.query = self._start_query(self.epoch)
         except BaseException:
@@ -139,8 +140,9 @@ class EpochEngine(Engine):
         """Wait until the query has ended; return why, or None if it was to."""
         try:
             while self.query.isActive:
+                left = self._alarm.look()
                 with self.news:
-                    self.news.wait(_LOOK_S)
+                    self.news.wait(_LOOK_S if left is None else min(left, _LOOK_S))
         except Exception as gone:  # noqa: BLE001  Spark was stopped, and with it what would answer
             self.run.error = self.run.error or gone  # who waits for the run says so
             return None
@@ -285,6 +287,7 @@ class EpochEngine(Engine):
             # The batches' session is the query's own copy of the user's.
             for name, value in SETTINGS.items():
                 rows.sparkSession.conf.set(name, value)
+        self._alarm.epoch_begins(number)
         self._progress_files.sync()
         lift = self._payoff.wanted()
         ran = self._driver.run(
@@ -438,10 +441,9 @@ class EpochSetup(Setup):
     ) -> EpochEngine:
         """Return what runs epochs."""
         spark, topology = self._spark, epochs.topology
-        alarm = Alarm(self._scratch / "alarm")
-        alarm.ring_in(0)
+        ticks = Ticks.of(spark)
         # A tick starts an epoch and has done its work: it has no row.
-        nothing = ticks(spark, alarm).select(F.lit(None).alias("ts"))
+        nothing = ticks.frame(spark).select(F.lit(None).alias("ts"))
         rows = plan.rows().unionByName(nothing, allowMissingColumns=True)
 
         def start_query(epoch: Callable[[DataFrame, int], None]) -> Any:
@@ -468,7 +470,7 @@ class EpochSetup(Setup):
             plan=plan,
             start_query=start_query,
             progress_files=ProgressFiles(self._offsets),
-            alarm=alarm,
+            alarm=Alarm(ticks, epochs.completed),
             gates=self._gates,
             splitting=SplitSettings(spark),
             attempts=self._options["attempts"],
