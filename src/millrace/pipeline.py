@@ -9,7 +9,7 @@ Source: docs/guide.md; MillWheel, "Core concepts" (4).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from millrace import spark as on_spark
@@ -137,44 +137,9 @@ class Pipeline(Declarations):
                 f"stream {stream!r} is injected twice in {self!r}. Inject a second source under "
                 "another name, and let consumers subscribe to both."
             )
-        if id is not None and not (isinstance(id, str) and id):
-            raise PipelineError(
-                f"inject({stream!r}, id={id!r}): expected the name of the column with the ids."
-            )
-        if id is None and slack is not None:
-            raise PipelineError(
-                f"inject({stream!r}, slack={slack!r}) has no ids that could be kept so long. Name "
-                'their column: id="event_id".'
-            )
-        if source is not None and timestamp is None:
-            raise PipelineError(
-                f"inject({stream!r}) has a source but no event time. "
-                'Name the column that holds it: timestamp="time". Or take the time at which a '
-                "record is read: timestamp=mr.INGRESS."
-            )
+        names_expected = (expected,) if isinstance(expected, str) else tuple(expected)
+        _check_injection(stream, source, timestamp, unit, id, slack, process, names_expected)
         column = timestamp if isinstance(timestamp, str) else None
-        if timestamp not in (column, INGRESS):
-            raise PipelineError(
-                f"inject({stream!r}, timestamp={timestamp!r}): expected the name of a column, or "
-                "mr.INGRESS."
-            )
-        if unit is not None and column is None:
-            raise PipelineError(
-                f"inject({stream!r}, unit={unit!r}) has no column of which that is the unit. Name "
-                'it: timestamp="time".'
-            )
-        schema = getattr(source, "schema", None)
-        if isinstance(schema, str):  # of an Injector
-            try:
-                arrow_schema(schema)
-            except PipelineError as refused:
-                raise PipelineError(f"inject({stream!r}): {refused}") from None
-        expected = (expected,) if isinstance(expected, str) else tuple(expected)
-        if expected and process is None and not hasattr(source, "processes"):
-            raise PipelineError(
-                f"inject({stream!r}, expected={expected!r}) expects processes, but no column says "
-                'which one a record came by. Name it: process="partition".'
-            )
         self.injections[stream] = Injection(
             stream,
             source,
@@ -183,7 +148,7 @@ class Pipeline(Declarations):
             format,
             duration_us(ahead, "inject(ahead)"),
             process,
-            tuple(str(name) for name in expected),
+            tuple(str(name) for name in names_expected),
             None if idle is None else duration_us(idle, "inject(idle)"),
             None if skew is None else duration_us(skew, "inject(skew)"),
             id,
@@ -476,3 +441,53 @@ class Pipeline(Declarations):
         from millrace.spark.batch import run_batch
 
         return run_batch(self, spark, **options)
+
+
+def _check_injection(
+    stream: str,
+    source: Any,
+    timestamp: str | Ingress | None,
+    unit: TimeUnit | None,
+    id: str | None,
+    slack: Duration | None,
+    process: str | None,
+    expected: Sequence[str],
+) -> None:
+    """Refuse arguments of ``inject`` that are wrong by themselves, or contradict one another."""
+    if id is not None and not (isinstance(id, str) and id):
+        raise PipelineError(
+            f"inject({stream!r}, id={id!r}): expected the name of the column with the ids."
+        )
+    if id is None and slack is not None:
+        raise PipelineError(
+            f"inject({stream!r}, slack={slack!r}) has no ids that could be kept so long. Name "
+            'their column: id="event_id".'
+        )
+    if source is not None and timestamp is None:
+        raise PipelineError(
+            f"inject({stream!r}) has a source but no event time. "
+            'Name the column that holds it: timestamp="time". Or take the time at which a '
+            "record is read: timestamp=mr.INGRESS."
+        )
+    column = timestamp if isinstance(timestamp, str) else None
+    if timestamp not in (column, INGRESS):
+        raise PipelineError(
+            f"inject({stream!r}, timestamp={timestamp!r}): expected the name of a column, or "
+            "mr.INGRESS."
+        )
+    if unit is not None and column is None:
+        raise PipelineError(
+            f"inject({stream!r}, unit={unit!r}) has no column of which that is the unit. Name "
+            'it: timestamp="time".'
+        )
+    schema = getattr(source, "schema", None)
+    if isinstance(schema, str):  # of an Injector
+        try:
+            arrow_schema(schema)
+        except PipelineError as refused:
+            raise PipelineError(f"inject({stream!r}): {refused}") from None
+    if expected and process is None and not hasattr(source, "processes"):
+        raise PipelineError(
+            f"inject({stream!r}, expected={expected!r}) expects processes, but no column says "
+            'which one a record came by. Name it: process="partition".'
+        )

@@ -7,7 +7,7 @@ stands before what: levels, the longest paths from an injector.
 from __future__ import annotations
 
 import copy
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from millrace.compile.checks import (
@@ -22,11 +22,19 @@ from millrace.compile.checks import (
     together,
 )
 from millrace.compile.sink_limits import limits_of
-from millrace.compile.stream_types import backwards_of, formats_of, publishers_of, roots, slacks_of
+from millrace.compile.stream_types import (
+    StreamProducer,
+    backwards_of,
+    formats_of,
+    publishers_of,
+    roots,
+    slacks_of,
+)
 from millrace.compile.topology import INJECTOR, ComputationSpec, Edge, StreamSpec, Topology
 from millrace.dataflow.operators import operator_of
 from millrace.dataflow.side_stream import SideStream
 from millrace.dataflow.stream import parts_of
+from millrace.model.coder import Coder
 from millrace.model.computation import EXACTLY_ONCE, state_cells
 from millrace.model.declarations import Declarations
 from millrace.model.errors import PipelineError
@@ -124,6 +132,39 @@ def inputs_of(
 
 def build(pipeline: Declarations) -> Topology:
     """Return the topology of a pipeline, or say everything that is wrong with it at once."""
+    problems = _declaration_problems(pipeline)
+    _check_history(pipeline)
+    beside = beside_of(pipeline)
+    inputs = inputs_of(pipeline, beside, problems)
+    pipeline = _without_idle_steps(pipeline, inputs)
+    publishers = publishers_of(pipeline)
+    check_subscriptions(pipeline, inputs, publishers, problems)
+    formats = formats_of(publishers, problems)
+    if problems:
+        raise PipelineError(together(pipeline, problems))
+
+    check_steps(pipeline)
+    check_fields(pipeline, inputs, publishers, formats, problems)
+    if problems:
+        raise PipelineError(together(pipeline, problems))
+
+    graph = _Graph(pipeline, beside, inputs, publishers, formats)
+    edges = graph.edges()
+    return Topology(
+        name=pipeline.name,
+        streams=graph.streams(edges),
+        computations=graph.computations(),
+        edges=edges,
+        sinks=tuple(declaration.sink for declaration in pipeline.sinks),
+        dead_letters=pipeline.dead_letters,
+        dead_letter_limit=pipeline.dead_letter_limit,
+        late_records=pipeline.late,
+        dropped=frozenset(pipeline.dropped),
+    )
+
+
+def _declaration_problems(pipeline: Declarations) -> list[str]:
+    """Return what is wrong with computations by themselves."""
     problems = [
         problem
         for name, computation in pipeline.computations.items()
@@ -132,11 +173,15 @@ def build(pipeline: Declarations) -> Topology:
     if problems:
         # Nothing else can be asked of computations whose members are not what they seem.
         raise PipelineError(together(pipeline, problems))
-    problems += [
+    return [
         problem
         for name, computation in pipeline.computations.items()
         for problem in evolution_problems(name, computation, pipeline.evolutions[name])
     ]
+
+
+def _check_history(pipeline: Declarations) -> None:
+    """Refuse a pipeline that contradicts itself in what it says of earlier versions."""
     if there := sorted(pipeline.dropped & pipeline.computations.keys()):
         raise PipelineError(
             f"{pipeline!r} both has and removes {there}. Leave p.remove(...) out to keep what "
@@ -164,142 +209,167 @@ def build(pipeline: Declarations) -> Topology:
             f"{pipeline!r} has two computations that were one, by was=: {sorted(earlier)}. Only "
             "one can keep its state."
         )
-    beside = beside_of(pipeline)
-    inputs = inputs_of(pipeline, beside, problems)
-    pipeline = _without_idle_steps(pipeline, inputs)
-    publishers = publishers_of(pipeline)
-    check_subscriptions(pipeline, inputs, publishers, problems)
-    formats = formats_of(publishers, problems)
-    if problems:
-        raise PipelineError(together(pipeline, problems))
 
-    check_steps(pipeline)
-    check_fields(pipeline, inputs, publishers, formats, problems)
-    if problems:
-        raise PipelineError(together(pipeline, problems))
 
-    def sending(streams: Iterable[str]) -> frozenset[str]:
-        return frozenset(sender for stream in streams for sender in roots(stream, publishers))
+class _Graph:
+    """A pipeline that has been checked, as who sends to whom.
 
-    waited = {
-        name: [s for s in streams if s not in beside[name] or beside[name][s].waits]
-        for name, streams in inputs.items()
-    }
-    senders = {name: sending(streams) for name, streams in waited.items()}
-    levels = levels_of(pipeline, {name: sending(streams) for name, streams in inputs.items()})
-    # Numbers are part of the ids of records, so they must not depend on the order of lines. A new
-    # checkpoint gives them likewise (``compile/registry.py``).
-    order = sorted(pipeline.computations, key=lambda name: (levels[name], name))
+    Args:
+        pipeline: Without steps that lead nowhere.
+        beside: As :func:`beside_of` has it.
+        inputs: As :func:`inputs_of` has it.
+        publishers: As :func:`publishers_of` has it.
+        formats: As :func:`formats_of` has it.
+    """
 
-    slacks = {name: slacks_of(pipeline, name, publishers) for name in publishers}
-    filtered = {
-        name: {stream: slacks[stream] for stream in streams if slacks[stream]}
-        if pipeline.guarantees[name].delivery is EXACTLY_ONCE
-        else {}
-        for name, streams in inputs.items()
-    }
-    paned = {name for name, (_, coder) in formats.items() if isinstance(coder, PanedCoder)}
-    bound = {
-        name: operator_of(computation).bound(
-            {stream: formats[stream][1] for stream in inputs[name]},
-            unbounded=_unbounded(pipeline, name, senders),
+    def __init__(
+        self,
+        pipeline: Declarations,
+        beside: Mapping[str, Mapping[str, SideStream]],
+        inputs: Mapping[str, Mapping[str, KeyExtractor]],
+        publishers: Mapping[str, list[StreamProducer]],
+        formats: Mapping[str, tuple[Any, Coder]],
+    ) -> None:
+        self._pipeline = pipeline
+        self._beside = beside
+        self._inputs = inputs
+        self._publishers = publishers
+        self._formats = formats
+        self._waited = {
+            name: [s for s in streams if s not in beside[name] or beside[name][s].waits]
+            for name, streams in inputs.items()
+        }
+        self._senders = {name: self._sending(streams) for name, streams in self._waited.items()}
+        self._levels = levels_of(
+            pipeline, {name: self._sending(streams) for name, streams in inputs.items()}
         )
-        for name, computation in pipeline.computations.items()
-    }
-    operators = {name: operator_of(computation) for name, computation in bound.items()}
-    columnar = {
-        name: operators[name].columnar(
-            {stream: formats[stream][1] for stream in computation.inputs}
-        )
-        for name, computation in bound.items()
-    }
-    waiting = {name: checked_percentiles(name, computation) for name, computation in bound.items()}
-    counted = upstream(senders, [name for name in order if waiting[name]])
-    edges: list[Edge] = []
-    for name in order:
-        for stream, extractor in sorted(inputs[name].items()):
-            if _cut(pipeline, name, stream, beside[name]):
-                continue
-            seeing = _seeing(extractor) if stream in paned else extractor
-            identified = stream in filtered[name]
-            taken, lift = beside[name].get(stream), None
-            why: Any = "it is beside what is aggregated"
-            if taken is None:
-                why = operators[name].lifting(stream, formats[stream][1])
-            if not isinstance(why, str):
-                lift, why = (
-                    (None, "duplicates are filtered by id first") if identified else (why, "")
-                )
-            everywhere = taken is not None and taken.everywhere
-            edges.append(
-                Edge(len(edges), stream, name, None, seeing, identified, lift, why, everywhere)
+        # Numbers are part of the ids of records, so they must not depend on the order of lines. A
+        # new checkpoint gives them likewise (``compile/registry.py``).
+        self._order = sorted(pipeline.computations, key=lambda name: (self._levels[name], name))
+        self._slacks = {name: slacks_of(pipeline, name, publishers) for name in publishers}
+        self._filtered = {
+            name: {stream: self._slacks[stream] for stream in streams if self._slacks[stream]}
+            if pipeline.guarantees[name].delivery is EXACTLY_ONCE
+            else {}
+            for name, streams in inputs.items()
+        }
+        self._paned = {
+            name for name, (_, coder) in formats.items() if isinstance(coder, PanedCoder)
+        }
+        self._bound = {
+            name: operator_of(computation).bound(
+                {stream: formats[stream][1] for stream in inputs[name]},
+                unbounded=_unbounded(pipeline, name, self._senders),
             )
-    for number, declaration in enumerate(pipeline.sinks):
-        format, coder = formats[declaration.stream]
-        if wrong := refused_field(declaration.stream, format, coder, declaration.sink):
-            raise PipelineError(f"{pipeline!r}: {wrong}")
-        identified = bool(slacks[declaration.stream])
-        edges.append(Edge(len(edges), declaration.stream, None, number, None, identified))
+            for name, computation in pipeline.computations.items()
+        }
+        self._operators = {
+            name: operator_of(computation) for name, computation in self._bound.items()
+        }
+        self._columnar = {
+            name: operator.columnar(
+                {stream: formats[stream][1] for stream in self._bound[name].inputs}
+            )
+            for name, operator in self._operators.items()
+        }
+        self._percentiles = {
+            name: checked_percentiles(name, computation)
+            for name, computation in self._bound.items()
+        }
 
-    injected = sorted(pipeline.injections)
-    stream_order = [*injected, *sorted(publishers.keys() - set(injected))]
-    streams = {
-        name: StreamSpec(
-            name=name,
-            number=stream_order.index(name),
-            format=formats[name][0],
-            coder=formats[name][1],
-            injection=pipeline.injections.get(name),
-            publishers=tuple(who.name for who in whos if who.kind == "computation"),
-            steps=tuple(
-                with_panes(step) if name in paned else step
-                for step in pipeline.steps
-                if step.source == name
-            ),
-            edges=tuple(edge for edge in edges if edge.stream == name),
-            slacks=slacks[name],
-            limits=limits_of(one.sink for one in pipeline.sinks if one.stream == name),
+    def edges(self) -> tuple[Edge, ...]:
+        """Return the ways from streams to computations, then those to sinks."""
+        pipeline, edges = self._pipeline, list[Edge]()
+        for name in self._order:
+            beside = self._beside[name]
+            for stream, extractor in sorted(self._inputs[name].items()):
+                if _cut(pipeline, name, stream, beside):
+                    continue
+                seeing = _seeing(extractor) if stream in self._paned else extractor
+                identified = stream in self._filtered[name]
+                taken, lift = beside.get(stream), None
+                why: Any = "it is beside what is aggregated"
+                if taken is None:
+                    why = self._operators[name].lifting(stream, self._formats[stream][1])
+                if not isinstance(why, str):
+                    lift, why = (
+                        (None, "duplicates are filtered by id first") if identified else (why, "")
+                    )
+                everywhere = taken is not None and taken.everywhere
+                edges.append(
+                    Edge(len(edges), stream, name, None, seeing, identified, lift, why, everywhere)
+                )
+        for number, declaration in enumerate(pipeline.sinks):
+            format, coder = self._formats[declaration.stream]
+            if wrong := refused_field(declaration.stream, format, coder, declaration.sink):
+                raise PipelineError(f"{pipeline!r}: {wrong}")
+            identified = bool(self._slacks[declaration.stream])
+            edges.append(Edge(len(edges), declaration.stream, None, number, None, identified))
+        return tuple(edges)
+
+    def streams(self, edges: Sequence[Edge]) -> dict[str, StreamSpec]:
+        """Return stream -> what is known of it; those that are injected have the first numbers."""
+        pipeline, formats = self._pipeline, self._formats
+        injected = sorted(pipeline.injections)
+        order = [*injected, *sorted(self._publishers.keys() - set(injected))]
+        return {
+            name: StreamSpec(
+                name=name,
+                number=order.index(name),
+                format=formats[name][0],
+                coder=formats[name][1],
+                injection=pipeline.injections.get(name),
+                publishers=tuple(who.name for who in whos if who.kind == "computation"),
+                steps=tuple(
+                    with_panes(step) if name in self._paned else step
+                    for step in pipeline.steps
+                    if step.source == name
+                ),
+                edges=tuple(edge for edge in edges if edge.stream == name),
+                slacks=self._slacks[name],
+                limits=limits_of(one.sink for one in pipeline.sinks if one.stream == name),
+            )
+            for name, whos in self._publishers.items()
+        }
+
+    def computations(self) -> tuple[ComputationSpec, ...]:
+        """Return what is known of computations, in the order of their numbers."""
+        percentiles = [name for name in self._order if self._percentiles[name]]
+        counted = upstream(self._senders, percentiles)
+        return tuple(
+            self._computation(number, name, counted=name in counted)
+            for number, name in enumerate(self._order)
         )
-        for name, whos in publishers.items()
-    }
-    cells = {name: state_cells(computation) for name, computation in bound.items()}
-    computations = tuple(
-        ComputationSpec(
+
+    def _computation(self, number: int, name: str, *, counted: bool) -> ComputationSpec:
+        pipeline, bound = self._pipeline, self._bound[name]
+        cells = state_cells(bound)
+        return ComputationSpec(
             name=name,
             number=number,
-            level=levels[name],
-            instance=bound[name],
-            inputs=dict(inputs[name]),
+            level=self._levels[name],
+            instance=bound,
+            inputs=dict(self._inputs[name]),
             outputs=tuple(pipeline.computations[name].outputs),
-            senders=senders[name],
-            cells=cells[name],
-            cell_numbers={cell: n for n, cell in enumerate(sorted(cells[name]))},
+            senders=self._senders[name],
+            cells=cells,
+            cell_numbers={cell: n for n, cell in enumerate(sorted(cells))},
             guarantees=pipeline.guarantees[name],
-            slacks=filtered[name],
-            may_produce_late_us=late_bound_us(name, bound[name]),
-            percentiles=waiting[name],
-            backwards=backwards_of(waited[name], publishers),
-            paned=any(stream in paned for stream in inputs[name]),
-            columnar=columnar[name],
-            counted=name in counted,
+            slacks=self._filtered[name],
+            may_produce_late_us=late_bound_us(name, bound),
+            percentiles=self._percentiles[name],
+            backwards=backwards_of(self._waited[name], self._publishers),
+            paned=any(stream in self._paned for stream in self._inputs[name]),
+            columnar=self._columnar[name],
+            counted=counted,
             evolution=pipeline.evolutions[name],
-            beside=beside[name],
+            beside=self._beside[name],
             starts=pipeline.starts.get(name),
             draining=name in pipeline.drained,
         )
-        for number, name in enumerate(order)
-    )
-    return Topology(
-        name=pipeline.name,
-        streams=streams,
-        computations=computations,
-        edges=tuple(edges),
-        sinks=tuple(declaration.sink for declaration in pipeline.sinks),
-        dead_letters=pipeline.dead_letters,
-        dead_letter_limit=pipeline.dead_letter_limit,
-        late_records=pipeline.late,
-        dropped=frozenset(pipeline.dropped),
-    )
+
+    def _sending(self, streams: Iterable[str]) -> frozenset[str]:
+        return frozenset(sender for stream in streams for sender in roots(stream, self._publishers))
 
 
 def _cut(pipeline: Declarations, name: str, stream: str, beside: Container[str]) -> bool:
