@@ -11,14 +11,17 @@ import pytest
 import millrace as mr
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.errors import MillraceError, PipelineError, RunFailed, ZombieWriter
+from millrace.plane.stuck import NO_LIMITS
 from millrace.spark.console import Quiet
+from millrace.spark.engine import RunParts
 from millrace.spark.epoch_engine import EpochEngine
 from millrace.spark.handle import Handle
 from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.metrics.lines import MetricLines
 from millrace.spark.progress_display import Where
-from millrace.spark.run import Run, RunParts
+from millrace.spark.run import Run
 from millrace.spark.split_settings import SplitSettings
+from millrace.spark.ticks import Alarm, Ticks
 from millrace.store import LocalBlobs, Mailbox, MemoryHardState
 from millrace.windmill.epochs import Epochs
 
@@ -50,6 +53,16 @@ class Query:
 
     def stop(self) -> None:
         self.isActive = False
+
+
+class NoTicks(Ticks):
+    """Nobody reads what is wanted: each query is as it is."""
+
+    def __init__(self) -> None:
+        pass
+
+    def want(self, epoch: int) -> None:
+        pass
 
 
 class Unsplit(SplitSettings):
@@ -89,28 +102,17 @@ class Drivers:
         """Return a run that claims the checkpoint; each start of its query takes one of these."""
         epochs = Epochs(self.topology, self.state, intervals=2)
         nothing: Any = None
-        publisher = WatermarkPublisher({})
         left = list(queries)
-        engine = EpochEngine(
-            self.topology,
-            epochs,
-            publisher,
-            lambda: 0,
-            tasks=1,
-            plan=nothing,
-            start_query=lambda _epoch: left.pop(0),
-            progress_files=nothing,
-            alarm=nothing,
-            gates={},
-            splitting=Unsplit(),
-            attempts=3,
-            balancer=None,
-        )
         parts = RunParts(
             topology=self.topology,
             epochs=epochs,
-            publisher=publisher,
+            publisher=WatermarkPublisher({}),
             housekeeping=Housekeeping(self.state),
+            plan=nothing,
+            tasks=1,
+            limits=NO_LIMITS,
+            attempts=3,
+            balance=None,
             explanation=nothing,
             clock=lambda: 0,
             console=Quiet(nothing),
@@ -119,6 +121,14 @@ class Drivers:
             lines=MetricLines(None),
             mailbox=Mailbox(LocalBlobs(self.folder)),
             scratch=self.folder / uuid4().hex,
+        )
+        engine = EpochEngine(
+            parts,
+            start_query=lambda _epoch: left.pop(0),
+            progress_files=nothing,
+            alarm=Alarm(NoTicks(), -1),
+            gates={},
+            splitting=Unsplit(),
         )
         starter: Any = Started(Run(parts, engine))
         handle = Handle()

@@ -9,17 +9,29 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
+from pyspark.sql import SparkSession
+
+from millrace.compile.explanation import PipelineExplanation
+from millrace.compile.topology import Topology
 from millrace.injectors.advance import Backlog
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.errors import PipelineError
 from millrace.model.time import Duration
+from millrace.plane.balancer import Balancer
 from millrace.plane.stuck import CallLimits
+from millrace.spark.console import Quiet
 from millrace.spark.housekeeping import Housekeeping
+from millrace.spark.metrics.lines import MetricLines
+from millrace.spark.metrics.prometheus import Scrapes
 from millrace.spark.plan import StreamPlan
+from millrace.spark.progress_display import Where
 from millrace.spark.source import Source
 from millrace.spark.status import Status
+from millrace.store import Mailbox
 from millrace.windmill.balance_policy import Balance
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.preparation import Preparation
@@ -43,6 +55,68 @@ class RemapResult(NamedTuple):
     intervals: int
     epoch: int
     pause: str = ""
+
+
+@dataclass(frozen=True)
+class RunParts:
+    """What every run has, and what its engine is made of, whatever its plane.
+
+    Attributes:
+        topology: The pipeline.
+        epochs: Of the checkpoint that it claimed.
+        publisher: What injectors publish.
+        housekeeping: Collects beside the epochs.
+        plan: Of the pipeline, attached to the checkpoint.
+        tasks: Tasks a level.
+        limits: How long user code, and a task, may take.
+        attempts: How often what fails by the pipeline's own code is tried in vain.
+        balance: How hard key intervals follow the load; None if they do not.
+        explanation: How the pipeline runs.
+        clock: Returns wall-clock microseconds since 1970.
+        console: Spark's share of it.
+        shown: Where progress is shown.
+        scrapes: Answers Prometheus; None if nobody asked for that.
+        lines: Where metrics are kept.
+        mailbox: Where others ask something of the run.
+        scratch: Directory of this run alone, removed with it.
+    """
+
+    topology: Topology
+    epochs: Epochs
+    publisher: WatermarkPublisher
+    housekeeping: Housekeeping
+    plan: StreamPlan
+    tasks: int
+    limits: CallLimits
+    attempts: int
+    balance: Balance | None
+    explanation: PipelineExplanation
+    clock: Callable[[], int]
+    console: Quiet
+    shown: Where
+    scrapes: Scrapes | None
+    lines: MetricLines
+    mailbox: Mailbox
+    scratch: Path
+
+    def balancer(
+        self,
+        *,
+        is_near: Callable[[Preparation], bool] = Preparation.is_near,
+        remap: Callable[..., Any] = Epochs.remap,
+    ) -> Balancer | None:
+        """Return what has key intervals follow the load; None if they do not.
+
+        Args:
+            is_near: As :class:`~millrace.plane.balancer.Balancer` takes it.
+            remap: The same.
+        """
+        if self.balance is None:
+            return None
+        beside = self.housekeeping.prepare_beside
+        return Balancer(
+            self.epochs, self.tasks, self.balance, beside=beside, is_near=is_near, remap=remap
+        )
 
 
 class Engine(ABC):
@@ -153,6 +227,11 @@ class Setup(ABC):
     It is made before the checkpoint is touched, and refuses a source, or an application, that its
     plane cannot run.
 
+    Args:
+        spark: A session.
+        options: All of the plane.
+        scratch: Directory of the run, which is made later.
+
     Attributes:
         intervals_each: Key intervals a task, unless the user says how many.
         sources: Of the pipeline, as Spark reads them.
@@ -162,6 +241,11 @@ class Setup(ABC):
     intervals_each: ClassVar[int]
     sources: Sequence[Source]
     fitting: int
+
+    def __init__(self, spark: SparkSession, options: Mapping[str, Any], scratch: Path) -> None:
+        self._spark = spark
+        self._options = options
+        self._scratch = scratch
 
     @abstractmethod
     def check(self, tasks: int) -> None:
@@ -174,27 +258,8 @@ class Setup(ABC):
         """Go on where the other plane ended, once sinks are claimed."""
 
     @abstractmethod
-    def engine(
-        self,
-        plan: StreamPlan,
-        epochs: Epochs,
-        publisher: WatermarkPublisher,
-        tasks: int,
-        limits: CallLimits,
-        balance: Balance | None,
-        housekeeping: Housekeeping,
-    ) -> Engine:
-        """Return what runs the tasks.
-
-        Args:
-            plan: Of the pipeline, attached to the checkpoint.
-            epochs: Of the checkpoint, which is claimed.
-            publisher: What injectors publish.
-            tasks: Tasks a level.
-            limits: How long user code, and a task, may take.
-            balance: How hard key intervals follow the load; None if they do not.
-            housekeeping: Of the run.
-        """
+    def engine(self, parts: RunParts) -> Engine:
+        """Return what runs the tasks."""
 
 
 def ended() -> PipelineError:

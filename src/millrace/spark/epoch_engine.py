@@ -17,20 +17,15 @@ from millrace.compile.topology import Topology
 from millrace.injectors.advance import Backlog
 from millrace.injectors.injector import Injector
 from millrace.injectors.rate_limit import EVERYONE, Gate
-from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.errors import CheckpointMismatch, MillraceError, PipelineError, RunFailed
 from millrace.model.time import SECOND, Duration, duration_us
-from millrace.plane.balancer import Balancer
 from millrace.plane.epoch import EpochDriver
 from millrace.plane.partials_stage import Payoff
 from millrace.plane.realtime.session_start import from_live_tasks
 from millrace.plane.sink_contract import sinks_by_edge
-from millrace.plane.stuck import CallLimits
-from millrace.spark.clock import now_us
-from millrace.spark.engine import EFFECT_S, Engine, RemapResult, Setup, ended
+from millrace.spark.engine import EFFECT_S, Engine, RemapResult, RunParts, Setup, ended
 from millrace.spark.external import external
 from millrace.spark.failure import failed
-from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.job import run_patiently
 from millrace.spark.offset_files import (
     ProgressFiles,
@@ -40,11 +35,10 @@ from millrace.spark.offset_files import (
     progress_location,
 )
 from millrace.spark.parallelism import tasks_for
-from millrace.spark.plan import SETTINGS, StreamPlan
+from millrace.spark.plan import SETTINGS
 from millrace.spark.source import sources_of
 from millrace.spark.split_settings import SplitSettings
 from millrace.spark.ticks import Alarm, Ticks
-from millrace.windmill.balance_policy import Balance
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.preparation import Preparation
 from millrace.windmill.source_stats import processes_of
@@ -65,53 +59,40 @@ class EpochEngine(Engine):
     """Runs epochs, which are Spark's batches.
 
     Args:
-        epochs: Of the run.
-        publisher: What its injectors publish.
-        clock: Returns wall-clock microseconds since 1970.
-        tasks: Tasks a level.
-        plan: Makes the frames of epochs.
+        parts: Of the run.
         start_query: Starts the query, whose batches call what it is given.
         progress_files: Spark's own, which it does not sync.
         alarm: Starts epochs that have no data.
         gates: Injected stream -> holds its processes back.
         splitting: The settings by which Spark cuts files.
-        attempts: How often an epoch is tried in which worker processes die.
-        balancer: Has key intervals follow the load, if they are to.
     """
 
     plane: ClassVar[str] = "by epochs"
 
     def __init__(
         self,
-        topology: Topology,
-        epochs: Epochs,
-        publisher: WatermarkPublisher,
-        clock: Callable[[], int],
+        parts: RunParts,
         *,
-        tasks: int,
-        plan: StreamPlan,
         start_query: Callable[[Callable[[DataFrame, int], None]], Any],
         progress_files: ProgressFiles,
         alarm: Alarm,
         gates: Mapping[str, Gate],
         splitting: SplitSettings,
-        attempts: int,
-        balancer: Balancer | None,
     ) -> None:
         super().__init__()
-        self._topology = topology
-        self._epochs = epochs
-        self._publisher = publisher
-        self._clock = clock
-        self._plan = plan
+        self._topology = parts.topology
+        self._epochs = parts.epochs
+        self._publisher = parts.publisher
+        self._clock = parts.clock
+        self._plan = parts.plan
         self._start_query = start_query
-        self._driver = EpochDriver(topology, epochs, publisher, tasks=tasks)
+        self._driver = EpochDriver(parts.topology, parts.epochs, parts.publisher, tasks=parts.tasks)
         self._progress_files = progress_files
         self._alarm = alarm
         self._gates = gates
         self._splitting = splitting
-        self._attempts = attempts
-        self._balancer = balancer
+        self._attempts = parts.attempts
+        self._balancer = parts.balancer()
         self._turn = threading.Lock()
         self._collisions = 0
         self._begun = 0
@@ -375,10 +356,8 @@ class EpochSetup(Setup):
         options: Mapping[str, Any],
         scratch: Path,
     ) -> None:
-        self._spark = spark
+        super().__init__(spark, options, scratch)
         self._checkpoint = checkpoint
-        self._options = options
-        self._scratch = scratch
         self._offsets = ""
         self._gates = {
             spec.name: Gate(scratch / f"gate-{number}")
@@ -429,22 +408,13 @@ class EpochSetup(Setup):
             begin = {name: [one.offset, one.process_watermark_us] for name, one in places.items()}
             file.write_text(json.dumps(begin))
 
-    def engine(
-        self,
-        plan: StreamPlan,
-        epochs: Epochs,
-        publisher: WatermarkPublisher,
-        tasks: int,
-        limits: CallLimits,
-        balance: Balance | None,
-        housekeeping: Housekeeping,
-    ) -> EpochEngine:
+    def engine(self, parts: RunParts) -> EpochEngine:
         """Return what runs epochs."""
-        spark, topology = self._spark, epochs.topology
+        spark, topology = self._spark, parts.topology
         ticks = Ticks.of(spark)
         # A tick starts an epoch and has done its work: it has no row.
         nothing = ticks.frame(spark).select(F.lit(None).alias("ts"))
-        rows = plan.rows().unionByName(nothing, allowMissingColumns=True)
+        rows = parts.plan.rows().unionByName(nothing, allowMissingColumns=True)
 
         def start_query(epoch: Callable[[DataFrame, int], None]) -> Any:
             query = (
@@ -458,21 +428,11 @@ class EpochSetup(Setup):
             with local_progress_files(spark):
                 return query.start()
 
-        balancer = None
-        if balance is not None:
-            balancer = Balancer(epochs, tasks, balance, beside=housekeeping.prepare_beside)
         return EpochEngine(
-            topology,
-            epochs,
-            publisher,
-            self._options["clock"] or now_us,
-            tasks=tasks,
-            plan=plan,
+            parts,
             start_query=start_query,
             progress_files=ProgressFiles(self._offsets),
-            alarm=Alarm(ticks, epochs.completed),
+            alarm=Alarm(ticks, parts.epochs.completed),
             gates=self._gates,
             splitting=SplitSettings(spark),
-            attempts=self._options["attempts"],
-            balancer=balancer,
         )

@@ -18,22 +18,17 @@ from millrace.injectors.columns import arrow_schema
 from millrace.injectors.injector import Injector
 from millrace.injectors.offsets import nothing_left
 from millrace.injectors.watermark_policy import WatermarkColumn
-from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.errors import PipelineError, StoreError, ZombieWriter
 from millrace.model.time import SECOND, Duration, duration_us
-from millrace.plane.balancer import Balancer
 from millrace.plane.by_value import pickle_by_value
 from millrace.plane.realtime.coordinator import Coordinator, Marked, Where
 from millrace.plane.realtime.messages import TaskReady, TaskStatus
 from millrace.plane.realtime.session_start import to_other_intervals
 from millrace.plane.sink_contract import check_live, live_writers
-from millrace.plane.stuck import CallLimits
-from millrace.spark.clock import elapsed_us, now_us
-from millrace.spark.engine import EFFECT_S, Engine, RemapResult, Setup
+from millrace.spark.clock import elapsed_us
+from millrace.spark.engine import EFFECT_S, Engine, RemapResult, RunParts, Setup
 from millrace.spark.failure import CAREFULLY, failed, headline
-from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.parallelism import is_local
-from millrace.spark.plan import StreamPlan
 from millrace.spark.realtime.control_connection import Address, InTask, Switchboard
 from millrace.spark.realtime.control_loop import ControlLoop
 from millrace.spark.realtime.liveness import TaskHung
@@ -46,8 +41,6 @@ from millrace.spark.realtime.settings import check_settings, has_slots, session_
 from millrace.spark.realtime.stages import live_stages, strung
 from millrace.spark.source import sources_of
 from millrace.spark.status import Status
-from millrace.windmill.balance_policy import Balance
-from millrace.windmill.epochs import Epochs
 from millrace.windmill.preparation import Preparation
 from millrace.windmill.source_stats import processes_of
 
@@ -68,53 +61,42 @@ class RealtimeEngine(Engine):
     """Runs live tasks, in a query that is started again whenever one of them dies.
 
     Args:
-        topology: Of the pipeline.
-        epochs: Of the run.
-        publisher: What its injectors publish.
-        clock: Returns wall-clock microseconds since 1970.
+        parts: Of the run.
         spark: The user's session, for the log of a failure.
         coordinate: Makes the coordinator, given what to call with each mark that is complete.
         board: Where the tasks call.
         start_query: Starts a query whose tasks call at an address; given, too, whether they are to
             look for user code that ends its process, and which processes they are to end that hang.
         roomy: Returns whether there are slots for all tasks, as far as it is known.
-        tasks: Tasks a level.
-        attempts: How often what the pipeline's own code raises is tried again in vain.
-        hang_s: How long a task may do nothing, though it waits for nobody.
-        balancer: Has key intervals follow the load, if they are to.
     """
 
     plane: ClassVar[str] = "in real time"
 
     def __init__(
         self,
-        topology: Topology,
-        epochs: Epochs,
-        publisher: WatermarkPublisher,
-        clock: Callable[[], int],
+        parts: RunParts,
         *,
         spark: SparkSession,
         coordinate: Callable[[Callable[[Marked], None]], Coordinator],
         board: Switchboard,
         start_query: Callable[[Address, bool, Sequence[ProcessId]], Any],
         roomy: Callable[[], bool],
-        tasks: int,
-        attempts: int,
-        hang_s: float,
-        balancer: Balancer | None,
     ) -> None:
         super().__init__()
+        topology, tasks = parts.topology, parts.tasks
         self._topology = topology
-        self._epochs = epochs
-        self._publisher = publisher
+        self._epochs = parts.epochs
+        self._publisher = parts.publisher
         self._spark = spark
         self._start_query = start_query
         self._roomy = roomy
         self._tasks = tasks
         self._board = board
-        self._retry_policy = RetryPolicy(attempts)
+        self._retry_policy = RetryPolicy(parts.attempts)
         self._downtime = Downtime()
         self._quiesce = Quiesce(self.news)
+        # What remaps does so at a rest.
+        balancer = parts.balancer(is_near=Preparation.is_near_a_mark, remap=to_other_intervals)
         self._balancer = RealtimeBalancer(balancer, self._quiesce)
         self._marks = 0
         self._marked_at = time.monotonic()
@@ -125,7 +107,9 @@ class RealtimeEngine(Engine):
         self._start_timeout = StartTimeout(len(where))
         self._until = ""
         self._coordinator = coordinate(self._completed)
-        self._control_loop = ControlLoop(self._coordinator, board, clock, self._tell, where, hang_s)
+        self._control_loop = ControlLoop(
+            self._coordinator, board, parts.clock, self._tell, where, parts.limits.hung_s
+        )
         self._hung: list[ProcessId] = []
         self._injectors = {
             spec.name: spec.injection.source
@@ -442,9 +426,7 @@ class RealtimeSetup(Setup):
         check_spark(spark, options["pacemaker"])
         _check_sources(topology)
         check_live(topology)
-        self._spark = spark
-        self._options = options
-        self._scratch = scratch
+        super().__init__(spark, options, scratch)
         self._levels = topology.depth
         self._marks_us = duration_us(options["marks"], "start(marks)")
         self._batch_ms = duration_us(options["spark_batch"], "start(spark_batch)") // 1000
@@ -464,24 +446,15 @@ class RealtimeSetup(Setup):
             pacemaker_of(self._spark, tasks, self._options["pacemaker"])
         self._clock = pickled_clock(self._options["clock"])
 
-    def engine(
-        self,
-        plan: StreamPlan,
-        epochs: Epochs,
-        publisher: WatermarkPublisher,
-        tasks: int,
-        limits: CallLimits,
-        balance: Balance | None,
-        housekeeping: Housekeeping,
-    ) -> RealtimeEngine:
+    def engine(self, parts: RunParts) -> RealtimeEngine:
         """Return what runs live tasks."""
-        spark, topology, options = self._spark, epochs.topology, self._options
+        spark, topology, tasks = self._spark, parts.topology, parts.tasks
         live, by_mark = live_writers(topology)
-        blueprint = replace(plan.blueprint, writers=by_mark, live_writers=live, live=True)
+        blueprint = replace(parts.plan.blueprint, writers=by_mark, live_writers=live, live=True)
 
         def coordinate(completed: Callable[[Marked], None]) -> Coordinator:
             return Coordinator(
-                epochs,
+                parts.epochs,
                 tasks=tasks,
                 sources=ProcessDiscovery(lambda: _processes(topology)),
                 sinks={
@@ -496,7 +469,7 @@ class RealtimeSetup(Setup):
 
         def start_query(address: Address, careful: bool, hung: Sequence[ProcessId]) -> Any:
             session = session_for(spark, {_LEAST_BATCH: "1"})
-            paced = pacemaker_of(session, tasks, options["pacemaker"])
+            paced = pacemaker_of(session, tasks, self._options["pacemaker"])
             stages = live_stages(
                 blueprint, self._levels, address, careful=careful, clock=self._clock, hung=hung
             )
@@ -510,30 +483,13 @@ class RealtimeSetup(Setup):
             # Spark's own types do not know this trigger.
             return writer.trigger(realTime=f"{self._batch_ms} milliseconds").start()
 
-        balancer = None
-        if balance is not None:
-            balancer = Balancer(
-                epochs,
-                tasks,
-                balance,
-                beside=housekeeping.prepare_beside,
-                is_near=Preparation.is_near_a_mark,
-                remap=to_other_intervals,
-            )
         return RealtimeEngine(
-            topology,
-            epochs,
-            publisher,
-            options["clock"] or now_us,
+            parts,
             spark=spark,
             coordinate=coordinate,
             board=_board(spark),
             start_query=start_query,
             roomy=lambda: has_slots(spark, tasks=tasks, levels=self._levels),
-            tasks=tasks,
-            attempts=options["attempts"],
-            hang_s=limits.hung_s,
-            balancer=balancer,
         )
 
 

@@ -15,38 +15,29 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from math import inf
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from millrace.compile.explanation import PipelineExplanation
 from millrace.compile.topology import Topology
 from millrace.dataflow.triggers.signal import called
 from millrace.injectors.injector import Injector
 from millrace.injectors.rate_limit import Throttle
 from millrace.injectors.signal_injector import Waiting, asking, put_call
-from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.inspect import add_savepoint, check_savepoint, savepoints
 from millrace.model.errors import MillraceError, NotKept, PipelineError, ZombieWriter
 from millrace.model.time import SECOND, Duration, duration_us
 from millrace.plane.reports import TaskReport
 from millrace.spark.asks import OUTLIVING, Listener, acts_of
-from millrace.spark.console import Quiet
-from millrace.spark.engine import Engine, RemapResult
+from millrace.spark.engine import Engine, RemapResult, RunParts
 from millrace.spark.failure import failed, headline
-from millrace.spark.housekeeping import Housekeeping
-from millrace.spark.metrics.lines import MetricLines
 from millrace.spark.metrics.opentelemetry import observe
-from millrace.spark.metrics.prometheus import Scrapes
 from millrace.spark.metrics.table import values
-from millrace.spark.progress_display import LiveTable, ProgressDisplay, Where
+from millrace.spark.progress_display import LiveTable, ProgressDisplay
 from millrace.spark.status import Progress, Status
 from millrace.spark.status_text import as_line
 from millrace.spark.stuck_board import Board
-from millrace.store import Mailbox, location_of
+from millrace.store import location_of
 from millrace.watermark.map_change import Merge, Split
-from millrace.windmill.epochs import Epochs
 from millrace.windmill.preparation import Preparation
 
 _log = logging.getLogger("millrace")
@@ -71,39 +62,6 @@ class KeptSavepoint(NamedTuple):
     name: str
     epoch: int
     pause: str = ""
-
-
-@dataclass(frozen=True)
-class RunParts:
-    """What every run has.
-
-    Attributes:
-        topology: The pipeline.
-        epochs: Of the checkpoint that it claimed.
-        publisher: What injectors publish.
-        housekeeping: Collects beside the epochs.
-        explanation: How the pipeline runs.
-        clock: Returns wall-clock microseconds since 1970.
-        console: Spark's share of it.
-        shown: Where progress is shown.
-        scrapes: Answers Prometheus; None if nobody asked for that.
-        lines: Where metrics are kept.
-        mailbox: Where others ask something of the run.
-        scratch: Directory of this run alone, removed with it.
-    """
-
-    topology: Topology
-    epochs: Epochs
-    publisher: WatermarkPublisher
-    housekeeping: Housekeeping
-    explanation: PipelineExplanation
-    clock: Callable[[], int]
-    console: Quiet
-    shown: Where
-    scrapes: Scrapes | None
-    lines: MetricLines
-    mailbox: Mailbox
-    scratch: Path
 
 
 class Run:

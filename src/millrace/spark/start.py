@@ -36,7 +36,7 @@ from millrace.spark.application import pipeline_at
 from millrace.spark.clock import now_us
 from millrace.spark.connect import refuse_connect
 from millrace.spark.console import Quiet
-from millrace.spark.engine import Setup
+from millrace.spark.engine import RunParts, Setup
 from millrace.spark.epoch_engine import EpochSetup
 from millrace.spark.handle import Handle
 from millrace.spark.housekeeping import Housekeeping
@@ -46,7 +46,7 @@ from millrace.spark.parallelism import intervals_for, is_local, tasks_of
 from millrace.spark.plan import StreamPlan
 from millrace.spark.progress_display import where_to_show
 from millrace.spark.realtime_engine import RealtimeSetup
-from millrace.spark.run import Run, RunParts
+from millrace.spark.run import Run
 from millrace.store import is_object_store, local_path, open_location
 from millrace.windmill.balance_policy import Balance
 from millrace.windmill.epochs import Epochs
@@ -169,12 +169,16 @@ class _Opening:
         try:
             epochs = self._claimed(topology, setup, intervals)
             plan = self._plan(epochs, setup, tasks, limits)
-            housekeeping = Housekeeping(epochs.state)
             parts = RunParts(
                 topology=epochs.topology,
                 epochs=epochs,
                 publisher=publisher,
-                housekeeping=housekeeping,
+                housekeeping=Housekeeping(epochs.state),
+                plan=plan,
+                tasks=tasks,
+                limits=limits,
+                attempts=options["attempts"],
+                balance=balance,
                 explanation=self._explanation(epochs.topology, plan, tasks),
                 clock=options["clock"] or now_us,
                 console=console,
@@ -184,8 +188,7 @@ class _Opening:
                 mailbox=epochs.state.mailbox,
                 scratch=self._scratch,
             )
-            engine = setup.engine(plan, epochs, publisher, tasks, limits, balance, housekeeping)
-            run = Run(parts, engine)
+            run = Run(parts, setup.engine(parts))
             console.begin()
             run.launch()
         except BaseException:

@@ -147,7 +147,7 @@ def balanced(case: Case) -> dict[str, Any]:
     before, query = mr.open_checkpoint(checkpoint)["Counting"].intervals, run.query.id
     until = time.monotonic() + 60
     with Load(case, 500):
-        while time.monotonic() < until and not run._run.engine._balancer._balancing.splits:
+        while time.monotonic() < until and not run._run.engine._balancer._balancer.splits:
             time.sleep(0.1)
         session = run._run.engine._control_loop.session
         while time.monotonic() < until and run._run.engine._control_loop.session in (None, session):
@@ -155,7 +155,7 @@ def balanced(case: Case) -> dict[str, Any]:
     assert run.process_available("90 s")
     load = run.status().load["Counting"]
     found = {
-        "splits": run._run.engine._balancer._balancing.splits,
+        "splits": run._run.engine._balancer._balancer.splits,
         "load": [load.busiest > 0, load.seconds > 0],
         "moved": mr.open_checkpoint(checkpoint)["Counting"].intervals != before,
         "the same query": run.query.id == query,

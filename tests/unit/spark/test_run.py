@@ -13,14 +13,15 @@ from millrace.compile.build import build
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.declarations import Declarations
 from millrace.model.errors import PipelineError, RunFailed
+from millrace.plane.stuck import NO_LIMITS
 from millrace.spark.asks import acts_of
 from millrace.spark.console import Quiet
-from millrace.spark.engine import Engine, RemapResult
+from millrace.spark.engine import Engine, RemapResult, RunParts
 from millrace.spark.handle import Handle
 from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.metrics.lines import MetricLines
 from millrace.spark.progress_display import Where
-from millrace.spark.run import Run, RunParts
+from millrace.spark.run import Run
 from millrace.store import LocalBlobs, Mailbox, MemoryHardState
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.preparation import Preparation
@@ -108,6 +109,11 @@ class Starter:
             epochs=Epochs(topology, state, intervals=2),
             publisher=WatermarkPublisher.of(topology),
             housekeeping=Housekeeping(state),
+            plan=spark,
+            tasks=1,
+            limits=NO_LIMITS,
+            attempts=3,
+            balance=None,
             explanation=spark,
             clock=lambda: 0,
             console=Quiet(spark),
