@@ -17,11 +17,11 @@ from millrace.store import HardState
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.manifest import Claim
 from simulation import workload
-from simulation.driver import CLAIM_ENTRIES
 from simulation.program import Ends
 from simulation.scheduler import Process
 from simulation.simulation import Simulation
 from simulation.versions import Versions, version_of
+from simulation.world import CLAIM_ENTRIES
 
 
 class ChangingSimulation(Simulation):

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from random import Random
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from millrace.compile.topology import Topology
 from millrace.injectors.injector import Injector
@@ -20,20 +19,18 @@ from millrace.plane.epoch import EpochDriver
 from millrace.plane.reports import TaskReport, reports_in
 from millrace.plane.runtime import Runtime
 from millrace.plane.task import Task
-from millrace.store import Collector, HardState
+from millrace.store import Collector
 from millrace.testing.feed import Feed, Read
 from millrace.watermark.report import ONLY, Process
-from millrace.windmill.epochs import Epochs
 from millrace.windmill.manifest import Manifest
 from millrace.windmill.record_ids import fingerprint
 from simulation.program import STREAM
-from simulation.scheduler import Scheduler
-from simulation.spark import Cluster, Job
+from simulation.spark import Job
 from simulation.sunk import Row, sink_rows
 from simulation.workload import Workload
 
-#: A run repeats its claim after so many entries of the epoch log, so that schedules cross it.
-CLAIM_ENTRIES = 6
+if TYPE_CHECKING:
+    from simulation.simulation import Simulation
 
 
 class ConcurrentQuery(Exception):
@@ -60,52 +57,6 @@ class QueryLog:
     brought: dict[int, dict[str, Any]] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)
     complete: set[int] = field(default_factory=set)
-
-
-class World(Cluster, Protocol):
-    """What a driver needs of the simulation."""
-
-    scheduler: Scheduler
-    random: Random
-    work: Workload
-    query_log: QueryLog
-    jobs: list[Job]
-
-    def open_state(self) -> HardState:
-        """Open the checkpoint as a driver does."""
-        ...
-
-    def open_epochs(self, state: HardState) -> Epochs:
-        """Claim the checkpoint."""
-        ...
-
-    def between_epochs(self, epochs: Epochs, tasks: int) -> None:
-        """Do what a run does where an epoch is complete that had so many tasks a level."""
-        ...
-
-    def hands_over(self, topology: Topology) -> bool:
-        """Return whether the driver at hand, of this pipeline, has started another in its place."""
-        ...
-
-    def claimed(self, generation: int) -> None:
-        """Take it that the driver at hand has claimed the checkpoint."""
-        ...
-
-    def tasks(self, generation: int) -> int:
-        """Return how many tasks a level the epochs have that this run begins."""
-        ...
-
-    def clock(self) -> int:
-        """Return what this driver takes for the time."""
-        ...
-
-    def tidy_up(self, name: str, work: Callable[[], object]) -> None:
-        """Do this beside everything else, or not, as the schedule says."""
-        ...
-
-    def write_sink(self, epoch: int, row: Row) -> None:
-        """Upsert a row by its id."""
-        ...
 
 
 def feeds(topology: Topology, work: Workload, log: QueryLog, batch: int) -> Iterator[Feed]:
@@ -156,7 +107,7 @@ def drains(log: QueryLog, batch: int, records: int) -> bool:
     return batch >= 2 and all(log.offsets[n] == (records, records) for n in (batch - 1, batch))
 
 
-def drive(world: World, name: str, random_end: Callable[[int], int]) -> None:
+def drive(world: Simulation, name: str, random_end: Callable[[int], int]) -> None:
     """Run batches to the end of the input: the code of a driver's process.
 
     Args:
@@ -199,7 +150,7 @@ def drive(world: World, name: str, random_end: Callable[[int], int]) -> None:
 
 
 def _run_batch(
-    world: World, name: str, topology: Topology, driver: EpochDriver, batch: int
+    world: Simulation, name: str, topology: Topology, driver: EpochDriver, batch: int
 ) -> None:
     work = world.work
 
@@ -224,7 +175,7 @@ def _run_batch(
     world.query_log.complete.add(batch)
 
 
-def write_sinks(world: World, epoch: int, rows: list[Row]) -> None:
+def write_sinks(world: Simulation, epoch: int, rows: list[Row]) -> None:
     """Write an epoch's rows."""
     for row in rows:
         world.write_sink(epoch, row)

@@ -6,8 +6,7 @@ import errno
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from random import Random
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from millrace.model.errors import StoreError
 from millrace.store import MemoryCache, bring
@@ -15,8 +14,10 @@ from simulation.bucket import DELAYED
 from simulation.disk import LOST_REPLY, TEAR
 from simulation.faults import Fault, Kind
 from simulation.hosts import Host
-from simulation.scheduler import Process, Scheduler
-from simulation.storage import Storage
+from simulation.scheduler import Process
+
+if TYPE_CHECKING:
+    from simulation.world import World
 
 _FOREVER = 1 << 60
 _FILLS = frozenset({"create", "write", "link", "mkdir", "put"})
@@ -24,32 +25,6 @@ _REFUSED = _FILLS | {"fsync", "fsync names", "get", "head", "delete"}
 _ANSWERED = frozenset({"link", "put", "delete"})
 _CACHE = frozenset({"position", "standing", "view", "apply", "load", "settle", "clear"})
 _REFUSALS = (errno.EIO, errno.ENOSPC, errno.EDQUOT)
-
-
-class Victim(Protocol):
-    """The world that faults happen to."""
-
-    random: Random
-    scheduler: Scheduler
-    storage: Storage
-    hosts: list[Host]
-    drivers: list[Process]
-
-    def start_driver(self) -> Process:
-        """Start a driver."""
-        ...
-
-    def lose_outputs(self, host: Host | None = None) -> None:
-        """Lose a host's tasks and what they sent; of all hosts if none is given."""
-        ...
-
-    def strike(self, fault: Fault) -> bool:
-        """Let a fault happen that is of one plane only; return False if it cannot."""
-        ...
-
-    def note(self, who: object, what: str) -> None:
-        """Write a line of the trace."""
-        ...
 
 
 class Fate:
@@ -63,7 +38,7 @@ class Fate:
         happened: Kind -> how often it happened.
     """
 
-    def __init__(self, world: Victim, faults: Sequence[Fault]) -> None:
+    def __init__(self, world: World, faults: Sequence[Fault]) -> None:
         self.happened: Counter[Kind] = Counter()
         self._world = world
         self._later = list(reversed(faults))

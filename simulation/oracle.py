@@ -15,7 +15,7 @@ the truth; that state, later levels and other sinks have the same ones is then p
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -50,11 +50,14 @@ from simulation.driver import (
     injectors,
 )
 from simulation.program import Evidence
-from simulation.reference import Difference, Judged, Reference, check, same
+from simulation.reference import Difference, Reference, check, same
 from simulation.scheduler import Killed
 from simulation.spark import FetchFailed, JobFailed
 from simulation.storage import Storage
 from simulation.sunk import Row
+
+if TYPE_CHECKING:
+    from simulation.simulation import Simulation
 
 #: What a process may end with. Anything else is a bug, whatever the outputs are.
 _EXPECTED = (
@@ -81,7 +84,7 @@ def forbidden(error: BaseException | None, *, alone: bool) -> str | None:
     return f"{type(error).__name__}: {error}"
 
 
-def judge(run: Judged) -> str | None:
+def judge(run: Simulation) -> str | None:
     """Return what differs from a run without faults; None if nothing does."""
     try:
         state = run.storage.open()
@@ -101,7 +104,7 @@ def judge(run: Judged) -> str | None:
     return None
 
 
-def _evidence(run: Judged, topologies: Sequence[Topology], last: Completion) -> Evidence:
+def _evidence(run: Simulation, topologies: Sequence[Topology], last: Completion) -> Evidence:
     """Return what the definitions are asked about."""
     offsets = run.query_log.offsets
     batches = [run.work.records[slice(*offsets[epoch])] for epoch in range(last.epoch + 1)]
@@ -164,7 +167,7 @@ def _entry(storage: Storage, state: HardState, number: int) -> Entry:
     return decode_entry(data)
 
 
-def _same_rows(run: Judged, reference: Reference) -> None:
+def _same_rows(run: Simulation, reference: Reference) -> None:
     expected = reference.sunk
     if run.sunk.keys() == expected.keys():
         return
@@ -213,7 +216,7 @@ def _leads_there(state: HardState, name: str, interval: int, number: int, where:
         )
 
 
-def _same_state(run: Judged, state: HardState, reference: Reference, last: Completion) -> None:
+def _same_state(run: Simulation, state: HardState, reference: Reference, last: Completion) -> None:
     for spec in reference.topologies[-1].computations:
         for entry in interval_map(last.intervals[spec.name]).intervals:
             number = last.numbers[spec.name].get(entry.id, 0)
@@ -233,7 +236,7 @@ def _same_state(run: Judged, state: HardState, reference: Reference, last: Compl
                 if cache is not None:
                     same(
                         f"cache on host {host.number}: {where}",
-                        _scan(cache),
+                        rows_in(cache),
                         _rows(reference.state, spec.name, entry.id, cache.position),
                     )
 
@@ -243,9 +246,10 @@ def _rows(
 ) -> dict[bytes, bytes]:
     cache = MemoryCache(computation, interval)
     bring(cache, state, computation, interval, number, chain)
-    return _scan(cache)
+    return rows_in(cache)
 
 
-def _scan(cache: MemoryCache) -> dict[bytes, bytes]:
+def rows_in(cache: MemoryCache) -> dict[bytes, bytes]:
+    """Return all rows of a cache."""
     with cache.view() as view:
         return dict(view.scan(b"\x01", b"\xff"))

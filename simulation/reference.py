@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -26,29 +26,12 @@ from millrace.windmill.epochs import Epochs
 from millrace.windmill.execution import Execution
 from millrace.windmill.manifest import Claim, Completion, Manifest, decode_entry
 from simulation import computations
-from simulation.calling import Callers
 from simulation.carried import remap_again
-from simulation.driver import QueryLog, drains, feeds
-from simulation.hosts import Host
-from simulation.storage import Storage
+from simulation.driver import drains, feeds
 from simulation.sunk import Row, sink_rows
-from simulation.workload import Workload
 
-
-class Judged(Protocol):
-    """What the oracle looks at."""
-
-    topology: Topology
-    work: Workload
-    query_log: QueryLog
-    storage: Storage
-    hosts: list[Host]
-    sunk: dict[Row, int]
-    callers: Callers
-
-    def version(self, claim: Claim) -> Topology:
-        """Return the topology of which a claim is."""
-        ...
+if TYPE_CHECKING:
+    from simulation.simulation import Simulation
 
 
 class Difference(Exception):
@@ -89,7 +72,7 @@ class Reference:
 
     def __init__(
         self,
-        run: Judged,
+        run: Simulation,
         claims: Sequence[Claim],
         manifests: Sequence[Manifest],
         remaps: Mapping[int, Sequence[Completion]],
@@ -110,7 +93,7 @@ class Reference:
 
     def _run(
         self,
-        run: Judged,
+        run: Simulation,
         claims: list[Claim],
         manifests: Sequence[Manifest],
         remaps: Mapping[int, Sequence[Completion]],
@@ -140,7 +123,7 @@ class Reference:
                 self.completions.append(remap_again(said, standing, topology, self.state))
                 self._begin(run)
 
-    def _claimed(self, run: Judged, claims: list[Claim], generation: int) -> None:
+    def _claimed(self, run: Simulation, claims: list[Claim], generation: int) -> None:
         """Begin the versions that had claimed by then; what one without an epoch adds counts."""
         while claims and claims[0].generation <= generation:
             wanted = run.version(claims.pop(0))
@@ -148,7 +131,7 @@ class Reference:
                 self._version = wanted
                 self._begin(run)
 
-    def _begin(self, run: Judged) -> None:
+    def _begin(self, run: Simulation) -> None:
         """Begin a run of a version where the one before has ended."""
         assert self._version is not None, "a run has claimed the checkpoint"
         epochs = Epochs(self._version, self.state, intervals=run.work.intervals)
@@ -158,7 +141,7 @@ class Reference:
         self._driver = _AsThen(topology, epochs, WatermarkPublisher.of(topology), tasks=1)
 
     def _stages(
-        self, run: Judged, runtime: Runtime, was: Manifest, manifest: Manifest
+        self, run: Simulation, runtime: Runtime, was: Manifest, manifest: Manifest
     ) -> tuple[TaskReport, float]:
         """Run the stages of an epoch, which must begin as it did."""
         for what in ("injectors", "before", "intervals", "draining"):
@@ -184,7 +167,7 @@ def decode_completion(data: bytes) -> Completion:
     return entry
 
 
-def _drawn(run: Judged) -> dict[tuple[str, int], int]:
+def _drawn(run: Simulation) -> dict[tuple[str, int], int]:
     """Return the random numbers that the sink of the stream that carries them got."""
     drawn: dict[tuple[str, int], int] = {}
     if "enriched" not in run.topology.streams:

@@ -7,12 +7,11 @@ from random import Random
 
 from millrace.compile.topology import Topology
 from millrace.plane.runtime import Runtime
-from millrace.store import HardState
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.execution import Execution
 from millrace.windmill.manifest import Claim
 from simulation import oracle, workload
-from simulation.driver import CLAIM_ENTRIES, QueryLog, SinkFailed, drive
+from simulation.driver import QueryLog, SinkFailed, drive
 from simulation.faults import Fault, Kind
 from simulation.hosts import Host, HostCaches
 from simulation.scheduler import Process
@@ -62,12 +61,6 @@ class Simulation(World):
         return len(self.query_log.done)
 
     # -- what drivers and tasks ask of the world ---------------------------------------------------
-
-    def open_epochs(self, state: HardState) -> Epochs:
-        """Claim the checkpoint for the driver at hand."""
-        return Epochs(
-            self.topology, state, intervals=self.work.intervals, claim_entries=CLAIM_ENTRIES
-        )
 
     def between_epochs(self, epochs: Epochs, tasks: int) -> None:
         """Do what is done where an epoch is complete that had so many tasks a level: nothing."""

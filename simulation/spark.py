@@ -10,19 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from random import Random
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from millrace.compile.topology import Topology
 from millrace.plane.exchange import sent_to, through_levels
 from millrace.plane.reports import reports_in
-from millrace.plane.runtime import Runtime
 from millrace.plane.task import Stage, Task
 from millrace.windmill.manifest import Manifest
 from simulation.hosts import Host
-from simulation.scheduler import Process, Scheduler
+from simulation.scheduler import Process
+
+if TYPE_CHECKING:
+    from simulation.simulation import Simulation
 
 #: What one task sent.
 Block = list[pa.RecordBatch]
@@ -37,30 +38,6 @@ class FetchFailed(Exception):
 
 class JobFailed(Exception):
     """A task failed too often. The query ends with it."""
-
-
-class Cluster(Protocol):
-    """What a job needs of the simulation."""
-
-    scheduler: Scheduler
-    random: Random
-    hosts: list[Host]
-
-    def new_runtime(self, topology: Topology, host: Host) -> Runtime:
-        """Return the runtime of a new Python process; called within a process."""
-        ...
-
-    def is_complete(self, epoch: int) -> bool:
-        """Return whether a driver has completed an epoch."""
-        ...
-
-    def violated(self, what: str) -> None:
-        """Note the first thing that must not be."""
-        ...
-
-    def write_snapshots(self, host: Host) -> None:
-        """Write snapshots of a host's caches beside its tasks, if the schedule says so."""
-        ...
 
 
 @dataclass
@@ -80,7 +57,7 @@ class Job:
     task runs before the last stage is known.
 
     Args:
-        cluster: Where it runs.
+        world: Where it runs.
         run: Names the driver's run; its Python workers serve no other.
         topology: Of the driver's pipeline.
         manifest: Of the epoch.
@@ -90,14 +67,14 @@ class Job:
 
     def __init__(
         self,
-        cluster: Cluster,
+        world: Simulation,
         run: str,
         topology: Topology,
         manifest: Manifest,
         tasks: int,
         source: Block,
     ) -> None:
-        self._cluster = cluster
+        self._world = world
         self._run = run
         self._manifest = manifest
         self._topology = topology
@@ -122,8 +99,8 @@ class Job:
         finally:
             # Spark tells the attempts that are left to stop; not all of them hear it in time.
             for attempt in self.attempts:
-                if not attempt.process.ended and self._cluster.random.random() < 0.5:
-                    self._cluster.scheduler.kill(attempt.process)
+                if not attempt.process.ended and self._world.random.random() < 0.5:
+                    self._world.scheduler.kill(attempt.process)
         return [batch for block in left for batch in block]
 
     def across(self, rows: int, stage: Stage, *, last: bool) -> int:
@@ -150,7 +127,7 @@ class Job:
                             f"recently: {self.last_error}"
                         ) from self.last_error
                     self._launch(level, task)
-            self._cluster.scheduler.wait(self._news(level, missing), f"wait for level {level}")
+            self._world.scheduler.wait(self._news(level, missing), f"wait for level {level}")
 
     def _missing(self, level: int) -> list[int]:
         return [task for task in range(self._tasks) if (level, task) not in self.blocks]
@@ -162,7 +139,7 @@ class Job:
 
     def _alive(self, level: int, task: int) -> bool:
         """Return whether an attempt of the task seems to be at work; a sleeping one is given up."""
-        now = self._cluster.scheduler.steps
+        now = self._world.scheduler.steps
         return any(
             not (attempt.process.ended or attempt.process.dead)
             and attempt.process.paused_until < now + 200
@@ -171,21 +148,21 @@ class Job:
         )
 
     def _launch(self, level: int, task: int) -> None:
-        host = self._cluster.random.choice(self._cluster.hosts)
+        host = self._world.random.choice(self._world.hosts)
         self._launched += 1
         name = f"{self._run} task {level}.{task}#{self._launched}@{host.number}"
-        process = self._cluster.scheduler.spawn(
+        process = self._world.scheduler.spawn(
             name, host.number, lambda: self._work(level, task, host)
         )
         self.attempts.append(Attempt(self, level, task, process))
 
     def _work(self, level: int, task: int, host: Host) -> None:
         """Run an attempt: the code of its process."""
-        late = self._cluster.is_complete(self._manifest.epoch)
+        late = self._world.is_complete(self._manifest.epoch)
         try:
             sent = self._fetch(level, task)
             idle = host.idle.setdefault(self._run, [])
-            runtime = idle.pop() if idle else self._cluster.new_runtime(self._topology, host)
+            runtime = idle.pop() if idle else self._world.new_runtime(self._topology, host)
             made = list(self._stages[level].run(Task(runtime, self._manifest, task), sent))
         except FetchFailed:
             raise
@@ -195,10 +172,10 @@ class Job:
             raise
         if late and self._has_results(level, made):
             epoch = self._manifest.epoch
-            self._cluster.violated(f"epoch {epoch} was over, and a new attempt at it has results")
+            self._world.violated(f"epoch {epoch} was over, and a new attempt at it has results")
         self._send(level, task, made, host)
         idle.append(runtime)
-        self._cluster.write_snapshots(host)
+        self._world.write_snapshots(host)
 
     def _has_results(self, level: int, made: Block) -> bool:
         """Return whether there are results of a level's own intervals in what a task sends."""
@@ -208,7 +185,7 @@ class Job:
         )
 
     def _send(self, level: int, task: int, made: Block, host: Host) -> None:
-        self._cluster.scheduler.step("send")
+        self._world.scheduler.step("send")
         self.blocks.setdefault((level, task), (made, host))
 
     def _fetch(self, level: int, task: int) -> Block:
@@ -217,9 +194,9 @@ class Job:
             return sent_to(task, self._source)
         fetched: Block = []
         senders = list(range(self._tasks))
-        self._cluster.random.shuffle(senders)
+        self._world.random.shuffle(senders)
         for sender in senders:
-            self._cluster.scheduler.step(f"fetch {level - 1}.{sender}")
+            self._world.scheduler.step(f"fetch {level - 1}.{sender}")
             found = self.blocks.get((level - 1, sender))
             if found is None:
                 raise FetchFailed(f"the output of task {sender} of level {level - 1} is gone")

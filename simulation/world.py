@@ -21,6 +21,7 @@ from millrace.model.errors import StoreError
 from millrace.model.time import SECOND
 from millrace.store import HardState, SnapshotPolicy, write_if_due
 from millrace.store.durable_files import TEMPORARY_SUFFIX
+from millrace.windmill.epochs import Epochs
 from simulation import computations
 from simulation.calling import Callers
 from simulation.fate import Fate
@@ -30,6 +31,8 @@ from simulation.scheduler import Process, Scheduler, Stuck, Turns
 from simulation.storage import InBucket, OnDisk, Storage
 from simulation.workload import Workload
 
+#: A run repeats its claim after so many entries of the epoch log, so that schedules cross it.
+CLAIM_ENTRIES = 6
 #: Whenever it is asked for: a schedule is short.
 _SNAPSHOTS = SnapshotPolicy(fixed_bytes=0)
 _TEMPORARY = re.compile(r"tmp/[\w-]+" + re.escape(TEMPORARY_SUFFIX))
@@ -230,6 +233,12 @@ class World(ABC):
             self.callers.listen(state)
         return state
 
+    def open_epochs(self, state: HardState) -> Epochs:
+        """Claim the checkpoint for the driver at hand."""
+        return Epochs(
+            self.topology, state, intervals=self.work.intervals, claim_entries=CLAIM_ENTRIES
+        )
+
     def claimed(self, generation: int) -> None:
         """Take it that the driver at hand has claimed the checkpoint."""
         driver = self.scheduler.current
@@ -240,7 +249,11 @@ class World(ABC):
     def clock(self) -> int:
         """Return what the driver at hand takes for the time; drivers disagree."""
         assert self.scheduler.current is not None, "only a process has a clock"
-        return (10_000 + self.scheduler.steps + self._clocks[self.scheduler.current]) * SECOND
+        return self._now_us(self._clocks[self.scheduler.current])
+
+    def _now_us(self, skew: int) -> int:
+        """Return what time it is, for who is so many steps ahead."""
+        return (10_000 + self.scheduler.steps + skew) * SECOND
 
     def tidy_up(self, name: str, work: Callable[[], object]) -> None:
         """Do this in a process beside the others, unless the last of that name is still at it."""

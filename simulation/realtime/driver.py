@@ -7,21 +7,20 @@ failed, and gives up where that is no use.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from random import Random
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from millrace.injectors.offsets import nothing_left
 from millrace.model.errors import CheckpointMismatch, SinkError, StoreError, ZombieWriter
 from millrace.plane.realtime.coordinator import Coordinator, Marked, Orders
-from millrace.store import Collector, HardState
-from millrace.windmill.epochs import Epochs
-from simulation.driver import CLAIM_ENTRIES, injectors
+from millrace.store import Collector
+from simulation.driver import injectors
 from simulation.program import STREAM
-from simulation.realtime.query import Cluster, Query, TaskLost
-from simulation.realtime.sinks import Stand
-from simulation.realtime.workload import LiveWorkload
+from simulation.realtime.query import Query, TaskLost
 from simulation.scheduler import Process
+
+if TYPE_CHECKING:
+    from simulation.realtime.simulation import RealtimeSimulation
 
 #: A driver gives up after so many failures without a mark between.
 _PATIENCE = 4
@@ -29,45 +28,6 @@ _PATIENCE = 4
 
 class GaveUp(Exception):
     """A driver has seen too many failures; another one may do better."""
-
-
-class LiveWorld(Cluster, Protocol):
-    """What a driver needs of the simulation."""
-
-    work: LiveWorkload
-    stands: dict[int, Stand]
-    queries: list[Query]
-    stops: int
-    marks_wanted: bool
-    marks: int
-
-    def tasks(self) -> int:
-        """Return how many tasks a level the next run has."""
-        ...
-
-    def open_recorded(self) -> HardState:
-        """Open the checkpoint as a driver does."""
-        ...
-
-    def claimed(self, generation: int) -> None:
-        """Take it that the driver at hand has claimed the checkpoint."""
-        ...
-
-    def clock(self) -> int:
-        """Return what this driver takes for the time."""
-        ...
-
-    def wants_rest(self, epochs: Epochs) -> bool:
-        """Return whether something is to be done while nothing is under way."""
-        ...
-
-    def at_rest(self, epochs: Epochs) -> None:
-        """Do it."""
-        ...
-
-    def tidy_up(self, name: str, work: Callable[[], object]) -> None:
-        """Do this beside everything else, or not, as the schedule says."""
-        ...
 
 
 class Run:
@@ -79,18 +39,13 @@ class Run:
         random: Decides what is the driver's to decide.
     """
 
-    def __init__(self, world: LiveWorld, name: str, random: Random) -> None:
+    def __init__(self, world: RealtimeSimulation, name: str, random: Random) -> None:
         self._world = world
         self._name = name
         self._random = random
         self._process: Process = world.scheduler.current  # type: ignore[assignment]  # it runs
         state = world.open_recorded()
-        self.epochs = Epochs(
-            world.work.program.topology,
-            state,
-            intervals=world.work.intervals,
-            claim_entries=CLAIM_ENTRIES,
-        )
+        self.epochs = world.open_epochs(state)
         world.claimed(self.epochs.generation)
         # Another number only after a stop, which another driver may just have come to.
         begun = self.epochs.open

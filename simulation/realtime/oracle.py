@@ -21,9 +21,8 @@ import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from millrace.compile.topology import Topology
 from millrace.injectors.advance import Advances
 from millrace.model.errors import (
     CheckpointUnwritable,
@@ -39,14 +38,12 @@ from millrace.store import HardState, MemoryCache, bring
 from millrace.testing.invariants import check_low_watermarks
 from millrace.windmill.manifest import Completion
 from millrace.windmill.record_ids import record_id
-from simulation.calling import Callers
 from simulation.definitions import Wrong
-from simulation.hosts import Host
-from simulation.oracle import epoch_log, whole
+from simulation.oracle import epoch_log, rows_in, whole
 from simulation.program import NEVER_US, Evidence
 from simulation.realtime.chains import Chains, check, rows_of
 from simulation.realtime.driver import GaveUp
-from simulation.realtime.history import History, Owner
+from simulation.realtime.history import Owner
 from simulation.realtime.pieces import (
     check_channels,
     check_clocks,
@@ -54,27 +51,15 @@ from simulation.realtime.pieces import (
     repeated,
 )
 from simulation.realtime.query import LineBroken, TaskLost
-from simulation.realtime.sinks import Stand
-from simulation.realtime.workload import LiveWorkload
 from simulation.reference import Difference
 from simulation.scheduler import Killed
-from simulation.storage import Storage
 from simulation.sunk import Row
+
+if TYPE_CHECKING:
+    from simulation.realtime.simulation import RealtimeSimulation
 
 #: What a process may end with. Anything else is a bug, whatever the outputs are.
 _EXPECTED = (Killed, LineBroken, TaskLost, GaveUp, CheckpointUnwritable, SinkError)
-
-
-class Judged(Protocol):
-    """What the oracle looks at."""
-
-    topology: Topology
-    work: LiveWorkload
-    storage: Storage
-    hosts: list[Host]
-    stands: dict[int, Stand]
-    history: History
-    callers: Callers
 
 
 def forbidden(error: BaseException | None, *, alone: bool, stale: bool) -> str | None:
@@ -96,7 +81,7 @@ def forbidden(error: BaseException | None, *, alone: bool, stale: bool) -> str |
     return f"{type(error).__name__}: {error}"
 
 
-def judge(run: Judged) -> str | None:
+def judge(run: RealtimeSimulation) -> str | None:
     """Return what is wrong; None if nothing is."""
     try:
         state = run.storage.open()
@@ -153,7 +138,7 @@ class LiveEvidence(Evidence):
 
 
 def _check_state(
-    run: Judged,
+    run: RealtimeSimulation,
     state: HardState,
     states: Mapping[Owner, MemoryCache],
     last: Completion,
@@ -164,22 +149,17 @@ def _check_state(
         if interval in last.numbers[name]:
             found = MemoryCache(name, interval)
             bring(found, state, name, interval, number, chain)
-            check(_scan(found) == _scan(expected), f"{where}: the store has another one")
+            check(rows_in(found) == rows_in(expected), f"{where}: the store has another one")
         for host in run.hosts:
             cache = host.caches.get((name, interval))
             if cache is not None and cache.position == number and cache.standing.chain == chain:
                 check(
-                    _scan(cache) == _scan(expected),
+                    rows_in(cache) == rows_in(expected),
                     f"{where}: the cache on host {host.number} has another one",
                 )
 
 
-def _scan(cache: MemoryCache) -> dict[bytes, bytes]:
-    with cache.view() as view:
-        return dict(view.scan(b"\x01", b"\xff"))
-
-
-def _check_sinks(run: Judged, chains: Chains) -> Mapping[Row, int]:
+def _check_sinks(run: RealtimeSimulation, chains: Chains) -> Mapping[Row, int]:
     """Check that sinks have the rows of the commits, once each; return row -> mark."""
     expected: dict[int, dict[bytes, Row]] = defaultdict(dict)
     for chain in chains.of.values():

@@ -12,8 +12,7 @@ import pickle
 from collections import deque
 from collections.abc import Iterable
 from functools import partial
-from random import Random
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from millrace.model.errors import MillraceError
 from millrace.plane.level_task import LevelTask
@@ -31,7 +30,10 @@ from millrace.plane.realtime.messages import (
 from millrace.plane.realtime.task import LiveTask, Sent
 from millrace.plane.runtime import Runtime
 from simulation.hosts import Host
-from simulation.scheduler import Killed, Process, Scheduler
+from simulation.scheduler import Killed, Process
+
+if TYPE_CHECKING:
+    from simulation.realtime.simulation import RealtimeSimulation
 
 #: Level tasks keep commits in memory for so many turns, one of these each: none, few, or all.
 _KEPT_TURNS = (1, 3, 64)
@@ -49,27 +51,6 @@ class LineBroken(MillraceError):
 
 class TaskLost(MillraceError):
     """A task has ended without a word."""
-
-
-class Cluster(Protocol):
-    """What a query needs of the simulation."""
-
-    scheduler: Scheduler
-    random: Random
-    hosts: list[Host]
-    packets: Packets
-
-    def there(self) -> int:
-        """Return how much there is to read by now."""
-        ...
-
-    def live_runtime(self, host: Host, tasks: int) -> Runtime:
-        """Return the runtime of a new Python process; called within a process."""
-        ...
-
-    def host_clock(self, host: Host) -> int:
-        """Return what time it is on a host, in microseconds."""
-        ...
 
 
 class Packets:
@@ -94,7 +75,7 @@ class Query:
     """One query: all tasks of one session, if it comes to one, and of those that follow by rests.
 
     Args:
-        cluster: Where it runs.
+        world: Where it runs.
         driver: Whose it is.
         name: For the trace.
         levels: Of tasks; the first are the injectors'.
@@ -107,9 +88,9 @@ class Query:
     """
 
     def __init__(
-        self, cluster: Cluster, driver: Process, name: str, *, levels: int, tasks: int
+        self, world: RealtimeSimulation, driver: Process, name: str, *, levels: int, tasks: int
     ) -> None:
-        self._cluster = cluster
+        self._world = world
         self._driver = driver
         self._levels = levels
         self._tasks = tasks
@@ -127,11 +108,11 @@ class Query:
                 self._launch((level, n), name)
 
     def _launch(self, where: Where, name: str) -> None:
-        host = self._cluster.random.choice(self._cluster.hosts)
+        host = self._world.random.choice(self._world.hosts)
         level, n = where
         self._orders[where] = deque()
         self._hosts[where] = host
-        self.members[where] = self._cluster.scheduler.spawn(
+        self.members[where] = self._world.scheduler.spawn(
             f"{name} task {level}.{n}@{host.number}", host.number, lambda: self._work(where)
         )
 
@@ -145,7 +126,7 @@ class Query:
 
     def silent(self) -> Where | None:
         """Return a task that has done nothing for so long that it is given up."""
-        now = self._cluster.scheduler.steps
+        now = self._world.scheduler.steps
         for where, process in self.members.items():
             if not process.ended and process.paused_until > now + 200:
                 return where
@@ -165,8 +146,8 @@ class Query:
         for where, process in self.members.items():
             if process.ended:
                 continue
-            if self._cluster.random.random() < 0.6:
-                self._cluster.scheduler.kill(process)
+            if self._world.random.random() < 0.6:
+                self._world.scheduler.kill(process)
             else:
                 self._broken.add(where)
 
@@ -179,7 +160,7 @@ class Query:
         found = [
             (pipe, old)
             for pipe, number in self._sent.items()
-            if (old := self._cluster.packets.old(pipe, number + 1)) is not None
+            if (old := self._world.packets.old(pipe, number + 1)) is not None
         ]
         if not found:
             return False
@@ -192,14 +173,14 @@ class Query:
     def _work(self, where: Where) -> None:
         """Host tasks, one after the other; what :mod:`millrace.spark.realtime.task_host` does."""
         level, n = where
-        runtime = self._cluster.live_runtime(self._hosts[where], self._tasks)
+        runtime = self._world.live_runtime(self._hosts[where], self._tasks)
         task = self.made(runtime, where)
         killed = False
         try:
             while self._host(task, where):
                 task.close()
                 self._numbers_begin_anew(where)
-                self._cluster.scheduler.step("rest")
+                self._world.scheduler.step("rest")
                 task = self.made(runtime, where)
         except Killed:
             killed = True
@@ -232,7 +213,7 @@ class Query:
     def _host(self, task: LiveTask, where: Where) -> bool:
         """Let a task have its turns in one session; return whether another takes its place."""
         level, n = where
-        cluster, host = self._cluster, self._hosts[where]
+        world, host = self._world, self._hosts[where]
         orders = self._orders[where]
         self._say(where, TaskReady(level, n))
         started = False
@@ -240,9 +221,9 @@ class Query:
         while True:
             ended = self._input_ended(where)
             if not (ended or orders or restless):
-                cluster.scheduler.wait(partial(self._has_work, task, where, there), "hear")
+                world.scheduler.wait(partial(self._has_work, task, where, there), "hear")
                 ended = self._input_ended(where)
-            if not orders and self._cut_off(where) and cluster.random.random() < 0.3:
+            if not orders and self._cut_off(where) and world.random.random() < 0.3:
                 raise LineBroken("the line to the driver is broken")
             while orders:
                 message = orders.popleft()
@@ -255,7 +236,7 @@ class Query:
                     return False
                 if isinstance(message, StartTask):
                     started = True
-                    self._send(where, task.start(message, cluster.host_clock(host)))
+                    self._send(where, task.start(message, world.host_clock(host)))
                 else:
                     task.tell(message)
             if not started:
@@ -266,7 +247,7 @@ class Query:
             there = self._there(where)
             arrived = self._arrived(where, everything=ended)
             task.receive(arrived)
-            sent = self._send(where, task.turn(cluster.host_clock(host), 0.0))
+            sent = self._send(where, task.turn(world.host_clock(host), 0.0))
             sent += self._send(where, task.after_turn())
             said, task.said = task.said, []
             for one in said:
@@ -283,13 +264,13 @@ class Query:
             return True
         if level and any(self.pipes.get((level, s, n)) for s in range(self._tasks)):
             return True
-        if task.wake_us <= self._cluster.host_clock(self._hosts[where]):
+        if task.wake_us <= self._world.host_clock(self._hosts[where]):
             return True
         return self._there(where) != there
 
     def _there(self, where: Where) -> int:
         """Return how much there is to read by now."""
-        return self._cluster.there() if where[0] == 0 else -1
+        return self._world.there() if where[0] == 0 else -1
 
     def _cut_off(self, where: Where) -> bool:
         return where in self._broken or self._driver.dead or self._driver.ended
@@ -309,10 +290,10 @@ class Query:
         if level == 0:
             return found
         senders = list(range(self._tasks))
-        self._cluster.random.shuffle(senders)
+        self._world.random.shuffle(senders)
         for sender in senders:
             pipe = self._pipe((level, sender, n))
-            most = len(pipe) if everything else self._cluster.random.choice((0, 1, 2, len(pipe)))
+            most = len(pipe) if everything else self._world.random.choice((0, 1, 2, len(pipe)))
             found += [pipe.popleft() for _ in range(min(most, len(pipe)))]
         return found
 
@@ -320,16 +301,16 @@ class Query:
         level, n = where
         count = 0
         for receiver, packet in sent:
-            self._cluster.scheduler.step("send", receiver)
+            self._world.scheduler.step("send", receiver)
             pipe = level + 1, n, receiver
             self._pipe(pipe).append(packet)
             number = self._sent[pipe] = self._sent.get(pipe, 0) + 1
-            self._cluster.packets.keep(pipe, number, packet)
+            self._world.packets.keep(pipe, number, packet)
             count += 1
         return count
 
     def _say(self, where: Where, message: FromTask) -> None:
-        self._cluster.scheduler.step("say", type(message).__name__)
+        self._world.scheduler.step("say", type(message).__name__)
         if self._cut_off(where):
             raise LineBroken("the line to the driver is broken")
         self.heard.append((where, message))
@@ -342,7 +323,7 @@ class Query:
         level, n = where
         for receiver in range(self._tasks):
             pipe = self._pipe((level + 1, n, receiver))
-            for _ in range(self._cluster.random.randint(0, len(pipe))):
+            for _ in range(self._world.random.randint(0, len(pipe))):
                 pipe.pop()
 
 

@@ -134,16 +134,12 @@ class RealtimeSimulation(World):
             live=True,
         )
 
-    def clock(self) -> int:
-        """Return what the driver at hand takes for the time; drivers disagree."""
-        assert self.scheduler.current is not None, "only a process has a clock"
-        return self._now_us(self._clocks[self.scheduler.current])
-
     def host_clock(self, host: Host) -> int:
         """Return what time it is on a host."""
         return self._now_us(self._host_skews[host.number])
 
     def _now_us(self, skew: int) -> int:
+        """Return what time it is, for who is so many steps ahead; and have lots come by it."""
         self.feeds.step = self.scheduler.steps
         return (10_000_000 + self.scheduler.steps + skew) * self.work.step_us
 

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.model.errors import SinkError
 from millrace.sinks.postgres.live_writer import senders_of
-from simulation.fate import Fate
-from simulation.scheduler import Scheduler
 
-
-class Site(Protocol):
-    """What sinks need of the simulation."""
-
-    scheduler: Scheduler
-    fate: Fate
-
-    def violated(self, what: str) -> None:
-        """Note what must not be."""
-        ...
+if TYPE_CHECKING:
+    from simulation.world import World
 
 
 #: A row of a sink, as its columns.
@@ -32,22 +22,22 @@ class Stand:
     """One sink. It survives everything.
 
     Args:
-        site: The simulation.
+        world: The simulation.
 
     Attributes:
         published: Mark -> rows, of a sink written by mark.
         live: Id -> row, of a live one.
     """
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
+    def __init__(self, world: World) -> None:
+        self._world = world
         self.published: dict[int, list[SinkRow]] = {}
         self.live: dict[bytes, SinkRow] = {}
         self._staged: dict[int, list[SinkRow]] = {}
 
     def violated(self, what: str) -> None:
         """Note what must not be."""
-        self._site.violated(what)
+        self._world.violated(what)
 
     # -- by mark -----------------------------------------------------------------------------------
 
@@ -78,12 +68,12 @@ class Stand:
         for row in rows:
             earlier = self.live.setdefault(row["_id"], row)
             if earlier != row:
-                self._site.violated(f"a sink got two rows of one id:\n  {earlier}\n  {row}")
+                self._world.violated(f"a sink got two rows of one id:\n  {earlier}\n  {row}")
 
     def call(self, what: str, where: object) -> None:
         """Be called, and maybe fail."""
-        self._site.scheduler.step(what, where)
-        if self._site.fate.refusal():
+        self._world.scheduler.step(what, where)
+        if self._world.fate.refusal():
             raise SinkError("the simulation let the sink fail")
 
 

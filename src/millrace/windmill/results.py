@@ -1,4 +1,8 @@
-"""Results: what one bundle of a key interval gave, as its task tells it the driver.
+"""Results: what one bundle of a key interval gave and cost, as its task tells it the driver.
+
+All of this module is in an :class:`IntervalResult`: what the bundle did (:class:`Counters`), what
+it cost (:class:`Load`, with :class:`HookTimes`), and what of both its commit keeps
+(:class:`Footing`).
 
 Counts and report are also the footing of the bundle's commit, so an attempt that replays the commit
 reports the same. What the attempt cost is not: a replay did nothing.
