@@ -11,9 +11,9 @@ from functools import partial
 
 import click
 
-from simulation.changing import ChangingSimulation
+from simulation.changes import ChangingSimulation
 from simulation.realtime import RealtimeRemapping, RealtimeSimulation
-from simulation.remapping import RemappingSimulation, RemappingVersions
+from simulation.remaps import RemappingSimulation, RemappingVersions
 from simulation.report import Summary, failure, told
 from simulation.simulation import Simulation, run_all
 from simulation.world import World

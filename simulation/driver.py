@@ -25,8 +25,8 @@ from millrace.watermark.report import ONLY, Process
 from millrace.windmill.manifest import Manifest
 from millrace.windmill.record_ids import fingerprint
 from simulation.program import STREAM
+from simulation.sink_rows import Row, sink_rows
 from simulation.spark import Job
-from simulation.sunk import Row, sink_rows
 from simulation.workload import Workload
 
 if TYPE_CHECKING:

@@ -21,10 +21,10 @@ from millrace.pipeline import Pipeline
 from simulation.composition import FAR_US, WHOLE, regrouping, without_punctuation
 from simulation.definitions import Element, Wrong, at_the_end
 from simulation.groupings import Groupings, Shape, is_left, is_right, number, of_source, shown
-from simulation.kept import Keep, Recent, check_kept, check_kept_at_all, check_recent
 from simulation.program import NEVER_US, Evidence
 from simulation.several import drawn
-from simulation.standing import Row, at_once, standing
+from simulation.table_rows import Row, at_once, standing
+from simulation.user_state import Keep, Recent, check_kept, check_kept_at_all, check_recent
 
 #: The table that does not change; one user has no row.
 _TEAMS = {"a": "red", "b": "blue"}

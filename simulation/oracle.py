@@ -41,7 +41,6 @@ from millrace.windmill.manifest import (
     decode_entry,
     interval_map,
 )
-from simulation.carried import remaps_in
 from simulation.definitions import Wrong
 from simulation.driver import (
     ConcurrentQuery,
@@ -51,10 +50,11 @@ from simulation.driver import (
 )
 from simulation.program import Evidence
 from simulation.reference import Difference, Reference, check, same
+from simulation.remap_oracle import remaps_in
 from simulation.scheduler import Killed
+from simulation.sink_rows import Row
 from simulation.spark import FetchFailed, JobFailed
 from simulation.storage import Storage
-from simulation.sunk import Row
 
 if TYPE_CHECKING:
     from simulation.simulation import Simulation

@@ -16,8 +16,8 @@ from millrace.model.keys import decode_key
 from millrace.model.time import MAX_TIMESTAMP, SECOND, Duration
 from millrace.pipeline import Pipeline
 from millrace.windmill.manifest import Completion
-from simulation.calling import Heard
-from simulation.sunk import Row
+from simulation.callers import Heard
+from simulation.sink_rows import Row
 
 #: The injected stream.
 STREAM = "events"

@@ -26,9 +26,9 @@ from millrace.windmill.epochs import Epochs
 from millrace.windmill.execution import Execution
 from millrace.windmill.manifest import Claim, Completion, Manifest, decode_entry
 from simulation import computations
-from simulation.carried import remap_again
 from simulation.driver import drains, feeds
-from simulation.sunk import Row, sink_rows
+from simulation.remap_oracle import remap_again
+from simulation.sink_rows import Row, sink_rows
 
 if TYPE_CHECKING:
     from simulation.simulation import Simulation

@@ -15,8 +15,8 @@ from simulation.driver import QueryLog, SinkFailed, drive
 from simulation.faults import Fault, Kind
 from simulation.hosts import Host, HostCaches
 from simulation.scheduler import Process
+from simulation.sink_rows import Row
 from simulation.spark import Job
-from simulation.sunk import Row
 from simulation.world import Outcome, World
 
 

@@ -23,7 +23,7 @@ from millrace.model.time import SECOND
 from millrace.pipeline import Pipeline
 from simulation.definitions import Wrong
 from simulation.program import STREAM, Ends, Evidence
-from simulation.standing import Row, at_once, standing
+from simulation.table_rows import Row, at_once, standing
 
 #: Records with this value make user code fail, after they have waited.
 POISON = 13

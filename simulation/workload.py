@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from random import Random
 
 from millrace.model.time import SECOND
-from simulation.calling import heard
+from simulation.callers import heard
 from simulation.computations import Computations
-from simulation.feeding import Feeding
 from simulation.groupings import Groupings
+from simulation.inputs import Feeding
 from simulation.operations import Operations
 from simulation.program import Arrival, Ends, Program
 from simulation.tables import Tables

@@ -23,7 +23,7 @@ from millrace.store import HardState, SnapshotPolicy, write_if_due
 from millrace.store.durable_files import TEMPORARY_SUFFIX
 from millrace.windmill.epochs import Epochs
 from simulation import computations
-from simulation.calling import Callers
+from simulation.callers import Callers
 from simulation.fate import Fate
 from simulation.faults import Fault, Kind, plan
 from simulation.hosts import Host, HostCaches

@@ -4,7 +4,7 @@ Real are the coordinator, the tasks and their packets, channels, segments and se
 :mod:`.query`: processes, pipes between them, and how a query comes to its end.
 """
 
-from simulation.realtime.remapping import RealtimeRemapping
+from simulation.realtime.remaps import RealtimeRemapping
 from simulation.realtime.simulation import RealtimeSimulation
 
 __all__ = ["RealtimeRemapping", "RealtimeSimulation"]

@@ -15,7 +15,7 @@ from simulation.oracle import whole
 from simulation.program import NEVER_US
 from simulation.realtime.history import History, Owner, Written
 from simulation.reference import Difference
-from simulation.sunk import Row
+from simulation.sink_rows import Row
 
 
 @dataclass

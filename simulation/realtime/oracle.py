@@ -53,7 +53,7 @@ from simulation.realtime.pieces import (
 from simulation.realtime.query import LineBroken, TaskLost
 from simulation.reference import Difference
 from simulation.scheduler import Killed
-from simulation.sunk import Row
+from simulation.sink_rows import Row
 
 if TYPE_CHECKING:
     from simulation.realtime.simulation import RealtimeSimulation

@@ -18,11 +18,11 @@ from millrace.windmill.record_ids import FIRST_INJECTED, ROW_BITS
 from millrace.windmill.results import Counters, footing_of
 from millrace.windmill.source_stats import SourceStats
 from simulation import computations
-from simulation.carried import remap_again
 from simulation.oracle import same_completion
 from simulation.program import STREAM
 from simulation.realtime.chains import Chains, check, made_of, rows_of
 from simulation.realtime.history import Owner, Written
+from simulation.remap_oracle import remap_again
 
 
 def check_channels(topology: Topology, chains: Chains) -> None:

@@ -14,10 +14,10 @@ from millrace.model.time import MILLISECOND, SECOND
 from millrace.plane import rows
 from millrace.plane.runtime import SourceColumns
 from millrace.plane.values import ROWS, value_columns
-from simulation.calling import heard
+from simulation.callers import heard
 from simulation.computations import Computations
-from simulation.feeding import Feeding
 from simulation.groupings import Groupings
+from simulation.inputs import Feeding
 from simulation.program import Program
 from simulation.realtime.feeds import Feeds, LiveEnds
 from simulation.workload import Of, Workload, operations_of

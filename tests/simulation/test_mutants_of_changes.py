@@ -7,7 +7,7 @@ from millrace.compile import schemas
 from millrace.compile.change import PartChange
 from millrace.watermark.authority import Authority
 from millrace.windmill.migration import Reshaping
-from simulation.changing import ChangingSimulation
+from simulation.changes import ChangingSimulation
 
 #: Mutant -> where it was found last, and whether without any fault.
 PLANTED = {}

@@ -22,7 +22,7 @@ from millrace.windmill.manifest import decode_manifest, encode_entry
 from millrace.windmill.preparation import Preparation
 from simulation.realtime import RealtimeRemapping
 from simulation.realtime.query import Query
-from simulation.remapping import RemappingSimulation
+from simulation.remaps import RemappingSimulation
 
 #: Mutant -> where it was found last, and whether without any fault.
 PLANTED = {}

@@ -3,9 +3,9 @@
 import pytest
 
 from simulation import Simulation, run_all
-from simulation.changing import ChangingSimulation
+from simulation.changes import ChangingSimulation
 from simulation.realtime import RealtimeRemapping, RealtimeSimulation
-from simulation.remapping import RemappingSimulation, RemappingVersions
+from simulation.remaps import RemappingSimulation, RemappingVersions
 from simulation.report import failure
 from simulation.workload import TURN
 

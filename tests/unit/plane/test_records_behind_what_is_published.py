@@ -19,7 +19,7 @@ from millrace.testing.feed import Feed, Read
 from millrace.watermark.report import ONLY
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.execution import Execution
-from simulation.sunk import sink_rows
+from simulation.sink_rows import sink_rows
 
 
 def outputs(p: mr.Pipeline, stream: str, *batches: list[tuple[Any, int]]) -> Iterator[Any]:

@@ -29,7 +29,7 @@ from millrace.windmill.epochs import Epochs
 from millrace.windmill.loads import Loads
 from millrace.windmill.preparation import Preparation
 from simulation import workload
-from simulation.changing import ChangingSimulation
+from simulation.changes import ChangingSimulation
 from simulation.scheduler import Scheduler
 from simulation.simulation import Simulation
 

@@ -21,7 +21,7 @@ from millrace.windmill.epochs import Epochs
 from millrace.windmill.preparation import Preparation
 from simulation.realtime.simulation import RealtimeSimulation
 from simulation.realtime.workload import LiveWorkload
-from simulation.remapping import Asked, drawn_remaps, may_be_refused, read_beside
+from simulation.remaps import Asked, drawn_remaps, may_be_refused, read_beside
 
 #: With so many intervals none is split.
 _MANY = 8

@@ -1,4 +1,4 @@
-"""Calling: calls from outside, made while a schedule runs, and that none of them is lost."""
+"""Callers: calls from outside, made while a schedule runs, and that none of them is lost."""
 
 from __future__ import annotations
 
