@@ -42,7 +42,7 @@ import millrace as mr
 from benchmarks.machine import describe
 from benchmarks.trees import in_tree
 from millrace.injectors.follower import Taken
-from millrace.plane.level_task import LevelTask
+from millrace.plane.level_task import SessionHost
 from millrace.plane.realtime.coordinator import Coordinator
 from millrace.plane.realtime.injector_task import InjectorTask
 from millrace.plane.realtime.messages import StartTask, TaskReady
@@ -180,7 +180,7 @@ class Plane:
             for _ in range(3)
         ]
         self.tasks = [
-            InjectorTask(runtimes[0], 0), LevelTask(runtimes[1], 1, 0), LevelTask(runtimes[2], 2, 0)
+            InjectorTask(runtimes[0], 0), SessionHost(runtimes[1], 1, 0), SessionHost(runtimes[2], 2, 0)
         ]  # fmt: skip
         self._clock_us = mr.HOUR
         self._random = np.random.default_rng(1)

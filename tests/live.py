@@ -19,7 +19,7 @@ from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.plane.encode_stage import EncodeStage
 from millrace.plane.epoch import EpochDriver, Turn
 from millrace.plane.exchange import LocalExchange, through_levels
-from millrace.plane.level_task import LevelTask
+from millrace.plane.level_task import SessionHost
 from millrace.plane.packets import packed, unpacked
 from millrace.plane.piece_reader import ReadStage
 from millrace.plane.realtime.coordinator import Coordinator, Marked
@@ -166,7 +166,7 @@ class Live:
             topology.depth,
             self.tasks,
             reader=lambda n: InjectorTask(self.runtime(n), n, elapsed_us=self.elapsed_us),
-            level=lambda level, n: LevelTask(self.runtime(n), level, n, tell_us=0),
+            level=lambda level, n: SessionHost(self.runtime(n), level, n, tell_us=0),
         )
 
     def processes(self) -> dict[str, list[str]]:

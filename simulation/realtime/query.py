@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from millrace.model.errors import MillraceError
-from millrace.plane.level_task import LevelTask
+from millrace.plane.level_task import SessionHost
 from millrace.plane.realtime.coordinator import Orders, Where
 from millrace.plane.realtime.injector_task import InjectorTask
 from millrace.plane.realtime.messages import (
@@ -202,7 +202,7 @@ class Query:
             return InjectorTask(runtime, n)
         self._made += 1
         kept, weak = (turns[self._made % len(turns)] for turns in (_KEPT_TURNS, _WEAK_TURNS))
-        return LevelTask(runtime, level, n, kept_turns=kept, weak_turns=weak)
+        return SessionHost(runtime, level, n, kept_turns=kept, weak_turns=weak)
 
     def _numbers_begin_anew(self, where: Where) -> None:
         """Take it that a task's packets are those of another session from now on."""

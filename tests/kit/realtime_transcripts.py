@@ -17,7 +17,7 @@ from millrace.compile.build import build
 from millrace.compile.topology import Topology, injector_name
 from millrace.model.errors import PipelineError
 from millrace.model.time import LATEST_RECORD, MAX_TIMESTAMP, MIN_TIMESTAMP
-from millrace.plane.level_task import LevelTask
+from millrace.plane.level_task import SessionHost
 from millrace.plane.packets import NO_MARK, Pipes
 from millrace.plane.realtime.coordinator import Coordinator
 from millrace.plane.realtime.local_run import LocalPlane
@@ -123,7 +123,7 @@ class OnRealTime:
 
     def _level(self, level: int, number: int) -> LiveTask:
         outlet = _Panes(self._topology, number, self._kept)
-        return LevelTask(self._runtime(), level, number, tell_us=0, outlet=lambda *_: outlet)
+        return SessionHost(self._runtime(), level, number, tell_us=0, outlet=lambda *_: outlet)
 
 
 def _nowhere(*_: object) -> None:

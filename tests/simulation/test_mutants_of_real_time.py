@@ -11,7 +11,7 @@ from millrace.model.errors import CheckpointUnwritable
 from millrace.plane import commit_writer, task_watermarks
 from millrace.plane.admission import Demultiplexer
 from millrace.plane.commit_writer import GrownWriter
-from millrace.plane.level_task import LevelTask
+from millrace.plane.level_task import SessionHost
 from millrace.plane.packets import Received, _decode
 from millrace.plane.realtime import coordinator
 from millrace.plane.realtime.coordinator import Coordinator
@@ -79,14 +79,14 @@ def a_mark_is_complete_before_the_last_task_has_passed_it(patch):
 
 @mutant(2, without_faults=True)
 def a_task_passes_a_mark_with_the_first_of_its_senders(patch):
-    turn = LevelTask.turn
+    turn = SessionHost.turn
 
     def first(self, wall_us, wait_s):
         yield from turn(self, wall_us, wait_s)
         if not self._over and self._marks.come(self._epoch):
             yield from self._pass_mark()
 
-    patch.setattr(LevelTask, "turn", first)
+    patch.setattr(SessionHost, "turn", first)
 
 
 @mutant(55)
@@ -119,13 +119,13 @@ def what_was_published_last_is_not_published_again(patch):
 # It does harm without faults, too, but in none of the few schedules that are looked at.
 @mutant(6)
 def a_task_works_on_after_the_last_mark(patch):
-    pass_mark = LevelTask._pass_mark
+    pass_mark = SessionHost._pass_mark
 
     def on(self):
         yield from pass_mark(self)
         self._over = False
 
-    patch.setattr(LevelTask, "_pass_mark", on)
+    patch.setattr(SessionHost, "_pass_mark", on)
 
 
 # -- commits and channels --------------------------------------------------------------------------
@@ -133,7 +133,7 @@ def a_task_works_on_after_the_last_mark(patch):
 
 @mutant(400)
 def productions_leave_before_their_commit(patch):
-    append, turn, end = GrownWriter._append, LevelTask.turn, GrownWriter.end
+    append, turn, end = GrownWriter._append, SessionHost.turn, GrownWriter.end
 
     def later(self, commits):
         self._later = [*getattr(self, "_later", []), commits]
@@ -152,7 +152,7 @@ def productions_leave_before_their_commit(patch):
 
     patch.setattr(GrownWriter, "_append", later)
     patch.setattr(GrownWriter, "end", ended)
-    patch.setattr(LevelTask, "turn", sent_first)
+    patch.setattr(SessionHost, "turn", sent_first)
 
 
 @mutant(2)
@@ -285,7 +285,7 @@ def the_floor_of_low_watermarks_is_not_taken_up(patch):
 
 @mutant(1, without_faults=True)
 def low_watermarks_are_told_before_the_rows_they_follow(patch):
-    leave = LevelTask._leave
+    leave = SessionHost._leave
 
     def told_first(self, batches, few=None, **more):
         rows = list(batches)
@@ -294,7 +294,7 @@ def low_watermarks_are_told_before_the_rows_they_follow(patch):
             yield from self._pipes.send((), message=message, wall_us=self._wall_us)
         yield from leave(self, rows, few, **more)
 
-    patch.setattr(LevelTask, "_leave", told_first)
+    patch.setattr(SessionHost, "_leave", told_first)
 
 
 # -- input -----------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from itertools import chain
 import pytest
 from msgspec.structs import replace
 
-from millrace.plane.level_task import LevelTask
+from millrace.plane.level_task import SessionHost
 from millrace.plane.realtime import session_start
 from millrace.plane.realtime.coordinator import Coordinator
 from millrace.plane.realtime.injector_task import InjectorTask
@@ -261,7 +261,7 @@ def with_the_map_of_the_session_before(patch, kind):
 
 
 def a_level_task_goes_on_with_the_map_of_the_session_before(patch):
-    with_the_map_of_the_session_before(patch, LevelTask)
+    with_the_map_of_the_session_before(patch, SessionHost)
 
 
 def an_injector_task_goes_on_with_the_map_of_the_session_before(patch):

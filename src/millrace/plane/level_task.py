@@ -79,7 +79,7 @@ _SEGMENT = "its segment, which it appends to"
 _SEGMENTS = "segments, from which it takes up what was committed"
 
 
-class LevelTask:
+class SessionHost:
     """One task of one level; see :class:`~millrace.plane.realtime.task.LiveTask`.
 
     Args:

@@ -23,7 +23,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from millrace.plane.level_task import LevelTask
+from millrace.plane.level_task import SessionHost
 from millrace.plane.packets import PACKET_DDL, PACKET_SCHEMA
 from millrace.plane.realtime.injector_task import InjectorTask
 from millrace.plane.realtime.task import LiveTask, Sent
@@ -102,7 +102,7 @@ class LiveStage:
 def make_task(runtime: Runtime, level: int, number: int) -> LiveTask:
     """Return a task of a level, for one session; those of level 0 inject."""
     if level:
-        return LevelTask(runtime, level, number)
+        return SessionHost(runtime, level, number)
     return InjectorTask(runtime, number, elapsed_us=elapsed_us)
 
 
