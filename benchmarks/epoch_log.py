@@ -32,9 +32,9 @@ import millrace as mr
 from benchmarks.machine import describe
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.keys import encode_key, hash_key
-from millrace.plane.epoch import EpochDriver
+from millrace.plane.epoch.driver import EpochDriver
+from millrace.plane.epoch.host import LevelStage
 from millrace.plane.exchange import sent_to
-from millrace.plane.level import LevelStage
 from millrace.plane.reports import TaskReport, reports_in
 from millrace.plane.runtime import Runtime
 from millrace.plane.task import Task

@@ -42,8 +42,8 @@ import millrace as mr
 from benchmarks.machine import describe
 from benchmarks.trees import in_tree
 from millrace.injectors.follower import Taken
-from millrace.plane.level_task import SessionHost
 from millrace.plane.realtime.coordinator import Coordinator
+from millrace.plane.realtime.host import SessionHost
 from millrace.plane.realtime.injector_task import InjectorTask
 from millrace.plane.realtime.messages import StartTask, TaskReady
 from millrace.plane.runtime import Runtime, SourceColumns
@@ -180,8 +180,10 @@ class Plane:
             for _ in range(3)
         ]
         self.tasks = [
-            InjectorTask(runtimes[0], 0), SessionHost(runtimes[1], 1, 0), SessionHost(runtimes[2], 2, 0)
-        ]  # fmt: skip
+            InjectorTask(runtimes[0], 0),
+            SessionHost(runtimes[1], 1, 0),
+            SessionHost(runtimes[2], 2, 0),
+        ]
         self._clock_us = mr.HOUR
         self._random = np.random.default_rng(1)
         coordinator = Coordinator(epochs, tasks=1, sources=self, sinks={}, mark_every_us=mr.HOUR)

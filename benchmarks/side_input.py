@@ -34,7 +34,7 @@ from rich.table import Table
 import millrace as mr
 from benchmarks.machine import describe
 from millrace.injectors.watermark_publisher import WatermarkPublisher
-from millrace.plane.epoch import EpochDriver
+from millrace.plane.epoch.driver import EpochDriver
 from millrace.plane.exchange import LocalExchange, through_levels
 from millrace.plane.reports import TaskReport, reports_in
 from millrace.plane.runtime import Runtime

@@ -15,7 +15,7 @@ import msgspec
 
 from millrace.compile.topology import Topology
 from millrace.injectors.watermark_publisher import WatermarkPublisher
-from millrace.plane.epoch import EpochDriver
+from millrace.plane.epoch.driver import EpochDriver
 from millrace.plane.exchange import LocalExchange, through_levels
 from millrace.plane.reports import TaskReport, reports_in
 from millrace.plane.runtime import Runtime

@@ -17,12 +17,12 @@ from millrace.injectors.follower import Polling
 from millrace.injectors.offsets import advanced, packed_piece, pieces
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.plane.encode_stage import EncodeStage
-from millrace.plane.epoch import EpochDriver, Turn
+from millrace.plane.epoch.driver import EpochDriver, Turn
 from millrace.plane.exchange import LocalExchange, through_levels
-from millrace.plane.level_task import SessionHost
 from millrace.plane.packets import packed, unpacked
 from millrace.plane.piece_reader import ReadStage
 from millrace.plane.realtime.coordinator import Coordinator, Marked
+from millrace.plane.realtime.host import SessionHost
 from millrace.plane.realtime.injector_task import InjectorTask
 from millrace.plane.realtime.local_run import LocalPlane
 from millrace.plane.realtime.session_start import from_live_tasks

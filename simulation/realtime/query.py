@@ -15,8 +15,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from millrace.model.errors import MillraceError
-from millrace.plane.level_task import SessionHost
 from millrace.plane.realtime.coordinator import Orders, Where
+from millrace.plane.realtime.host import SessionHost
 from millrace.plane.realtime.injector_task import InjectorTask
 from millrace.plane.realtime.messages import (
     FromTask,

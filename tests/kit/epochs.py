@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from millrace.compile.topology import ComputationSpec
 from millrace.plane.commit_writer import PutWriter
-from millrace.plane.level import bundles_of_epoch
+from millrace.plane.epoch.host import bundles_of_epoch
 from millrace.windmill.bundle import Arrivals
 from millrace.windmill.execution import Execution
 from millrace.windmill.fence import EpochFence

@@ -17,9 +17,9 @@ from millrace.compile.build import build
 from millrace.compile.topology import Topology, injector_name
 from millrace.model.errors import PipelineError
 from millrace.model.time import LATEST_RECORD, MAX_TIMESTAMP, MIN_TIMESTAMP
-from millrace.plane.level_task import SessionHost
 from millrace.plane.packets import NO_MARK, Pipes
 from millrace.plane.realtime.coordinator import Coordinator
+from millrace.plane.realtime.host import SessionHost
 from millrace.plane.realtime.local_run import LocalPlane
 from millrace.plane.realtime.messages import FromTask, Mark, MarkPassed, StartTask, ToTask
 from millrace.plane.realtime.task import LiveTask, Sent, TaskStats

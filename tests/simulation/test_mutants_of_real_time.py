@@ -11,10 +11,10 @@ from millrace.model.errors import CheckpointUnwritable
 from millrace.plane import commit_writer, task_watermarks
 from millrace.plane.admission import Demultiplexer
 from millrace.plane.commit_writer import GrownWriter
-from millrace.plane.level_task import SessionHost
 from millrace.plane.packets import Received, _decode
 from millrace.plane.realtime import coordinator
 from millrace.plane.realtime.coordinator import Coordinator
+from millrace.plane.realtime.host import SessionHost
 from millrace.plane.realtime.injector_task import InjectorTask
 from millrace.plane.realtime.messages import MarkPassed
 from millrace.plane.realtime.session_start import TaskNote

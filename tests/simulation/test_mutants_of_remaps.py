@@ -9,9 +9,9 @@ from itertools import chain
 import pytest
 from msgspec.structs import replace
 
-from millrace.plane.level_task import SessionHost
 from millrace.plane.realtime import session_start
 from millrace.plane.realtime.coordinator import Coordinator
+from millrace.plane.realtime.host import SessionHost
 from millrace.plane.realtime.injector_task import InjectorTask
 from millrace.store import MemoryCache
 from millrace.store.cache import CachePosition

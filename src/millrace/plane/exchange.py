@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 import pyarrow as pa
 
 from millrace.plane import wire
-from millrace.plane.level import LevelStage
+from millrace.plane.epoch.host import LevelStage
 from millrace.plane.runtime import Runtime
 from millrace.plane.task import Stage, Task
 from millrace.windmill.manifest import Manifest

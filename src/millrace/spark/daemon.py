@@ -25,7 +25,7 @@ NEEDED = (
     "pyspark.worker",
     "millrace.plane.by_value",
     "millrace.plane.realtime.injector_task",
-    "millrace.plane.level_task",
+    "millrace.plane.realtime.host",
     "millrace.spark.worker",
     "millrace.spark.realtime.stages",
     "millrace.spark.source",

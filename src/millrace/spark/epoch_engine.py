@@ -19,7 +19,7 @@ from millrace.injectors.injector import Injector
 from millrace.injectors.rate_limit import EVERYONE, Gate
 from millrace.model.errors import CheckpointMismatch, MillraceError, PipelineError, RunFailed
 from millrace.model.time import SECOND, Duration, duration_us
-from millrace.plane.epoch import EpochDriver
+from millrace.plane.epoch.driver import EpochDriver
 from millrace.plane.partials_stage import Payoff
 from millrace.plane.realtime.session_start import from_live_tasks
 from millrace.plane.sink_contract import sinks_by_edge

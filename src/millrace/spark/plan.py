@@ -25,8 +25,8 @@ from millrace.model.errors import PipelineError
 from millrace.plane import wire
 from millrace.plane.batch_level import BatchLevelStage
 from millrace.plane.encode_stage import EncodeStage
+from millrace.plane.epoch.host import LevelStage
 from millrace.plane.exchange import through_levels
-from millrace.plane.level import LevelStage
 from millrace.plane.packets import PACKET_DDL
 from millrace.plane.partials_stage import LiftStage
 from millrace.plane.piece_reader import ReadStage

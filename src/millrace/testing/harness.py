@@ -30,7 +30,7 @@ from millrace.model.declarations import Declarations
 from millrace.model.errors import PipelineError, WatermarkRegression
 from millrace.model.record import LateRecord
 from millrace.model.time import MAX_TIMESTAMP, Duration, Instant, duration_us, timestamp_us
-from millrace.plane.epoch import EpochDriver
+from millrace.plane.epoch.driver import EpochDriver
 from millrace.plane.exchange import LocalExchange, through_levels
 from millrace.plane.reports import TaskReport, reports_in
 from millrace.plane.runtime import Runtime

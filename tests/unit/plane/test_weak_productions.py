@@ -11,7 +11,7 @@ import pytest
 
 import millrace as mr
 from millrace.plane.commit_writer import WEAK_TURNS
-from millrace.plane.level_task import SessionHost
+from millrace.plane.realtime.host import SessionHost
 from millrace.plane.realtime.task import Sent
 from millrace.plane.realtime.weak import weak_computations, why_strong
 from millrace.store import MemoryBlobs

@@ -7,7 +7,7 @@ import pytest
 import millrace as mr
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.errors import UserCodeError
-from millrace.plane.epoch import EpochDriver
+from millrace.plane.epoch.driver import EpochDriver
 from millrace.plane.exchange import LocalExchange, through_levels
 from millrace.plane.reports import TaskReport, reports_in
 from millrace.plane.runtime import Runtime

@@ -23,8 +23,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from millrace.plane.level_task import SessionHost
 from millrace.plane.packets import PACKET_DDL, PACKET_SCHEMA
+from millrace.plane.realtime.host import SessionHost
 from millrace.plane.realtime.injector_task import InjectorTask
 from millrace.plane.realtime.task import LiveTask, Sent
 from millrace.plane.runtime import Runtime
