@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from millrace.compile.topology import ComputationSpec
 from millrace.plane.commit_writer import PutWriter
-from millrace.plane.epoch.host import bundles_of_epoch
+from millrace.plane.epoch.host import attempt_of_epoch
 from millrace.windmill.bundle import Arrivals
 from millrace.windmill.execution import Execution
 from millrace.windmill.fence import EpochFence
@@ -38,7 +38,9 @@ def run_epoch(
             them.
         task: Which of the epoch's tasks it is: those that the manifest says there are.
     """
-    bundles = bundles_of_epoch(manifest, spec, positions, owned, arrivals, clocks)
+    attempt = attempt_of_epoch(manifest, spec, clocks)
+    records = arrivals.of_intervals(intervals := manifest.interval_map(spec.name))
+    bundles = positions.bundles(spec, intervals, owned, records, attempt)
     if not bundles:
         return []
     writer = PutWriter(execution, EpochFence(execution.state.epochs, manifest), task)

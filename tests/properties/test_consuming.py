@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import millrace as mr
 from millrace.model.keys import encode_key, hash_key
-from millrace.plane.admission import Admission
+from millrace.plane.admission import ChannelAdmission
 from millrace.plane.inbox import Inbox
 from millrace.plane.reports import TaskReport
 from millrace.plane.row_encoder import ids_of
@@ -113,8 +113,8 @@ def test_few_rows_are_consumed_as_many_are(turns):
     known = [ChannelRow(0, 1, 2, 1)]
     few_input: dict[tuple[int, int], int] = {}
     table_input: dict[tuple[int, int], int] = {}
-    by_hand = Admission(live.topology, spec, intervals, lambda _: known, few_input)
-    columnar = Admission(live.topology, spec, intervals, lambda _: known, table_input)
+    by_hand = ChannelAdmission(live.topology, spec, intervals, lambda _: known, few_input)
+    columnar = ChannelAdmission(live.topology, spec, intervals, lambda _: known, table_input)
     for drawn in turns:
         rows = few_rows(drawn)
         inbox = Inbox(task, 2, Outbox(task), TaskReport())

@@ -21,6 +21,7 @@ from millrace.model.computation import WEAK
 from millrace.model.errors import ZombieWriter
 from millrace.plane import commit_writer
 from millrace.plane.commit_writer import PutWriter
+from millrace.plane.level_task import LevelTask
 from millrace.store import (
     Collector,
     EpochLog,
@@ -87,6 +88,21 @@ def always(plant: Mutant) -> Mutant:
 
 
 # -- the commit writer -----------------------------------------------------------------------------
+
+
+@mutant
+def an_attempt_moves_the_positions_of_its_process(patch):
+    turn = LevelTask.turn
+
+    def moving(self, *arrived):
+        produced = turn(self, *arrived)
+        for result, _ in produced:
+            self._positions.move(
+                result.computation, result.interval, result.number, result.chain, result.report
+            )
+        return produced
+
+    patch.setattr(LevelTask, "turn", moving)
 
 
 @mutant

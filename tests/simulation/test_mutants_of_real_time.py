@@ -363,21 +363,6 @@ def a_group_is_not_synced(patch):
     patch.setattr(LocalAppender, "__init__", lazily)
 
 
-@mutant(599)
-def an_index_is_believed_beyond_the_seal(patch):
-    index = Incarnations._index
-
-    def believed(self, name):
-        size = sum(self._pieces.get(name, {0: 0}).values())
-        segment = self._opened(name, size, b"") if size else None
-        indexed = None if segment is None else segment.indexed_end()
-        if segment is None or indexed is None:
-            return [] if segment is None else index(self, name)
-        return segment.index()
-
-    patch.setattr(Incarnations, "_index", believed)
-
-
 @mutant(1799)
 def a_seal_does_not_fence(patch):
     patch.setattr(Incarnations, "superseded", lambda *_: False)

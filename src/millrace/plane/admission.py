@@ -1,14 +1,16 @@
-"""Admission: the rows in a turn's packets, by where they go, without what intervals have had.
+"""Admission: which rows that arrived are records for which interval, each once.
 
-Few rows are looked at by Python, many by NumPy, with the same outcome.
+In an epoch what arrives is behind a barrier: it is all there, and comes once. In real time it comes
+in packets, some of it again, and what intervals have had is left out. There few rows are looked at
+by Python, many by NumPy, with the same outcome.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import compress, groupby
-from typing import NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +24,7 @@ from millrace.plane.packets import NO_MARK, Packet, rows_of
 from millrace.plane.rows import EdgeSet, RowColumns, Rows
 from millrace.watermark.intervals import IntervalMap
 from millrace.windmill import rows
-from millrace.windmill.bundle import KeyedRecords
+from millrace.windmill.bundle import Bundle, KeyedRecords
 from millrace.windmill.channels import Channels, Number, Sender, number_of, sender_of
 from millrace.windmill.ordering import Ints, coded, lasts
 from millrace.windmill.record_ids import (
@@ -117,10 +119,70 @@ Through = Mapping[int, Mapping[Sender, Number]]
 _Arrived = tuple[int, bytes, int, int, int, int]
 
 _FIRST_ORIGIN = FIRST_INJECTED << 48
+_NOTHING: Final[Mapping[int, Mapping[bytes, bytes]]] = {}
 
 
-class Admission:
+class Admission(Protocol):
     """Takes the records for one computation, each once.
+
+    Attributes:
+        spec: The computation.
+        intervals: Its interval map.
+    """
+
+    spec: ComputationSpec
+    intervals: IntervalMap
+
+    def records(
+        self, rows: Rows, through: Through, inbox: Inbox | None, received: dict[str, int]
+    ) -> Mapping[int, KeyedRecords]:
+        """Return interval -> its records among some rows, in order and cut by key.
+
+        Args:
+            rows: On edges of this level.
+            through: How far partials among them go.
+            inbox: Of the turn, which reads rows that are many; None if they are few.
+            received: Takes how many bytes there are in values that are few, by computation.
+        """
+        ...
+
+    def consumed(self, bundles: Sequence[Bundle]) -> Mapping[int, Mapping[bytes, bytes]]:
+        """Return interval -> what its commit has to say of what it has consumed.
+
+        Args:
+            bundles: That are about to run.
+        """
+        ...
+
+
+class EpochAdmission:
+    """Takes the records that one computation gets in an epoch: all that arrived.
+
+    Args:
+        spec: The computation.
+        intervals: Its interval map.
+    """
+
+    def __init__(self, spec: ComputationSpec, intervals: IntervalMap) -> None:
+        self.spec = spec
+        self.intervals = intervals
+
+    def records(
+        self, rows: Rows, through: Through, inbox: Inbox | None, received: dict[str, int]
+    ) -> Mapping[int, KeyedRecords]:
+        """Return interval -> its records; see :class:`Admission`."""
+        assert inbox is not None, "rows of an epoch are many"
+        table = rows.table()
+        arrivals = inbox.arrivals(table, table.column("edge").to_numpy(), self.spec)
+        return arrivals.of_intervals(self.intervals)
+
+    def consumed(self, bundles: Sequence[Bundle]) -> Mapping[int, Mapping[bytes, bytes]]:
+        """Return nothing: the epoch says it."""
+        return _NOTHING
+
+
+class ChannelAdmission:
+    """Takes the records for one computation that its intervals have not consumed.
 
     Args:
         topology: The pipeline.
@@ -131,6 +193,8 @@ class Admission:
             brought forward here.
 
     Attributes:
+        spec: The computation.
+        intervals: Its interval map.
         channels: Of the computation's intervals.
     """
 
@@ -154,12 +218,18 @@ class Admission:
         }
         self._decode = [topology.streams[edge.stream].coder.decode for edge in edges]
         self._to_it = topology.edge_mask({spec.name})
-        self._intervals = intervals
+        self.intervals = intervals
         self._ids = np.array([one.id for one in intervals.intervals], np.int64)
         self._load = load
         self._input = input
 
-    def know(self, interval: int) -> None:
+    def consumed(self, bundles: Sequence[Bundle]) -> Mapping[int, Mapping[bytes, bytes]]:
+        """Return interval -> rows of the channels that have moved; those of all are known then."""
+        for bundle in bundles:
+            self._know(bundle.interval.id)
+        return self.channels.take()
+
+    def _know(self, interval: int) -> None:
         """Have an interval's channels read, unless they are known."""
         if not self.channels.knows(interval):
             self.channels.load(interval, self._load(interval))
@@ -167,14 +237,7 @@ class Admission:
     def records(
         self, rows: Rows, through: Through, inbox: Inbox | None, received: dict[str, int]
     ) -> dict[int, KeyedRecords]:
-        """Return interval -> its records among some rows, in order and cut by key.
-
-        Args:
-            rows: On edges of this level.
-            through: How far partials among them go.
-            inbox: Of the turn, which reads rows that are many; None if they are few.
-            received: Takes how many bytes there are in values, by computation.
-        """
+        """Return interval -> those records among some rows; see :class:`Admission`."""
         if rows.few is not None:
             return self._of_few(rows.few, received)
         assert inbox is not None, "many rows are read by an inbox"
@@ -196,8 +259,8 @@ class Admission:
         self._note_few(arrived)
         fresh, ends = list[_Arrived](), list[tuple[int, int]]()
         for place, of in groupby(arrived, self._place_of):
-            interval, some = self._intervals.intervals[place].id, list(of)
-            self.know(interval)
+            interval, some = self.intervals.intervals[place].id, list(of)
+            self._know(interval)
             ids = [(origin, sequence) for _, _, origin, sequence, _, _ in some]
             flags = self.channels.fresh_few(interval, ids)
             fresh += some if all(flags) else compress(some, flags)
@@ -213,7 +276,7 @@ class Admission:
         return found
 
     def _place_of(self, arrived: _Arrived) -> int:
-        return self._intervals.place_of(arrived[0])
+        return self.intervals.place_of(arrived[0])
 
     def _keyed(self, arrived: list[_Arrived], few: RowColumns) -> KeyedRecords:
         """Return records, which are in order, by key."""
@@ -274,7 +337,7 @@ class Admission:
         if not fresh.num_rows:
             return {}
         arrivals = inbox.arrivals(fresh, fresh.column("edge").to_numpy(), self.spec)
-        return arrivals.of_intervals(self._intervals)
+        return arrivals.of_intervals(self.intervals)
 
     def _fresh(self, table: pa.Table, through: Through) -> pa.Table:
         """Return the computation's rows without those that its intervals have consumed."""
@@ -287,9 +350,9 @@ class Admission:
         if not table.num_rows:
             return table
         hashes = table.column("hash").to_numpy().view(np.uint64)
-        places = self._intervals.locate(hashes)
+        places = self.intervals.locate(hashes)
         for place in np.flatnonzero(np.bincount(places)).tolist():
-            self.know(int(self._ids[place]))
+            self._know(int(self._ids[place]))
         owners = self._ids[places]
         if not lifted.all():
             # Nearly always there are no partials, and columns are looked at as they are.

@@ -60,6 +60,8 @@ _log = logging.getLogger(__name__)
 WEAK_TURNS: Final = 64
 #: What is not durable yet takes no more memory than this, and a turn's.
 _AHEAD_BYTES: Final = 16 << 20
+#: Where a task is whose disk does not answer.
+_SEGMENT: Final = "its segment, which it appends to"
 
 #: Interval -> rows of its channels that have moved.
 Consumed = Mapping[int, Mapping[bytes, bytes]]
@@ -110,7 +112,7 @@ class CommitWriter(Protocol):
         ...
 
     def commit(self, attempted: Sequence[Attempted]) -> list[Produced]:
-        """Make durable what came of bundles of all computations of the task, in a turn.
+        """Make durable what came of bundles of all computations of the task, at least one.
 
         Returns:
             What may leave, in their order: of this attempt, or of one that committed before.
@@ -295,6 +297,7 @@ class GrownWriter:
         ahead: The caches of the process, with commits that they do not have yet.
         execution: GetData and user code, over those.
         groups: How many groups of commits it has appended.
+        at: What it is in the middle of, in words; "" if nothing. Any thread may look.
     """
 
     def __init__(
@@ -314,6 +317,7 @@ class GrownWriter:
         causes = {name for name, by_input in weak.items() if by_input}
         self.execution = execution.ahead(self.ahead, weak, causes)
         self.groups = 0
+        self.at = ""
         self._fence = fence
         self._incarnations = fence.incarnations
         self._where = fence.session, level, task
@@ -328,7 +332,9 @@ class GrownWriter:
     def earlier(self, positions: Positions) -> Iterator[Produced]:
         """Yield what came of each commit that the task's sealed segments have."""
         _, level, task = self._where
-        return commits_again(self._incarnations, level, task, positions)
+        self.at = "segments, from which it takes up what was committed"
+        yield from commits_again(self._incarnations, level, task, positions)
+        self.at = ""
 
     def channels(
         self, spec: ComputationSpec, interval: int, position: Position
@@ -429,13 +435,14 @@ class GrownWriter:
         self._wait()
         if self.ahead.commits:
             self._append([])
+        self.at, name = _SEGMENT, ""
         self.ahead.forward()
         self._epoch += 1
-        if self._segment is None:
-            return ""
-        name = str(self._segment.name)
-        self._segment.finish()
-        self._segment = None
+        if self._segment is not None:
+            name = str(self._segment.name)
+            self._segment.finish()
+            self._segment = None
+        self.at = ""
         return name
 
     def close(self) -> None:
@@ -449,12 +456,14 @@ class GrownWriter:
             self._segment = None
 
     def _append(self, commits: list[Commit]) -> None:
+        self.at = _SEGMENT
         if self._segment is None:
             self._segment = self._incarnations.grow(*self._where, self._epoch)
         self._segment.append([*self.ahead.commits, *commits], self._note())
         self._waited = 0
         self.groups += 1
         self._settle(commits)
+        self.at = ""
 
     def _settle(self, commits: Iterable[Commit]) -> None:
         """Take commits that were appended, with those that waited.

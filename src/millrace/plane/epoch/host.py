@@ -1,4 +1,4 @@
-"""The level stage: the computations of one level, for the intervals that one task owns.
+"""The host of a level task in an epoch: rows in, rows out, for one turn.
 
 A task reads everything that was sent to it, so when it starts to work, every task of the level
 before has finished, and the low watermarks they sent are those of the epoch: the exchange is the
@@ -17,18 +17,18 @@ import pyarrow as pa
 from millrace.compile.topology import ComputationSpec
 from millrace.model.errors import InvariantViolation
 from millrace.plane import wire
+from millrace.plane.admission import EpochAdmission
 from millrace.plane.commit_writer import PutWriter
 from millrace.plane.inbox import Inbox
+from millrace.plane.level_task import LevelTask
 from millrace.plane.partials_stage import Lifter
 from millrace.plane.reports import TaskReport, report_row
-from millrace.plane.rows import Outbox
+from millrace.plane.rows import Outbox, Rows
 from millrace.plane.task import Task
 from millrace.watermark.propagation import Pending, WatermarkPropagation
-from millrace.windmill.bundle import Arrivals, Attempt, Bundle
-from millrace.windmill.execution import Attempted
+from millrace.windmill.bundle import Attempt
 from millrace.windmill.fence import EpochFence
 from millrace.windmill.manifest import Manifest
-from millrace.windmill.positions import Positions
 from millrace.windmill.results import IntervalResult
 
 _EMPTY = wire.SCHEMA.empty_table()
@@ -64,9 +64,6 @@ class _Run:
         self._outbox = Outbox(task)
         self._report = TaskReport()
         self._inbox = Inbox(task, level, self._outbox, self._report)
-        execution = task.runtime.execution
-        fence = EpochFence(execution.state.epochs, task.manifest)
-        self._writer = PutWriter(execution, fence, task.number)
         self._positions = task.runtime.positions(task.manifest)
 
     def over(self, received: list[pa.RecordBatch], started: float) -> Iterator[pa.RecordBatch]:
@@ -101,17 +98,16 @@ class _Run:
         if self._level == 1:
             self._inbox.refuse_unread(table, edges)
             self._inbox.read_punctuation(table, edges)
-        attempted: list[Attempted] = []
-        for spec in specs:
-            arrivals = self._inbox.arrivals(table, edges, spec)
-            attempted += self._run(spec, arrivals, propagation.inputs(spec))
+        level_task = self._level_task(specs, propagation)
         results: dict[str, list[IntervalResult]] = {spec.name: [] for spec in specs}
-        for result, productions in self._writer.commit(attempted):
+        produced = level_task.turn(Rows(table), {}, self._inbox, self._report.received_bytes)
+        for result, productions in produced:
             self._outbox.add_result(result, productions)
             self._report.results.append(result)
             results[result.computation].append(result)
         for spec in specs:
-            pending[spec.name] = self._pending(spec, results[spec.name])
+            owned = level_task.owned[spec.name]
+            pending[spec.name] = self._pending(spec, owned, results[spec.name])
         lifter = Lifter(self._task)
         for batch in self._outbox.batches():
             yield from lifter.lifted(batch)
@@ -134,54 +130,46 @@ class _Run:
         propagation.hear(map(wire.decode_message, told), self._topology)
         return propagation
 
-    def _run(
-        self, spec: ComputationSpec, arrivals: Arrivals, clocks: dict[int, int]
-    ) -> list[Attempted]:
-        """Run a computation for the intervals of the task that have work.
+    def _level_task(
+        self, specs: list[ComputationSpec], propagation: WatermarkPropagation
+    ) -> LevelTask:
+        task = self._task
+        manifest, number = task.manifest, task.number
+        fence = EpochFence(task.runtime.execution.state.epochs, manifest)
+        return LevelTask(
+            number,
+            task.tasks,
+            self._positions,
+            PutWriter(task.runtime.execution, fence, number),
+            [EpochAdmission(spec, manifest.interval_map(spec.name)) for spec in specs],
+            lambda spec: attempt_of_epoch(manifest, spec, propagation.inputs(spec)),
+        )
 
-        An interval without records and without a due timer is as it was: it has no commit. Nor does
-        it cost anything.
-        """
-        manifest, owned = self._task.manifest, self._owned(spec)
-        bundles = bundles_of_epoch(manifest, spec, self._positions, owned, arrivals, clocks)
-        return self._writer.run(spec, bundles) if bundles else []
-
-    def _owned(self, spec: ComputationSpec) -> range:
-        intervals = self._task.manifest.interval_map(spec.name)
-        return intervals.owned(self._task.number, self._task.tasks)
-
-    def _pending(self, spec: ComputationSpec, results: list[IntervalResult]) -> Pending:
+    def _pending(
+        self, spec: ComputationSpec, owned: range, results: list[IntervalResult]
+    ) -> Pending:
         """Return the pending work of a computation's intervals that the task owns."""
         self._task.runtime.snapshots.offer(
             spec.name, [result.interval for result in results if result.counters.keys]
         )
         spread, ran = bool(self._topology.percentiles), [result.interval for result in results]
         bulletin = self._positions.bulletin(spec.name)
-        idle = bulletin.pending(spread, within=self._owned(spec), without=ran)
+        idle = bulletin.pending(spread, within=owned, without=ran)
         return Pending.of((result.report for result in results), spread=spread).merged(idle)
 
 
-def bundles_of_epoch(
-    manifest: Manifest,
-    spec: ComputationSpec,
-    positions: Positions,
-    owned: range,
-    arrivals: Arrivals,
-    clocks: Mapping[int, int],
-) -> list[Bundle]:
-    """Return the bundles of a computation in an epoch: of the intervals that have work.
+def attempt_of_epoch(
+    manifest: Manifest, spec: ComputationSpec, clocks: Mapping[int, int]
+) -> Attempt:
+    """Return at what a computation's bundles are run in an epoch.
 
     Args:
         manifest: Of the epoch.
         spec: The computation.
-        positions: Where intervals stand when it begins.
-        owned: The places in the interval map of the intervals that the task owns.
-        arrivals: Every record for them.
         clocks: Percentile -> the computation's input low watermark after the records, 100 among
             them.
     """
-    intervals = manifest.interval_map(spec.name)
-    attempt = Attempt(
+    return Attempt(
         manifest.epoch,
         manifest.generation,
         manifest.wall_time_us,
@@ -190,6 +178,5 @@ def bundles_of_epoch(
         manifest.before.outputs[spec.name],
         manifest.arrival_percentiles(spec),
         manifest.before.inputs[spec.name],
-        len(intervals),
+        len(manifest.interval_map(spec.name)),
     )
-    return positions.bundles(spec, intervals, owned, arrivals.of_intervals(intervals), attempt)

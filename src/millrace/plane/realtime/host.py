@@ -1,8 +1,8 @@
-"""The level task: computations of one level, for the intervals that one task owns, without end.
+"""The host of a level task in a session: packets in, packets out, turn after turn.
 
-It does what a task of the epoch plane does, turn by turn: what arrived since the last turn is a
-bundle for each interval that has something to do, all of them are one group of its segment, and
-what they produce leaves when that is durable, or at once where productions are weak.
+What arrived since the last turn is what a level task is given; what it returns leaves. That is
+durable then, or productions are weak. The host knows what time it is, which marks have come, and
+what the coordinator is to know.
 
 Source: MillWheel 6.1 and 4.5; docs/design/2026-11-22-the-real-time-plane.md.
 """
@@ -10,13 +10,14 @@ Source: MillWheel 6.1 and 4.5; docs/design/2026-11-22-the-real-time-plane.md.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 
 from millrace.compile.topology import ComputationSpec
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
-from millrace.plane.admission import Admission, Arrived, Demultiplexer, Through
+from millrace.plane.admission import Arrived, ChannelAdmission, Demultiplexer, Through
 from millrace.plane.commit_writer import WEAK_TURNS, GrownWriter
 from millrace.plane.inbox import Inbox
+from millrace.plane.level_task import LevelTask
 from millrace.plane.packets import ALONE_US, NO_MARK, Packet, Pipes, Received
 from millrace.plane.partials_stage import Lifter
 from millrace.plane.realtime.messages import FromTask, MarkPassed, StartTask, ToTask
@@ -31,9 +32,8 @@ from millrace.plane.task import Task, turns_manifest
 from millrace.plane.task_watermarks import TaskWatermarks
 from millrace.store import KEPT_TURNS
 from millrace.windmill import rows
-from millrace.windmill.bundle import Attempt, KeyedRecords
+from millrace.windmill.bundle import Attempt
 from millrace.windmill.channels import Number, Sender
-from millrace.windmill.execution import Attempted
 from millrace.windmill.fence import SessionFence
 from millrace.windmill.manifest import decode_manifest
 from millrace.windmill.positions import Followed
@@ -74,13 +74,8 @@ class Marks:
                 self.last |= packet.last
 
 
-#: Where a task is whose disk does not answer.
-_SEGMENT = "its segment, which it appends to"
-_SEGMENTS = "segments, from which it takes up what was committed"
-
-
 class SessionHost:
-    """One task of one level; see :class:`~millrace.plane.realtime.task.LiveTask`.
+    """Hosts one task of one level; see :class:`~millrace.plane.realtime.task.LiveTask`.
 
     Args:
         runtime: Of the process.
@@ -148,18 +143,23 @@ class SessionHost:
         )
         self._execution = writer.execution
         self._positions = Followed(self._topology, state.epochs).at(manifest)
-        self._maps = {spec.name: manifest.interval_map(spec.name) for spec in self._specs}
-        self._owned = {name: one.owned(self.number, tasks) for name, one in self._maps.items()}
         note = decode_note(start.note) if start.note else TaskNote(0, {}, [])
         self._consumed = {(stream, part): count for stream, part, count in note.consumed}
-        self._admissions = [self._admission(spec) for spec in self._specs]
+        self._task = LevelTask(
+            self.number,
+            tasks,
+            self._positions,
+            writer,
+            [self._admission(spec) for spec in self._specs],
+            self._attempt,
+        )
         self._demultiplexer = Demultiplexer(self._topology, {spec.name for spec in self._specs})
         self._outbox = Outbox(Task(runtime, manifest, self.number))
         self._wall_us = max(wall_us, manifest.wall_time_us, note.wall_time_us)
         self._watermarks = TaskWatermarks(
             self._topology,
             self._specs,
-            self._owned,
+            self._task.owned,
             self._positions,
             before=manifest.before,
             floor=note.floor(weak),
@@ -172,16 +172,14 @@ class SessionHost:
         if self._last:
             generation = manifest.generation
             self._outlet = self._make_outlet(runtime, start.session, generation, self.number)
-        self._at = _SEGMENTS
         for result, productions in writer.earlier(self._positions):
             self._move([result])
             self._outbox.add_result(result, productions)
-        self._at = ""
         yield from self._leave(self._outbox.rows())
 
-    def _admission(self, spec: ComputationSpec) -> Admission:
+    def _admission(self, spec: ComputationSpec) -> ChannelAdmission:
         """Return what takes the records of a computation."""
-        intervals, positions = self._maps[spec.name], self._positions
+        intervals, positions = self._manifest.interval_map(spec.name), self._positions
 
         def load(interval: int) -> list[rows.ChannelRow]:
             position = positions.of(spec.name, interval)
@@ -189,11 +187,12 @@ class SessionHost:
             self._report.repaired(spec.name, interval, repair)
             return found
 
-        return Admission(self._topology, spec, intervals, load, self._consumed)
+        return ChannelAdmission(self._topology, spec, intervals, load, self._consumed)
 
     def at_hand(self) -> str:
         """Return what it is in the middle of, in words; "" if it waits for others."""
-        return self._execution.at_hand() or self._at
+        writing = "" if self._writer is None else self._writer.at
+        return self._execution.at_hand() or writing or self._at
 
     def is_outside(self) -> bool:
         """Return whether that is up to a disk or a sink, and not to user code."""
@@ -242,9 +241,7 @@ class SessionHost:
         if self._over:
             return
         began = time.perf_counter()
-        self._at = _SEGMENT
         self._live_writer.after_turn()
-        self._at = ""
         done, self._done = self._done, []
         for result in done:
             self._report.add(result)
@@ -270,41 +267,26 @@ class SessionHost:
             if self.level == 1:
                 table = here.table()
                 inbox.refuse_unread(table, table.column("edge").to_numpy())
-        attempted: list[Attempted] = []
-        for admission in self._admissions:
-            records = admission.records(here, arrived.through, inbox, report.received_bytes)
-            attempted += self._run(admission, records)
-        if not attempted:
-            return []
-        self._at = _SEGMENT
-        produced = self._live_writer.commit(attempted)
-        self._at = ""
+        produced = self._task.turn(here, arrived.through, inbox, report.received_bytes)
+        self.stats.records, self.stats.keys = self._task.records, self._task.keys
         self._move([result for result, _ in produced])
         return produced
 
-    def _run(self, admission: Admission, records: Mapping[int, KeyedRecords]) -> list[Attempted]:
-        """Run one computation's bundles."""
-        spec, watermarks = admission.spec, self._watermarks
-        name, intervals = spec.name, self._maps[spec.name]
-        inputs, arrival = watermarks.inputs[name], watermarks.arrival
-        attempt = Attempt(
+    def _attempt(self, spec: ComputationSpec) -> Attempt:
+        """Return at what a computation's bundles are run in this turn."""
+        watermarks, name = self._watermarks, spec.name
+        arrival = watermarks.arrival
+        return Attempt(
             self._epoch,
             self._manifest.generation,
             self._wall_us,
             arrival.inputs[name],
-            inputs,
+            watermarks.inputs[name],
             watermarks.outputs[name],
             {p: known.inputs[name] for p, known in arrival.percentiles.items()},
             arrival.inputs[name],
-            len(intervals),
+            len(self._manifest.interval_map(name)),
         )
-        bundles = self._positions.bundles(spec, intervals, self._owned[name], records, attempt)
-        if not bundles:
-            return []
-        for bundle in bundles:
-            admission.know(bundle.interval.id)
-            self.stats.count(bundle.records)
-        return self._live_writer.run(spec, bundles, admission.channels.take())
 
     # -- after the bundles -------------------------------------------------------------------------
 
@@ -363,9 +345,7 @@ class SessionHost:
 
     def _pass_mark(self) -> Iterator[Sent]:
         mark = self._epoch
-        self._at = _SEGMENT
         segment = self._live_writer.end()
-        self._at = ""
         yield from self._leave((), mark=mark)
         self._at = "its sinks, which it writes to"
         receipts = {} if self._outlet is None else self._outlet.pass_mark(mark)

@@ -10,7 +10,6 @@ from typing import Protocol
 
 from millrace.model.time import MIN_TIMESTAMP, is_over
 from millrace.plane.realtime.messages import FromTask, StartTask, TaskStatus, ToTask
-from millrace.windmill.bundle import KeyedRecords
 
 #: A status is sent so often.
 _EVERY_US = 500_000
@@ -42,11 +41,6 @@ class TaskStats:
         self.busy_s = 0.0
         self.waited_s = 0.0
         self.waited_cpu_s = 0.0
-
-    def count(self, records: KeyedRecords) -> None:
-        """Take it that a bundle of records is done."""
-        self.records += records.cuts[-1] - records.cuts[0]
-        self.keys += len(records.keys)
 
     def due(self, wall_us: int) -> bool:
         """Return whether the coordinator is to be sent a status now."""
