@@ -31,7 +31,6 @@ from millrace.spark.offset_files import (
     ProgressFiles,
     asking_spark,
     has_progress,
-    local_progress_files,
     progress_location,
 )
 from millrace.spark.parallelism import tasks_for
@@ -110,11 +109,12 @@ class EpochEngine(Engine):
         self._hold_back()
         begun = self._epochs.open
         self._splitting.repeat({} if begun is None else begun.splitting)
+        self._progress_files.begin()
         self._alarm.ring_in(0)
         try:
             self.query = self._start_query(self.epoch)
         except BaseException:
-            self._splitting.give_back()
+            self._give_back()
             raise
 
     def watch(self) -> BaseException | None:
@@ -148,7 +148,7 @@ class EpochEngine(Engine):
 
     def hang_up(self) -> None:
         """Give the session back what the query needed."""
-        self._splitting.give_back()
+        self._give_back()
 
     def backlog(self) -> Mapping[str, Callable[[], Backlog | None]]:
         """Return stream -> what asks Spark what waits in its source."""
@@ -246,7 +246,7 @@ class EpochEngine(Engine):
             raise RunFailed(str(self.run.error)) from None
         finally:
             # An epoch that was begun before has been split; the next one's session is the user's.
-            self._splitting.give_back()
+            self._give_back()
             self._epoch_since = None
             self._turn.release()
             with self.news:
@@ -256,6 +256,11 @@ class EpochEngine(Engine):
             # batch has to be refused, which Spark logs at length.
             self._stop_sent.wait(10)
             time.sleep(0.05)
+
+    def _give_back(self) -> None:
+        """Set the session as the user had it: sources are made, and what was begun is split."""
+        self._splitting.give_back()
+        self._progress_files.give_back()
 
     def _run_epoch(self, rows: DataFrame, number: int) -> None:
         epochs = self._epochs
@@ -423,15 +428,12 @@ class EpochSetup(Setup):
                 .option("checkpointLocation", self._offsets)
                 .trigger(processingTime=self._options["trigger"])
             )
-            if "://" in self._offsets:
-                return query.start()
-            with local_progress_files(spark):
-                return query.start()
+            return query.start()
 
         return EpochEngine(
             parts,
             start_query=start_query,
-            progress_files=ProgressFiles(self._offsets),
+            progress_files=ProgressFiles(self._offsets, spark),
             alarm=Alarm(ticks, parts.epochs.completed),
             gates=self._gates,
             splitting=SplitSettings(spark),

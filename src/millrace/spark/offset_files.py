@@ -19,8 +19,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,26 +37,6 @@ _SETTING = "spark.sql.streaming.checkpointFileManagerClass"
 _BY_FILE_SYSTEM = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
-
-
-@contextmanager
-def local_progress_files(spark: SparkSession) -> Iterator[None]:
-    """Let a query that is started within write its progress the quick way.
-
-    A choice that the user made stands. The setting is taken back, as the query keeps a copy of the
-    session's settings.
-
-    Args:
-        spark: The session; the query's checkpoint location must be a local path.
-    """
-    if spark.conf.get(_SETTING, None) is not None:
-        yield
-        return
-    spark.conf.set(_SETTING, _BY_FILE_SYSTEM)
-    try:
-        yield
-    finally:
-        spark.conf.unset(_SETTING)
 
 
 def progress_location(checkpoint: str, given: str | None, *, base: int = 0) -> str:
@@ -128,16 +107,37 @@ def has_progress(spark: SparkSession, location: str) -> bool:
 
 
 class ProgressFiles:
-    """Makes what Spark has written of its progress durable.
+    """Has Spark write its progress the quick way, and makes what it has written durable.
 
     Args:
         location: The query's checkpoint location. Where that is no local path nothing is done: what
             an object store or a distributed file system has acknowledged is durable.
+        spark: The session in which the sources were made.
     """
 
-    def __init__(self, location: str) -> None:
+    def __init__(self, location: str, spark: SparkSession) -> None:
         self._root = None if "://" in location else Path(location)
+        self._spark = spark
+        self._lent = False
         self._durable: set[Path] = set()
+
+    def begin(self) -> None:
+        """Set how a query writes that is started next, until :meth:`give_back`.
+
+        Its own files go by a copy of the session's settings, which it takes when it starts. Those
+        of its sources go by the session's, when it makes them: between its start and its first
+        batch. A choice that the user made stands.
+        """
+        if self._root is not None and self._spark.conf.get(_SETTING, None) is None:
+            self._spark.conf.set(_SETTING, _BY_FILE_SYSTEM)
+            self._lent = True
+
+    def give_back(self) -> None:
+        """Set the session as the user had it."""
+        if self._lent:
+            self._lent = False
+            with contextlib.suppress(Exception):  # a session that was stopped has no settings
+                self._spark.conf.unset(_SETTING)
 
     def sync(self) -> None:
         """Fsync what was written since the last call: offsets, and the sources' own logs.
