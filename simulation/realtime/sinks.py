@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 import pyarrow as pa
 
+from millrace.connectors.postgres.live_writer import senders_of
 from millrace.model.errors import SinkError
-from millrace.sinks.postgres.live_writer import senders_of
 
 if TYPE_CHECKING:
     from simulation.world import World

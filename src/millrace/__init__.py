@@ -11,6 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from millrace import testing
+    from millrace.connectors.console import Console
+    from millrace.connectors.files.source import Files
+    from millrace.connectors.function_sink import ArrowSink
+    from millrace.connectors.kafka.sink import KafkaSink
+    from millrace.connectors.kafka.source import Kafka
+    from millrace.connectors.lakes.delta_sink import Delta
+    from millrace.connectors.lakes.delta_source import DeltaAppends
+    from millrace.connectors.lakes.iceberg_sink import Iceberg
+    from millrace.connectors.lakes.iceberg_source import IcebergAppends
+    from millrace.connectors.parquet.sink import Parquet
+    from millrace.connectors.postgres import PostgreSQL
     from millrace.dataflow.aggregations import CombineFn, VectorFold
     from millrace.dataflow.aggregations.catalog import (
         Aggregate,
@@ -61,11 +72,7 @@ if TYPE_CHECKING:
         WindowFn,
     )
     from millrace.injectors.advance import Advance, Backlog
-    from millrace.injectors.delta import DeltaAppends
-    from millrace.injectors.files import Files
-    from millrace.injectors.iceberg import IcebergAppends
     from millrace.injectors.injector import Injector
-    from millrace.injectors.kafka import Kafka
     from millrace.injectors.watermark_policy import ArrivalTime, BoundedDelay, WatermarkColumn
     from millrace.inspect import (
         add_savepoint,
@@ -106,13 +113,6 @@ if TYPE_CHECKING:
     from millrace.observe.pane_plot import plot_panes
     from millrace.observe.watermark_plot import plot_watermarks
     from millrace.pipeline import Pipeline
-    from millrace.sinks.arrow import ArrowSink
-    from millrace.sinks.console import Console
-    from millrace.sinks.delta import Delta
-    from millrace.sinks.iceberg import Iceberg
-    from millrace.sinks.kafka import KafkaSink
-    from millrace.sinks.parquet import Parquet
-    from millrace.sinks.postgres import PostgreSQL
     from millrace.spark.memory import Memory
     from millrace.watermark.map_change import Merge, Split
     from millrace.windmill.balance_policy import Balance
@@ -252,11 +252,11 @@ _PUBLIC = {
     ),
     "dataflow.windows": "FixedWindows GlobalWindow Sessions SlidingWindows WindowFn",
     "injectors.advance": "Advance Backlog",
-    "injectors.delta": "DeltaAppends",
-    "injectors.files": "Files",
-    "injectors.iceberg": "IcebergAppends",
+    "connectors.lakes.delta_source": "DeltaAppends",
+    "connectors.files.source": "Files",
+    "connectors.lakes.iceberg_source": "IcebergAppends",
     "injectors.injector": "Injector",
-    "injectors.kafka": "Kafka",
+    "connectors.kafka.source": "Kafka",
     "injectors.watermark_policy": "ArrivalTime BoundedDelay WatermarkColumn",
     "inspect": (
         "add_savepoint copy_checkpoint open_checkpoint remap_checkpoint remove_savepoint "
@@ -276,13 +276,13 @@ _PUBLIC = {
     "observe.pane_plot": "plot_panes",
     "observe.watermark_plot": "plot_watermarks",
     "pipeline": "Pipeline",
-    "sinks.arrow": "ArrowSink",
-    "sinks.console": "Console",
-    "sinks.delta": "Delta",
-    "sinks.iceberg": "Iceberg",
-    "sinks.kafka": "KafkaSink",
-    "sinks.parquet": "Parquet",
-    "sinks.postgres": "PostgreSQL",
+    "connectors.function_sink": "ArrowSink",
+    "connectors.console": "Console",
+    "connectors.lakes.delta_sink": "Delta",
+    "connectors.lakes.iceberg_sink": "Iceberg",
+    "connectors.kafka.sink": "KafkaSink",
+    "connectors.parquet.sink": "Parquet",
+    "connectors.postgres": "PostgreSQL",
     "spark.memory": "Memory",
     "watermark.map_change": "Merge Split",
     "windmill.balance_policy": "Balance",

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
+from millrace.connectors.postgres.text import as_arrays
 from millrace.model.coder import MsgpackCoder
 from millrace.model.errors import PipelineError, SinkError
 from millrace.plane.sink_contract import Binding, bind_sinks
 from millrace.plane.values import SinkColumns
-from millrace.sinks.postgres.text import as_arrays
 
 D = Decimal
 NOON = dt.datetime(2026, 1, 2, 12, tzinfo=dt.UTC)

@@ -14,10 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import millrace as mr
+from millrace.connectors.lakes import delta_table
+from millrace.connectors.parquet import files
+from millrace.connectors.parquet.files import STAGING
 from millrace.plane.realtime.session_start import from_live_tasks
 from millrace.plane.sink_contract import sinks_by_edge
-from millrace.sinks import delta_table, parquet_files
-from millrace.sinks.parquet_files import STAGING
 from millrace.windmill.epochs import Epochs
 from tests.live import Feeds, InEpochs, Live
 
@@ -211,7 +212,7 @@ def test_a_table_by_key_has_the_last_row_of_each_whoever_dies(
     sink = getattr(mr, kind)
     live = Live(pipeline(sink(out, key="key")))
     killer.around(sink, "publish")
-    killer.around(parquet_files, "rename_into_place")
+    killer.around(files, "rename_into_place")
     killer.around(delta_table, "merge")
     killer.around(Epochs, "complete")
     killer.play(live)

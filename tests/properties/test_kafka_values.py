@@ -15,9 +15,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import millrace as mr
+from millrace.connectors.kafka.sink import encode_rows
 from millrace.model.errors import CoderError
 from millrace.plane.values import SinkColumns
-from millrace.sinks.kafka import encode_rows
 
 
 class Colour(enum.Enum):

@@ -8,7 +8,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.injectors.lines import RowMaker, json_object
+from millrace.connectors.files.lines import RowMaker, json_object
 from millrace.injectors.refusals import column_of
 
 SCHEMA = (

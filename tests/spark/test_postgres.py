@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import millrace as mr
+from millrace.connectors.postgres.ledger import Away, Ledger
 from millrace.model.errors import CheckpointMismatch, PipelineError, RunFailed
-from millrace.sinks.postgres.ledger import Away, Ledger
 from millrace.windmill.epochs import Epochs
 
 

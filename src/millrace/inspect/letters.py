@@ -14,7 +14,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from millrace.injectors.delta_log import require_deltalake
+from millrace.connectors.lakes.delta_log import require_deltalake
 from millrace.injectors.letters import PROCESS, LetterLog, letters_read
 from millrace.inspect.checkpoint import state_at
 from millrace.inspect.overview import ended

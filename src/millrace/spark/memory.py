@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
-from millrace.sinks.console import Gather, gathered
+from millrace.connectors.console import Gather, gathered
 
 
 class Memory:

@@ -25,11 +25,11 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from millrace.connectors.parquet.sink import Parquet
 from millrace.injectors.advance import Advance
 from millrace.injectors.injector import Injector
 from millrace.model.errors import PipelineError
 from millrace.pipeline import Pipeline
-from millrace.sinks.parquet import Parquet
 from millrace.testing.output import Output, outputs_of
 from millrace.testing.player import TranscriptMismatch, play
 from millrace.testing.timetable import COLUMNS, Played, Timetable

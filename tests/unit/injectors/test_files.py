@@ -315,7 +315,7 @@ def test_parquet_is_read_by_the_columns_that_the_schema_declares(tmp_path):
 def test_a_large_parquet_file_is_read_in_row_groups_by_several_tasks_and_epochs(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("millrace.injectors.file_formats._ROW_GROUPS", 1)
+    monkeypatch.setattr("millrace.connectors.files.formats._ROW_GROUPS", 1)
     numbers = list(range(10_000))
     directory = Directory(tmp_path, bytes_per_epoch=1)
     parquet(directory, "1.parquet", numbers)
@@ -393,7 +393,7 @@ def test_folders_are_read_too_where_that_is_wanted(tmp_path):
 
 
 def test_a_large_file_of_lines_is_cut_between_lines(tmp_path, monkeypatch):
-    monkeypatch.setattr("millrace.injectors.file_formats._PIECE", 100)
+    monkeypatch.setattr("millrace.connectors.files.formats._PIECE", 100)
     directory = Directory(tmp_path)
     directory.write("1", lines(*range(100)))
     planned = directory.plan()

@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Message
 
 import millrace as mr
+from millrace.connectors.files.lines import RowMaker, json_object
+from millrace.connectors.kafka.messages import ID_HEADER, MessageRows, between
 from millrace.injectors.columns import column_names
-from millrace.injectors.kafka_messages import ID_HEADER, MessageRows, between
-from millrace.injectors.lines import RowMaker, json_object
 from millrace.injectors.refusals import without_refusals
 from millrace.model.errors import InputLost, PipelineError, RecordRejected
 

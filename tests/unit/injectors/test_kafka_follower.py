@@ -7,9 +7,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Message
 
 import millrace as mr
+from millrace.connectors.kafka.follower import KafkaFollower
+from millrace.connectors.kafka.messages import MessageRows
 from millrace.injectors.advance import along
-from millrace.injectors.kafka_follower import KafkaFollower
-from millrace.injectors.kafka_messages import MessageRows
 from millrace.model.errors import InputLost
 
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
+from millrace.connectors.files.lines import RowMaker, as_it_is, json_object
 from millrace.injectors.columns import column_names
-from millrace.injectors.lines import RowMaker, as_it_is, json_object
 from millrace.injectors.refusals import column_of, refusals_of, without_refusals
 from millrace.model.errors import PipelineError, RecordRejected
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 import millrace as mr
 from millrace.cli.main import main
-from millrace.injectors.iceberg_catalog import open_catalog
+from millrace.connectors.lakes.iceberg_catalog import open_catalog
 from millrace.inspect import state_at
 from millrace.inspect.overview import RunEnd, leave_run_end
 from millrace.model.errors import (

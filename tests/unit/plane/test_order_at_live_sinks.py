@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import millrace as mr
-from millrace.sinks.postgres.live_writer import Consumed
+from millrace.connectors.postgres.live_writer import Consumed
 from tests.live import Feeds, Live
 
 #: Rows of one turn that are few, and of another that are many.

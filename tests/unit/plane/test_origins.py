@@ -5,8 +5,8 @@ import itertools
 import pytest
 
 import millrace as mr
+from millrace.connectors.kafka.messages import MessageRows
 from millrace.injectors.injector import NumberedInjector
-from millrace.injectors.kafka_messages import MessageRows
 from millrace.injectors.offsets import Piece
 from millrace.plane import refusal
 from millrace.plane.refusal import Origins

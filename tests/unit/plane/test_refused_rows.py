@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
+from millrace.connectors.kafka.messages import MessageRows
 from millrace.injectors.follower import Polling
 from millrace.injectors.injector import NumberedInjector
-from millrace.injectors.kafka_messages import MessageRows
 from millrace.model.errors import RecordRejected
 from tests.live import Feeds, InEpochs, Kept, Live
 

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from millrace.connectors.postgres import live_writer
+from millrace.connectors.postgres.live_writer import Behind
 from millrace.model.errors import SinkError
-from millrace.sinks.postgres import live_writer
-from millrace.sinks.postgres.live_writer import Behind
 
 
 class Puts:

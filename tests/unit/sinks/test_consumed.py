@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millrace.connectors.postgres.live_writer import Consumed, senders_of
 from millrace.model.errors import InvariantViolation
-from millrace.sinks.postgres.live_writer import Consumed, senders_of
 from millrace.windmill.record_ids import ROW_BITS
 
 

@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import millrace as mr
+from millrace.connectors.lakes import delta_table, table
+from millrace.connectors.parquet.files import STAGING
 from millrace.model.errors import CheckpointMismatch, PipelineError, SinkError
 from millrace.plane.sink_contract import Binding
 from millrace.plane.values import SinkColumns
-from millrace.sinks import delta_table, table
-from millrace.sinks.parquet_files import STAGING
 
 deltalake = pytest.importorskip("deltalake", reason="an extra: pip install 'millrace-spark[delta]'")
 

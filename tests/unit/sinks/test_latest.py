@@ -14,12 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import millrace as mr
+from millrace.connectors.lakes import delta_table
+from millrace.connectors.parquet import files
+from millrace.connectors.parquet.files import STAGING
 from millrace.model.errors import PipelineError, SinkError
 from millrace.model.pane import PanedCoder
 from millrace.plane.sink_contract import Binding
 from millrace.plane.values import SinkColumns
-from millrace.sinks import delta_table, parquet_files
-from millrace.sinks.parquet_files import STAGING
 
 deltalake = pytest.importorskip("deltalake", reason="an extra: pip install 'millrace-spark[delta]'")
 
@@ -124,7 +125,7 @@ def test_a_table_is_what_its_records_say_wherever_drivers_die(
     expected: dict[tuple[str, int], int] = {}
     steps = {
         mr.Parquet: [
-            (parquet_files, name)
+            (files, name)
             for name in ("_make", "rename_into_place", "sync_directory", "_point", "clear")
         ],
         mr.Delta: [
@@ -169,15 +170,15 @@ def test_a_driver_that_was_superseded_does_not_turn_the_table_back(
 ) -> None:
     """It wakes up right before it points at its version, when two more are there."""
     old, new, made = sink(mr.Parquet, tmp_path), sink(mr.Parquet, tmp_path, keep=0), Records()
-    point = parquet_files._point
+    point = files._point
 
     def paused(*arguments: Any) -> None:
-        monkeypatch.setattr(parquet_files, "_point", point)
+        monkeypatch.setattr(files, "_point", point)
         for epoch in (0, 1, 2):
             new.publish(epoch, [made.written(new, epoch, ("a", 0, epoch, False))])
         point(*arguments)
 
-    monkeypatch.setattr(parquet_files, "_point", paused)
+    monkeypatch.setattr(files, "_point", paused)
     old.publish(0, [made.written(old, 0, ("a", 0, 0, False))])
 
     assert seen(old) == {("a", 0): 2}

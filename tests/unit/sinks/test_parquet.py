@@ -7,9 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from millrace.connectors.parquet import files
+from millrace.connectors.parquet.files import STAGING, ParquetWriter, publish, publish_again
 from millrace.model.errors import SinkError
-from millrace.sinks import parquet_files
-from millrace.sinks.parquet_files import STAGING, ParquetWriter, publish, publish_again
 
 
 def rows(*values: int) -> pa.RecordBatch:
@@ -75,7 +75,7 @@ def test_a_driver_that_died_while_it_gathered_leaves_nothing(
 
     names = [written(tmp_path, 1)]
     with monkeypatch.context() as patch:
-        patch.setattr(parquet_files, "rename_into_place", dies)
+        patch.setattr(files, "rename_into_place", dies)
         with pytest.raises(KeyboardInterrupt):
             publish(tmp_path, 3, names, "sink")
     assert seen(tmp_path) == []
@@ -124,7 +124,7 @@ def test_a_driver_that_dies_while_it_gathers_takes_no_file_away(
 
     names = [written(tmp_path, 1), written(tmp_path, 2, task=1)]
     with monkeypatch.context() as patch:
-        patch.setattr(parquet_files, "rename_into_place", dies)
+        patch.setattr(files, "rename_into_place", dies)
         with pytest.raises(KeyboardInterrupt):
             publish(tmp_path, 3, names, "sink")
 
@@ -138,14 +138,14 @@ def test_two_drivers_that_publish_the_same_files_publish_all_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One is paused when it has gathered the first file; meanwhile the other publishes."""
-    names, link = [written(tmp_path, 1), written(tmp_path, 2, task=1)], parquet_files.link
+    names, link = [written(tmp_path, 1), written(tmp_path, 2, task=1)], files.link
 
     def paused(file: Path, name: Path) -> None:
         link(file, name)
-        monkeypatch.setattr(parquet_files, "link", link)
+        monkeypatch.setattr(files, "link", link)
         publish_again(tmp_path, 3, names, "sink")
 
-    monkeypatch.setattr(parquet_files, "link", paused)
+    monkeypatch.setattr(files, "link", paused)
     publish(tmp_path, 3, names, "sink")
 
     assert seen(tmp_path) == [1, 2]
@@ -216,7 +216,7 @@ def test_dictionaries_of_what_repeats_and_not_of_ids(tmp_path: Path) -> None:
 
 
 def test_memory_is_bounded_by_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet_files, "_ROW_GROUP_BYTES", rows(1, 2).nbytes)
+    monkeypatch.setattr(files, "_ROW_GROUP_BYTES", rows(1, 2).nbytes)
     file = ParquetWriter(str(tmp_path), "sink").begin(0, 0)
     for value in range(6):
         file.write(rows(value))

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from millrace.sinks.postgres.text import _text
+from millrace.connectors.postgres.text import _text
 
 BYTES = pa.array([b"left out", b"\x00\xff", None, b"", b"a" * 300, b"left out"], pa.binary())
 

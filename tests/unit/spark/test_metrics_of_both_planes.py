@@ -16,8 +16,8 @@ import msgspec
 import pytest
 
 import millrace as mr
+from millrace.connectors.kafka.messages import MessageRows
 from millrace.injectors.follower import Polling
-from millrace.injectors.kafka_messages import MessageRows
 from millrace.inspect import as_json
 from millrace.inspect.overview import ended, fitted, overview_of_log, overview_of_run
 from millrace.spark.metrics.table import BOUNDS, HISTOGRAMS, below, values

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaException
 
 import millrace as mr
-from millrace.injectors import kafka as kafka_injector
+from millrace.connectors.kafka import source as kafka_injector
 from millrace.injectors.advance import along
 from millrace.injectors.follower import Follower, Taken
 from millrace.injectors.offsets import nothing_left

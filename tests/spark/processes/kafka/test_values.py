@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Producer
 
 import millrace as mr
-from millrace.injectors import kafka_messages
+from millrace.connectors.kafka import messages
 from millrace.model.keys import encode_key
 from millrace.plane.sink_writer import key_bytes
 from millrace.plane.values import SinkColumns
@@ -211,7 +211,7 @@ def test_log_append_time_and_the_gaps_of_transactions(kafka: Any) -> None:
 def test_who_read_at_the_same_time_in_one_process_get_their_own_messages(
     kafka: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kafka_messages, "_CHUNK", 7)
+    monkeypatch.setattr(messages, "_CHUNK", 7)
     wanted, readings = dict[str, list[bytes]](), dict[str, Any]()
     for topic in ("values-tea", "values-milk"):
         kafka.topic(topic, 1)

@@ -20,9 +20,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from millrace.connectors.ownership import claim_directory
+from millrace.connectors.parquet.files import (
+    FILE_LIMITS,
+    STAGING,
+    ParquetWriter,
+    clear,
+    link,
+    refusing,
+)
 from millrace.model.errors import MillraceError, PipelineError, SinkError
-from millrace.sinks.owner import claim_directory
-from millrace.sinks.parquet_files import FILE_LIMITS, STAGING, ParquetWriter, clear, link, refusing
 from millrace.store.durable_files import sync_directory
 
 if TYPE_CHECKING:

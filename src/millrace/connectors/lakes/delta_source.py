@@ -14,9 +14,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from millrace.injectors.appends import Appends, CommitFiles
-from millrace.injectors.delta_history import DeltaHistory, DeltaOffset
-from millrace.injectors.delta_log import Log, mounted, require_deltalake, rows_of
+from millrace.connectors.lakes.appends import Appends, CommitFiles
+from millrace.connectors.lakes.delta_history import DeltaHistory, DeltaOffset
+from millrace.connectors.lakes.delta_log import Log, mounted, require_deltalake, rows_of
 from millrace.model.errors import PipelineError
 from millrace.model.time import Instant, timestamp_us
 

@@ -20,9 +20,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from millrace.injectors.iceberg_catalog import open_catalog
+from millrace.connectors.lakes.iceberg_catalog import open_catalog
+from millrace.connectors.lakes.table import Commits, epoch_of, placed
 from millrace.model.errors import CheckpointMismatch, MillraceError, PipelineError
-from millrace.sinks.table import Commits, epoch_of, placed
 from millrace.store import local_path
 from millrace.store.durable_files import sync_directory
 

@@ -13,9 +13,9 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from millrace.connectors.files.lines import Parse, RowMaker, as_it_is, json_object
 from millrace.injectors.columns import arrow_schema
 from millrace.injectors.injector import Origin
-from millrace.injectors.lines import Parse, RowMaker, as_it_is, json_object
 from millrace.injectors.refusals import Refusal, with_refusals
 from millrace.model.errors import InputLost, PipelineError
 from millrace.model.time import MILLISECOND, TimeUnit

@@ -4,7 +4,7 @@ Tasks copy their rows into a staging table, side by side, in the job of the epoc
 in one transaction: locks the sink's row of ``millrace_epochs``, looks whether a newer run has
 claimed it or this epoch is recorded there, moves the rows of the attempts that count into the
 table, and records the epoch. On the real-time plane tasks write to the table themselves, in every
-turn: :mod:`millrace.sinks.postgres.live_writer`.
+turn: :mod:`millrace.connectors.postgres.live_writer`.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ import msgspec
 import pyarrow as pa
 
 from millrace.compile.sink_limits import SinkLimits
+from millrace.connectors.postgres.ledger import Away, Ledger, checked, connect, said
+from millrace.connectors.postgres.tables import ID, RETRACTED, TASK, Column, Tables, identifier
+from millrace.connectors.postgres.text import as_csv
 from millrace.model.errors import PipelineError, SinkError, ZombieWriter, brief
 from millrace.model.time import SECOND, Duration, duration_us
 from millrace.plane.sink_contract import WriteAgain
-from millrace.sinks.postgres.ledger import Away, Ledger, checked, connect, said
-from millrace.sinks.postgres.tables import ID, RETRACTED, TASK, Column, Tables, identifier
-from millrace.sinks.postgres.text import as_csv
 
 if TYPE_CHECKING:
     import psycopg
 
+    from millrace.connectors.postgres.live_writer import Turns
     from millrace.plane.sink_contract import Binding
-    from millrace.sinks.postgres.live_writer import Turns
 
 #: Rows are kept until there are so many bytes of them: one COPY.
 _COPY_BYTES = 8 << 20
@@ -256,7 +256,7 @@ class PostgreSQL:
         """
         import psycopg
 
-        from millrace.sinks.postgres.tables import check, recorded
+        from millrace.connectors.postgres.tables import check, recorded
 
         if self._stream not in ("", binding.stream):
             raise PipelineError(
@@ -322,13 +322,13 @@ class PostgreSQL:
 
     def for_tasks(self) -> CopyWriter:
         """Return what tasks copy with."""
-        from millrace.sinks.postgres.sink import CopyWriter
+        from millrace.connectors.postgres.sink import CopyWriter
 
         return CopyWriter(self._where(), self.conninfo, self._ledger.staging, self._tables.columns)
 
     def live(self) -> Turns:
         """Return what tasks of the real-time plane write with in every turn."""
-        from millrace.sinks.postgres.live_writer import Turns
+        from millrace.connectors.postgres.live_writer import Turns
 
         return Turns(self._where(), self.conninfo, self._ledger, self.retry_us)
 
@@ -340,7 +340,7 @@ class PostgreSQL:
             SinkError: The table refuses the rows, or the server was away for too long.
             ZombieWriter: A newer run has claimed the table.
         """
-        from millrace.sinks.postgres.sink import Copied
+        from millrace.connectors.postgres.sink import Copied
 
         copied = [msgspec.msgpack.decode(receipt, type=Copied) for receipt in receipts]
         gone = next((one.away for one in copied if one.away is not None), None)

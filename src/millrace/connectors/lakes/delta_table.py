@@ -37,9 +37,9 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from millrace.sinks.latest import newest, retracted
-from millrace.sinks.parquet_files import STAGING
-from millrace.sinks.table import Commits, epoch_of, placed
+from millrace.connectors.lakes.table import Commits, epoch_of, placed
+from millrace.connectors.latest import newest, retracted
+from millrace.connectors.parquet.files import STAGING
 from millrace.store.durable_files import sync_directory
 
 #: Column that says which keys' rows are deleted. No field of a record may have its name.

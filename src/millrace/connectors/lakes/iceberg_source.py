@@ -13,10 +13,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from millrace.injectors.appends import Appends, CommitFiles
+from millrace.connectors.lakes.appends import Appends, CommitFiles
+from millrace.connectors.lakes.iceberg_catalog import open_catalog, require_pyiceberg
+from millrace.connectors.lakes.iceberg_history import IcebergHistory, IcebergOffset
 from millrace.injectors.columns import column_names, conformed
-from millrace.injectors.iceberg_catalog import open_catalog, require_pyiceberg
-from millrace.injectors.iceberg_history import IcebergHistory, IcebergOffset
 from millrace.model.errors import InputLost, PipelineError
 from millrace.model.time import Instant, timestamp_us
 

@@ -1,4 +1,4 @@
-"""Sinks: where records leave the pipeline; those that need nothing of Spark's.
+"""Connectors: systems that records come from and go to, source and sink of each together.
 
 Any callable ``(DataFrame, epoch)`` is a sink, too. It is called once for every epoch that has
 records for it, and again if that epoch is retried: then it must replace what it wrote before, not

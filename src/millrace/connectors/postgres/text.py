@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from millrace.compile.sink_limits import ColumnLimit
-from millrace.sinks.postgres.tables import Column
+from millrace.connectors.postgres.tables import Column
 
 #: Byte -> its two hexadecimal digits, as one number of two bytes.
 _HEX = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.uint16)
@@ -39,7 +39,7 @@ def as_csv(attempt: int, rows: pa.RecordBatch, columns: Sequence[Column]) -> byt
 
 
 def as_arrays(rows: pa.RecordBatch, columns: Sequence[Column]) -> dict[str, str]:
-    """Return rows as the parameters of :func:`~millrace.sinks.postgres.tables.given`.
+    """Return rows as the parameters of :func:`~millrace.connectors.postgres.tables.given`.
 
     Not a ``COPY``, which took 1.4 of the time for 10,000 rows and no less for 10: a copy needs a
     table to go into, and exchanges of its own.

@@ -26,9 +26,9 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from millrace.injectors.appends import File
+from millrace.connectors.files.formats import open_parquet, row_batches
+from millrace.connectors.lakes.appends import File
 from millrace.injectors.columns import arrow_schema, conformed
-from millrace.injectors.file_formats import open_parquet, row_batches
 from millrace.model.errors import InputLost, PipelineError
 from millrace.store import local_path
 

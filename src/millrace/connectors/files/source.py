@@ -19,8 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from millrace.injectors.advance import Advance, Backlog
-from millrace.injectors.directory import (
+from millrace.connectors.files.directory import (
     CREATED,
     FINISHED,
     MODIFIED,
@@ -30,9 +29,10 @@ from millrace.injectors.directory import (
     Directory,
     checksum,
 )
-from millrace.injectors.file_formats import Format, Lines, ParquetFormat
+from millrace.connectors.files.formats import Format, Lines, ParquetFormat
+from millrace.connectors.files.lines import Parse, RowMaker, json_object
+from millrace.injectors.advance import Advance, Backlog
 from millrace.injectors.injector import Injector
-from millrace.injectors.lines import Parse, RowMaker, json_object
 from millrace.model.errors import InputLost, PipelineError
 from millrace.model.time import (
     DAY,

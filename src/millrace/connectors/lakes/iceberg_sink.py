@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from millrace.injectors.iceberg_catalog import require_pyiceberg
+from millrace.connectors.lakes.iceberg_catalog import require_pyiceberg
+from millrace.connectors.lakes.iceberg_table import IcebergCommits
+from millrace.connectors.lakes.table import TableSink
 from millrace.model.errors import PipelineError
-from millrace.sinks.iceberg_table import IcebergCommits
-from millrace.sinks.table import TableSink
 from millrace.store import local_path
 
 if TYPE_CHECKING:

@@ -17,11 +17,9 @@ from typing import Any, Final, Literal
 
 import pyarrow as pa
 
-from millrace.injectors.advance import Advance, Backlog
-from millrace.injectors.follower import Follower
-from millrace.injectors.injector import NumberedInjector, Origin
-from millrace.injectors.kafka_follower import KafkaFollower
-from millrace.injectors.kafka_messages import (
+from millrace.connectors.files.lines import Parse
+from millrace.connectors.kafka.follower import KafkaFollower
+from millrace.connectors.kafka.messages import (
     PATIENCE_S,
     MessageRows,
     between,
@@ -33,7 +31,9 @@ from millrace.injectors.kafka_messages import (
     require_client,
     topic_ids,
 )
-from millrace.injectors.lines import Parse
+from millrace.injectors.advance import Advance, Backlog
+from millrace.injectors.follower import Follower
+from millrace.injectors.injector import NumberedInjector, Origin
 from millrace.model.errors import InputLost, PipelineError
 from millrace.model.time import Instant, TimeUnit, timestamp_us
 

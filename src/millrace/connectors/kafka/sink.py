@@ -10,12 +10,12 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from millrace.injectors.kafka_messages import ID_HEADER, require_client
+from millrace.connectors.function_sink import ByEpoch, ByTurn
+from millrace.connectors.kafka.messages import ID_HEADER, require_client
 from millrace.model.errors import PipelineError, SinkError
 from millrace.model.time import MILLISECOND
 from millrace.plane.json_values import to_json
 from millrace.plane.values import JSON_FIELD
-from millrace.sinks.arrow import ByEpoch, ByTurn
 
 #: How long the brokers may take for what is on its way when an epoch or a mark ends.
 _PATIENCE_S = 60.0

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
-from millrace.injectors.appends import CommitFiles, File
-from millrace.injectors.delta_log import Log, Version
+from millrace.connectors.lakes.appends import CommitFiles, File
+from millrace.connectors.lakes.delta_log import Log, Version
 from millrace.model.errors import InputLost, PipelineError
 from millrace.model.time import format_timestamp
 

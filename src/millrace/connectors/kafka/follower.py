@@ -11,15 +11,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from millrace.injectors.advance import Advance, Advances, decision
-from millrace.injectors.follower import ROOM, Taken, about_bytes
-from millrace.injectors.kafka_messages import (
+from millrace.connectors.kafka.messages import (
     PATIENCE_S,
     MessageRows,
     offset_at,
     partitions_of,
     passing,
 )
+from millrace.injectors.advance import Advance, Advances, decision
+from millrace.injectors.follower import ROOM, Taken, about_bytes
 from millrace.model.errors import InputLost
 
 log = logging.getLogger("millrace.injectors")

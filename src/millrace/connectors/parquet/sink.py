@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from millrace.model.errors import PipelineError
-from millrace.model.time import MINUTE, Duration, duration_us
-from millrace.sinks.latest import check_key, key_columns
-from millrace.sinks.owner import claim_directory
-from millrace.sinks.parquet_files import (
+from millrace.connectors.latest import check_key, key_columns
+from millrace.connectors.ownership import claim_directory
+from millrace.connectors.parquet.files import (
     FILE_LIMITS,
     ParquetWriter,
     are_staged,
@@ -25,6 +23,8 @@ from millrace.sinks.parquet_files import (
     say_gone,
     take_back,
 )
+from millrace.model.errors import PipelineError
+from millrace.model.time import MINUTE, Duration, duration_us
 from millrace.store import local_path
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from millrace.injectors.appends import CommitFiles, File
+from millrace.connectors.lakes.appends import CommitFiles, File
 from millrace.model.errors import InputLost, PipelineError
 from millrace.model.time import format_timestamp
 

@@ -39,9 +39,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from millrace.compile.sink_limits import SinkLimits
+from millrace.connectors.latest import OWN_COLUMNS, newest, replaced
 from millrace.model.errors import PipelineError, SinkError
 from millrace.model.time import SECOND
-from millrace.sinks.latest import OWN_COLUMNS, newest, replaced
 from millrace.store.durable_files import sync_directory
 
 _log = logging.getLogger("millrace")

@@ -1,5 +1,5 @@
 """The PostgreSQL sink. It needs psycopg: ``pip install 'millrace-spark[postgres]'``."""
 
-from millrace.sinks.postgres.sink import PostgreSQL
+from millrace.connectors.postgres.sink import PostgreSQL
 
 __all__ = ["PostgreSQL"]

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millrace.compile.sink_limits import SinkLimits
-from millrace.injectors.delta_log import mounted, require_deltalake
-from millrace.sinks.delta_table import DELETED, DeltaCommits
-from millrace.sinks.latest import check_key, key_columns
-from millrace.sinks.parquet_files import FILE_LIMITS
-from millrace.sinks.table import TableSink
+from millrace.connectors.lakes.delta_log import mounted, require_deltalake
+from millrace.connectors.lakes.delta_table import DELETED, DeltaCommits
+from millrace.connectors.lakes.table import TableSink
+from millrace.connectors.latest import check_key, key_columns
+from millrace.connectors.parquet.files import FILE_LIMITS
 
 if TYPE_CHECKING:
     from millrace.plane.sink_contract import Binding

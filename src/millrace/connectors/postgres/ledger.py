@@ -14,8 +14,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from millrace.model.errors import CheckpointMismatch, PipelineError, SinkError, ZombieWriter
-from millrace.sinks.postgres.tables import (
+from millrace.connectors.postgres.tables import (
     ID,
     RETRACTED,
     TASK,
@@ -26,6 +25,7 @@ from millrace.sinks.postgres.tables import (
     staged_rows,
     upsert,
 )
+from millrace.model.errors import CheckpointMismatch, PipelineError, SinkError, ZombieWriter
 
 if TYPE_CHECKING:
     import psycopg
@@ -164,7 +164,7 @@ class Ledger:
             ZombieWriter: A newer run has claimed the sink.
             CheckpointMismatch: The sink is ahead of the checkpoint.
         """
-        from millrace.sinks.postgres.tables import make
+        from millrace.connectors.postgres.tables import make
 
         self.generation = generation
         with connect(self._conninfo) as connection:

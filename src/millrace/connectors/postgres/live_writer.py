@@ -2,7 +2,7 @@
 
 The transaction also writes down the last record of every sender, so what comes again after a
 failure, or because the answer to a commit was lost, is known and left out. It is one statement: see
-:func:`~millrace.sinks.postgres.tables.in_turn`.
+:func:`~millrace.connectors.postgres.tables.in_turn`.
 
 Behind: rows are written by a thread beside the task, so that it need not wait for the server.
 
@@ -27,11 +27,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from millrace.connectors.postgres.ledger import Away, Ledger, connect, said
+from millrace.connectors.postgres.tables import in_turn
+from millrace.connectors.postgres.text import as_array, as_arrays
 from millrace.model.errors import InvariantViolation, SinkError, brief
 from millrace.model.time import SECOND
-from millrace.sinks.postgres.ledger import Away, Ledger, connect, said
-from millrace.sinks.postgres.tables import in_turn
-from millrace.sinks.postgres.text import as_array, as_arrays
 from millrace.windmill.record_ids import ROW_BITS
 
 _Integers = npt.NDArray[np.int64]

@@ -17,8 +17,8 @@ from typing import Any, BinaryIO, Final, Protocol
 
 import pyarrow as pa
 
+from millrace.connectors.files.lines import RowMaker
 from millrace.injectors.columns import column_names, conformed
-from millrace.injectors.lines import RowMaker
 from millrace.model.errors import InputLost, PipelineError
 
 #: Rows that are decoded at once.

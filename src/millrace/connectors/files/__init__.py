@@ -1,0 +1,1 @@
+"""Files: a directory that is read as files appear in it."""

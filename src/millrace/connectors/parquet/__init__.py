@@ -1,0 +1,1 @@
+"""Parquet: directories of an epoch, or one table by key."""
