@@ -38,19 +38,20 @@ def _large(value: int) -> bool:
 
 
 _SEVEN: dict[str, Any] = {
-    "n": mr.count(), "total": mr.sum(), "mean": mr.mean(), "low": mr.min(), "high": mr.max(),
-    "spread": mr.variance(), "deviation": mr.stddev(),
+    "n": mr.agg.count(), "total": mr.agg.sum(), "mean": mr.agg.mean(),
+    "low": mr.agg.min(), "high": mr.agg.max(),
+    "spread": mr.agg.variance(), "deviation": mr.agg.stddev(),
 }  # fmt: skip
 
 #: What is aggregated, by the name that the table has for it.
 CASES: dict[str, dict[str, Any]] = {
-    "one": {"total": mr.sum()},
+    "one": {"total": mr.agg.sum()},
     "ten": {
-        **_SEVEN, "all_of_them": mr.sum(), "smallest": mr.min(), "largest": mr.max()
+        **_SEVEN, "all_of_them": mr.agg.sum(), "smallest": mr.agg.min(), "largest": mr.agg.max()
     },
     "ten, three with a filter": {
-        **_SEVEN, "large": mr.count(where=_large), "total_of_large": mr.sum(where=_large),
-        "smallest_of_large": mr.min(where=_large),
+        **_SEVEN, "large": mr.agg.count(where=_large), "total_of_large": mr.agg.sum(where=_large),
+        "smallest_of_large": mr.agg.min(where=_large),
     },
 }  # fmt: skip
 

@@ -166,7 +166,7 @@ def _run(
     run = p.start(spark, checkpoint=str(checkpoint), tasks=tasks, balance=balanced)
     run.process_available()
     run.stop()
-    found = mr.open_checkpoint(checkpoint)["Spin"]
+    found = mr.ops.open_checkpoint(checkpoint)["Spin"]
     counted = {one.key: one.cells["count"] for one in found.scan()}
     numbers, counts = np.unique(np.concatenate(keys), return_counts=True)
     assert counted == dict(zip(numbers.tolist(), counts.tolist(), strict=True)), "records lost"

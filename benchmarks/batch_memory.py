@@ -88,7 +88,7 @@ def run(rows: int, lateness: int) -> tuple[float, int, int]:
             .window(mr.FixedWindows("1 h"), allowed_lateness=lateness, lift=False)
         )
         windows.sum("value").to("sums")
-        p.sink("sums", mr.Parquet(f"{folder}/sums"))
+        p.sink("sums", mr.sinks.Parquet(f"{folder}/sums"))
         peak = _Peak()
         started = time.perf_counter()
         with peak:

@@ -74,11 +74,11 @@ def main() -> None:
 
 
 def _measure(case: str, keys: int, records: int, epochs: int) -> Cost:
-    columns = SinkColumns(Row, mr.MsgpackCoder(Row))
+    columns = SinkColumns(Row, mr.coders.Msgpack(Row))
     random = np.random.default_rng(keys)
     cpu_s, wall_s = list[float](), list[float]()
     with tempfile.TemporaryDirectory(prefix="millrace-delta-") as folder:
-        sink = mr.Delta(folder) if case == "append" else mr.Delta(folder, key="user")
+        sink = mr.sinks.Delta(folder) if case == "append" else mr.sinks.Delta(folder, key="user")
         sink.bind(Binding("delta", "rows", "benchmark", columns))
         for epoch in range(epochs + 1):
             users = random.permutation(keys)[: None if epoch == 0 else records]

@@ -8,7 +8,7 @@ from typing import Any
 import millrace as mr
 
 
-class FileBatches(mr.Files):
+class FileBatches(mr.sources.Files):
     """Reads Parquet files in order of their names, so many an epoch.
 
     Args:
@@ -22,9 +22,9 @@ class FileBatches(mr.Files):
         super().__init__(path, schema=schema, created=_zero, bytes_per_epoch=1)
         self._files = files
 
-    def advance(self, process: str, offset: Any) -> mr.Advance:
+    def advance(self, process: str, offset: Any) -> mr.sources.Advance:
         """Return how far so many files are."""
-        advance = mr.Advance(offset)
+        advance = mr.sources.Advance(offset)
         for _ in range(self._files):
             advance = super().advance(process, advance.offset)
         return advance

@@ -84,7 +84,7 @@ class ByFunction(ByColumn):
     inputs = {"events": mr.by(lambda event: event.key)}
 
 
-class Nothing(mr.Injector):
+class Nothing(mr.sources.Injector):
     """Says what its columns are."""
 
     schema = "key long, value long, at timestamp, id string"
@@ -95,7 +95,7 @@ class Nothing(mr.Injector):
 
     def advance(self, process, offset):
         """Stay there."""
-        return mr.Advance(offset)
+        return mr.sources.Advance(offset)
 
     def read(self, process, start, end):
         """Return nothing."""
@@ -154,7 +154,7 @@ def take_backlog(servers: str, topic: str, kind: str, records: int) -> dict[str,
 
 
 def _follow(servers: str, topic: str, how: dict[str, Any], *, begin: bool = True) -> Follower:
-    source = mr.Kafka(servers, topic, config={"log_level": 0}, **how)
+    source = mr.sources.Kafka(servers, topic, config={"log_level": 0}, **how)
     places: dict[str, Any] = {f"{topic}-{n}": 0 if begin else None for n in range(PARTITIONS)}
     follower = source.follow(places)
     follower.take(0)

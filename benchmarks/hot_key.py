@@ -130,7 +130,7 @@ def _measure(folder: Path, records: int) -> list[Case]:
                 rows = spark.read.schema(_DDL).parquet(str(folder / "in"))
                 keyed = p.inject("rows", rows, timestamp="at", unit="us").key_by("key")
                 summed(keyed.window(mr.FixedWindows("10 s"))).to("sums", int)
-                p.sink("sums", mr.Parquet(out))
+                p.sink("sums", mr.sinks.Parquet(out))
                 began_s = time.time()
                 p.run_batch(spark)
                 ended_s = time.time()

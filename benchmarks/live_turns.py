@@ -95,7 +95,7 @@ class CountAgain(mr.Computation):
         self.count.set(self.count.get(0) + 1)
 
 
-class Rows(mr.Injector):
+class Rows(mr.sources.Injector):
     """Gives the rows that it is told to."""
 
     schema = "key long, at long"
@@ -109,7 +109,7 @@ class Rows(mr.Injector):
 
     def advance(self, process, offset):
         """Return the offset: nobody asks."""
-        return mr.Advance(offset)
+        return mr.sources.Advance(offset)
 
     def read(self, process, start, end):
         """Yield nothing: nobody reads."""

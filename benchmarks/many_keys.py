@@ -84,7 +84,7 @@ class Case:
     cache: str | None = None
 
 
-class Records(mr.Injector):
+class Records(mr.sources.Injector):
     """A record of each key, then some of keys that are drawn; so many an epoch."""
 
     schema = "key long, at long"
@@ -96,7 +96,7 @@ class Records(mr.Injector):
         """Return ``"0"`` and ``"1"``."""
         return [str(number) for number in range(_PROCESSES)]
 
-    def advance(self, process: str, offset: Any) -> mr.Advance:
+    def advance(self, process: str, offset: Any) -> mr.sources.Advance:
         """Give what one epoch takes."""
         case, done = self._case, offset or 0
         filled = case.keys // _PROCESSES
@@ -106,7 +106,7 @@ class Records(mr.Injector):
             end = min(
                 filled + case.epochs * case.batch // _PROCESSES, done + case.batch // _PROCESSES
             )
-        return mr.Advance(end if end > done else offset, end)
+        return mr.sources.Advance(end if end > done else offset, end)
 
     def read_arrow(self, process: str, start: Any, end: Any) -> Iterator[pa.RecordBatch]:
         """Make the records between two offsets."""
@@ -245,7 +245,7 @@ def _run(folder: Path, case: Case) -> dict[str, Any]:
     half = len(measured) // 2
     since_s, until_s = filling[-1].at_s, measured[-1].at_s
     keys = total = 0
-    for one in mr.open_checkpoint(checkpoint)["Keep"].scan():
+    for one in mr.ops.open_checkpoint(checkpoint)["Keep"].scan():
         keys, total = keys + 1, total + one.cells["kept"]["count"]
     records = case.epochs * case.batch
     assert (keys, total) == (case.keys, case.keys + records), f"{keys} keys count {total}"

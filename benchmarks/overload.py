@@ -51,7 +51,7 @@ class Event(msgspec.Struct, frozen=True):
     key: int
 
 
-class Flood(mr.Injector):
+class Flood(mr.sources.Injector):
     """Has more records than are read.
 
     Args:
@@ -69,10 +69,10 @@ class Flood(mr.Injector):
         """Return the only one."""
         return ["all"]
 
-    def advance(self, process: str, offset: Any) -> mr.Advance:
+    def advance(self, process: str, offset: Any) -> mr.sources.Advance:
         """Return the end of the next records."""
         end = (offset or 0) + _CHUNK
-        return mr.Advance(end, _START_US + end * _STEP_US)
+        return mr.sources.Advance(end, _START_US + end * _STEP_US)
 
     def read_arrow(self, process: str, start: Any, end: Any) -> Iterator[pa.RecordBatch]:
         """Make the records between two offsets."""
@@ -182,7 +182,7 @@ def _run(spark: Any, folder: Path, given: argparse.Namespace) -> list[Moment]:
         if run.wait(1):
             raise RuntimeError(f"the run has ended: {run.status()}")
     run.stop("10 m")  # with slow code a mark, which has all that is counted, takes a while
-    kept = mr.open_checkpoint(folder / "checkpoint")
+    kept = mr.ops.open_checkpoint(folder / "checkpoint")
     _check({name: kept[name].scan() for name in ("First", "Second")}, run, given.keys)
     return moments
 

@@ -36,7 +36,7 @@ class Row(msgspec.Struct):
     ratio: float
 
 
-def written(sink: mr.PostgreSQL, batches: list[pa.RecordBatch], epoch: int) -> list[bytes]:
+def written(sink: mr.sinks.PostgreSQL, batches: list[pa.RecordBatch], epoch: int) -> list[bytes]:
     """Write each batch as a task of its own does, one after the other; return the receipts."""
     receipts = []
     for task, batch in enumerate(batches):
@@ -78,7 +78,7 @@ def measure(conninfo: str, options: argparse.Namespace) -> list[dict[str, Any]]:
     ]
     for key in ("", "name"):
         table = f"millrace_benchmark_{key or 'append'}"
-        sink = mr.PostgreSQL(conninfo, table, key=key or ())
+        sink = mr.sinks.PostgreSQL(conninfo, table, key=key or ())
         owner = f"benchmark {time.time_ns()}"
         sink.bind(Binding(owner, "rows", owner, columns))
         sink.claim(1, -1)

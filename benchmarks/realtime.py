@@ -43,7 +43,7 @@ class Parts(Protocol):
         source: What reads it.
     """
 
-    source: mr.Injector
+    source: mr.sources.Injector
 
     def release(self, part: int) -> None:
         """Let a part be there; they come in order."""
@@ -113,7 +113,7 @@ class TopicParts:
         self._partitions = partitions
         self._backlog = Backlog(servers, topic, partitions)
         self._fill(0)
-        self.source = mr.Kafka(servers, topic, schema=schema, parse=unpack)
+        self.source = mr.sources.Kafka(servers, topic, schema=schema, parse=unpack)
 
     def release(self, part: int) -> None:
         """Commit the part, and fill in the next one."""

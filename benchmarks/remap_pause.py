@@ -166,7 +166,7 @@ def _run(spark: Any, folder: Path, given: argparse.Namespace) -> list[Pause]:
         ahead = interval % 2 == 0
         before = deliver(some())
         with _parts(ahead=ahead) as parts:
-            splitting = threading.Thread(target=run.remap, args=["Keep", [mr.Split(interval)]])
+            splitting = threading.Thread(target=run.remap, args=["Keep", [mr.ops.Split(interval)]])
             splitting.start()
             beside = deliver(some())
             splitting.join()
@@ -186,7 +186,7 @@ def _run(spark: Any, folder: Path, given: argparse.Namespace) -> list[Pause]:
             )
         )
     run.stop()
-    kept = mr.open_checkpoint(checkpoint)["Keep"]
+    kept = mr.ops.open_checkpoint(checkpoint)["Keep"]
     assert len(kept.intervals) == given.intervals + given.rounds, "not divided"
     assert sum(1 for _ in kept.scan()) == given.keys, "keys lost"
     return pauses

@@ -43,7 +43,7 @@ class Row(msgspec.Struct):
     key: int
 
 
-class Steady(mr.Injector):
+class Steady(mr.sources.Injector):
     """Rows that come at a rate, by the clock, in two processes.
 
     Args:
@@ -61,9 +61,9 @@ class Steady(mr.Injector):
         """Return two names."""
         return ["a", "b"]
 
-    def advance(self, process: str, offset: Any) -> mr.Advance:
+    def advance(self, process: str, offset: Any) -> mr.sources.Advance:
         """Return how many rows there are by now."""
-        return mr.Advance(int((time.time() - self._since_s) * self._rate))
+        return mr.sources.Advance(int((time.time() - self._since_s) * self._rate))
 
     def read(self, process: str, start: Any, end: Any) -> Iterator[tuple[int, int]]:
         """Yield rows."""
@@ -168,11 +168,11 @@ def _run(spark: Any, folder: Path, given: argparse.Namespace) -> list[Rest]:
 
     rests = []
     for n in range(given.rounds):
-        split = [mr.Split(n)]
+        split = [mr.ops.Split(n)]
         rests.append(rested("a split", lambda split=split: run._run.remap("Noting", split).pause))
         rests.append(rested("a savepoint", lambda n=n: run._run.keep(f"round-{n}").pause))
     run.stop()
-    kept = mr.open_checkpoint(folder / "checkpoint")
+    kept = mr.ops.open_checkpoint(folder / "checkpoint")
     assert len(kept["Noting"].intervals) == 8 + given.rounds, "not divided"
     counted = sum(one.cells["count"] for one in kept["Noting"].scan())
     assert counted == kept.overview.streams["rows"].injected > 0, "rows lost, or counted twice"

@@ -41,7 +41,7 @@ _KEYS = 1_000
 _PAYLOAD = "x" * 200
 
 
-class TwoSpeeds(mr.Injector):
+class TwoSpeeds(mr.sources.Injector):
     """Two processes over the same time, one with ten times the records of the other an epoch."""
 
     schema = "key long, at long, payload string"
@@ -53,12 +53,12 @@ class TwoSpeeds(mr.Injector):
         """Return the two."""
         return ["fast", "slow"]
 
-    def advance(self, process: str, offset: int | None) -> mr.Advance:
+    def advance(self, process: str, offset: int | None) -> mr.sources.Advance:
         """Return the end of this epoch's share."""
         step = self.records // (10 if process == "fast" else 100)
         end = min((offset or 0) + step, self.records)
         ended = end == self.records
-        return mr.Advance(end, mr.MAX_TIMESTAMP if ended else self._time(end))
+        return mr.sources.Advance(end, mr.MAX_TIMESTAMP if ended else self._time(end))
 
     def read(self, process: str, start: int | None, end: int) -> Iterator[tuple[Any, ...]]:
         """Yield records, evenly over the span."""

@@ -3,7 +3,7 @@
 Both have counted the same records by key: Millrace with a ``ValueState``, Spark with ``groupBy``
 over RocksDB. Then both are read in one session, in turns: ``spark.read.format("millrace")`` and
 ``spark.read.format("statestore")``, each for the number of keys and the sum of their counts, which
-must be right. Beside them, in this process and without Spark, ``mr.open_checkpoint(...)`` and a
+must be right. Beside them, in this process and without Spark, ``mr.ops.open_checkpoint(...)`` and a
 walk over all keys. The first round warms up; of the others the median stands.
 
 Run it with ``python -m benchmarks.state_reading``. It takes a few minutes.
@@ -183,7 +183,7 @@ def _totals(rows: DataFrame, count: str) -> tuple[int, int]:
 
 def _walked(folder: Path) -> tuple[int, int]:
     keys = total = 0
-    for state in mr.open_checkpoint(folder / "millrace")["Count"].scan():
+    for state in mr.ops.open_checkpoint(folder / "millrace")["Count"].scan():
         keys += 1
         total += state.cells["count"]
     return keys, total

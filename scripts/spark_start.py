@@ -125,7 +125,7 @@ def use(folder: Path) -> None:
         words = p.inject("words", source, timestamp="at", low_watermark=mr.BoundedDelay(0))
         windowed = words.key_by("word").window(mr.FixedWindows(10))
         windowed.count().to("counts")
-        p.sink("counts", mr.Parquet(str(folder / name / "out")))
+        p.sink("counts", mr.sinks.Parquet(str(folder / name / "out")))
         return p
 
     read = spark.readStream.schema("word string, at long").parquet(str(folder / "in"))
@@ -133,7 +133,7 @@ def use(folder: Path) -> None:
     run.drain()
     run.stop()
     counts("batch", spark.read.parquet(str(folder / "in"))).run_batch(spark)
-    files = mr.Files(str(folder / "in"), format="parquet", schema="word string, at long")
+    files = mr.sources.Files(str(folder / "in"), format="parquet", schema="word string, at long")
     run = counts("realtime", files).start(
         spark, checkpoint=str(folder / "realtime" / "checkpoint"), realtime=True
     )

@@ -44,7 +44,7 @@ from millrace.windmill.execution import Execution
 from millrace.windmill.manifest import Manifest
 
 
-class Feeds(mr.Injector):
+class Feeds(mr.sources.Injector):
     """Rows by process; only those up to a limit are there yet."""
 
     def __init__(self, schema: str, feeds: Mapping[str, Sequence[tuple[Any, ...]]]) -> None:
@@ -55,8 +55,8 @@ class Feeds(mr.Injector):
     def processes(self) -> list[str]:
         return list(self.feeds)
 
-    def advance(self, process: str, offset: Any) -> mr.Advance:
-        return mr.Advance(min(len(self.feeds[process]), self.limit))
+    def advance(self, process: str, offset: Any) -> mr.sources.Advance:
+        return mr.sources.Advance(min(len(self.feeds[process]), self.limit))
 
     def read(self, process: str, start: Any, end: Any) -> Any:
         return self.feeds[process][start or 0 : end]

@@ -73,6 +73,6 @@ def pipeline_of(events: Any) -> mr.Pipeline:
 
 def read_totals(checkpoint: str) -> Totals:
     """Add up the counts in log and snapshots; neither LMDB nor the run is asked."""
-    kept = mr.open_checkpoint(checkpoint)["RunningCount"].scan()
+    kept = mr.ops.open_checkpoint(checkpoint)["RunningCount"].scan()
     counts = [one.cells["count"] for one in kept]
     return Totals(len(counts), sum(counts), sum(count**2 for count in counts))

@@ -77,7 +77,7 @@ class _MemoryParts:
         return since_s
 
 
-class _Drawn(mr.Injector):
+class _Drawn(mr.sources.Injector):
     """The workload's records: process ``p`` of ``n`` has each n-th from number ``p`` on."""
 
     schema = SCHEMA_DDL
@@ -90,11 +90,11 @@ class _Drawn(mr.Injector):
     def processes(self) -> Iterable[str]:
         return [str(number) for number in range(self._workload.parts)]
 
-    def advance(self, process: str, offset: Any) -> mr.Advance:
+    def advance(self, process: str, offset: Any) -> mr.sources.Advance:
         done, parts = offset or 0, self._workload.parts
         due = int(self._due_path.read_text()) if self._due_path.exists() else 0
         own = (due - int(process) + parts - 1) // parts
-        return mr.Advance(min(own, done + _CHUNK) if own > done else offset)
+        return mr.sources.Advance(min(own, done + _CHUNK) if own > done else offset)
 
     def read_arrow(self, process: str, start: Any, end: Any) -> Iterator[pa.RecordBatch]:
         if self._keys is None:

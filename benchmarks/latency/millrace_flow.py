@@ -73,10 +73,10 @@ def pipeline_of(job: Job, **options: Any) -> mr.Pipeline:
         stage = _last(job, probe) if last else _stage(number, job.keys)
         pipeline.add(stage, name=f"count-{number}", **options)
     if job.sink:
-        sink = mr.KafkaSink(job.servers, job.sink, encode=_pack, config={"linger.ms": 0})
+        sink = mr.sinks.Kafka(job.servers, job.sink, encode=_pack, config={"linger.ms": 0})
         pipeline.sink("counted", sink)
     if job.conninfo:
-        pipeline.sink("counted", mr.PostgreSQL(job.conninfo, TABLE))
+        pipeline.sink("counted", mr.sinks.PostgreSQL(job.conninfo, TABLE))
     return pipeline
 
 
@@ -113,12 +113,12 @@ def _run(job: Job, *, realtime: bool, **options: Any) -> Outcome:
 
 def _read_state(checkpoint: str, job: Job) -> list[int]:
     """Return what the last stage's counts add up to, read from log and snapshots."""
-    kept = mr.open_checkpoint(checkpoint)[f"count-{job.stages}"].scan()
+    kept = mr.ops.open_checkpoint(checkpoint)[f"count-{job.stages}"].scan()
     counts = [one.cells["count"] for one in kept]
     return [len(counts), sum(counts), sum(count**2 for count in counts)]
 
 
-def _source(job: Job) -> mr.Injector:
+def _source(job: Job) -> mr.sources.Injector:
     if not job.source:
         return Synthetic(
             job.begin_path,
@@ -128,7 +128,9 @@ def _source(job: Job) -> mr.Injector:
             processes=job.partitions,
             every_ms=job.every_ms,
         )
-    return mr.Kafka(job.servers, job.source, schema="sent long, key long", parse=unpack_record)
+    return mr.sources.Kafka(
+        job.servers, job.source, schema="sent long, key long", parse=unpack_record
+    )
 
 
 def _stage(number: int, keys: int) -> type[mr.Computation]:

@@ -21,7 +21,7 @@ _SECOND_NS = 1_000_000_000
 _CHUNK = 10_000
 
 
-class Synthetic(mr.Injector):
+class Synthetic(mr.sources.Injector):
     """Makes records at a rate, as soon as there is a file that says when to begin.
 
     Args:
@@ -59,11 +59,11 @@ class Synthetic(mr.Injector):
         """Return ``"0"``, ``"1"`` and so on."""
         return [str(number) for number in range(self._processes)]
 
-    def advance(self, process: str, offset: Any) -> mr.Advance:
+    def advance(self, process: str, offset: Any) -> mr.sources.Advance:
         """Return how many records of the process are due."""
         begin_ns = self._begin()
         if begin_ns is None:
-            return mr.Advance(offset)
+            return mr.sources.Advance(offset)
         since_ns = time.time_ns() - begin_ns
         if self._every_ns:
             since_ns -= since_ns % self._every_ns
@@ -71,9 +71,9 @@ class Synthetic(mr.Injector):
         done = offset or 0
         own = (due - int(process) + self._processes - 1) // self._processes
         if own <= done:
-            return mr.Advance(offset)
+            return mr.sources.Advance(offset)
         end = min(own, done + _CHUNK)
-        return mr.Advance(end, self._sent_ns(int(process) + end * self._processes) // 1_000)
+        return mr.sources.Advance(end, self._sent_ns(int(process) + end * self._processes) // 1_000)
 
     def read_arrow(self, process: str, start: Any, end: Any) -> Iterator[pa.RecordBatch]:
         """Make the records between two offsets."""

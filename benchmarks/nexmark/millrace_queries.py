@@ -47,7 +47,7 @@ def pipeline(job: Job, source: Any, name: str) -> mr.Pipeline:
         low_watermark=mr.BoundedDelay(job.disorder_us),
     )
     for query in job.queries:
-        p.sink(query, mr.Parquet(job.results(query, name)))
+        p.sink(query, mr.sinks.Parquet(job.results(query, name)))
     return p
 
 

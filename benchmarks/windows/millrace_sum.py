@@ -90,7 +90,7 @@ def pipeline_of(
         windows = mr.Sessions(GAP_MS * _MS)
     keyed = pipeline.stream("events").key_by("key")
     keyed.window(windows, trigger=trigger, lift=lift).sum("value").to("sums")
-    pipeline.sink("sums", mr.Parquet(job.results_dir))
+    pipeline.sink("sums", mr.sinks.Parquet(job.results_dir))
     return pipeline
 
 

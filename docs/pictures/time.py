@@ -106,7 +106,7 @@ def stages() -> None:
     records = arrivals(600, seed=15, silent=range(300, 380))
     with mr.testing.Harness(p, publish=True) as h:
         play(h, records, START + 12 * mr.MINUTE)
-        figure = mr.plot_watermarks(h, records=records, title="Three stages, bounded delay 40 s")
+        figure = mr.plot.watermarks(h, records=records, title="Three stages, bounded delay 40 s")
         figure.savefig(HERE / "low-watermarks.png", dpi=110)
 
 
@@ -118,7 +118,7 @@ def percentiles() -> None:
     records = arrivals(600, seed=90)
     with mr.testing.Harness(p, publish=True) as h:
         play(h, records, START + 11 * mr.MINUTE)
-        figure = mr.plot_watermarks(
+        figure = mr.plot.watermarks(
             h, percentiles=(90, 50), records=records, title="Percentiles, bounded delay 100 s"
         )
         figure.savefig(HERE / "percentiles.png", dpi=110)

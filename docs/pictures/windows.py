@@ -24,7 +24,7 @@ def draw(figure: Path) -> None:
     transcript = Transcript.of(yaml.safe_load(figure.read_text()))
     executor = OnHarness(transcript)
     play(transcript, executor)
-    picture = mr.plot_panes(
+    picture = mr.plot.panes(
         executor.harness,
         "panes",
         records="elements",

@@ -53,7 +53,7 @@ def pipeline(servers: str, source: str, target: str) -> mr.Pipeline:
     p = mr.Pipeline("count-words")
     p.inject(
         "words",
-        mr.Kafka(servers, source, schema="word string, at timestamp"),
+        mr.sources.Kafka(servers, source, schema="word string, at timestamp"),
         timestamp="at",
         low_watermark=mr.BoundedDelay("5 s"),
         idle="1 min",  # a partition without words holds nothing
@@ -61,7 +61,7 @@ def pipeline(servers: str, source: str, target: str) -> mr.Pipeline:
         format=Word,
     )
     p.add(CountWords)
-    p.sink("counts", mr.KafkaSink(servers, target))
+    p.sink("counts", mr.sinks.Kafka(servers, target))
     return p
 
 

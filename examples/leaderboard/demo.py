@@ -98,7 +98,7 @@ def replay(
     arriving = out / "scores"
     arriving.mkdir(parents=True)
     source = spark.readStream.schema(game.SCHEMA).parquet(str(arriving))
-    pipeline = build(source, sink=lambda stream: mr.Parquet(out / stream))
+    pipeline = build(source, sink=lambda stream: mr.sinks.Parquet(out / stream))
     clock = GameClock(game.START)
     run = pipeline.start(spark, checkpoint=str(out / "checkpoint"), clock=clock, progress=False)
     columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()

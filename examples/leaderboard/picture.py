@@ -31,7 +31,7 @@ def draw(totals: pd.DataFrame, scores: pd.DataFrame, out: Path) -> None:
     refined = report.most_refined(totals)
     team, hour = refined["_key"].iloc[0], refined["_window_start"].iloc[0]
     own = scores[scores["team"] == team]
-    mr.plot_panes(
+    mr.plot.panes(
         totals.drop(columns="team").rename(columns={"points": "value"}),
         records=list(own[["arrived", "at"]].itertuples(index=False, name=None)),
         key=team,

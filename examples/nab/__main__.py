@@ -95,7 +95,7 @@ def by_millrace(readings: pd.DataFrame, out: Path, plane: str) -> Scores:
         slots=REALTIME_SLOTS if live else 2,
         settings=mr.spark.realtime_settings(tasks=2) if live else None,
     )
-    pipeline = build(replay(out / "replay"), reports=mr.Parquet(out / "reports"))
+    pipeline = build(replay(out / "replay"), reports=mr.sinks.Parquet(out / "reports"))
     try:
         if plane == "batch":
             pipeline.run_batch(spark, progress=False)

@@ -91,12 +91,12 @@ class NoveltyDetector(mr.Computation):
                 self.produce("reports", report, timestamp=arrived.at)
 
 
-def replay(folder: Path) -> mr.Files:
+def replay(folder: Path) -> mr.sources.Files:
     """Return the files of a folder, each named by its first record's time: ``1388534400.parquet``.
 
     No record of a file is older than that, so the low watermark goes from file to file.
     """
-    return mr.Files(
+    return mr.sources.Files(
         folder,
         schema="stream string, number long, value double, at timestamp",
         created=lambda path: int(Path(path).stem) * mr.SECOND,

@@ -24,7 +24,7 @@ SCHEMAS = {
     for name, of in FORMATS.items()
 }
 
-#: The same as Spark and :class:`millrace.Files` write them.
+#: The same as Spark and :class:`millrace.sources.Files` write them.
 COLUMNS = {
     name: ", ".join(f"{field.name} {_NAMES[field.type]}" for field in schema)
     for name, schema in SCHEMAS.items()

@@ -24,19 +24,19 @@ def _dear(bid: Any) -> bool:
 
 def _bids() -> dict[str, Any]:
     return {
-        "total_bids": mr.count(),
-        "cheap_bids": mr.count(where=_cheap),
-        "middling_bids": mr.count(where=_middling),
-        "dear_bids": mr.count(where=_dear),
+        "total_bids": mr.agg.count(),
+        "cheap_bids": mr.agg.count(where=_cheap),
+        "middling_bids": mr.agg.count(where=_middling),
+        "dear_bids": mr.agg.count(where=_dear),
     }
 
 
 def _different(field: str) -> dict[str, Any]:
     return {
-        f"total_{field}s": mr.distinct(field),
-        f"cheap_{field}s": mr.distinct(field, where=_cheap),
-        f"middling_{field}s": mr.distinct(field, where=_middling),
-        f"dear_{field}s": mr.distinct(field, where=_dear),
+        f"total_{field}s": mr.agg.distinct(field),
+        f"cheap_{field}s": mr.agg.distinct(field, where=_cheap),
+        f"middling_{field}s": mr.agg.distinct(field, where=_middling),
+        f"dear_{field}s": mr.agg.distinct(field, where=_dear),
     }
 
 
@@ -121,14 +121,14 @@ def q15(bids: Any) -> Any:
 def q16(bids: Any) -> Any:
     """The same by channel, and the last minute in which there was a bid."""
     daily = bids.key_by("channel").window(_DAY)
-    return daily.aggregate(**_STATISTICS, minute=mr.max(lambda b: b.at % mr.DAY // mr.MINUTE))
+    return daily.aggregate(**_STATISTICS, minute=mr.agg.max(lambda b: b.at % mr.DAY // mr.MINUTE))
 
 
 def q17(bids: Any) -> Any:
     """How many bids an auction had a day, and at what prices."""
-    prices = {"low": mr.min("price"), "high": mr.max("price"), "mean": mr.mean("price")}
+    prices = {"low": mr.agg.min("price"), "high": mr.agg.max("price"), "mean": mr.agg.mean("price")}
     daily = bids.key_by("auction").window(_DAY)
-    return daily.aggregate(**_bids(), **prices, total=mr.sum("price"))
+    return daily.aggregate(**_bids(), **prices, total=mr.agg.sum("price"))
 
 
 def _came_and_sold(both: list[Any]) -> list[Any]:

@@ -58,7 +58,9 @@ def run_demo(
     try:
         source = flights.read_stream(spark, directory, FILES_PER_EPOCH)
         pipeline = build(
-            source, anomalies=mr.Parquet(found.directory), traffic=mr.Parquet(traffic.directory)
+            source,
+            anomalies=mr.sinks.Parquet(found.directory),
+            traffic=mr.sinks.Parquet(traffic.directory),
         )
         _run(pipeline, spark, checkpoint or out / "checkpoint", found, total, console)
     finally:

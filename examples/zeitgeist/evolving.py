@@ -51,7 +51,7 @@ def run_year(spark: SparkSession, out: Path, checkpoint: Path, intervals: int | 
     def made(version: Version) -> mr.Pipeline:
         if version.shown is None:
             return version.pipeline(source)
-        sink = mr.Parquet(out / "found" / checkpoint.name / version.shown)
+        sink = mr.sinks.Parquet(out / "found" / checkpoint.name / version.shown)
         return version.pipeline(source, sink)
 
     pipeline = made(versions[0])
@@ -70,7 +70,7 @@ def run_year(spark: SparkSession, out: Path, checkpoint: Path, intervals: int | 
 
 def _to_come(checkpoint: Path) -> list[Version]:
     """Return the newest version that can go on, and those after it."""
-    stream = mr.open_checkpoint(str(checkpoint)).overview.streams.get("departures")
+    stream = mr.ops.open_checkpoint(str(checkpoint)).overview.streams.get("departures")
     reached = [v for v in VERSIONS if stream is not None and _us(v.since) <= stream.low_watermark]
     for version in reversed(reached or VERSIONS[:1]):
         if not version.pipeline().plan(checkpoint).refused:

@@ -1,5 +1,8 @@
 """Millrace: MillWheel's programming model on Apache Spark.
 
+What every pipeline is written in stands here; what is of one subject is in a namespace: sources,
+sinks, agg (aggregates), coders, ops (what is done to a checkpoint), plot, spark, testing.
+
 A public name is imported when it is first used. Spark starts Python processes for a run, and forks
 one for each task, which wait for their imports; most need a part of Millrace only.
 """
@@ -10,33 +13,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from millrace import testing
-    from millrace.connectors.console import Console
-    from millrace.connectors.files.source import Files
-    from millrace.connectors.function_sink import ArrowSink
-    from millrace.connectors.kafka.sink import KafkaSink
-    from millrace.connectors.kafka.source import Kafka
-    from millrace.connectors.lakes.delta_sink import Delta
-    from millrace.connectors.lakes.delta_source import DeltaAppends
-    from millrace.connectors.lakes.iceberg_sink import Iceberg
-    from millrace.connectors.lakes.iceberg_source import IcebergAppends
+    from millrace import agg, coders, ops, plot, sinks, sources, spark, testing
     from millrace.connectors.parquet.sink import Parquet
-    from millrace.connectors.postgres import PostgreSQL
-    from millrace.dataflow.aggregations import CombineFn, VectorFold
-    from millrace.dataflow.aggregations.catalog import (
-        Aggregate,
-        count,
-        distinct,
-        group,
-        max,
-        mean,
-        min,
-        quantiles,
-        stddev,
-        sum,
-        top,
-        variance,
-    )
+    from millrace.dataflow.aggregations import CombineFn
     from millrace.dataflow.triggers import (
         AfterBytes,
         AfterCount,
@@ -60,9 +39,7 @@ if TYPE_CHECKING:
         ACCUMULATING,
         ACCUMULATING_AND_RETRACTING,
         DISCARDING,
-        EARLIEST,
-        END_OF_WINDOW,
-        LATEST,
+        OutputTime,
     )
     from millrace.dataflow.windows import (
         FixedWindows,
@@ -71,24 +48,12 @@ if TYPE_CHECKING:
         SlidingWindows,
         WindowFn,
     )
-    from millrace.injectors.advance import Advance, Backlog
-    from millrace.injectors.injector import Injector
     from millrace.injectors.watermark_policy import ArrivalTime, BoundedDelay, WatermarkColumn
-    from millrace.inspect import (
-        add_savepoint,
-        copy_checkpoint,
-        open_checkpoint,
-        remap_checkpoint,
-        remove_savepoint,
-        restore_checkpoint,
-        savepoints,
-        send_dead_letters,
-    )
-    from millrace.model.coder import BytesCoder, Coder, JsonCoder, MsgpackCoder, PickleCoder
+    from millrace.model.coder import Coder
     from millrace.model.computation import AT_LEAST_ONCE, EXACTLY_ONCE, STRONG, WEAK, Computation
     from millrace.model.declarations import INGRESS
     from millrace.model.errors import MillraceError
-    from millrace.model.pane import EARLY, LATE, ON_TIME, Pane, PanedCoder, Window
+    from millrace.model.pane import EARLY, LATE, ON_TIME, Pane, Window
     from millrace.model.record import (
         LOW_WATERMARK,
         WALL_TIME,
@@ -110,197 +75,155 @@ if TYPE_CHECKING:
         SECOND,
         UNBOUNDED_PAST,
     )
-    from millrace.observe.pane_plot import plot_panes
-    from millrace.observe.watermark_plot import plot_watermarks
     from millrace.pipeline import Pipeline
-    from millrace.spark.memory import Memory
-    from millrace.watermark.map_change import Merge, Split
-    from millrace.windmill.balance_policy import Balance
 
 __all__ = [
     "ACCUMULATING",
     "ACCUMULATING_AND_RETRACTING",
     "AT_LEAST_ONCE",
-    "DAY",
-    "DISCARDING",
-    "EARLIEST",
-    "EARLY",
-    "END_OF_WINDOW",
-    "EXACTLY_ONCE",
-    "HOUR",
-    "INGRESS",
-    "LATE",
-    "LATEST",
-    "LOW_WATERMARK",
-    "MAX_TIMESTAMP",
-    "MICROSECOND",
-    "MILLISECOND",
-    "MINUTE",
-    "MIN_TIMESTAMP",
-    "ON_TIME",
-    "SECOND",
-    "STRONG",
-    "UNBOUNDED_PAST",
-    "WALL_TIME",
-    "WEAK",
-    "Aggregate",
     "AfterBytes",
     "AfterCount",
     "AfterDelay",
     "AllOf",
-    "Advance",
     "ArrivalTime",
-    "ArrowSink",
     "AtPeriod",
     "AtWatermark",
     "BagState",
-    "Backlog",
-    "Balance",
     "BoundedDelay",
-    "BytesCoder",
     "Coder",
     "CombineFn",
     "CombiningState",
     "CompositeTrigger",
     "Computation",
-    "Console",
+    "DAY",
+    "DISCARDING",
     "DeadLetter",
-    "Delta",
-    "DeltaAppends",
+    "EARLY",
+    "EXACTLY_ONCE",
     "Element",
     "FireMode",
     "FirstOf",
     "FixedWindows",
     "GlobalWindow",
-    "Files",
-    "Iceberg",
-    "IcebergAppends",
-    "Injector",
-    "JsonCoder",
-    "Kafka",
-    "KafkaSink",
+    "HOUR",
+    "INGRESS",
+    "LATE",
+    "LOW_WATERMARK",
     "LateRecord",
+    "MAX_TIMESTAMP",
+    "MICROSECOND",
+    "MILLISECOND",
+    "MINUTE",
+    "MIN_TIMESTAMP",
     "MapState",
-    "Memory",
-    "Merge",
     "MillraceError",
-    "MsgpackCoder",
+    "ON_TIME",
     "OnCall",
     "OnSignal",
+    "OutputTime",
     "Pane",
-    "PanedCoder",
     "Parquet",
-    "PickleCoder",
     "Pipeline",
-    "PostgreSQL",
     "Punctuation",
     "Record",
     "Repeat",
     "RepeatCount",
     "RepeatUntil",
+    "SECOND",
+    "STRONG",
     "SequenceOf",
     "Sessions",
     "SideInput",
     "SlidingWindows",
-    "Split",
     "Timer",
     "Trigger",
+    "UNBOUNDED_PAST",
     "ValueState",
-    "VectorFold",
+    "WALL_TIME",
+    "WEAK",
     "WatermarkColumn",
     "Window",
     "WindowFn",
+    "agg",
     "by",
     "by_key",
+    "coders",
     "of_record",
-    "open_checkpoint",
-    "plot_panes",
-    "plot_watermarks",
-    "count",
-    "distinct",
-    "group",
-    "max",
-    "mean",
-    "min",
-    "quantiles",
-    "stddev",
-    "sum",
-    "top",
-    "variance",
+    "ops",
+    "plot",
+    "sinks",
+    "sources",
+    "spark",
     "testing",
-    "add_savepoint",
-    "copy_checkpoint",
-    "remap_checkpoint",
-    "remove_savepoint",
-    "restore_checkpoint",
-    "savepoints",
-    "send_dead_letters",
 ]
 
 #: Module, below this package -> the public names that are there.
 _PUBLIC = {
-    "dataflow.aggregations": "CombineFn VectorFold",
-    "dataflow.aggregations.catalog": (
-        "Aggregate count distinct group max mean min quantiles stddev sum top variance"
-    ),
+    "connectors.parquet.sink": "Parquet",
+    "dataflow.aggregations": "CombineFn",
     "dataflow.triggers": (
-        "AfterBytes AfterCount AfterDelay AllOf AtPeriod AtWatermark CompositeTrigger FireMode "
-        "FirstOf OnCall OnSignal Punctuation Repeat RepeatCount RepeatUntil SequenceOf Trigger"
+        "AfterBytes AfterCount AfterDelay AllOf AtPeriod AtWatermark CompositeTrigger "
+        "FireMode FirstOf OnCall OnSignal Punctuation Repeat RepeatCount RepeatUntil "
+        "SequenceOf Trigger"
     ),
-    "dataflow.windowing": (
-        "ACCUMULATING ACCUMULATING_AND_RETRACTING DISCARDING EARLIEST END_OF_WINDOW LATEST"
-    ),
+    "dataflow.windowing": "ACCUMULATING ACCUMULATING_AND_RETRACTING DISCARDING OutputTime",
     "dataflow.windows": "FixedWindows GlobalWindow Sessions SlidingWindows WindowFn",
-    "injectors.advance": "Advance Backlog",
-    "connectors.lakes.delta_source": "DeltaAppends",
-    "connectors.files.source": "Files",
-    "connectors.lakes.iceberg_source": "IcebergAppends",
-    "injectors.injector": "Injector",
-    "connectors.kafka.source": "Kafka",
     "injectors.watermark_policy": "ArrivalTime BoundedDelay WatermarkColumn",
-    "inspect": (
-        "add_savepoint copy_checkpoint open_checkpoint remap_checkpoint remove_savepoint "
-        "restore_checkpoint savepoints send_dead_letters"
-    ),
-    "model.coder": "BytesCoder Coder JsonCoder MsgpackCoder PickleCoder",
+    "model.coder": "Coder",
     "model.computation": "AT_LEAST_ONCE Computation EXACTLY_ONCE STRONG WEAK",
     "model.declarations": "INGRESS",
     "model.errors": "MillraceError",
-    "model.pane": "EARLY LATE ON_TIME Pane PanedCoder Window",
+    "model.pane": "EARLY LATE ON_TIME Pane Window",
     "model.record": "DeadLetter LOW_WATERMARK LateRecord Record Timer WALL_TIME",
     "model.state": "BagState CombiningState MapState SideInput ValueState",
     "model.stream": "Element by by_key of_record",
     "model.time": (
         "DAY HOUR MAX_TIMESTAMP MICROSECOND MILLISECOND MINUTE MIN_TIMESTAMP SECOND UNBOUNDED_PAST"
     ),
-    "observe.pane_plot": "plot_panes",
-    "observe.watermark_plot": "plot_watermarks",
     "pipeline": "Pipeline",
-    "connectors.function_sink": "ArrowSink",
-    "connectors.console": "Console",
-    "connectors.lakes.delta_sink": "Delta",
-    "connectors.lakes.iceberg_sink": "Iceberg",
-    "connectors.kafka.sink": "KafkaSink",
-    "connectors.parquet.sink": "Parquet",
-    "connectors.postgres": "PostgreSQL",
-    "spark.memory": "Memory",
-    "watermark.map_change": "Merge Split",
-    "windmill.balance_policy": "Balance",
 }
 _MODULES = {name: module for module, names in _PUBLIC.items() for name in names.split()}
 
-#: Folders that are reached through the package: `mr.spark.realtime_settings()`.
-_FOLDERS = ("spark", "testing")
+#: Modules that are reached through the package: `mr.sinks.Kafka(...)`.
+_NAMESPACES = ("agg", "coders", "ops", "plot", "sinks", "sources", "spark", "testing")
+
+#: Namespace -> names that stood here before, with what they are called there if otherwise.
+_MOVED = {
+    "sources": "Advance Backlog DeltaAppends=Delta Files IcebergAppends=Iceberg Injector Kafka",
+    "sinks": "ArrowSink=Function Console Delta Iceberg KafkaSink=Kafka Memory PostgreSQL",
+    "agg": (
+        "Aggregate VectorFold count distinct group max mean min quantiles stddev sum top variance"
+    ),
+    "coders": (
+        "BytesCoder=Bytes JsonCoder=Json MsgpackCoder=Msgpack PanedCoder=Paned PickleCoder=Pickle"
+    ),
+    "ops": (
+        "Balance Merge Split add_savepoint copy_checkpoint open_checkpoint remap_checkpoint "
+        "remove_savepoint restore_checkpoint savepoints send_dead_letters"
+    ),
+    "plot": "plot_panes=panes plot_watermarks=watermarks",
+    "OutputTime": "EARLIEST END_OF_WINDOW LATEST",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _FOLDERS:
+    if name in _NAMESPACES:
         return import_module(f"millrace.{name}")
     module = _MODULES.get(name)
     if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise AttributeError(_unknown(name))
     value = globals()[name] = getattr(import_module(f"millrace.{module}"), name)
     return value
+
+
+def _unknown(name: str) -> str:
+    """Return why there is no such name, and what it is called now if it was here before."""
+    for namespace, names in _MOVED.items():
+        for one in names.split():
+            old, _, new = one.partition("=")
+            if old == name:
+                return f"mr.{name} is mr.{namespace}.{new or old}"
+    return f"module {__name__!r} has no attribute {name!r}"
 
 
 def __dir__() -> list[str]:

@@ -70,7 +70,7 @@ class RunOptions(TypedDict, total=False):
 
     balance: Annotated[bool | Balance, Option(default=False)]
     """Whether key intervals are split and merged by load while the run goes on, or, as an
-    ``mr.Balance``, how hard that is tried. In real time the run stands still for each round, at
+    ``mr.ops.Balance``, how hard that is tried. In real time the run stands still for each round, at
     most once in half a minute. Docs/changing.md says what it costs."""
 
 
@@ -210,8 +210,9 @@ class BatchOptions(TypedDict, total=False):
     one that fails."""
 
     until: Annotated[Instant | None, Option(None)]
-    """Read of injectors only what was written before this instant: of ``mr.Kafka``, by its
-    messages' timestamps; of ``mr.Files``, files that were created before. None: all there is."""
+    """Read of injectors only what was written before this instant: of ``mr.sources.Kafka``, by its
+    messages' timestamps; of ``mr.sources.Files``, files that were created before. None: all there
+    is."""
 
     percentile: Annotated[int | None, Option(None)]
     """End when so many percent of the pieces of each injector have been read, and leave what the

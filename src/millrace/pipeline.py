@@ -91,8 +91,8 @@ class Pipeline(Declarations):
 
         Args:
             stream: Name of the stream.
-            source: A Spark DataFrame, streaming or bounded, or an :class:`~millrace.Injector`;
-                None lets a Harness feed the stream.
+            source: A Spark DataFrame, streaming or bounded, or an
+                :class:`~millrace.sources.Injector`; None lets a Harness feed the stream.
             timestamp: The column with the event time: a Spark timestamp, or an integer. Or
                 ``mr.INGRESS``: the clock's time when it is read, the same for all records of an
                 epoch, fixed with the epoch and so right through failures. In real time it is in
@@ -248,17 +248,20 @@ class Pipeline(Declarations):
 
         Args:
             stream: Name of the stream.
-            sink: ``mr.Parquet(...)``, ``mr.Delta(...)``, ``mr.Iceberg(...)``,
-                ``mr.PostgreSQL(...)``, ``mr.KafkaSink(...)``, ``mr.ArrowSink(...)``,
-                ``mr.Memory()``, ``mr.Console()``, or any callable ``(DataFrame, epoch)``.
+            sink: ``mr.sinks.Parquet(...)``, ``mr.sinks.Delta(...)``, ``mr.sinks.Iceberg(...)``,
+                ``mr.sinks.PostgreSQL(...)``, ``mr.sinks.Kafka(...)``, ``mr.sinks.Function(...)``,
+                ``mr.sinks.Memory()``, ``mr.sinks.Console()``, or any callable ``(DataFrame,
+                epoch)``.
         """
         check_name(stream, "stream")
         # Those that tasks write are not called.
         if not callable(sink) and not hasattr(sink, "for_tasks"):
             raise PipelineError(
-                f"p.sink({stream!r}, {sink!r}): expected mr.Parquet(...), mr.Delta(...), "
-                "mr.Iceberg(...), mr.PostgreSQL(...), mr.KafkaSink(...), mr.ArrowSink(...), "
-                "mr.Memory(), mr.Console(), or a callable (DataFrame, epoch) -> None."
+                f"p.sink({stream!r}, {sink!r}): expected mr.sinks.Parquet(...), "
+                "mr.sinks.Delta(...), "
+                "mr.sinks.Iceberg(...), mr.sinks.PostgreSQL(...), mr.sinks.Kafka(...), "
+                "mr.sinks.Function(...), "
+                "mr.sinks.Memory(), mr.sinks.Console(), or a callable (DataFrame, epoch) -> None."
             )
         self.sinks.append(SinkDeclaration(stream, sink))
 

@@ -90,7 +90,7 @@ def pipeline(kind: Any, sink: Any, batches: list[pa.RecordBatch]) -> mr.Pipeline
     p = mr.Pipeline("limits")
     p.inject("rows", format=row_of(kind))
     p.dead_letter("letters")
-    p.sink("rows", mr.ArrowSink(batches.append))
+    p.sink("rows", mr.sinks.Function(batches.append))
     p.sink("rows", sink)
     return p
 
@@ -100,7 +100,7 @@ def test_a_value_comes_back_or_is_a_letter(
     postgres: Any, column: str, kind: Any, held: list[Any], bent: list[Any]
 ) -> None:
     postgres.query(f"CREATE TABLE limits (n bigint, x {column})")
-    sink, batches = mr.PostgreSQL(postgres.conninfo, "limits"), list[pa.RecordBatch]()
+    sink, batches = mr.sinks.PostgreSQL(postgres.conninfo, "limits"), list[pa.RecordBatch]()
     p = pipeline(kind, sink, batches)
     bind_sinks(p.build(), "owner")
     with mr.testing.Harness(p, intervals=1) as h:
@@ -128,7 +128,7 @@ def test_a_value_comes_back_or_is_a_letter(
 
 def test_a_run_binds_its_sinks_before_it_makes_records(postgres: Any) -> None:
     postgres.query("CREATE TABLE limits (n bigint, x smallint)")
-    p = pipeline(int, mr.PostgreSQL(postgres.conninfo, "limits"), [])
+    p = pipeline(int, mr.sinks.PostgreSQL(postgres.conninfo, "limits"), [])
     topology = bind_sinks(p.build(), "owner")
 
     limits = topology.streams["rows"].limits
@@ -142,7 +142,7 @@ def test_a_column_that_would_bend_a_field_is_refused_before_the_run(
     postgres: Any, column: str, kind: Any
 ) -> None:
     postgres.query(f"CREATE TABLE limits (n bigint, x {column})")
-    p = pipeline(kind, mr.PostgreSQL(postgres.conninfo, "limits"), [])
+    p = pipeline(kind, mr.sinks.PostgreSQL(postgres.conninfo, "limits"), [])
 
     with pytest.raises(PipelineError, match=r"'public\.limits', stream 'rows': the column 'x' "):
         bind_sinks(p.build(), "owner")
@@ -152,7 +152,7 @@ def test_a_column_that_would_bend_a_field_is_refused_before_the_run(
 def test_a_key_that_a_column_would_cut_is_an_error(postgres: Any, *, live: bool) -> None:
     """A cast to ``varchar(3)``, as a turn has it, cuts text without a word."""
     postgres.query("CREATE TABLE limits (_key varchar(3), value bigint)")
-    sink = mr.PostgreSQL(postgres.conninfo, "limits")
+    sink = mr.sinks.PostgreSQL(postgres.conninfo, "limits")
     columns = SinkColumns(int, MsgpackCoder(int))
     sink.bind(Binding("limits", "rows", "owner", columns))
     sink.claim(1, -1)

@@ -67,7 +67,7 @@ def copied(source: Path, target: Path, *options: str) -> Any:
 
 
 def state_of(checkpoint: Path) -> dict[Any, Any]:
-    found = mr.open_checkpoint(checkpoint)["Counted"].scan()
+    found = mr.ops.open_checkpoint(checkpoint)["Counted"].scan()
     return {one.key: one.cells for one in found}
 
 
@@ -111,7 +111,7 @@ def test_a_savepoint_that_is_killed_is_not_listed_or_is_whole(tmp_path: Path) ->
     before, state = files(source), state_of(source)
     last = killed("checkpoint", "savepoint", "add", str(source), "cut-%")
     names = [f"cut-{n}" for n in range(last + 9)]
-    listed, kinds, refused = mr.savepoints(source), Counter[str](), 0
+    listed, kinds, refused = mr.ops.savepoints(source), Counter[str](), 0
     assert f"cut-{last}" in listed
     assert set(listed.values()) == {1}
     for name in names:
@@ -125,12 +125,12 @@ def test_a_savepoint_that_is_killed_is_not_listed_or_is_whole(tmp_path: Path) ->
         elif again.exit_code:
             assert "there is a copy that was cut off" in again.output
             refused += 1
-            mr.remove_savepoint(source, name)
-            mr.add_savepoint(source, name)
+            mr.ops.remove_savepoint(source, name)
+            mr.ops.add_savepoint(source, name)
         assert state_of(place) == state
-    assert mr.savepoints(source) == dict.fromkeys(names, 1)
+    assert mr.ops.savepoints(source) == dict.fromkeys(names, 1)
     for name in names:
-        mr.remove_savepoint(source, name)
+        mr.ops.remove_savepoint(source, name)
     assert files(source) == before
     assert kinds["none"] >= 2
     assert kinds["cut off"] >= refused >= 5
@@ -152,7 +152,7 @@ def kind_of(target: Path) -> str:
     """Return what is there: nothing that starts, by what it says, or a whole checkpoint."""
     if not (target / "FORMAT").exists():
         with pytest.raises(CheckpointMismatch, match="no checkpoint"):
-            mr.open_checkpoint(target)
+            mr.ops.open_checkpoint(target)
         return "none"
     p = mr.Pipeline("shop")
     p.inject("events", format=Event)
@@ -165,6 +165,6 @@ def kind_of(target: Path) -> str:
         with pytest.raises(CheckpointMismatch, match="cut off before it was whole"):
             epochs(target, ROWS)
         with pytest.raises(CheckpointMismatch, match="cut off before it was whole"):
-            mr.copy_checkpoint(target, target.with_name("of one that was cut off"))
+            mr.ops.copy_checkpoint(target, target.with_name("of one that was cut off"))
         return "cut off"
     return "whole"

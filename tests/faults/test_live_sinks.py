@@ -125,9 +125,9 @@ def test_parquet_has_each_row_once(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killer = Killer(random.Random(seed), monkeypatch)
-    killer.around(mr.Parquet, "publish")
+    killer.around(mr.sinks.Parquet, "publish")
     killer.around(Epochs, "complete")
-    killer.play(Live(pipeline(mr.Parquet(tmp_path / "out"))))
+    killer.play(Live(pipeline(mr.sinks.Parquet(tmp_path / "out"))))
 
     assert killer.kills
     assert in_files(tmp_path / "out") == EXPECTED
@@ -137,10 +137,10 @@ def test_parquet_has_each_row_once(
 def test_what_a_live_run_left_unpublished_is_published_by_who_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    live = Live(pipeline(mr.Parquet(tmp_path / "out")))
+    live = Live(pipeline(mr.sinks.Parquet(tmp_path / "out")))
     live.boot()
     with monkeypatch.context() as patch:
-        patch.setattr(mr.Parquet, "publish", lambda *_: (_ for _ in ()).throw(Dies))
+        patch.setattr(mr.sinks.Parquet, "publish", lambda *_: (_ for _ in ()).throw(Dies))
         with pytest.raises(Dies):
             live.finish()
     assert in_files(tmp_path / "out") == Counter()
@@ -173,9 +173,9 @@ def test_a_delta_table_has_each_row_once_whoever_dies(
 ) -> None:
     out, killer = tmp_path / "out", Killer(random.Random(seed), monkeypatch)
     killer.around(deltalake().DeltaTable, "create_write_transaction")
-    killer.around(mr.Delta, "publish")
+    killer.around(mr.sinks.Delta, "publish")
     killer.around(Epochs, "complete")
-    killer.play(Live(pipeline(mr.Delta(out))))
+    killer.play(Live(pipeline(mr.sinks.Delta(out))))
 
     assert killer.kills
     assert in_table(out) == EXPECTED
@@ -192,9 +192,9 @@ def test_an_iceberg_table_has_each_row_once_whoever_dies(
     catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"}
     out, killer = tmp_path / "out", Killer(random.Random(seed), monkeypatch)
     killer.around(tables.Table, "_do_commit")
-    killer.around(mr.Iceberg, "publish")
+    killer.around(mr.sinks.Iceberg, "publish")
     killer.around(Epochs, "complete")
-    killer.play(Live(pipeline(mr.Iceberg("lake.totals", out, catalog=catalog))))
+    killer.play(Live(pipeline(mr.sinks.Iceberg("lake.totals", out, catalog=catalog))))
 
     assert killer.kills
     rows = loading.load_catalog(**catalog).load_table("lake.totals").scan().to_arrow().to_pylist()
@@ -232,7 +232,7 @@ def test_a_delta_table_goes_on_from_plane_to_plane(
     """The live driver dies right before its last commit; epochs go on, one of them twice."""
     deltalake()
     out = tmp_path / "out"
-    live = Live(pipeline(mr.Delta(out)))
+    live = Live(pipeline(mr.sinks.Delta(out)))
     live.boot()
     live.feed(20)
     live.plane.settle(live.clock_us)
@@ -240,7 +240,7 @@ def test_a_delta_table_goes_on_from_plane_to_plane(
     live.feed(40)
     live.plane.settle(live.clock_us)
     with monkeypatch.context() as patch:
-        patch.setattr(mr.Delta, "publish", lambda *_: (_ for _ in ()).throw(Dies))
+        patch.setattr(mr.sinks.Delta, "publish", lambda *_: (_ for _ in ()).throw(Dies))
         with pytest.raises(Dies):
             live.plane.end(live.clock_us)
     assert in_table(out).total() == 40
@@ -248,9 +248,9 @@ def test_a_delta_table_goes_on_from_plane_to_plane(
     live.open()
     epochs = InEpochs(live)
     assert in_table(out).total() == 80
-    publish, published = mr.Delta.publish, list[int]()
+    publish, published = mr.sinks.Delta.publish, list[int]()
 
-    def twice(self: mr.Delta, epoch: int, receipts: list[bytes]) -> None:
+    def twice(self: mr.sinks.Delta, epoch: int, receipts: list[bytes]) -> None:
         staged = [self._root / STAGING / receipt.decode() for receipt in receipts]
         bytes_of = [file.read_bytes() for file in staged]
         publish(self, epoch, receipts)
@@ -259,7 +259,7 @@ def test_a_delta_table_goes_on_from_plane_to_plane(
         publish(self, epoch, receipts)
         published.append(epoch)
 
-    monkeypatch.setattr(mr.Delta, "publish", twice)
+    monkeypatch.setattr(mr.sinks.Delta, "publish", twice)
     live.feed(EACH * 8)
     epochs.run(live.clock_us, draining=True)
     assert published
@@ -279,9 +279,9 @@ def test_a_function_and_postgresql_in_turns(
     killer = Killer(random.Random(seed), monkeypatch)
     killer.around(Epochs, "complete")
     sinks = [
-        mr.ArrowSink(take),
-        mr.PostgreSQL(postgres.conninfo, "seen"),
-        mr.PostgreSQL(postgres.conninfo, "latest", key="key"),
+        mr.sinks.Function(take),
+        mr.sinks.PostgreSQL(postgres.conninfo, "seen"),
+        mr.sinks.PostgreSQL(postgres.conninfo, "latest", key="key"),
     ]
     killer.play(Live(pipeline(*sinks)))
 

@@ -34,7 +34,7 @@ class Job:
         self.runs = 0
         self.lost: list[int] = []
 
-    def receipts(self, sink: mr.PostgreSQL, epoch: int) -> list[bytes]:
+    def receipts(self, sink: mr.sinks.PostgreSQL, epoch: int) -> list[bytes]:
         self.runs += 1
         writer = sink.for_tasks()
 
@@ -55,7 +55,7 @@ class Job:
         return found
 
 
-def put(sink: mr.PostgreSQL, job: Job, epoch: int) -> None:
+def put(sink: mr.sinks.PostgreSQL, job: Job, epoch: int) -> None:
     """Write an epoch as a run does."""
     while True:
         receipts = job.receipts(sink, epoch)
@@ -85,21 +85,21 @@ def rows(format: Any, *values: Any, first: int = 0) -> pa.RecordBatch:
 
 
 def bound(
-    sink: mr.PostgreSQL,
+    sink: mr.sinks.PostgreSQL,
     format: Any = Total,
     *,
     owner: str = "uuid-1",
     generation: int = 1,
     completed: int = -1,
     stream: str = "totals",
-) -> mr.PostgreSQL:
+) -> mr.sinks.PostgreSQL:
     sink.bind(Binding("league", stream, owner, columns_of(format)))
     sink.claim(generation, completed)
     return sink
 
 
-def sink_of(server: Any, **options: Any) -> mr.PostgreSQL:
-    return mr.PostgreSQL(server.conninfo, "totals", **options)
+def sink_of(server: Any, **options: Any) -> mr.sinks.PostgreSQL:
+    return mr.sinks.PostgreSQL(server.conninfo, "totals", **options)
 
 
 def totals(server: Any) -> list[tuple[str, int]]:
@@ -320,7 +320,7 @@ EXPECTED = (
 
 
 def test_types_of_a_table_that_is_made(postgres: Any) -> None:
-    sink = bound(mr.PostgreSQL(postgres.conninfo, "public.things"), Everything)
+    sink = bound(mr.sinks.PostgreSQL(postgres.conninfo, "public.things"), Everything)
     put(sink, Job(rows(Everything, EVERYTHING)), 0)
     names = ", ".join(f'"{field.name}"' for field in msgspec.structs.fields(Everything))
     assert postgres.query(f"SELECT {names} FROM public.things") == [EXPECTED]
@@ -344,7 +344,7 @@ def test_a_table_with_types_of_its_own(postgres: Any) -> None:
         "at timestamptz NOT NULL DEFAULT now(), "
         "year int GENERATED ALWAYS AS (date_part('year', _timestamp AT TIME ZONE 'UTC')) STORED)"
     )
-    sink = bound(mr.PostgreSQL(postgres.conninfo, "shop.Über", workspace="public"), str)
+    sink = bound(mr.sinks.PostgreSQL(postgres.conninfo, "shop.Über", workspace="public"), str)
     word = "6f1c2c52-9d57-4f7a-9d3b-0c6d1f5b7a10"
     put(sink, Job(rows(str, word)), 0)
     assert postgres.query('SELECT n, value::text, year, at IS NOT NULL FROM shop."Über"') == [
@@ -403,7 +403,7 @@ def test_a_table_that_does_not_fit_is_refused_before_the_run(
 def test_a_schema_that_cannot_be_used_is_refused_before_the_run(postgres: Any, schema: str) -> None:
     postgres.query("CREATE ROLE clerk LOGIN PASSWORD 'x' IN ROLE pg_read_all_data")
     try:
-        sink = mr.PostgreSQL(postgres.conninfo, f"{schema}.totals")
+        sink = mr.sinks.PostgreSQL(postgres.conninfo, f"{schema}.totals")
         sink.conninfo = sink.conninfo.replace(f"user={postgres.user}", "user=clerk")
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("PGPASSWORD", "x")
@@ -445,7 +445,7 @@ def test_a_password_stays_out_of_messages(postgres: Any, monkeypatch: pytest.Mon
         "host=127.0.0.1 password='s3cret",
     ):
         with pytest.raises(PipelineError) as refused:
-            mr.PostgreSQL(conninfo, "t")
+            mr.sinks.PostgreSQL(conninfo, "t")
         assert "s3cret" not in str(refused.value)
         assert refused.value.__cause__ is None
     monkeypatch.setenv("PGPASSWORD", "s3cret")
@@ -469,4 +469,4 @@ def test_a_password_file_will_do(
 @pytest.mark.parametrize("table", ["", "a.b.c", ".t"])
 def test_table_names(table: str) -> None:
     with pytest.raises(PipelineError, match=r"expected 'table' or 'schema.table'"):
-        mr.PostgreSQL("dbname=x", table)
+        mr.sinks.PostgreSQL("dbname=x", table)

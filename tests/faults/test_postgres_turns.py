@@ -60,8 +60,8 @@ def totals_of(*records: tuple[int, int]) -> Any:
 
 def bound(
     server: Any, coder: Coder = TOTAL, *, generation: int = 1, completed: int = -1, **options: Any
-) -> mr.PostgreSQL:
-    sink = mr.PostgreSQL(server.conninfo, "totals", **options)
+) -> mr.sinks.PostgreSQL:
+    sink = mr.sinks.PostgreSQL(server.conninfo, "totals", **options)
     columns = SinkColumns(Total if coder is TOTAL else coder, coder)
     sink.bind(Binding("league", "totals", "uuid-1", columns))
     sink.claim(generation, completed)
@@ -72,7 +72,7 @@ def totals(server: Any) -> list[tuple[str, int]]:
     return server.query("SELECT team, points FROM totals ORDER BY 1, 2")
 
 
-def table_of(sink: mr.PostgreSQL, session: int = 1, task: int = 0) -> TableWriter:
+def table_of(sink: mr.sinks.PostgreSQL, session: int = 1, task: int = 0) -> TableWriter:
     # As it gets to a worker.
     return TableWriter(pickle.loads(pickle.dumps(sink.live())), session, task)
 

@@ -70,7 +70,7 @@ def rows_of(format: Any, values: Sequence[Any], sink: Any) -> list[pa.RecordBatc
     batches: list[pa.RecordBatch] = []
     p = mr.Pipeline("types")
     p.inject("rows", format=format)
-    p.sink("rows", mr.ArrowSink(batches.append))
+    p.sink("rows", mr.sinks.Function(batches.append))
     p.sink("rows", sink)
     bind_sinks(p.build(), "owner")
     with mr.testing.Harness(p, intervals=1) as h:
@@ -91,7 +91,7 @@ def write(sink: Any, format: Any, values: Sequence[Any]) -> None:
 
 def _iceberg(folder: Path) -> Any:
     catalog = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db"}
-    return mr.Iceberg("lake.out", folder / "out", catalog=catalog)
+    return mr.sinks.Iceberg("lake.out", folder / "out", catalog=catalog)
 
 
 def _read_iceberg(folder: Path) -> pa.Table:
@@ -109,15 +109,15 @@ def _read_delta(folder: Path) -> pa.Table:
 
 LAKES = {
     "parquet": (
-        lambda folder: mr.Parquet(folder / "out"),
+        lambda folder: mr.sinks.Parquet(folder / "out"),
         lambda folder: pq.read_table(folder / "out", partitioning="hive"),
     ),
     "parquet by key": (
-        lambda folder: mr.Parquet(folder / "out", key="_id"),
+        lambda folder: mr.sinks.Parquet(folder / "out", key="_id"),
         lambda folder: pq.read_table(folder / "out" / "latest"),
     ),
-    "delta": (lambda folder: mr.Delta(folder / "out"), _read_delta),
-    "delta by key": (lambda folder: mr.Delta(folder / "out", key="_id"), _read_delta),
+    "delta": (lambda folder: mr.sinks.Delta(folder / "out"), _read_delta),
+    "delta by key": (lambda folder: mr.sinks.Delta(folder / "out", key="_id"), _read_delta),
     "iceberg": (_iceberg, _read_iceberg),
 }
 
@@ -141,7 +141,7 @@ def test_a_sink_without_rows_can_be_read(lake: str, tmp_path: Path) -> None:
 
 
 def test_every_type_comes_back_from_a_table_that_the_sink_makes(postgres: Any) -> None:
-    write(mr.PostgreSQL(postgres.conninfo, "made"), Row, [ROW])
+    write(mr.sinks.PostgreSQL(postgres.conninfo, "made"), Row, [ROW])
     names = list(IN_FILES)
     (found,) = postgres.query(f"SELECT {', '.join(names)} FROM made")
     expected = IN_FILES | {
@@ -160,16 +160,16 @@ def test_a_decimal_goes_to_columns_of_the_users_as_it_is_written(postgres: Any) 
         text: Decimal
 
     postgres.query("CREATE TABLE paid (amount numeric(5,2), exact numeric, text text)")
-    write(mr.PostgreSQL(postgres.conninfo, "paid"), Paid, [Paid(*[Decimal("19.90")] * 3)])
+    write(mr.sinks.PostgreSQL(postgres.conninfo, "paid"), Paid, [Paid(*[Decimal("19.90")] * 3)])
     assert postgres.query("SELECT * FROM paid") == [(Decimal("19.90"), Decimal("19.9"), "19.9")]
 
 
 SINKS = {
-    "parquet": lambda folder: mr.Parquet(folder / "out"),
-    "delta": lambda folder: mr.Delta(folder / "out"),
+    "parquet": lambda folder: mr.sinks.Parquet(folder / "out"),
+    "delta": lambda folder: mr.sinks.Delta(folder / "out"),
     "iceberg": _iceberg,
-    "postgres": lambda _: mr.PostgreSQL("host=nowhere dbname=none", "t"),
-    "function": lambda _: mr.ArrowSink(print),
+    "postgres": lambda _: mr.sinks.PostgreSQL("host=nowhere dbname=none", "t"),
+    "function": lambda _: mr.sinks.Function(print),
 }
 
 
@@ -229,7 +229,7 @@ def test_text_with_nul_is_refused_for_postgresql_alone() -> None:
 def test_a_naive_datetime_is_refused_at_a_sink() -> None:
     p = mr.Pipeline("naive")
     p.inject("rows", format=dt.datetime)
-    p.sink("rows", mr.ArrowSink(print))
+    p.sink("rows", mr.sinks.Function(print))
     with (
         pytest.raises(MillraceError, match=r"(?s)'rows'.*timezone"),
         mr.testing.Harness(p) as h,

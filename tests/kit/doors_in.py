@@ -90,7 +90,7 @@ def plain(value: Any, kind: pa.DataType) -> Any:
     return getattr(value, "value", value)
 
 
-class Rows(mr.Injector):
+class Rows(mr.sources.Injector):
     """One process with some rows."""
 
     def __init__(self, schema: str, rows: list[tuple[Any, ...]]) -> None:
@@ -100,8 +100,8 @@ class Rows(mr.Injector):
     def processes(self) -> list[str]:
         return ["only"]
 
-    def advance(self, process: str, offset: Any) -> mr.Advance:
-        return mr.Advance(len(self.rows))
+    def advance(self, process: str, offset: Any) -> mr.sources.Advance:
+        return mr.sources.Advance(len(self.rows))
 
     def read(self, process: str, start: Any, end: Any) -> Iterable[tuple[Any, ...]]:
         yield from self.rows[start or 0 : end]
@@ -116,7 +116,7 @@ def injected(p: mr.Pipeline, kind: Kind, n: int, folder: Path) -> None:
 def parquet(p: mr.Pipeline, kind: Kind, n: int, folder: Path) -> None:
     column = pa.array([plain(kind.values[n], ARROW[str(kind.ddl)])], ARROW[str(kind.ddl)])
     pq.write_table(pa.table({"x": column, "at": pa.array([1])}), folder / "rows.parquet")
-    source = mr.Files(folder, schema=f"x {kind.ddl}, at long")
+    source = mr.sources.Files(folder, schema=f"x {kind.ddl}, at long")
     p.inject("rows", source, timestamp="at", format=row_of(kind.type))
 
 
@@ -126,7 +126,7 @@ def json_line(kind: Kind, n: int) -> bytes:
 
 def json(p: mr.Pipeline, kind: Kind, n: int, folder: Path) -> None:
     (folder / "rows.json").write_bytes(json_line(kind, n) + b"\n")
-    source = mr.Files(folder, schema=f"x {kind.ddl}, at long", unit=_unit(kind))
+    source = mr.sources.Files(folder, schema=f"x {kind.ddl}, at long", unit=_unit(kind))
     p.inject("rows", source, timestamp="at", unit="us", format=row_of(kind.type))
 
 

@@ -1,8 +1,8 @@
 """Every door by which a value leaves a pipeline and that needs no Spark session.
 
 The records are made in the Harness, with the sink in the pipeline, so that it is asked when the
-pipeline is built. Their columns are those that ``mr.ArrowSink`` is given; the sink writes them as
-it does in a task and in the driver, and the system behind it is asked what there is.
+pipeline is built. Their columns are those that ``mr.sinks.Function`` is given; the sink writes
+them as it does in a task and in the driver, and the system behind it is asked what there is.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _catalog(folder: Path) -> dict[str, str]:
 
 
 def iceberg(folder: Path, kinds: Sequence[Kind]) -> Any:
-    return mr.Iceberg("lake.out", folder / "out", catalog=_catalog(folder))
+    return mr.sinks.Iceberg("lake.out", folder / "out", catalog=_catalog(folder))
 
 
 def iceberg_rows(folder: Path) -> Table:
@@ -91,9 +91,9 @@ def iceberg_rows(folder: Path) -> Table:
 
 
 FILES: dict[str, Door] = {
-    "ArrowSink": Door(lambda folder, kinds: None, None),
-    "Parquet": Door(lambda folder, kinds: mr.Parquet(folder / "out"), parquet_rows),
-    "Delta": Door(lambda folder, kinds: mr.Delta(folder / "out"), delta_rows),
+    "sinks.Function": Door(lambda folder, kinds: None, None),
+    "Parquet": Door(lambda folder, kinds: mr.sinks.Parquet(folder / "out"), parquet_rows),
+    "Delta": Door(lambda folder, kinds: mr.sinks.Delta(folder / "out"), delta_rows),
     "Iceberg": Door(iceberg, iceberg_rows),
 }
 
@@ -105,7 +105,7 @@ def postgres_doors(server: Any) -> dict[str, Door]:
         table = folder.name
         columns = "".join(f", c{k} {column_of(kind)}" for k, kind in enumerate(kinds))
         server.query(f'CREATE TABLE "{table}" (id text{columns}, _key text)')
-        return mr.PostgreSQL(server.conninfo, table)
+        return mr.sinks.PostgreSQL(server.conninfo, table)
 
     def read(folder: Path) -> Table:
         names = server.query(
@@ -117,7 +117,7 @@ def postgres_doors(server: Any) -> dict[str, Door]:
         return by_id(dict(zip(columns, row, strict=True)) for row in rows)
 
     def made(folder: Path, kinds: Sequence[Kind]) -> Any:
-        return mr.PostgreSQL(server.conninfo, folder.name)
+        return mr.sinks.PostgreSQL(server.conninfo, folder.name)
 
     return {"PostgreSQL, its table": Door(made, read), "PostgreSQL, your table": Door(own, read)}
 
@@ -175,7 +175,7 @@ def _opened(door: Door, kinds: Sequence[Kind], folder: Path) -> tuple[mr.Pipelin
     batches: list[pa.RecordBatch] = []
     sink = door.sink(folder, kinds)
     p = pipeline(kinds)
-    p.sink("values", mr.ArrowSink(batches.append))
+    p.sink("values", mr.sinks.Function(batches.append))
     if sink is not None:
         p.sink("values", sink)
     bind_sinks(p.build(), "matrix")

@@ -128,7 +128,7 @@ def _read(
     p = mr.Pipeline("matrix")
     p.dead_letter("letters")
     try:
-        source = mr.Kafka(broker.servers, topic, schema=schema, unit=unit)
+        source = mr.sources.Kafka(broker.servers, topic, schema=schema, unit=unit)
         timestamp = "at" if schema is not None and "at long" in schema else "kafka_timestamp"
         p.inject("rows", source, timestamp=timestamp, format=row_of(of, field))
         p.add(_reads(seen, field))
@@ -160,7 +160,7 @@ def out_door(topics: Topics) -> Door:
 
     def sink(folder: Path, kinds: Sequence[Kind]) -> Any:
         topics.broker.topic(folder.name, 1)
-        return mr.KafkaSink(topics.broker.servers, folder.name)
+        return mr.sinks.Kafka(topics.broker.servers, folder.name)
 
     def read(folder: Path) -> Table:
         values = topics.values(folder.name)
@@ -174,7 +174,7 @@ def round_trip(topics: Topics) -> Door:
 
     def sink(folder: Path, kinds: Sequence[Kind]) -> Any:
         topics.broker.topic(folder.name, 1)
-        return mr.KafkaSink(topics.broker.servers, folder.name)
+        return mr.sinks.Kafka(topics.broker.servers, folder.name)
 
     def judge(folder: Path, k: int, kind: Kind) -> list[Outcome]:
         return _read_back(topics.broker, folder.name, k, kind)
@@ -196,7 +196,7 @@ def _read_back(broker: Any, topic: str, k: int, kind: Kind) -> list[Outcome]:
     p.dead_letter("letters")
     schema = f"id string, c{k} {kind.ddl}, kafka_timestamp timestamp"
     try:
-        source = mr.Kafka(broker.servers, topic, schema=schema)
+        source = mr.sources.Kafka(broker.servers, topic, schema=schema)
         p.inject("rows", source, timestamp="kafka_timestamp", format=row)
         p.add(Reads)
         p.build()

@@ -33,8 +33,8 @@ TABLES: dict[str, tuple[list[str], list[str]]] = {
         ROWS,
     ),
     "doors out": (
-        ["ArrowSink", "Parquet", "Delta", "Iceberg", "PostgreSQL, its table",
-         "PostgreSQL, your table", "KafkaSink", "KafkaSink and back", "callable", "Memory"],
+        ["sinks.Function", "Parquet", "Delta", "Iceberg", "PostgreSQL, its table",
+         "PostgreSQL, your table", "sinks.Kafka", "sinks.Kafka and back", "callable", "Memory"],
         ROWS,
     ),
     "nested": (["value", "retraction", "Parquet"], list(CONTAINERS)),

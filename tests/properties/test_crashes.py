@@ -139,9 +139,9 @@ def run(script, *, crashing, evicting=()):
     named = counts.map(mr.of_record(lambda one: [one.value, one.key]))
     named.key_by("_window_start").top(1).to("best")
     events.key_by("key").window(mr.FixedWindows(8)).aggregate(
-        n=mr.count(),
-        odd=mr.count(where=lambda event: event["n"] % 2),
-        high=mr.max("n", where=lambda event: event["n"] < 9),
+        n=mr.agg.count(),
+        odd=mr.agg.count(where=lambda event: event["n"] % 2),
+        high=mr.agg.max("n", where=lambda event: event["n"] < 9),
     ).to("several")
     on_signal = mr.Repeat(mr.OnSignal("first", key=lambda value: str(value[2] % 3)))
     p.stream("events").key_by(lambda event: str(event["n"] % 3)).window(

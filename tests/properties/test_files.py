@@ -68,7 +68,7 @@ actions = st.lists(
 def test_no_record_is_late_and_every_one_counts_once(script, room):
     with tempfile.TemporaryDirectory() as folder:
         writers = Writers(Path(folder))
-        files = mr.Files(
+        files = mr.sources.Files(
             folder,
             schema="n long, at long",
             created=lambda path: int(path.name[:6]),
@@ -156,7 +156,7 @@ def test_each_line_of_rotated_logs_is_read_once(pattern, script, room):
         logger, offsets, seen = Logger(Path(folder)), {}, []
 
         def files():
-            return mr.Files(
+            return mr.sources.Files(
                 folder,
                 schema="n long, at long",
                 pattern=pattern,

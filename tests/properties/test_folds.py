@@ -24,7 +24,7 @@ from millrace.dataflow.aggregations import (
 from millrace.dataflow.grouping import GroupingOperator
 
 
-class Extent(mr.VectorFold):
+class Extent(mr.agg.VectorFold):
     """A user's: how far apart the smallest and the largest are; numbers below -1000 are refused."""
 
     accumulator = tuple[int | float, int | float] | None
@@ -94,14 +94,14 @@ AGGREGATIONS = [
 #: Several at once, by what they are of; the first can be kept as columns, of values with a type.
 SEVERAL = [
     lambda of: {
-        "n": mr.count(), "total": mr.sum(of), "few": mr.count(where=_is_small(of)),
-        "low": mr.min(of, where=_is_small(of)), "mean": mr.mean(of),
-        "spread": mr.variance(of, where=_is_odd(of)), "extent": mr.Aggregate(Extent(), of),
+        "n": mr.agg.count(), "total": mr.agg.sum(of), "few": mr.agg.count(where=_is_small(of)),
+        "low": mr.agg.min(of, where=_is_small(of)), "mean": mr.agg.mean(of),
+        "spread": mr.agg.variance(of, where=_is_odd(of)), "extent": mr.agg.Aggregate(Extent(), of),
     },
     lambda of: {
-        "n": mr.count(where=_is_odd(of)), "people": mr.distinct(of),
-        "best": mr.top(2, of, where=_is_small(of)), "middle": mr.quantiles([0.5], of),
-        "high": mr.max(of),
+        "n": mr.agg.count(where=_is_odd(of)), "people": mr.agg.distinct(of),
+        "best": mr.agg.top(2, of, where=_is_small(of)), "middle": mr.agg.quantiles([0.5], of),
+        "high": mr.agg.max(of),
     },
 ]  # fmt: skip
 

@@ -28,7 +28,7 @@ from millrace.windmill.user_errors import total
 from tests.live import Feeds, Kept, Live
 
 
-class Shuffled(mr.Injector):
+class Shuffled(mr.sources.Injector):
     """Numbers that are written, in an order that depends on how far it was decided to read.
 
     What lies between a and c is not what lies between a and b, and then b and c: as with files, of
@@ -46,7 +46,7 @@ class Shuffled(mr.Injector):
         return ["all"]
 
     def advance(self, process, offset):
-        return mr.Advance(min((offset or 0) + self.step, self.written), None)
+        return mr.sources.Advance(min((offset or 0) + self.step, self.written), None)
 
     def read_arrow(self, process, start, end):
         numbers, batch = np.arange(start or 0, end)[::-1], self.batch
@@ -92,7 +92,7 @@ offsets = st.recursive(
 @given(offsets, st.lists(offsets, max_size=4))
 def test_what_was_decided_leads_from_offset_to_offset(start, ends):
     decided = [
-        decision(before, mr.Advance(end, n))
+        decision(before, mr.sources.Advance(end, n))
         for n, (before, end) in enumerate(itertools.pairwise([start, *ends]))
     ]
     advances = Advances.of(json.loads(json.dumps(along(start, json.loads(json.dumps(decided))))))

@@ -36,7 +36,8 @@ class Say(mr.Computation):
 
     inputs = {"said": mr.by(lambda value: value[1])}
     outputs = {
-        side: mr.PanedCoder(tuple[int, str, int, bool], retracts=True) for side in ("left", "right")
+        side: mr.coders.Paned(tuple[int, str, int, bool], retracts=True)
+        for side in ("left", "right")
     }
 
     def process_record(self, record):

@@ -102,7 +102,7 @@ def same(value: Any) -> str:
 
 def messages(format: Any, *values: Any) -> list[bytes | None]:
     """Return what the sink sends of records with some values."""
-    coder = mr.MsgpackCoder(format)
+    coder = mr.coders.Msgpack(format)
     columns = SinkColumns(format, coder, bytes)
     count = len(values)
     records = columns.array(
@@ -162,4 +162,4 @@ def test_a_value_without_a_type_of_arrow_s_is_json_and_no_text_of_json() -> None
 @pytest.mark.parametrize("number", [1 << 64, -(1 << 64)])
 def test_an_integer_beyond_64_bits_is_refused_where_it_is_produced(number: int) -> None:
     with pytest.raises(CoderError, match="is not of format int"):
-        mr.MsgpackCoder(int).encode(number)
+        mr.coders.Msgpack(int).encode(number)

@@ -49,7 +49,9 @@ aggregations = st.sampled_from(
     [Sum(), Count(), Mean(), Min(), Max(), Top(2), Quantiles([0, 0.5, 1]), Distinct()]
 )
 modes = st.sampled_from([mr.DISCARDING, mr.ACCUMULATING, mr.ACCUMULATING_AND_RETRACTING])
-output_times = st.sampled_from([mr.END_OF_WINDOW, mr.EARLIEST, mr.LATEST])
+output_times = st.sampled_from(
+    [mr.OutputTime.END_OF_WINDOW, mr.OutputTime.EARLIEST, mr.OutputTime.LATEST]
+)
 
 numbers = st.one_of(
     st.just(st.integers(-300, 300)),
@@ -126,32 +128,32 @@ def records(*times: int, values: Any = (1,)) -> list[Any]:
 @given(scripts(), windows, aggregations, triggers, modes, output_times, st.sampled_from([0, 15]))
 @example(
     records(0, 1, 2, 8, 9, 10),
-    mr.Sessions(6), Sum(), AT_WATERMARK, mr.DISCARDING, mr.END_OF_WINDOW, 0,
+    mr.Sessions(6), Sum(), AT_WATERMARK, mr.DISCARDING, mr.OutputTime.END_OF_WINDOW, 0,
 )  # fmt: skip
 @example(
     records(5, values=(1, 2.5, 3, 0.5, None, 4)) * 6,
-    mr.FixedWindows(20), Sum(), AT_WATERMARK, mr.ACCUMULATING, mr.LATEST, 0,
+    mr.FixedWindows(20), Sum(), AT_WATERMARK, mr.ACCUMULATING, mr.OutputTime.LATEST, 0,
 )  # fmt: skip
 @example(
     records(*[5] * 8, values=(1.5, 2.5, float("nan"), 0.5)),
-    mr.FixedWindows(20), Sum(), AT_WATERMARK, mr.ACCUMULATING, mr.LATEST, 0,
+    mr.FixedWindows(20), Sum(), AT_WATERMARK, mr.ACCUMULATING, mr.OutputTime.LATEST, 0,
 )  # fmt: skip
 @example(
     records(*[5] * 8, values=(2**62,)),
-    mr.FixedWindows(20), Sum(), AT_WATERMARK, mr.ACCUMULATING, mr.LATEST, 0,
+    mr.FixedWindows(20), Sum(), AT_WATERMARK, mr.ACCUMULATING, mr.OutputTime.LATEST, 0,
 )  # fmt: skip
 @example(
     records(3, 4, 9, 10, 12, 6, 7, 8, 11, 5),
-    mr.SlidingWindows(25, 10), Sum(), AT_WATERMARK, mr.ACCUMULATING, mr.LATEST, 0,
+    mr.SlidingWindows(25, 10), Sum(), AT_WATERMARK, mr.ACCUMULATING, mr.OutputTime.LATEST, 0,
 )  # fmt: skip
 @example(
     records(*[12] * 4, values=(1, 2)) + records(*[12] * 4, values=(1, 3)),
-    mr.SlidingWindows(20, 10), Distinct(), AT_WATERMARK, mr.ACCUMULATING, mr.LATEST, 0,
+    mr.SlidingWindows(20, 10), Distinct(), AT_WATERMARK, mr.ACCUMULATING, mr.OutputTime.LATEST, 0,
 )  # fmt: skip
 @example(
     [*records(7, 2, 9, 4), ("watermark", 10), ("watermark", 12)],
     mr.GlobalWindow(), Count(), mr.Repeat(mr.AfterDelay(5, mr.LOW_WATERMARK)), mr.DISCARDING,
-    mr.EARLIEST, 0,
+    mr.OutputTime.EARLIEST, 0,
 )  # fmt: skip
 def test_lifting_changes_no_pane_and_no_count(
     script: Any,

@@ -8,7 +8,7 @@ import millrace as mr
 NAMES = ("a", "b")
 
 
-class Logs(mr.Injector):
+class Logs(mr.sources.Injector):
     """Logs that only grow, in order of time, and promise what they have reached."""
 
     schema = "n long, at long"
@@ -23,7 +23,7 @@ class Logs(mr.Injector):
     def advance(self, process, offset):
         log = self.logs[process]
         offset = min((offset or 0) + self.step, len(log))
-        return mr.Advance(offset, log[offset - 1])
+        return mr.sources.Advance(offset, log[offset - 1])
 
     def read(self, process, start, end):
         numbered = list(enumerate(self.logs[process]))[start or 0 : end]

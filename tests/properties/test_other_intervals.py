@@ -108,7 +108,7 @@ def outputs(remaps: list[tuple[int, int | None]]) -> Counter[tuple[str, str]]:
                 found += life.rows()
                 before = life.epochs.epochs.authority.low_watermarks
                 maps = dict(life.epochs.epochs.positions.maps)
-                mr.copy_checkpoint(at, at := Path(folder) / str(n), intervals=intervals)
+                mr.ops.copy_checkpoint(at, at := Path(folder) / str(n), intervals=intervals)
                 life = Life(at)
                 life.check()
                 after = life.epochs.epochs

@@ -76,19 +76,21 @@ def places(h: mr.testing.Harness, name: str) -> list[int]:
     return [one.id for one in h.checkpoint()[name].intervals]
 
 
-def draw_remaps(h: mr.testing.Harness, name: str, drawn: list[int]) -> list[mr.Split | mr.Merge]:
+def draw_remaps(
+    h: mr.testing.Harness, name: str, drawn: list[int]
+) -> list[mr.ops.Split | mr.ops.Merge]:
     """Return what a few numbers say of the intervals that are there."""
     left = places(h, name)
-    asked: list[mr.Split | mr.Merge] = []
+    asked: list[mr.ops.Split | mr.ops.Merge] = []
     for number in drawn:
         at = number // 2 % len(left)
         if number % 2 and at + 1 < len(left):
-            asked.append(mr.Merge(left.pop(at), left[at]))
+            asked.append(mr.ops.Merge(left.pop(at), left[at]))
             # What lies on either side of one that is gone are no neighbours here.
             del left[at]
             left = left[at:] or left[:at]
         else:
-            asked.append(mr.Split(left.pop(at)))
+            asked.append(mr.ops.Split(left.pop(at)))
             left = left[at:] or left[:at]
         if not left:
             break
@@ -141,7 +143,7 @@ def test_a_crash_at_any_write_of_a_remap_leaves_the_old_map_or_the_new() -> None
         before = h._epochs.positions.maps["Everything"]
         h._process.state.writes = writes
         with contextlib.suppress(Crash):
-            h._epochs.remap({"Everything": [mr.Split(0), mr.Merge(2, 3)]})
+            h._epochs.remap({"Everything": [mr.ops.Split(0), mr.ops.Merge(2, 3)]})
         h._recover()
         after = h._epochs.positions.maps["Everything"]
         seen.add((writes, after == before))
@@ -156,10 +158,10 @@ def test_a_crash_at_any_write_of_a_remap_leaves_the_old_map_or_the_new() -> None
 def test_what_was_of_intervals_that_are_no_more_is_collected(productions: Any) -> None:
     h = harness(productions)
     step(h, 0)
-    h.remap("Everything", [mr.Split(0), mr.Merge(2, 3)])
+    h.remap("Everything", [mr.ops.Split(0), mr.ops.Merge(2, 3)])
     h._process.state.writes = 2  # dies when it has written one of the two
     with pytest.raises(Crash):
-        h._epochs.remap({"Everything": [mr.Split(1)]})
+        h._epochs.remap({"Everything": [mr.ops.Split(1)]})
     h._recover()
     for n in range(1, STEPS):
         step(h, n)
@@ -189,7 +191,7 @@ def test_an_interval_is_read_once_however_many_it_is_divided_into(monkeypatch: A
         return counted
 
     monkeypatch.setattr(transfer, "rows_at", counting)
-    h.remap("Everything", [mr.Split(0), mr.Merge(2, 3)])
+    h.remap("Everything", [mr.ops.Split(0), mr.ops.Merge(2, 3)])
     assert asked == [("Everything", 0), ("Everything", 2), ("Everything", 3)]
     for n in range(3, STEPS):
         step(h, n)
@@ -203,14 +205,14 @@ def test_two_drivers_never_write_under_one_name() -> None:
     zombie = h._epochs
     state = CrashingState(h._durable)
     heir = Epochs(h._topology, state, intervals=4)
-    made = heir.remap({"Everything": [mr.Split(0)]})
+    made = heir.remap({"Everything": [mr.ops.Split(0)]})
     with pytest.raises(ZombieWriter):
-        zombie.remap({"Everything": [mr.Split(0)]})
+        zombie.remap({"Everything": [mr.ops.Split(0)]})
     assert sorted(made["Everything"].parents) == [4, 5]
     # One that reserved ids and slept: the next knows of them, and takes others.
     heir._claim()
     claimed = Epochs(h._topology, state, intervals=4)
-    made = claimed.remap({"Everything": [mr.Merge(4, 5)]})
+    made = claimed.remap({"Everything": [mr.ops.Merge(4, 5)]})
     assert made["Everything"].parents == {6: (4, 5)}
     claim = end_of(state.epochs).claim
     assert claim is not None
@@ -226,31 +228,31 @@ def test_a_driver_that_is_superseded_while_it_carries_says_so(monkeypatch: Any) 
     def others_come_first(*of: Any) -> Any:
         monkeypatch.undo()
         heir = Epochs(h._topology, state, intervals=4)
-        heir.remap({"Everything": [mr.Split(0)]})
+        heir.remap({"Everything": [mr.ops.Split(0)]})
         Collector(state).collect(heir.collectable())
         return whole(*of)
 
     monkeypatch.setattr(transfer, "all_carried", others_come_first)
     with pytest.raises(ZombieWriter):
-        zombie.remap({"Everything": [mr.Split(0)]})
+        zombie.remap({"Everything": [mr.ops.Split(0)]})
 
 
 def test_a_remap_that_cannot_be_says_why() -> None:
     h = harness()
     with pytest.raises(PipelineError, match="no complete epoch yet"):
-        h.remap("Everything", [mr.Split(0)])
+        h.remap("Everything", [mr.ops.Split(0)])
     step(h, 0)
     last = h._durable.epochs.last()
     for remaps, said in [
-        ([mr.Split(9)], "interval 9 is not there"),
-        ([mr.Split(0, 1 << 63)], "expected a hash above 0 and below"),
-        ([mr.Merge(0, 2)], "expected neighbours"),
-        ([mr.Split(0), mr.Merge(0, 1)], "interval 0 is in another"),
+        ([mr.ops.Split(9)], "interval 9 is not there"),
+        ([mr.ops.Split(0, 1 << 63)], "expected a hash above 0 and below"),
+        ([mr.ops.Merge(0, 2)], "expected neighbours"),
+        ([mr.ops.Split(0), mr.ops.Merge(0, 1)], "interval 0 is in another"),
     ]:
         with pytest.raises(PipelineError, match=said):
             h.remap("Everything", remaps)
     with pytest.raises(PipelineError, match="no computation 'Nobody'"):
-        h._epochs.remap({"Nobody": [mr.Split(0)]})
+        h._epochs.remap({"Nobody": [mr.ops.Split(0)]})
     # Nor does one of nothing write: the epochs before a remap are not kept.
     assert h._epochs.remap({"Everything": []})["Everything"].parents == {}
     assert h._durable.epochs.last() == last
@@ -265,7 +267,7 @@ def test_nothing_is_remapped_while_an_epoch_is_tried_again() -> None:
     for one in (driver, Epochs(h._topology, h._durable, intervals=4)):
         last = h._durable.epochs.last()
         with pytest.raises(PipelineError, match=f"epoch {one.completed + 1} is unfinished"):
-            one.remap({"Everything": [mr.Split(0)]})
+            one.remap({"Everything": [mr.ops.Split(0)]})
         assert h._durable.epochs.last() == last
 
 
@@ -310,7 +312,7 @@ def test_a_remap_that_forgets_something_is_found(bug: Any, monkeypatch: Any) -> 
         for n in range(STEPS):
             step(h, n)
             for name in NAMES:
-                h.remap(name, [mr.Split(one) for one in places(h, name)[:2]])
+                h.remap(name, [mr.ops.Split(one) for one in places(h, name)[:2]])
             h.check()
         found = end(h)
     except (mr.MillraceError, AssertionError):

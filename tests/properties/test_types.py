@@ -97,7 +97,7 @@ SAMPLE = [
 ]  # fmt: skip
 
 WAYS = {"Injector": doors_in.injected, "Files, Parquet": doors_in.parquet, "JSON": doors_in.json}
-OUT = ("ArrowSink", "Parquet", "Delta")
+OUT = ("sinks.Function", "Parquet", "Delta")
 STAYS = ("ValueState", "window", "BagState")
 
 
@@ -145,7 +145,7 @@ def _through(
         p.add(Stays)
     batches: list[Any] = []
     sink = door.sink(folder, [kind])
-    p.sink("values", mr.ArrowSink(batches.append))
+    p.sink("values", mr.sinks.Function(batches.append))
     if sink is not None:
         p.sink("values", sink)
     bind_sinks(p.build(), "matrix")

@@ -192,7 +192,8 @@ def test_lines_that_are_refused_are_dead_letters_in_a_batch_and_by_epochs(
     (tmp_path / "1.log").write_bytes(b"\n".join([*lines, lines[0]]))
     kept = [{name: tools.Kept() for name in ("out", "rejects")} for _ in range(2)]
     batch, stream = (
-        _pipeline(mr.Files(tmp_path, schema=DDL), Work(native=native), sinks) for sinks in kept
+        _pipeline(mr.sources.Files(tmp_path, schema=DDL), Work(native=native), sinks)
+        for sinks in kept
     )
     batch.run_batch(spark)
     run = tools.start(stream)

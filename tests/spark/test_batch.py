@@ -225,12 +225,12 @@ def test_a_second_batch_does_not_hide_behind_the_first(
     """The same directory again is refused, and has what the first batch wrote."""
     out = tmp_path / "out"
     first, second = (spark.createDataFrame([("a", size, 5)], DDL) for size in (1, 2))
-    _pipeline(first, {"sums": mr.Parquet(out)}).run_batch(spark)
+    _pipeline(first, {"sums": mr.sinks.Parquet(out)}).run_batch(spark)
 
     with pytest.raises(
         mr.MillraceError, match=r"the output of another checkpoint .* earlier batch"
     ):
-        _pipeline(second, {"sums": mr.Parquet(out)}).run_batch(spark)
+        _pipeline(second, {"sums": mr.sinks.Parquet(out)}).run_batch(spark)
 
     assert [row.value for row in spark.read.parquet(str(out)).collect()] == [1]
 
@@ -240,7 +240,7 @@ def test_the_sinks_of_a_failed_batch_have_nothing(
 ) -> None:
     out, kept = tmp_path / "out", tools.Kept()
     frame = spark.createDataFrame([("a", 1, 5), ("a", -1, 6)], DDL)
-    p = _pipeline(frame, {"sums": mr.Parquet(out), "order": kept})
+    p = _pipeline(frame, {"sums": mr.sinks.Parquet(out), "order": kept})
     p.dead_letters = None
     before = spark.conf.get("spark.sql.adaptive.enabled")
 

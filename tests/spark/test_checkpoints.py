@@ -307,7 +307,11 @@ class MissileOut(ReservedOut):
 
 CONFIGURATION = {
     "a reserved column": (ReservedOut, {}, "has a field '_key'"),
-    "a column that Parquet adds": (MissileOut, {"sink": mr.Parquet("out")}, "has a field 'epoch'"),
+    "a column that Parquet adds": (
+        MissileOut,
+        {"sink": mr.sinks.Parquet("out")},
+        "has a field 'epoch'",
+    ),
     "an unpicklable computation": (Unpicklable, {}, "Echo.*pickle"),
     "intervals not a power of two": (Echo, {"intervals": 3}, "power of two"),
     "no tasks": (Echo, {"tasks": 0}, "tasks"),
@@ -333,16 +337,16 @@ def test_configuration_errors_come_before_the_checkpoint_is_touched(tools: Any, 
 
 def test_a_sink_of_another_checkpoint(tools: Any, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    run = tools.start(_pipeline(tools, sink=mr.Parquet(out)))
+    run = tools.start(_pipeline(tools, sink=mr.sinks.Parquet(out)))
     tools.step(run)
     run.stop()
     before = _files(out)
 
     tools.checkpoint += "-2"
     with pytest.raises(CheckpointMismatch, match=r"holds the output of another checkpoint"):
-        tools.start(_pipeline(tools, sink=mr.Parquet(out)))
+        tools.start(_pipeline(tools, sink=mr.sinks.Parquet(out)))
     (tmp_path / "file").write_text("")
     with pytest.raises(CheckpointUnwritable, match=r"sink Parquet.*cannot be written"):
-        tools.start(_pipeline(tools, sink=mr.Parquet(tmp_path / "file" / "out")))
+        tools.start(_pipeline(tools, sink=mr.sinks.Parquet(tmp_path / "file" / "out")))
 
     assert _files(out) == before

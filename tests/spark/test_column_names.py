@@ -34,7 +34,9 @@ class Passes(mr.Computation):
         self.produce("seen", repr((self.key, value if isinstance(value, dict) else value.Name)))
 
 
-def pipeline(source: Any, memory: mr.Memory, format: Any = Any, **options: Any) -> mr.Pipeline:
+def pipeline(
+    source: Any, memory: mr.sinks.Memory, format: Any = Any, **options: Any
+) -> mr.Pipeline:
     p = mr.Pipeline("names")
     options = {"timestamp": "at", "unit": "us", "low_watermark": mr.BoundedDelay(0)} | options
     p.inject("rows", source, format=format, **options)
@@ -70,7 +72,7 @@ def test_a_data_frame_is_refused_by_name(
 
     for ask in (mr.Pipeline.explain, lambda p: p.run_batch(spark, progress=False)):
         with pytest.raises(PipelineError, match=rf"'rows'.*{twice!r}.*toDF"):
-            ask(pipeline(frame, mr.Memory(), format, **options))
+            ask(pipeline(frame, mr.sinks.Memory(), format, **options))
 
 
 def test_columns_that_nobody_takes_may_be_alike(spark: SparkSession) -> None:
@@ -78,7 +80,7 @@ def test_columns_that_nobody_takes_may_be_alike(spark: SparkSession) -> None:
         name: str
 
     frame = spark.sql("SELECT 'a' AS name, 1L AS at, 'x' AS other, 'y' AS OTHER")
-    memory = mr.Memory()
+    memory = mr.sinks.Memory()
     p = mr.Pipeline("names")
     p.inject("rows", frame, timestamp="at", unit="us", format=Trimmed)
     p.sink("rows", memory)
@@ -89,7 +91,7 @@ def test_columns_that_nobody_takes_may_be_alike(spark: SparkSession) -> None:
 
 def test_the_fields_of_a_struct_column_are_both_there(spark: SparkSession) -> None:
     frame = spark.sql("SELECT 'a' AS name, named_struct('X', 1, 'x', 2) AS both, 1L AS at")
-    memory = mr.Memory()
+    memory = mr.sinks.Memory()
     pipeline(frame, memory).run_batch(spark, progress=False)
 
     (row,) = memory.rows
@@ -112,14 +114,14 @@ def test_files_hold_both(
     folder = tmp_path / "rows"
     folder.mkdir()
     write(folder)
-    source = mr.Files(folder, schema="Name string, name string, at long")
+    source = mr.sources.Files(folder, schema="Name string, name string, at long")
     expected = repr(("a", {"Name": "A", "name": "a"} if format is dict else "A"))
 
-    memory = mr.Memory()
+    memory = mr.sinks.Memory()
     pipeline(source, memory, format).run_batch(spark, progress=False)
     assert [row.value for row in memory.rows] == [expected]
 
-    memory = mr.Memory()
+    memory = mr.sinks.Memory()
     run = tools.start(pipeline(source, memory, format))
     tools.step(run)
     run.stop()

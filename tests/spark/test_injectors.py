@@ -46,10 +46,10 @@ def _write(folder: Path, hour: int, *zones: str, mode: str = "w") -> None:
             file.write(json.dumps({"zone": zone, "at": hour * mr.HOUR + 5}) + "\n")
 
 
-def _waiting(run: Any, stream: str) -> mr.Backlog:
+def _waiting(run: Any, stream: str) -> mr.sources.Backlog:
     """Return what waits in a stream's source, asked for now."""
     run._run._backlog.ask(stream)
-    found: mr.Backlog = run.status().backlog[stream]
+    found: mr.sources.Backlog = run.status().backlog[stream]
     return found
 
 
@@ -70,8 +70,8 @@ def test_files(spark: SparkSession, tools: Any, tmp_path: Path) -> None:
     folder.mkdir()
     others.mkdir()
 
-    def files(folder: Path) -> mr.Files:
-        return mr.Files(
+    def files(folder: Path) -> mr.sources.Files:
+        return mr.sources.Files(
             folder,
             schema="zone string, at timestamp",
             created=lambda path: int(path.stem) * mr.HOUR,
@@ -106,7 +106,7 @@ def test_files(spark: SparkSession, tools: Any, tmp_path: Path) -> None:
     assert answer is not None
     assert (answer.done, answer.said) == (True, f"epoch {epoch} is kept as savepoint before")
     assert run.snapshot() == run.snapshot() == f"epoch-{epoch}"
-    assert mr.savepoints(tools.checkpoint) == {"before": epoch, f"epoch-{epoch}": epoch}
+    assert mr.ops.savepoints(tools.checkpoint) == {"before": epoch, f"epoch-{epoch}": epoch}
     with pytest.raises(CheckpointMismatch, match="there is a savepoint 'before'"):
         run.savepoint("before")
     # Paused from outside, it is read no more until it goes on; low watermarks wait.
@@ -120,7 +120,7 @@ def test_files(spark: SparkSession, tools: Any, tmp_path: Path) -> None:
     assert _waiting(run, "trips").files == 1
     run.resume("trips")
     tools.step(run)
-    assert _waiting(run, "trips") == mr.Backlog(files=0, size=0)
+    assert _waiting(run, "trips") == mr.sources.Backlog(files=0, size=0)
     assert run.status().injected == {"trips": 5}
     # From outside, as `millrace update` asks; the handle is that of who took over from then on.
     query = run.query
@@ -178,7 +178,7 @@ class Iceberg:
         opened.create_namespace("lake")
         self.table = opened.create_table("lake.trips", trips.schema)
         self.append(trips)
-        self.counts = mr.Iceberg("lake.counts", folder / "counts", catalog=self.catalog)
+        self.counts = mr.sinks.Iceberg("lake.counts", folder / "counts", catalog=self.catalog)
 
     def append(self, trips: pa.Table) -> None:
         self.table.append(trips)
@@ -186,8 +186,8 @@ class Iceberg:
     def delete(self) -> None:
         self.table.delete("zone = 'Ely'")
 
-    def source(self, name: str, schema: str) -> mr.Injector:
-        return mr.IcebergAppends(f"lake.{name}", catalog=self.catalog, schema=schema)
+    def source(self, name: str, schema: str) -> mr.sources.Injector:
+        return mr.sources.Iceberg(f"lake.{name}", catalog=self.catalog, schema=schema)
 
 
 class Delta:
@@ -199,7 +199,7 @@ class Delta:
         self.deltalake = pytest.importorskip("deltalake", reason="an extra")
         self.folder = folder
         self.append(trips)
-        self.counts = mr.Delta(folder / "counts")
+        self.counts = mr.sinks.Delta(folder / "counts")
 
     def append(self, trips: pa.Table) -> None:
         self.deltalake.write_deltalake(str(self.folder / "trips"), trips, mode="append")
@@ -207,8 +207,8 @@ class Delta:
     def delete(self) -> None:
         self.deltalake.DeltaTable(str(self.folder / "trips")).delete("zone = 'Ely'")
 
-    def source(self, name: str, schema: str) -> mr.Injector:
-        return mr.DeltaAppends(self.folder / name, schema=schema)
+    def source(self, name: str, schema: str) -> mr.sources.Injector:
+        return mr.sources.Delta(self.folder / name, schema=schema)
 
 
 @pytest.mark.parametrize("kind", [Iceberg, Delta])
@@ -243,7 +243,7 @@ def test_rows_that_are_appended_to_a_table(
     run = tools.start(pipeline())
     tools.step(run)
     assert run.status().injected == {"trips": 5}
-    assert _waiting(run, "trips") == mr.Backlog(records=0)
+    assert _waiting(run, "trips") == mr.sources.Backlog(records=0)
     run.stop()
 
     kept, p = tools.Kept(), mr.Pipeline("again")
@@ -258,7 +258,7 @@ def test_rows_that_are_appended_to_a_table(
         tools.step(run)
 
 
-class Numbers(mr.Injector):
+class Numbers(mr.sources.Injector):
     """Two processes with a record a second; the slow one has as many as a file says."""
 
     schema = "n long, at long"
@@ -269,10 +269,10 @@ class Numbers(mr.Injector):
     def processes(self) -> list[str]:
         return ["fast", "slow"]
 
-    def advance(self, process: str, offset: Any) -> mr.Advance:
+    def advance(self, process: str, offset: Any) -> mr.sources.Advance:
         there = json.loads(Path(self.path).read_text())[process]
         at = min((offset or 0) + 10, there)
-        return mr.Advance(at, low_watermark=at * mr.SECOND)
+        return mr.sources.Advance(at, low_watermark=at * mr.SECOND)
 
     def read(self, process: str, start: Any, end: Any) -> Any:
         return ((n, n * mr.SECOND) for n in range(start or 0, end))

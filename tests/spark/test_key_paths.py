@@ -125,14 +125,14 @@ def test_spark_gives_a_key_to_the_task_that_owns_its_interval(
         assert made.column("pid").to_numpy()[here].tolist() == owners.tolist()
 
 
-class _Rows(mr.Injector):
+class _Rows(mr.sources.Injector):
     schema = "text string, number long, data binary, at long"
 
     def processes(self) -> list[str]:
         return ["all"]
 
-    def advance(self, process: str, offset: Any) -> mr.Advance:
-        return mr.Advance(offset)
+    def advance(self, process: str, offset: Any) -> mr.sources.Advance:
+        return mr.sources.Advance(offset)
 
     def read(self, process: str, start: Any, end: Any) -> Any:
         yield from ()

@@ -22,7 +22,9 @@ STEP_US = 45 * mr.MINUTE
 def test_stream_batch_and_sql_agree(spark: SparkSession, tmp_path: Path) -> None:
     demo.replay(spark, tmp_path, SMALL, Console(quiet=True), STEP_US)
     scores = spark.read.schema(game.SCHEMA).parquet(str(tmp_path / "scores"))
-    build(scores, sink=lambda stream: mr.Parquet(tmp_path / "batch" / stream)).run_batch(spark)
+    build(scores, sink=lambda stream: mr.sinks.Parquet(tmp_path / "batch" / stream)).run_batch(
+        spark
+    )
 
     answers = batch.answers(scores)
     streamed, batched = results.read(tmp_path), results.read(tmp_path / "batch")

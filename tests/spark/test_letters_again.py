@@ -74,7 +74,7 @@ def test_letters_are_sent_again_once_when_the_code_is_mended(
         p.sink("totals", totals)
         p.sink("doubled", doubled)
         p.dead_letter("rejects", again=True)
-        p.sink("rejects", mr.Parquet(rejects))
+        p.sink("rejects", mr.sinks.Parquet(rejects))
         run = tools.start(p, clock=lambda: time.time_ns() // 1000)
         assert ("by Spark alone" in str(run.explain())) == (keys == "by Spark")
         tools.step(run)

@@ -63,7 +63,7 @@ def test_the_rows_are_those_of_sql(
         sources[name] = feed.bounded if how == "batch" else feed.stream_one_by_one
     sources["arrivals"] = sources["bids"]
     p = suite.pipeline(sources, timestamp="at", unit="us", low_watermark=mr.BoundedDelay("5 s"))
-    sinks = {name: mr.Memory() for name in suite.QUERIES}
+    sinks = {name: mr.sinks.Memory() for name in suite.QUERIES}
     for name, sink in sinks.items():
         p.sink(name, sink)
 

@@ -43,7 +43,7 @@ def pipeline():
     p = mr.Pipeline("words")
     p.inject("words", words, timestamp="at", low_watermark=mr.BoundedDelay("1 s"))
     p.add(Count)
-    p.sink("counts", mr.Parquet(folder + "/counts"))
+    p.sink("counts", mr.sinks.Parquet(folder + "/counts"))
     return p
 
 

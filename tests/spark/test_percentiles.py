@@ -123,7 +123,7 @@ def test_most_of_a_window_is_counted_before_the_stragglers_are_waited_for(tools:
     assert "the injector of stream 'events', which published" in explained
 
 
-class Logs(mr.Injector):
+class Logs(mr.sources.Injector):
     """Ten hosts with a record each; the last goes on for as long as it is asked."""
 
     schema = "key string, n long, at timestamp"
@@ -131,8 +131,8 @@ class Logs(mr.Injector):
     def processes(self) -> list[str]:
         return [f"host {n}" for n in range(10)]
 
-    def advance(self, process: str, offset: Any) -> mr.Advance:
-        return mr.Advance(1)
+    def advance(self, process: str, offset: Any) -> mr.sources.Advance:
+        return mr.sources.Advance(1)
 
     def read(self, process: str, start: Any, end: Any) -> Any:
         raise AssertionError("only by columns")

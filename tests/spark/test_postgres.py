@@ -77,8 +77,8 @@ def test_append_and_upsert_are_exactly_once(
     feed.add(*((f"team {n % 5}", n, n) for n in range(50)))
 
     def sinks() -> list[Any]:
-        latest = mr.PostgreSQL(conninfo, "latest", key="team")
-        return [latest] if single else [latest, mr.PostgreSQL(conninfo, "history")]
+        latest = mr.sinks.PostgreSQL(conninfo, "latest", key="team")
+        return [latest] if single else [latest, mr.sinks.PostgreSQL(conninfo, "history")]
 
     again = _server_away_once(monkeypatch)
     _dies_before_completion(monkeypatch)
@@ -113,11 +113,11 @@ def test_a_batch_and_what_is_refused(
     conninfo = f"{postgres.conninfo} passfile={postgres.passfile}"
     feed = tools.feed(DDL)
     feed.add(*((f"team {n % 5}", 1, n) for n in range(50)))
-    sink = mr.PostgreSQL(conninfo, "totals", key="team")
+    sink = mr.sinks.PostgreSQL(conninfo, "totals", key="team")
 
     for twice in (
-        [mr.PostgreSQL(conninfo, "t"), mr.PostgreSQL(conninfo, "public.t")],
-        [mr.Parquet(tmp_path / "out"), mr.Parquet(f"{tmp_path}/./out")],
+        [mr.sinks.PostgreSQL(conninfo, "t"), mr.sinks.PostgreSQL(conninfo, "public.t")],
+        [mr.sinks.Parquet(tmp_path / "out"), mr.sinks.Parquet(f"{tmp_path}/./out")],
     ):
         with pytest.raises(PipelineError, match=r"two sinks write to P.*\bt|out"):
             tools.start(_pipeline(feed.stream, *twice))
@@ -134,13 +134,13 @@ def test_a_batch_and_what_is_refused(
     postgres.query("DELETE FROM millrace_epochs")
     postgres.query("CREATE TABLE totals (team text, points smallint)")
     feed.add(("much", 100_000, 1))
-    p = _pipeline(feed.bounded, mr.PostgreSQL(conninfo, "totals"))
+    p = _pipeline(feed.bounded, mr.sinks.PostgreSQL(conninfo, "totals"))
     with pytest.raises(RunFailed, match=r"Total\(team='much'.*<= 32767 - at `\$\.points`"):
         p.run_batch(spark)
     assert postgres.query("SELECT count(*) FROM totals") == [(0,)]
 
     postgres.query("DELETE FROM millrace_epochs")
-    letters = mr.Memory()
+    letters = mr.sinks.Memory()
     p.dead_letter("letters")
     p.sink("letters", letters)
     p.run_batch(spark)

@@ -58,30 +58,30 @@ def test_intervals_split_and_merge_under_load(spark: SparkSession, tmp_path: Pat
     p.sink("windows", collect("windows"))
 
     def intervals(name: str = "Counts") -> list[int]:
-        return [one.id for one in mr.open_checkpoint(checkpoint)[name].intervals]
+        return [one.id for one in mr.ops.open_checkpoint(checkpoint)[name].intervals]
 
     put(0)
     run = p.start(spark, checkpoint=str(checkpoint), tasks=2, intervals=4)
     run.process_available()
-    assert run.remap("Counts", [mr.Split(0, 1 << 50), mr.Merge(2, 3)]) == 4
+    assert run.remap("Counts", [mr.ops.Split(0, 1 << 50), mr.ops.Merge(2, 3)]) == 4
     assert intervals() == [4, 5, 1, 6]
     put(1)
     run.process_available()
-    assert run.remap("windows", [mr.Split(1), mr.Split(2)]) == 6
+    assert run.remap("windows", [mr.ops.Split(1), mr.ops.Split(2)]) == 6
     mailbox = open_location(checkpoint, pipeline="words").mailbox
     about = msgspec.json.encode(RemapAsked("Counts", [(5, None)], [(1, 6)])).decode()
     answer = ask(mailbox, "remap", 1, about=about, timeout_s=60)
     assert answer is not None
     assert answer.said.startswith("Counts has 4 key intervals after epoch ")
     with pytest.raises(PipelineError, match="interval 0 is not there"):
-        run.remap("Counts", [mr.Split(0)])
+        run.remap("Counts", [mr.ops.Split(0)])
     put(2)
     run.process_available()
     run.stop()
     # Another number of tasks goes on with the same map.
-    assert mr.remap_checkpoint(checkpoint, "Counts", [mr.Split(4)]) == 5
+    assert mr.ops.remap_checkpoint(checkpoint, "Counts", [mr.ops.Split(4)]) == 5
     # And, when it has seen enough of the load, with another by itself.
-    how = mr.Balance(above=1.01, intervals=8)
+    how = mr.ops.Balance(above=1.01, intervals=8)
     run = p.start(spark, checkpoint=str(checkpoint), tasks=3, balance=how)
     before = intervals()
     for n in range(3, 10):

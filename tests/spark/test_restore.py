@@ -50,9 +50,9 @@ class Shop:
         p = mr.Pipeline("shop")
         p.inject("sales", sales, timestamp="at", low_watermark=mr.BoundedDelay("5 s"), format=Sale)
         p.add(Total)
-        p.sink("totals", mr.Parquet(self.root / "totals"))
+        p.sink("totals", mr.sinks.Parquet(self.root / "totals"))
         p.dead_letter("rejects", **options)
-        p.sink("rejects", mr.Delta(self.root / "rejects"))
+        p.sink("rejects", mr.sinks.Delta(self.root / "rejects"))
         return p.start(self.spark, checkpoint=str(self.root / "ckpt"))
 
     def totals(self) -> list[int]:

@@ -269,7 +269,7 @@ def timing(p: mr.Pipeline, sources: Mapping[str, Any]) -> None:
 # -- an injector in Python: it is held back, and one of its processes falls silent -----------------
 
 
-class Numbers(mr.Injector):
+class Numbers(mr.sources.Injector):
     """Two processes with a record a second; how many there are says a file."""
 
     schema = "n long, at long"
@@ -280,10 +280,10 @@ class Numbers(mr.Injector):
     def processes(self) -> list[str]:
         return ["fast", "slow"]
 
-    def advance(self, process: str, offset: Any) -> mr.Advance:
+    def advance(self, process: str, offset: Any) -> mr.sources.Advance:
         there = json.loads(self.there.read_text())[process]
         at = min((offset or 0) + 10, there)
-        return mr.Advance(at, low_watermark=at * SECOND)
+        return mr.sources.Advance(at, low_watermark=at * SECOND)
 
     def read(self, process: str, start: Any, end: Any) -> Any:
         return ((n, n * SECOND) for n in range(start or 0, end))

@@ -53,7 +53,7 @@ def test_a_step_and_a_computation_see_the_same_values(session, format, tmp_path)
         lambda value: {"k": "a", "seen": repr(value)}
     ).to("stepped")
     p.add(Seen)
-    p.sink("seen", mr.Parquet(str(tmp_path / "seen")))
+    p.sink("seen", mr.sinks.Parquet(str(tmp_path / "seen")))
     p.run_batch(session)
     found = [row.value for row in session.read.parquet(str(tmp_path / "seen")).collect()]
     utc = dt.datetime(2026, 11, 27, 8, 30, tzinfo=dt.UTC)

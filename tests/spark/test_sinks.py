@@ -85,8 +85,10 @@ def test_formats_as_columns(spark: SparkSession, tools: Any, tmp_path: Path) -> 
         return len(spark.sparkContext.statusTracker().getJobIdsForGroup(group))
 
     # Tasks write the Parquet files. A job runs the batch, and the two others read what it kept.
-    assert jobs_of(("made", look), ("keys", look), ("made", mr.Parquet(tmp_path / "out"))) == 3
-    assert jobs_of(*(("made", mr.Parquet(tmp_path / f"out {n}")) for n in range(2))) == 1
+    assert (
+        jobs_of(("made", look), ("keys", look), ("made", mr.sinks.Parquet(tmp_path / "out"))) == 3
+    )
+    assert jobs_of(*(("made", mr.sinks.Parquet(tmp_path / f"out {n}")) for n in range(2))) == 1
     by_names = {tuple(schema.names): (schema, rows) for schema, rows in frames}
     schema, (row,) = by_names[(*Out.__struct_fields__, "_key", "_timestamp", "_id")]
     assert {field.name: field.dataType.simpleString() for field in schema} == {
@@ -130,7 +132,7 @@ def test_sinks_of_every_kind_side_by_side(
     spark: SparkSession, tools: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     deltalake = pytest.importorskip("deltalake", reason="an extra")
-    feed, kept, memory = tools.feed(DDL), tools.Kept(), mr.Memory()
+    feed, kept, memory = tools.feed(DDL), tools.Kept(), mr.sinks.Memory()
     calls: list[tuple[str, int, int]] = []
 
     def twice(rows: Any, epoch: int) -> None:
@@ -140,9 +142,19 @@ def test_sinks_of_every_kind_side_by_side(
         calls.append(("none", 0, 0))
 
     p = _pipeline(feed.stream)
-    for sink in (kept, memory, mr.Console(), twice, nothing, mr.Parquet(tmp_path / "out")):
+    for sink in (
+        kept,
+        memory,
+        mr.sinks.Console(),
+        twice,
+        nothing,
+        mr.sinks.Parquet(tmp_path / "out"),
+    ):
         p.sink("texts", sink)
-    tables = [sink(tmp_path / f"{sink.__name__}", key="_key") for sink in (mr.Parquet, mr.Delta)]
+    tables = [
+        sink(tmp_path / f"{sink.__name__}", key="_key")
+        for sink in (mr.sinks.Parquet, mr.sinks.Delta)
+    ]
     for sink in tables:
         p.sink("texts", sink)
     run = tools.start(p)
@@ -194,12 +206,12 @@ def test_a_retried_epoch_is_written_once(
 
     def pipeline(kept: Any) -> mr.Pipeline:
         if single:
-            return _pipeline(feed.stream, texts=mr.Parquet(out))
-        p = _pipeline(feed.stream, timestamp=mr.INGRESS, texts=mr.Parquet(out))
+            return _pipeline(feed.stream, texts=mr.sinks.Parquet(out))
+        p = _pipeline(feed.stream, timestamp=mr.INGRESS, texts=mr.sinks.Parquet(out))
         p.sink("words", words[kept is second])
         p.sink("texts", kept)
-        p.sink("texts", mr.Delta(tmp_path / "table"))
-        p.sink("texts", mr.Iceberg("lake.texts", tmp_path / "iceberg", catalog=catalog))
+        p.sink("texts", mr.sinks.Delta(tmp_path / "table"))
+        p.sink("texts", mr.sinks.Iceberg("lake.texts", tmp_path / "iceberg", catalog=catalog))
         return p
 
     complete, dying = Epochs.complete, [True]
@@ -255,6 +267,6 @@ def test_what_a_killed_write_left_is_replaced(
         staged.mkdir(parents=True)
         (staged / "part-torn.parquet").write_bytes(b"PAR1 and then the power failed")
 
-    tools.run(_pipeline(feed.stream, texts=mr.Parquet(out)))
+    tools.run(_pipeline(feed.stream, texts=mr.sinks.Parquet(out)))
 
     assert [row.value for row in spark.read.parquet(str(out)).collect()] == ["a1"]

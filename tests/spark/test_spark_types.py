@@ -109,7 +109,7 @@ def came(spark: SparkSession, frames: dict[str, tuple[Any, DataFrame]]) -> dict[
             row = record.value
             self.produce("seen", Seen(record.stream, row.n, pickle.dumps(row.x)))
 
-    memory, p = mr.Memory(), mr.Pipeline("types")
+    memory, p = mr.sinks.Memory(), mr.Pipeline("types")
     for stream, name in streams.items():
         kind, frame = frames[name]
         row = msgspec.defstruct("Row", [("n", int), ("x", kind | None)])
@@ -162,7 +162,7 @@ def test_a_type_that_python_does_not_have_is_refused(spark: SparkSession, text: 
     frame = spark.range(1).selectExpr("id AS n", f"{text} AS x")
     p = mr.Pipeline("types")
     p.inject("rows", frame, timestamp="n", unit="us", format=dict)
-    p.sink("rows", mr.Memory())
+    p.sink("rows", mr.sinks.Memory())
 
     with pytest.raises(mr.MillraceError, match=f"'rows': column 'x' is .*{REFUSED[text]}"):
         p.explain()
@@ -182,7 +182,7 @@ def test_parquet_files_of_others(spark: SparkSession, tmp_path: Path) -> None:
         else:
             frames[name] = kind, frame
 
-    # These ``mr.Files`` reads, or names: see unit/injectors/test_parquet_types.py.
+    # These ``mr.sources.Files`` reads, or names: see unit/injectors/test_parquet_types.py.
     assert refused == {"float16", "timestamp of ns", "time"}
     seen = came(spark, frames)
     assert seen == {name: sparks(frame, kind) for name, (kind, frame) in frames.items()}

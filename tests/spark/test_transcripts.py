@@ -89,8 +89,8 @@ def test_a_figure_of_the_rows_of_a_sink_is_that_of_the_harness(
     play(transcript, harness)
     (_, _, executor), *_ = streamed[transcript.name]
 
-    ours = mr.plot_panes(harness.harness, "panes")
-    theirs = mr.plot_panes(executor.outputs, watermark=harness.harness, mode=getattr(mr, mode))
+    ours = mr.plot.panes(harness.harness, "panes")
+    theirs = mr.plot.panes(executor.outputs, watermark=harness.harness, mode=getattr(mr, mode))
 
     assert drawn(theirs) == drawn(ours)
 

@@ -91,7 +91,7 @@ def test_data_frames(session: SparkSession, tmp_path: Path) -> None:
         made: dict[str, list[Outcome]] = {}
         left = list(kinds)
         while left:
-            memory, letters, p = mr.Memory(), mr.Memory(), mr.Pipeline("matrix")
+            memory, letters, p = mr.sinks.Memory(), mr.sinks.Memory(), mr.Pipeline("matrix")
             p.dead_letter("letters")
             for kind in left:
                 format = msgspec.defstruct("Row", [("x", kind.type), ("n", int)])
@@ -167,7 +167,7 @@ def test_callables_and_memory(session: SparkSession, tmp_path: Path) -> None:
                 self.produce("out", wide(id=f"{k} {v}", **{f"c{k}": kind.values[v]}))
 
         frames: list[pa.Table] = []
-        memory, letters, p = mr.Memory(), mr.Memory(), mr.Pipeline("matrix")
+        memory, letters, p = mr.sinks.Memory(), mr.sinks.Memory(), mr.Pipeline("matrix")
         p.dead_letter("letters")
         numbers = session.range(len(places)).selectExpr("id AS n", "id AS at")
         p.inject("numbers", numbers, timestamp="at", unit="us", format=int)

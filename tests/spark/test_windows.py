@@ -135,7 +135,9 @@ def moved(scores: Any) -> list[Any]:
     """Count by when a score was sent, up to half a minute back; by shifted windows; at first."""
     sent = scores.with_timestamps("sent", backwards="30 s").key_by("team")
     shifted = mr.FixedWindows("10 s", phase_shift=True)
-    early = scores.key_by("team").window(mr.FixedWindows("10 s"), output_time=mr.EARLIEST)
+    early = scores.key_by("team").window(
+        mr.FixedWindows("10 s"), output_time=mr.OutputTime.EARLIEST
+    )
     return [
         sent.window(mr.FixedWindows("10 s"), **REFINED).count().to("sent"),
         scores.key_by("team").window(shifted, **REFINED).sum("points").to("shifted"),
@@ -256,7 +258,7 @@ def test_panes_on_spark_are_those_of_the_harness(tools: Any) -> None:
 
 def compare(spark: Any) -> None:
     """Run the script on Spark and in the Harness; after each step they must have done the same."""
-    checkpoint, windows = mr.open_checkpoint(spark.checkpoint), set()
+    checkpoint, windows = mr.ops.open_checkpoint(spark.checkpoint), set()
     with mr.testing.Harness(pipeline()) as h:
         h.advance_clock(spark.t0)
         newest = 0

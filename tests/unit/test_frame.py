@@ -92,7 +92,8 @@ def test_what_a_type_checker_sees_of_the_package_is_what_there_is() -> None:
         if isinstance(node, ast.If)
     ]
 
-    assert imported(block) == {**millrace._MODULES, "testing": "millrace"}
+    namespaces = dict.fromkeys(millrace._NAMESPACES, "millrace")
+    assert imported(block) == {**millrace._MODULES, **namespaces}
     assert sorted(millrace.__all__) == sorted(imported(block)) == sorted(dir(millrace))
     assert all(hasattr(millrace, name) for name in millrace.__all__)
     with pytest.raises(AttributeError, match="module 'millrace' has no attribute 'Windows'"):
@@ -110,8 +111,34 @@ def test_importing_the_package_imports_no_more_of_it() -> None:
     assert ours == {"millrace.model", "millrace.model.errors"}
 
 
-@pytest.mark.parametrize("folder", ["spark", "testing"])
-def test_a_folder_is_reached_through_the_package(folder: str) -> None:
+def moved() -> list[tuple[str, str]]:
+    """Return names that are in a namespace now, with where."""
+    named = (
+        (one.partition("="), namespace)
+        for namespace, names in millrace._MOVED.items()
+        for one in names.split()
+    )
+    return [(old, f"{namespace}.{new or old}") for (old, _, new), namespace in named]
+
+
+@pytest.mark.parametrize(("old", "new"), moved())
+def test_a_name_that_has_moved_says_where_it_is_now(old: str, new: str) -> None:
+    with pytest.raises(AttributeError, match=f"^{re.escape(f'mr.{old} is mr.{new}')}$"):
+        getattr(millrace, old)
+    space, _, name = new.partition(".")
+    assert hasattr(getattr(millrace, space), name)
+
+
+def test_public_names_are_few_and_a_namespace_has_what_it_says() -> None:
+    assert len(millrace.__all__) == 69 + len(millrace._NAMESPACES)
+    for space in millrace._NAMESPACES:
+        found = getattr(millrace, space)
+        assert all(hasattr(found, name) for name in found.__all__)
+    assert millrace.Parquet is millrace.sinks.Parquet
+
+
+@pytest.mark.parametrize("folder", millrace._NAMESPACES)
+def test_a_namespace_is_reached_through_the_package(folder: str) -> None:
     """In a process of its own: here another test has imported it."""
     program = f"import millrace as mr; print(mr.{folder}.__name__)"
     ran = subprocess.run(

@@ -72,8 +72,8 @@ def run_demo(
             some = uuid4().hex[:8]
             scores, topics = f"scores-{some}", {stream: f"{stream}-{some}" for stream in STREAMS}
             make_topics(servers, {scores: _TASKS, **dict.fromkeys(topics.values(), 1)})
-            source = mr.Kafka(servers, scores, schema=SCORES_SCHEMA)
-            pipeline = build(source, lambda to: mr.KafkaSink(servers, topics[to], encode=signed))
+            source = mr.sources.Kafka(servers, scores, schema=SCORES_SCHEMA)
+            pipeline = build(source, lambda to: mr.sinks.Kafka(servers, topics[to], encode=signed))
             checkpoint = str(out / "checkpoint")
             run = pipeline.start(spark, checkpoint=checkpoint, realtime=True, progress=False)
             stack.callback(run.stop)

@@ -1,6 +1,6 @@
 """The reader of the reports: what comes out of Kafka, and how old it is.
 
-It does what each reader of a `mr.KafkaSink` has to do for exactly once: it drops messages with an
+It does what each reader of a `mr.sinks.Kafka` has to do for exactly once: it drops messages with an
 id that it has seen. After a failure some come again.
 """
 

@@ -39,7 +39,7 @@ def pipeline(source=None, sink=None):
 
 def on_spark():
     """Return the pipeline over the files in IN, oldest first; `millrace run` calls it."""
-    return pipeline(mr.Files(IN, schema="word string, at timestamp"), mr.Parquet(OUT))
+    return pipeline(mr.sources.Files(IN, schema="word string, at timestamp"), mr.sinks.Parquet(OUT))
 ''',
     "test_pipeline.py": '''\
 """The whole pipeline in this process: no Spark, and a clock that the test sets."""

@@ -119,8 +119,8 @@ def panes(
 ) -> None:
     """Draw the panes in DIR: event time against processing time.
 
-    DIR is what mr.Parquet wrote of the stream of a grouping. Needs no Spark, writes nothing but the
-    picture, and may be used while a run goes on.
+    DIR is what mr.sinks.Parquet wrote of the stream of a grouping. Needs no Spark, writes nothing
+    but the picture, and may be used while a run goes on.
     """
     figure = plot_panes(
         written(rows),
@@ -143,7 +143,7 @@ def written(rows: Path) -> Any:
     except pa.ArrowInvalid as error:
         raise PipelineError(
             f"{str(rows)!r} is no directory of Parquet files ({error}). Expected the path that "
-            "mr.Parquet was given."
+            "mr.sinks.Parquet was given."
         ) from None
     # Spark writes instants as INT96 by default, which is in UTC and does not say so.
     table = table.cast(

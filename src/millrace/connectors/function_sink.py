@@ -1,4 +1,4 @@
-"""ArrowSink: a function of the user's that is given the records in the tasks, as Arrow batches.
+"""A sink that is a function of the user's that is given the records in the tasks, as Arrow batches.
 
 Sinks that take rows as they come, on either plane, and may be given a row again.
 
@@ -138,7 +138,7 @@ class ArrowSink:
     >>> import millrace as mr
     >>> p = mr.Pipeline("words")
     >>> _ = p.inject("words", format=str)
-    >>> p.sink("words", mr.ArrowSink(lambda rows: print(rows.column("value").to_pylist())))
+    >>> p.sink("words", mr.sinks.Function(lambda rows: print(rows.column("value").to_pylist())))
     >>> with mr.testing.Harness(p) as h:
     ...     h.inject("words", [("tea", 0), ("mate", 1)])
     ['tea', 'mate']
@@ -146,7 +146,9 @@ class ArrowSink:
 
     def __init__(self, write: Callable[[pa.RecordBatch], Any]) -> None:
         if not callable(write):
-            raise PipelineError(f"ArrowSink({write!r}): expected a function of an Arrow batch.")
+            raise PipelineError(
+                f"sinks.Function({write!r}): expected a function of an Arrow batch."
+            )
         self.function = write
         self._streams: list[str] = []
 
@@ -172,7 +174,8 @@ class ArrowSink:
         return _Calls(self.function, f"{self!r}, the sink of stream {of}")
 
     def __repr__(self) -> str:
-        return f"ArrowSink({getattr(self.function, '__qualname__', None) or repr(self.function)})"
+        function = self.function
+        return f"sinks.Function({getattr(function, '__qualname__', None) or repr(function)})"
 
 
 @dataclass(frozen=True)

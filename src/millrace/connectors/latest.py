@@ -1,8 +1,8 @@
 """The latest row of each key: which of several records count, and what a table becomes by them.
 
-A table by key is what :class:`~millrace.Parquet` and :class:`~millrace.Delta` make with ``key=``: a
-record replaces the row of its key, and a retraction deletes it, unless the key has a later record
-in the same epoch. Which is the later one the ids say: of one sender they ascend.
+A table by key is what :class:`~millrace.sinks.Parquet` and :class:`~millrace.sinks.Delta` make
+with ``key=``: a record replaces the row of its key, and a retraction deletes it, unless the key
+has a later record in the same epoch. Which is the later one the ids say: of one sender they ascend.
 
 Source: VLDB 2015 Dataflow paper, 2.3: panes that refine one another, and retractions.
 """

@@ -214,7 +214,7 @@ class Joining(PlainStream, Generic[Made]):
         >>> import millrace as mr
         >>> p = mr.Pipeline("names")
         >>> named = p.inject("sales", format=dict).key_by("item").lookup({1: "tea"}).to("named")
-        >>> p.sink("named", mr.Memory())
+        >>> p.sink("named", mr.sinks.Memory())
         >>> with mr.testing.Harness(p) as h:
         ...     h.inject("sales", [({"item": 1}, 15), ({"item": 2}, 16)])
         ...     [output.value for output in h.outputs("named")]
@@ -502,9 +502,9 @@ class WindowedStream(Stream, Aggregating["WindowedStream"]):
                 source partition and still too much.
             productions: ``mr.STRONG``, the default, or ``mr.WEAK``, as of a computation.
             delivery: ``mr.EXACTLY_ONCE``, the default, or ``mr.AT_LEAST_ONCE``, likewise.
-            **several: Aggregates by the name of their result: ``mr.count()``, ``mr.max("price")``
-                and so on, all computed in one pass. A result is a dict by these names, or what
-                ``to(name, format)`` says.
+            **several: Aggregates by the name of their result: ``mr.agg.count()``,
+                ``mr.agg.max("price")`` and so on, all computed in one pass. A result is a dict by
+                these names, or what ``to(name, format)`` says.
 
         Returns:
             The stream of results. A further aggregation of it goes by the windows of the results,
@@ -517,9 +517,9 @@ class WindowedStream(Stream, Aggregating["WindowedStream"]):
         >>> p = mr.Pipeline("auction")
         >>> bids = p.inject("bids", format=dict).key_by("item").window(mr.FixedWindows(10))
         >>> bids.aggregate(
-        ...     n=mr.count(),
-        ...     high=mr.max("price"),
-        ...     cheap=mr.count(where=lambda bid: bid["price"] < 5),
+        ...     n=mr.agg.count(),
+        ...     high=mr.agg.max("price"),
+        ...     cheap=mr.agg.count(where=lambda bid: bid["price"] < 5),
         ... ).to("prices")
         WindowedStream('prices')
         >>> with mr.testing.Harness(p) as h:
@@ -618,7 +618,7 @@ def _combined(given: Mapping[str, Any], several: Mapping[str, Any]) -> tuple[Com
         if combine is not None or value is not None:
             raise PipelineError(
                 f"aggregate({combine!r}, ..., {', '.join(several)}): expected one aggregation, "
-                f"aggregate({combine!r}), or several by name, aggregate(n=mr.count(), ...)."
+                f"aggregate({combine!r}), or several by name, aggregate(n=mr.agg.count(), ...)."
             )
         return together(several)
     if isinstance(combine, type) and issubclass(combine, CombineFn):
@@ -628,7 +628,8 @@ def _combined(given: Mapping[str, Any], several: Mapping[str, Any]) -> tuple[Com
     if not isinstance(combine, CombineFn):
         raise PipelineError(
             f"aggregate({'' if combine is None else repr(combine)}): expected a mr.CombineFn, "
-            "which has create, add, merge and extract, or aggregates by name, such as n=mr.count()."
+            "which has create, add, merge and extract, or aggregates by name, such as "
+            "n=mr.agg.count()."
         )
     return combine, value
 

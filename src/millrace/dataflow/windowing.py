@@ -98,7 +98,7 @@ def windowing(
     trigger = Repeat(AtWatermark()) if trigger is None else trigger
     _check_kind("trigger", trigger, Trigger, "mr.Repeat(mr.AtWatermark())")
     _check_kind("mode", mode, AccumulationMode, "mr.ACCUMULATING")
-    _check_kind("output_time", output_time, OutputTime, "mr.END_OF_WINDOW")
+    _check_kind("output_time", output_time, OutputTime, "mr.OutputTime.END_OF_WINDOW")
     if lift not in (None, True, False):
         raise PipelineError(f"window(lift={lift!r}): expected True, False, or None.")
     lateness_us = duration_us(allowed_lateness, "window(allowed_lateness)")

@@ -59,7 +59,7 @@ class Injector(ABC):
     >>> p = mr.Pipeline("numbers")
     >>> p.inject("numbers", Counter(), timestamp="at", format=int)
     Stream('numbers')
-    >>> p.sink("numbers", mr.Memory())
+    >>> p.sink("numbers", mr.sinks.Memory())
     >>> h = mr.testing.Harness(p, publish=True)
     >>> h.poll("numbers")
     10

@@ -153,7 +153,7 @@ def add_savepoint(checkpoint: Location, name: str, *, epoch: int | None = None) 
 
     It is a copy in ``savepoints/`` of the checkpoint, which no collection touches. To go back to
     it in place: :func:`restore_checkpoint`. Or copy it to a place of its own:
-    ``mr.copy_checkpoint("ckpt/savepoints/before", "ckpt-2")``.
+    ``mr.ops.copy_checkpoint("ckpt/savepoints/before", "ckpt-2")``.
 
     Args:
         checkpoint: A path or a URL.
@@ -306,7 +306,7 @@ def offset_files(
     if is_object_store(source) or is_object_store(target):
         raise CheckpointMismatch(
             f"{what}, which are copied between local paths only. Copy to and from those, or inject "
-            "an mr.Injector in their place."
+            "an mr.sources.Injector in their place."
         )
     there = name if to_base is None else f"spark-from-{to_base}"
     folder, to = local_path(source) / name, local_path(target) / there
@@ -404,8 +404,8 @@ def restore_checkpoint(checkpoint: Location, savepoint: str, *, accept: bool = F
     No run may use the checkpoint; one that still does is fenced off, and ends. The next run goes on
     with the state, the timers, the low watermarks and the places in sources that the savepoint has,
     and reads again what came after. Sinks by key go on as they are: their rows are replaced as
-    their keys come again. :class:`~millrace.Parquet`, :class:`~millrace.Delta` and
-    :class:`~millrace.Iceberg` without a key take back what later epochs added, when that run
+    their keys come again. :class:`~millrace.sinks.Parquet`, :class:`~millrace.sinks.Delta` and
+    :class:`~millrace.sinks.Iceberg` without a key take back what later epochs added, when that run
     starts. Dead letters that were sent again since are forgotten: what their sink has of them then
     can be sent.
 

@@ -270,7 +270,7 @@ class ComputationInspection:
 
         Args:
             earlier: The same computation in the checkpoint as it was after another epoch:
-                ``mr.open_checkpoint(path, epoch=40)["Basket"]``.
+                ``mr.ops.open_checkpoint(path, epoch=40)["Basket"]``.
 
         Raises:
             NotKept: As :meth:`get`; of either epoch.

@@ -192,7 +192,7 @@ def _dataset(path: str) -> Any:
     if next((Path(path) / "metadata").glob("*.metadata.json"), None) is not None:
         raise PipelineError(
             f"{path} is an Iceberg table, whose catalog knows which of its files count. Send them "
-            "from Python: mr.send_dead_letters(checkpoint, "
+            "from Python: mr.ops.send_dead_letters(checkpoint, "
             'load_catalog(...).load_table("...").scan().to_arrow()), of pyiceberg.catalog.'
         )
     try:

@@ -203,7 +203,7 @@ class Computation:
                 retraction in the global window is made.
 
         Only an output that may have retractions carries panes: it does if one of the inputs may, or
-        if its format is declared as ``mr.PanedCoder(Count, retracts=True)``. On others, what the
+        if its format is declared as ``mr.coders.Paned(Count, retracts=True)``. On others, what the
         record at hand is a pane of is left out, and ``pane=`` and ``retraction=True`` are refused.
 
         Raises:

@@ -141,8 +141,8 @@ class DeadLetter(msgspec.Struct, frozen=True):
             a file, line and byte; an injected stream, and the place in it; or the computation that
             produced it.
         raw: The record, for people and other programs: the line or message as it came, where its
-            injector refuses it, where ``mr.Kafka`` can read it once more for a record that is
-            refused later, or where the value has it (Kafka without a schema); else JSON of the
+            injector refuses it, where ``mr.sources.Kafka`` can read it once more for a record that
+            is refused later, or where the value has it (Kafka without a schema); else JSON of the
             value. None for a message whose value is null. Empty for a timer, and where JSON cannot
             hold the value.
         raw_key: The message's key as it came; None where there is none.

@@ -85,13 +85,13 @@ def plot_panes(
     ...     h.inject("points", [(5, 10 * mr.SECOND), (7, 50 * mr.SECOND)])
     ...     h.advance_clock(2 * mr.MINUTE)
     ...     h.advance_watermark("points", mr.MINUTE)
-    ...     mr.plot_panes(h, "totals", records="points").axes[0].get_title()
+    ...     mr.plot.panes(h, "totals", records="points").axes[0].get_title()
     'Panes of totals'
     """
     if isinstance(panes, Harness):
         if stream is None:
             raise PipelineError(
-                'plot_panes(harness): which stream? Expected plot_panes(h, "totals").'
+                'plot.panes(harness): which stream? Expected plot.panes(h, "totals").'
             )
         watermark = panes if watermark is None else watermark
         if mode is None:
@@ -154,7 +154,7 @@ def _of_key(outputs: Iterable[Output], key: Any) -> list[Output]:
     if key is None and len(keys) > 1:
         raise PipelineError(
             f"there are panes of {len(keys)} keys, such as {keys[:5]}, and a picture is of one. "
-            f"Say which: plot_panes(..., key={keys[0]!r})."
+            f"Say which: plot.panes(..., key={keys[0]!r})."
         )
     return [output for output in paned if key is None or output.key == key]
 
@@ -170,7 +170,7 @@ def _line(source: HasHistory | str | Path | None, computation: str | None) -> li
     if computation not in known:
         raise PipelineError(
             f"whose low watermark? There is no computation {computation!r}; say one of {known}: "
-            "plot_panes(..., computation=...)."
+            "plot.panes(..., computation=...)."
         )
     line = [(moment.wall_time_us, moment.inputs[computation]) for moment in moments]
     return line if len({us for _, us in line}) > 1 else []

@@ -394,8 +394,8 @@ def _binary(what: str, column: list[bytes]) -> pa.Array:
         raise PipelineError(
             f"a task has {made.nbytes:,} bytes of {what} to send at once, in {len(column):,} rows, "
             "and an Arrow batch holds 2 GiB of them. Let an epoch read less "
-            "(maxFilesPerTrigger, maxOffsetsPerTrigger, mr.Files(bytes_per_epoch=)), use more "
-            f"tasks, or shorter {what}."
+            "(maxFilesPerTrigger, maxOffsetsPerTrigger, mr.sources.Files(bytes_per_epoch=)), use "
+            f"more tasks, or shorter {what}."
         )
     return made
 

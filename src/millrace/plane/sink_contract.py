@@ -321,9 +321,10 @@ def check_live(topology: Topology) -> None:
         stream = topology.edge(edge).stream
         raise PipelineError(
             f"the sink {sink!r} of stream {stream!r} wants a DataFrame, and the real-time plane "
-            "has none: its tasks write. Wrap a function of Arrow batches in mr.ArrowSink(...), use "
-            "mr.KafkaSink, mr.PostgreSQL, or mr.Parquet, mr.Delta or mr.Iceberg on a local or "
-            "mounted path; or run the pipeline by epochs."
+            "has none: its tasks write. Wrap a function of Arrow batches in "
+            "mr.sinks.Function(...), use "
+            "mr.sinks.Kafka, mr.sinks.PostgreSQL, or mr.sinks.Parquet, mr.sinks.Delta or "
+            "mr.sinks.Iceberg on a local or mounted path; or run the pipeline by epochs."
         )
 
 

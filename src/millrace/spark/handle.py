@@ -236,7 +236,8 @@ class Handle:
         with it. It holds as long as the run: the next one reads again.
 
         Args:
-            stream: One that an :class:`~millrace.Injector` reads, such as ``mr.Kafka``.
+            stream: One that an :class:`~millrace.sources.Injector` reads, such as
+                ``mr.sources.Kafka``.
 
         Raises:
             PipelineError: There is no such stream, or Spark reads it.
@@ -280,12 +281,13 @@ class Handle:
         The rows of the intervals are read while the run goes on, and it waits while what was
         committed since is applied, and all is written. What the intervals keep goes with their
         keys: cells, timers, holds, ids, windows; no low watermark moves. Who they are:
-        ``mr.open_checkpoint(path)[computation].intervals``. In real time all tasks wait at a mark
-        for it, and go on: the run stands still for some tenths of a second.
+        ``mr.ops.open_checkpoint(path)[computation].intervals``. In real time all tasks wait at a
+        mark for it, and go on: the run stands still for some tenths of a second.
 
         Args:
             computation: As the pipeline calls it.
-            remaps: :class:`~millrace.Split` and :class:`~millrace.Merge`; no interval is in two.
+            remaps: :class:`~millrace.ops.Split` and :class:`~millrace.ops.Merge`; no interval is
+                in two.
 
         Returns:
             How many key intervals the computation has now.
@@ -303,10 +305,10 @@ class Handle:
     def savepoint(self, name: str) -> int:
         """Keep the checkpoint as it was after the last completed epoch; return the epoch.
 
-        It is :func:`~millrace.add_savepoint` beside the run, whose collection waits for it; epochs
-        go on. In real time all tasks wait at a mark for about a tenth of a second, and the copy is
-        made beside them. Where a run goes on from it:
-        :func:`~millrace.copy_checkpoint`.
+        It is :func:`~millrace.ops.add_savepoint` beside the run, whose collection waits for it;
+        epochs go on. In real time all tasks wait at a mark for about a tenth of a second, and the
+        copy is made beside them. Where a run goes on from it:
+        :func:`~millrace.ops.copy_checkpoint`.
 
         Args:
             name: Letters, digits, ``_``, ``-`` and ``.``; one that there is not yet.

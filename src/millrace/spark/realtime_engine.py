@@ -533,8 +533,9 @@ def _check_sources(topology: Topology) -> None:
         if not isinstance(source, Injector):
             raise PipelineError(
                 f"stream {spec.name!r} is read from {type(source).__name__}, and realtime=True "
-                "reads for itself, without Spark. Inject mr.Kafka(...), mr.Files(...) or an "
-                "mr.Injector of your own in its place, or leave realtime out."
+                "reads for itself, without Spark. Inject mr.sources.Kafka(...), "
+                "mr.sources.Files(...) or an "
+                "mr.sources.Injector of your own in its place, or leave realtime out."
             )
         if isinstance(injection.low_watermark, WatermarkColumn):
             raise PipelineError(

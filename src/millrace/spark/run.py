@@ -47,7 +47,10 @@ _log = logging.getLogger("millrace")
 _LISTENED_S: Final = 0.5
 _LISTED_S: Final = 5.0
 #: Why a stream cannot be held back that no injector reads, and what to do.
-_SPARKS: Final = "is read by Spark, not Millrace (mr.Files, mr.Kafka and injectors of your own are)"
+_SPARKS: Final = (
+    "is read by Spark, not Millrace "
+    "(mr.sources.Files, mr.sources.Kafka and injectors of your own are)"
+)
 
 
 class KeptSavepoint(NamedTuple):

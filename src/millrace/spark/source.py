@@ -228,7 +228,7 @@ def _source(topology: Topology, spec: StreamSpec, frame: Any, *, realtime: bool 
     if injector is None and injection.skew_us is not None:
         raise PipelineError(
             f"inject({spec.name!r}, skew=...): how far Spark reads a source of its own cannot "
-            "be said while it runs. Read it with an mr.Injector, or leave skew out."
+            "be said while it runs. Read it with an mr.sources.Injector, or leave skew out."
         )
     if frame is None:
         raise PipelineError(
@@ -239,7 +239,7 @@ def _source(topology: Topology, spec: StreamSpec, frame: Any, *, realtime: bool 
     if not isinstance(frame, DataFrame):
         raise PipelineError(
             f"stream {spec.name!r}: its source is {type(frame).__name__}; expected a Spark "
-            "DataFrame, streaming or bounded, or an mr.Injector."
+            "DataFrame, streaming or bounded, or an mr.sources.Injector."
         )
     if not injection.ingress:
         check_timestamp(spec.name, str(injection.timestamp), frame, injection.unit)

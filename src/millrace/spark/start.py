@@ -344,10 +344,10 @@ def balance_of(balance: bool | Balance, intervals: int) -> Balance | None:
         intervals: How many a computation is to have, unless he said.
 
     Raises:
-        PipelineError: That is no ``mr.Balance``, and neither True nor False.
+        PipelineError: That is no ``mr.ops.Balance``, and neither True nor False.
     """
     if isinstance(balance, Balance):
         return balance
     if not isinstance(balance, bool):
-        raise PipelineError(f"balance={balance!r}: expected True, False or an mr.Balance.")
+        raise PipelineError(f"balance={balance!r}: expected True, False or an mr.ops.Balance.")
     return Balance(intervals=intervals) if balance else None

@@ -245,8 +245,8 @@ def poll(spec: StreamSpec, start: Offsets, waiting: Collection[str]) -> Delivery
     injector = injection.source if injection is not None else None
     if injection is None or not isinstance(injector, Injector):
         raise PipelineError(
-            f"poll({spec.name!r}): its source is {injector!r}. Expected an mr.Injector; feed other "
-            "streams with h.inject()."
+            f"poll({spec.name!r}): its source is {injector!r}. Expected an mr.sources.Injector; "
+            "feed other streams with h.inject()."
         )
     end = advanced(spec.name, injector, start, waiting)
     names, timestamp = column_names(injector.schema), str(injection.timestamp)

@@ -159,7 +159,7 @@ class Harness:
 
     Args:
         pipeline: Any pipeline; its Spark sources and its sinks are left alone, but for
-            :class:`~millrace.ArrowSink`, whose function is called.
+            :class:`~millrace.sinks.Function`, whose function is called.
         intervals: Key intervals a computation, a power of two.
         publish: Whether injectors publish low watermarks by their policies, as on Spark, besides
             what :meth:`advance_watermark` says.
@@ -168,7 +168,7 @@ class Harness:
         epoch_time: How long an epoch with records takes: the wall clock is so much later after it.
 
     Attributes:
-        history: Where the low watermarks stood after each epoch, for ``mr.plot_watermarks(h)``.
+        history: Where the low watermarks stood after each epoch, for ``mr.plot.watermarks(h)``.
 
     Keys that computations were given (``p.add(..., keys=)``) begin when it is made, at 0 of the
     wall clock. Every stream's records can be read with :meth:`outputs`, whether it has a sink or
@@ -257,7 +257,7 @@ class Harness:
         self._epoch(Feed(stream, reads(injection, given), told))
 
     def poll(self, stream: str) -> int:
-        """Let a stream's :class:`~millrace.Injector` deliver one epoch; return how many records.
+        """Let a stream's injector deliver one epoch; return how many records.
 
         What it promises counts if the Harness was made with ``publish=True``.
         """

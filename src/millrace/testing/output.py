@@ -84,7 +84,9 @@ class Output:
             name: None if _is_null(value) else value for name, value in row.items()
         }
         value: Any = {name: value for name, value in found.items() if name not in _NO_VALUE}
-        if value.keys() - {"epoch"} == {"value"}:  # the epoch is that of mr.Parquet's directories
+        if value.keys() - {"epoch"} == {
+            "value"
+        }:  # the epoch is that of mr.sinks.Parquet's directories
             value = value["value"]
         at_us = timestamp_us(found["_timestamp"])
         id = bytes(found.get("_id") or b"")

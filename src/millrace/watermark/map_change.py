@@ -23,7 +23,7 @@ class Split:
     Source: MillWheel, "Architecture" (7.1).
 
     >>> import millrace as mr
-    >>> mr.Split(3)
+    >>> mr.ops.Split(3)
     Split(interval=3, at=None)
     """
 
@@ -42,7 +42,7 @@ class Merge:
     Source: MillWheel, "Architecture" (7.1).
 
     >>> import millrace as mr
-    >>> mr.Merge(2, 3)
+    >>> mr.ops.Merge(2, 3)
     Merge(left=2, right=3)
     """
 

@@ -65,7 +65,7 @@ class Balance:
     Source: MillWheel, "Architecture" (7.1).
 
     >>> import millrace as mr
-    >>> mr.Balance(above=1.5).splits
+    >>> mr.ops.Balance(above=1.5).splits
     8
     """
 

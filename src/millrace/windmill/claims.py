@@ -276,8 +276,8 @@ def _not_kept(topology: Topology, unknown: Set[str]) -> Iterator[PartChange]:
                 f"injected stream {spec.name!r}",
                 "other streams are injected than before, and then Spark's offsets begin anew; how "
                 "far a source of Spark's own was read is known only there",
-                "inject an mr.Injector, such as mr.Files or mr.Kafka, in its place, with a new "
-                "checkpoint; or leave the injected streams as they were",
+                "inject an mr.sources.Injector, such as mr.sources.Files or mr.sources.Kafka, in "
+                "its place, with a new checkpoint; or leave the injected streams as they were",
             )
 
 

@@ -204,7 +204,7 @@ class UserApi:
                 f"{self._spec.title} produced {what} to stream {stream!r}, and no input of "
                 f"{self._spec.title} has retractions, so that consumers and sinks of {stream!r} do "
                 "not look for any. Say that they may come: "
-                f'outputs = {{"{stream}": mr.PanedCoder(<format>, retracts=True)}}.'
+                f'outputs = {{"{stream}": mr.coders.Paned(<format>, retracts=True)}}.'
             )
         return Paned(value, pane)
 

@@ -25,7 +25,7 @@ def pipeline(source):
     p = mr.Pipeline("echo")
     p.inject("words", source, timestamp="time", low_watermark=mr.BoundedDelay("1 s"))
     p.add(Echo)
-    p.sink("echoes", mr.Parquet(str(folder / "echoes")))
+    p.sink("echoes", mr.sinks.Parquet(str(folder / "echoes")))
     return p
 
 

@@ -58,12 +58,14 @@ def remap_now_and_then(run: Any, checkpoint: Path, every_s: float) -> None:
     """Split a key interval, or merge two, so often: all tasks rest for it."""
     while not run.wait(f"{every_s} s"):
         try:
-            ids = [one.id for one in mr.open_checkpoint(checkpoint)["Counting"].intervals]
+            ids = [one.id for one in mr.ops.open_checkpoint(checkpoint)["Counting"].intervals]
             if not ids:
                 continue  # no mark is complete yet
             at = random.randrange(len(ids))
             several = at + 1 < len(ids) and random.random() < len(ids) / 8
-            run.remap("Counting", [mr.Merge(*ids[at : at + 2]) if several else mr.Split(ids[at])])
+            run.remap(
+                "Counting", [mr.ops.Merge(*ids[at : at + 2]) if several else mr.ops.Split(ids[at])]
+            )
         except mr.MillraceError as refused:  # the disk is full, the run ends
             logging.warning("not remapped: %s", refused)
 
@@ -84,7 +86,7 @@ def main(root: Path) -> None:
     spark = session(root, settings["master"], settings["conf"])
     source = Ticking(root)
     p = numbers(source, root / "disk" / "out", Working(root))
-    p.sink("passed", mr.ArrowSink(Watching(root)))
+    p.sink("passed", mr.sinks.Function(Watching(root)))
     mixes = [MIXES[name](root, settings["conninfo"]) for name in settings["mixes"]]
     for mix in mixes:
         mix.build(p)

@@ -344,13 +344,15 @@ class Features:
 
         for name in TOLD:
             p.stream(name).map(functools.partial(told, name)).to("told", format=str)
-        p.sink("told", mr.Parquet(self._root / "told"))
-        p.sink("totals", mr.PostgreSQL(self._conninfo, "totals"))
-        p.sink("totals", mr.Delta(self._root / "totals"))
-        p.sink("totals", mr.Iceberg("lake.totals", self._root / "iceberg", catalog=self.catalog))
-        p.sink("standing", mr.PostgreSQL(self._conninfo, "standing", key="_key"))
-        p.sink("standing", mr.Delta(self._root / "standing", key="_key"))
-        p.sink("standing", mr.Parquet(self._root / "latest", key="_key"))
+        p.sink("told", mr.sinks.Parquet(self._root / "told"))
+        p.sink("totals", mr.sinks.PostgreSQL(self._conninfo, "totals"))
+        p.sink("totals", mr.sinks.Delta(self._root / "totals"))
+        p.sink(
+            "totals", mr.sinks.Iceberg("lake.totals", self._root / "iceberg", catalog=self.catalog)
+        )
+        p.sink("standing", mr.sinks.PostgreSQL(self._conninfo, "standing", key="_key"))
+        p.sink("standing", mr.sinks.Delta(self._root / "standing", key="_key"))
+        p.sink("standing", mr.sinks.Parquet(self._root / "latest", key="_key"))
         return p
 
     # -- what came of it ---------------------------------------------------------------------------

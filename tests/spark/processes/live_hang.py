@@ -67,7 +67,7 @@ def main(spark: SparkSession, root: Path) -> dict[str, Any]:
         p = numbers(source, folder / "out", counting, Poisoned() if case == "poisoned" else None)
         p.dead_letter("rejects")
         p.stream("rejects").map(told).to("letters", Letter)
-        p.sink("letters", mr.Parquet(folder / "letters"))
+        p.sink("letters", mr.sinks.Parquet(folder / "letters"))
         run: Any = p.start(
             spark, checkpoint=str(folder / "checkpoint"), realtime=True, tasks=2, intervals=4,
             attempts=2, hang_limit="4 s", progress=False,

@@ -38,7 +38,7 @@ class Marked:
     """A sink in a folder, whose marks are read as they come."""
 
     def __init__(self, folder: Path) -> None:
-        self.sink = mr.Parquet(folder)
+        self.sink = mr.sinks.Parquet(folder)
         self._folder = folder
         self._marks: dict[int, list[Output]] = {}
 

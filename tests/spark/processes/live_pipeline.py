@@ -34,7 +34,7 @@ class Count(msgspec.Struct):
     count: int
 
 
-class Numbers(mr.Injector):
+class Numbers(mr.sources.Injector):
     """Two processes that have as many rows as a file says."""
 
     schema = "number long, key long, at long"
@@ -45,8 +45,8 @@ class Numbers(mr.Injector):
     def processes(self) -> list[str]:
         return ["a", "b"]
 
-    def advance(self, process: str, offset: Any) -> mr.Advance:
-        return mr.Advance(self.allowed())
+    def advance(self, process: str, offset: Any) -> mr.sources.Advance:
+        return mr.sources.Advance(self.allowed())
 
     def read(self, process: str, start: Any, end: Any) -> Any:
         for n in range(start or 0, end):
@@ -114,7 +114,7 @@ class Passing(mr.Computation):
 
 
 def numbers(
-    source: mr.Injector,
+    source: mr.sources.Injector,
     out: Path,
     counting: mr.Computation,
     passing: mr.Computation | None = None,
@@ -128,7 +128,7 @@ def numbers(
     p.inject("numbers", source, timestamp="at", low_watermark=policy, format=Row, skew=skew)
     p.add(counting, name="Counting", **how)
     p.add(passing or Passing(), name="Passing")
-    p.sink("passed", mr.Parquet(out))
+    p.sink("passed", mr.sinks.Parquet(out))
     return p
 
 

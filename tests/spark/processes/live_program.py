@@ -225,7 +225,7 @@ def batches(case: Case) -> dict[str, Any]:
             time.sleep(0.05)
     assert run.process_available("90 s")
     run.stop()
-    found = mr.open_checkpoint("s3://checkpoints/batches")["Counting"]
+    found = mr.ops.open_checkpoint("s3://checkpoints/batches")["Counting"]
     return {
         "sessions": len(sessions),
         "counts": case.counts(),
@@ -293,9 +293,9 @@ def poisoned(case: Case) -> dict[str, Any]:
     def pipeline(passing: Passing) -> mr.Pipeline:
         p = case.pipeline(passing=passing)
         p.dead_letter("rejects", again=True)
-        p.sink("rejects", mr.Parquet(case.folder / "rejects"))
+        p.sink("rejects", mr.sinks.Parquet(case.folder / "rejects"))
         p.stream("rejects").map(told).to("letters", Letter)
-        p.sink("letters", mr.Parquet(case.folder / "letters"))
+        p.sink("letters", mr.sinks.Parquet(case.folder / "letters"))
         return p
 
     p = pipeline(Deadly())
@@ -340,7 +340,7 @@ def refused(spark: SparkSession, case: Case) -> list[str]:
             found.append(str(error))
     p = mr.Pipeline("frames")
     p.inject("rows", spark.readStream.format("rate").load(), timestamp="timestamp")
-    p.sink("rows", mr.Parquet(case.folder / "out"))
+    p.sink("rows", mr.sinks.Parquet(case.folder / "out"))
     try:
         p.start(spark, checkpoint=str(case.folder / "other"), realtime=True)
     except PipelineError as error:

@@ -69,7 +69,7 @@ def rested(case: Case) -> dict[str, Any]:
         return ["no answer"] if answer is None else [answer.done, answer.said]
 
     def intervals(name: str) -> list[int]:
-        return [one.id for one in mr.open_checkpoint(checkpoint)[name].intervals]
+        return [one.id for one in mr.ops.open_checkpoint(checkpoint)[name].intervals]
 
     def processes() -> list[Any]:
         return [
@@ -81,11 +81,11 @@ def rested(case: Case) -> dict[str, Any]:
     queries = {run.query.id}
     found["processes"] = [processes()]
     with Load(case, 500):
-        found["remapped"] = run.remap("Counting", [mr.Split(0), mr.Merge(2, 3)])
+        found["remapped"] = run.remap("Counting", [mr.ops.Split(0), mr.ops.Merge(2, 3)])
         found["intervals"] = intervals("Counting")
         about = msgspec.json.encode(RemapAsked("Passing", [(1, None)])).decode()
         found["asked"] = asked("remap", about)
-        found["refused"] = refusal(lambda: run.remap("Counting", [mr.Split(0)]))
+        found["refused"] = refusal(lambda: run.remap("Counting", [mr.ops.Split(0)]))
         found["epoch"] = run.savepoint("before")
         found["twice"] = refusal(lambda: run.savepoint("before"))
         found["kept"] = asked("savepoint", "asked")
@@ -102,11 +102,11 @@ def rested(case: Case) -> dict[str, Any]:
     found["rows since"] = case.input.allowed() - found["rows before"]
     found["state"] = run.status().state
     run.stop()
-    found["stopped"] = mr.remap_checkpoint(checkpoint, "Counting", [mr.Split(1)])
-    found["over"] = refusal(lambda: run.remap("Passing", [mr.Split(0)]))
-    found["savepoints"] = sorted(mr.savepoints(checkpoint))
+    found["stopped"] = mr.ops.remap_checkpoint(checkpoint, "Counting", [mr.ops.Split(1)])
+    found["over"] = refusal(lambda: run.remap("Passing", [mr.ops.Split(0)]))
+    found["savepoints"] = sorted(mr.ops.savepoints(checkpoint))
     for name in found["savepoints"]:
-        kept = mr.open_checkpoint(f"{checkpoint}/savepoints/{name}")
+        kept = mr.ops.open_checkpoint(f"{checkpoint}/savepoints/{name}")
         counted = sum(one.cells["count"] for one in kept["Counting"].scan())
         found[f"in {name}"] = [counted, kept.overview.streams["numbers"].injected]
     return found
@@ -139,12 +139,12 @@ class Skewed(Counting):
 def balanced(case: Case) -> dict[str, Any]:
     """Let key intervals follow a load that is one task's at first."""
     checkpoint = str(case.folder / "checkpoint")
-    how = mr.Balance(above=1.1, intervals=8)
+    how = mr.ops.Balance(above=1.1, intervals=8)
     options: dict[str, Any] = {"realtime": True, "marks": "500 ms", "intervals": 4, "balance": how}
     run = case.start(case.pipeline(Skewed()), **options)
     case.input.allow(500)
     assert run.process_available("90 s")
-    before, query = mr.open_checkpoint(checkpoint)["Counting"].intervals, run.query.id
+    before, query = mr.ops.open_checkpoint(checkpoint)["Counting"].intervals, run.query.id
     until = time.monotonic() + 60
     with Load(case, 500):
         while time.monotonic() < until and not run._run.engine._balancer._balancer.splits:
@@ -157,7 +157,7 @@ def balanced(case: Case) -> dict[str, Any]:
     found = {
         "splits": run._run.engine._balancer._balancer.splits,
         "load": [load.busiest > 0, load.seconds > 0],
-        "moved": mr.open_checkpoint(checkpoint)["Counting"].intervals != before,
+        "moved": mr.ops.open_checkpoint(checkpoint)["Counting"].intervals != before,
         "the same query": run.query.id == query,
         "counts": case.counts(),
     }
@@ -199,13 +199,13 @@ def ended(case: Case) -> dict[str, Any]:
 def again(case: Case, savepoint: str, rows: int) -> dict[str, Any]:
     """Go on from a savepoint, with what came since."""
     checkpoint = str(case.folder / "checkpoint")
-    mr.copy_checkpoint(savepoint, checkpoint)
+    mr.ops.copy_checkpoint(savepoint, checkpoint)
     case.input.allow(rows)
     run = case.start(realtime=True)
     done = run.process_available("90 s")
     run.stop()
     counts = {
-        one.key: one.cells["count"] for one in mr.open_checkpoint(checkpoint)["Counting"].scan()
+        one.key: one.cells["count"] for one in mr.ops.open_checkpoint(checkpoint)["Counting"].scan()
     }
     return {"done": done, "counts": sorted(counts.values())}
 

@@ -35,7 +35,7 @@ def rows(first: int, count: int) -> pa.Table:
 class Lake:
     """A table, and how many rows it has."""
 
-    def __init__(self, source: mr.Injector, append: Callable[[pa.Table], None]) -> None:
+    def __init__(self, source: mr.sources.Injector, append: Callable[[pa.Table], None]) -> None:
         self.source = source
         self._append = append
         self.rows = 0
@@ -54,7 +54,7 @@ def delta(folder: Path) -> Lake:
         if some["number"][0].as_py() % 300 == 0:
             DeltaTable(path).optimize.compact()
 
-    return Lake(mr.DeltaAppends(path, schema=SCHEMA), append)
+    return Lake(mr.sources.Delta(path, schema=SCHEMA), append)
 
 
 def iceberg(folder: Path) -> Lake:
@@ -62,7 +62,7 @@ def iceberg(folder: Path) -> Lake:
     opened = load_catalog(**catalog)
     opened.create_namespace("lake")
     table = opened.create_table("lake.trips", rows(0, 0).schema)
-    return Lake(mr.IcebergAppends("lake.trips", catalog=catalog, schema=SCHEMA), table.append)
+    return Lake(mr.sources.Iceberg("lake.trips", catalog=catalog, schema=SCHEMA), table.append)
 
 
 def appended(spark: SparkSession, folder: Path, make: Callable[[Path], Lake]) -> dict[str, Any]:

@@ -90,7 +90,7 @@ class Mix:
         return p.inject(stream, feed, timestamp="at", low_watermark=policy, **how)
 
     def sink(self, p: mr.Pipeline, stream: str) -> None:
-        p.sink(stream, mr.Parquet(self.root / "disk" / stream))
+        p.sink(stream, mr.sinks.Parquet(self.root / "disk" / stream))
 
     def parquet(self, stream: str, *columns: str) -> Rows:
         net: Rows = Counter()
@@ -481,10 +481,10 @@ class Tables(Mix):
     def build(self, p: mr.Pipeline) -> None:
         self.inject(p, "transfers", transfer, "account long, cents long, at long")
         p.add(Booking)
-        p.sink("postings", mr.PostgreSQL(self.conninfo, "postings"))
-        p.sink("postings", mr.PostgreSQL(self.conninfo, "balances", key="account"))
-        p.sink("postings", mr.Delta(self.root / "disk" / "postings"))
-        p.sink("postings", mr.Delta(self.root / "disk" / "balances", key="account"))
+        p.sink("postings", mr.sinks.PostgreSQL(self.conninfo, "postings"))
+        p.sink("postings", mr.sinks.PostgreSQL(self.conninfo, "balances", key="account"))
+        p.sink("postings", mr.sinks.Delta(self.root / "disk" / "postings"))
+        p.sink("postings", mr.sinks.Delta(self.root / "disk" / "balances", key="account"))
 
     def expected(self, rows: int) -> dict[str, Rows]:
         counts: Counter[int] = Counter()
@@ -601,7 +601,7 @@ class Forgetting(Mix):
         return {"seen": seen, "beats": beats, "kept": Counter()}
 
     def found(self) -> dict[str, Rows]:
-        state = mr.open_checkpoint(self.root / "disk" / "checkpoint")["Sightings"].scan()
+        state = mr.ops.open_checkpoint(self.root / "disk" / "checkpoint")["Sightings"].scan()
         return super().found() | {"kept": Counter((one.key,) for one in state if one.cells)}
 
 

@@ -162,9 +162,9 @@ p.add(Confirm(str(root)))
 p.add(Totals(str(root)))
 p.add(Everything)
 if config["conninfo"]:
-    p.sink("confirmed", mr.PostgreSQL(config["conninfo"], "confirmed"))
-    p.sink("windows", mr.PostgreSQL(config["conninfo"], "windows", key="sensor"))
-p.sink("all", mr.Parquet(root / "out"))
+    p.sink("confirmed", mr.sinks.PostgreSQL(config["conninfo"], "confirmed"))
+    p.sink("windows", mr.sinks.PostgreSQL(config["conninfo"], "windows", key="sensor"))
+p.sink("all", mr.sinks.Parquet(root / "out"))
 
 
 def remap_after_each_epoch(run):
@@ -177,10 +177,15 @@ def remap_after_each_epoch(run):
         last = epoch
         for name in ("Confirm", "Totals", "Everything"):
             try:
-                there = [one.id for one in mr.open_checkpoint(config["checkpoint"])[name].intervals]
+                there = [
+                    one.id for one in mr.ops.open_checkpoint(config["checkpoint"])[name].intervals
+                ]
                 at = random.randrange(len(there))
                 several = at + 1 < len(there) and random.random() < 0.6
-                run.remap(name, [mr.Merge(*there[at : at + 2]) if several else mr.Split(there[at])])
+                run.remap(
+                    name,
+                    [mr.ops.Merge(*there[at : at + 2]) if several else mr.ops.Split(there[at])],
+                )
             except mr.MillraceError as refused:  # the next epoch is under way, or another run
                 print("not remapped:", refused, file=sys.stderr)
 

@@ -72,7 +72,7 @@ def test_drivers_that_end_in_every_way(
                 assert _seen(scene, monkeypatch, patience_s=0.1) == "silent"
         assert "drained" in scene.start().finish()
         scene.check()
-        maps = [mr.open_checkpoint(scene.checkpoint)[name].intervals for name in NAMES]
+        maps = [mr.ops.open_checkpoint(scene.checkpoint)[name].intervals for name in NAMES]
         # Of the uniform map of a new checkpoint, ids are places.
         assert all([one.id for one in of] != [*range(len(of))] for of in maps)
         assert _generation(scene) == 2 + len(ends) + 1

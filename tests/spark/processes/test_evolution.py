@@ -134,8 +134,8 @@ def test_a_year_of_versions_finds_what_the_final_code_finds(year: Year) -> None:
     _kill(first, "JVM")
     assert first.process.returncode == 1
     assert "Error" in first.output()
-    mr.copy_checkpoint(year.at("first"), year.at("copy"), intervals=16)
-    copied = mr.open_checkpoint(str(year.at("copy"))).epoch
+    mr.ops.copy_checkpoint(year.at("first"), year.at("copy"), intervals=16)
+    copied = mr.ops.open_checkpoint(str(year.at("copy"))).epoch
     last = year.through("copy", 2, draw.choices(kills, k=KILLS), draw)
     assert last.process.wait(900) == 0, last.output()
     assert "july runs" in last.output()

@@ -46,7 +46,7 @@ else:
     bids = spark.readStream.schema(schema).parquet(f"{folder}/bids")
 p.inject("bids", bids, timestamp="time", low_watermark=mr.BoundedDelay("5 s"))
 p.add(Touchy)
-p.sink("prices", mr.Parquet(f"{folder}/prices"))
+p.sink("prices", mr.sinks.Parquet(f"{folder}/prices"))
 if mode == "batch":
     p.run_batch(spark, tasks=2)
 else:

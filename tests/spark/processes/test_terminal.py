@@ -26,14 +26,14 @@ from pathlib import Path
 import millrace as mr
 
 
-class Ever(mr.Injector):
+class Ever(mr.sources.Injector):
     schema = "number long, at long"
 
     def processes(self):
         return ["one"]
 
     def advance(self, process, offset):
-        return mr.Advance((offset or 0) + 10)
+        return mr.sources.Advance((offset or 0) + 10)
 
     def read(self, process, start, end):
         for n in range(start or 0, end):

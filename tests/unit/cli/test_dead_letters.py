@@ -158,13 +158,13 @@ def test_a_copy_knows_what_was_sent_and_what_was_sent_later_can_be_sent_to_it(
     run = Run(tmp_path)
     run.feeds.limit = 4
     run.epoch(Halving)
-    mr.send_dead_letters(run.checkpoint, run.letters, limit=1)
+    mr.ops.send_dead_letters(run.checkpoint, run.letters, limit=1)
     run.epoch(Mended)
-    mr.send_dead_letters(run.checkpoint, run.letters)
-    mr.copy_checkpoint(run.checkpoint, tmp_path / "copy")
+    mr.ops.send_dead_letters(run.checkpoint, run.letters)
+    mr.ops.copy_checkpoint(run.checkpoint, tmp_path / "copy")
 
     run.checkpoint = tmp_path / "copy"
-    done = mr.send_dead_letters(run.checkpoint, run.letters)
+    done = mr.ops.send_dead_letters(run.checkpoint, run.letters)
     assert (done.sent, done.sent_before) == (1, 1)
     run.epoch(Mended)
     assert run.halves == [0.0, 0.5, 1.0, 1.5]
@@ -176,21 +176,21 @@ def test_a_checkpoint_that_goes_back_forgets_what_was_sent_since(
     run = Run(tmp_path)
     run.feeds.limit = 2
     run.epoch(Halving)
-    mr.add_savepoint(run.checkpoint, "before")
+    mr.ops.add_savepoint(run.checkpoint, "before")
     run.feeds.limit = 4
     run.epoch(Halving)
-    assert mr.send_dead_letters(run.checkpoint, run.letters).sent == 2
+    assert mr.ops.send_dead_letters(run.checkpoint, run.letters).sent == 2
     run.epoch(Mended)
     assert run.halves == [0.0, 0.5, 1.0, 1.5]
 
-    mr.restore_checkpoint(run.checkpoint, "before", accept=True)
+    mr.ops.restore_checkpoint(run.checkpoint, "before", accept=True)
     # As sinks do that take back what came after.
     for kept in (run.kept, run.rejects):
         kept.epochs = {epoch: rows for epoch, rows in kept.epochs.items() if epoch == 0}
     (run.letters / "epoch=1" / "part.parquet").unlink()
     run.epoch(Mended)
     assert run.halves == [0.0, 1.0, 1.5]
-    assert mr.send_dead_letters(run.checkpoint, run.letters).sent == 1
+    assert mr.ops.send_dead_letters(run.checkpoint, run.letters).sent == 1
     run.epoch(Mended)
     assert run.halves == [0.0, 0.5, 1.0, 1.5]
 
@@ -236,7 +236,7 @@ def test_letters_are_sent_from_a_delta_table(millrace: Any, tmp_path: Path) -> N
     run.epoch(Halving)
     run.feeds.limit = 8
     run.epoch(Halving)
-    table_of(run, mr.Delta(tmp_path / "table"))
+    table_of(run, mr.sinks.Delta(tmp_path / "table"))
     send = ("dead-letters", str(run.checkpoint), "--send", str(tmp_path / "table"))
 
     assert millrace(*send, "--limit", "3").output == "3 dead letters are sent again\n"
@@ -254,12 +254,12 @@ def test_letters_of_an_iceberg_table_are_given_as_arrow(millrace: Any, tmp_path:
     run.feeds.limit = 8
     run.epoch(Halving)
     catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"}
-    table_of(run, mr.Iceberg("lake.letters", tmp_path / "table", catalog=catalog))
+    table_of(run, mr.sinks.Iceberg("lake.letters", tmp_path / "table", catalog=catalog))
 
     refused = millrace("dead-letters", str(run.checkpoint), "--send", str(tmp_path / "table"))
     assert refused.exit_code == 1
     assert "is an Iceberg table" in refused.output
     letters = load_catalog(**catalog).load_table("lake.letters").scan().to_arrow()
-    assert mr.send_dead_letters(run.checkpoint, letters).sent == 4
+    assert mr.ops.send_dead_letters(run.checkpoint, letters).sent == 4
     run.epoch(Mended)
     assert run.halves == [0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5]

@@ -63,7 +63,7 @@ def pipeline() -> mr.Pipeline:
     p.stream("alarms").flatten(p.stream("named")).with_timestamps(len, backwards="3 d").to("out")
     p.sink("out", to_nowhere)
     p.dead_letter("rejects")
-    p.sink("rejects", mr.Memory())
+    p.sink("rejects", mr.sinks.Memory())
     return p
 
 
@@ -256,7 +256,7 @@ def test_a_grouping_with_parts_says_so() -> None:
 
 def test_a_source_that_is_asked_when_it_runs_needs_no_session(tmp_path: Path) -> None:
     p = mr.Pipeline("files")
-    source = mr.Files(tmp_path, schema="user string, at timestamp")
+    source = mr.sources.Files(tmp_path, schema="user string, at timestamp")
     p.inject("logins", source, timestamp="at", format=dict)
     p.stream("logins").key_by("user").window(mr.FixedWindows("1 h")).count().to("counts")
 

@@ -104,7 +104,7 @@ def struct(*fields: Any, **options: Any) -> Any:
         int, Any, Count, Tree, Even, Pair, Loose, Plain, Box[int], Box[Count], Colour,
         Apple | Pear, list[Count] | None, dict[str, tuple[int, ...]], tuple[int, str],
         set[str], frozenset[int], Literal[1, "a"], Annotated[int, msgspec.Meta(ge=0)],
-        mr.JsonCoder(Count), mr.BytesCoder(), mr.PickleCoder(),
+        mr.coders.Json(Count), mr.coders.Bytes(), mr.coders.Pickle(),
     ],
     ids=repr,
 )  # fmt: skip
@@ -160,7 +160,7 @@ def test_rename_changes_the_names_that_are_written() -> None:
         (tuple[int, int], tuple[int], "was tuple[int, int], is tuple[int] now"),
         (Literal["a", "b"], Literal["a"], "may not be 'b' any more"),
         (int, Annotated[int, msgspec.Meta(ge=0)], "ge was nothing, is 0 now"),
-        (int, mr.JsonCoder(int), "was encoded by msgpack, is by json now"),
+        (int, mr.coders.Json(int), "was encoded by msgpack, is by json now"),
         (Apple, Pear, "tag was {'type': 'Apple'}, is {'type': 'Pear'} now"),
         (Apple | Pear, Apple, "was Apple | Pear, is Apple now"),
         (Tree, TreeLess, "field 'value' is gone"),

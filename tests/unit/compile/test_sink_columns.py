@@ -91,10 +91,10 @@ def test_the_names_of_a_pane_are_those_of_its_columns() -> None:
 
 def test_streams_of_letters_go_to_any_sink(tmp_path: Path) -> None:
     for sink in (
-        mr.Parquet(tmp_path),
-        mr.Delta(tmp_path),
-        mr.PostgreSQL("host=nowhere", "letters"),
-        mr.Memory(),
+        mr.sinks.Parquet(tmp_path),
+        mr.sinks.Delta(tmp_path),
+        mr.sinks.PostgreSQL("host=nowhere", "letters"),
+        mr.sinks.Memory(),
     ):
         p = mr.Pipeline("p")
         p.inject("rows", format=int)

@@ -93,7 +93,7 @@ def test_a_publisher_without_a_format_agrees_with_every_other(p):
     p.add(computation("One", by("clicks"), {"counts": int}))
     p.stream("clicks").map(len).to("counts")
 
-    assert p.build().streams["counts"].coder == mr.MsgpackCoder(int)
+    assert p.build().streams["counts"].coder == mr.coders.Msgpack(int)
 
 
 def test_an_injected_stream_and_a_publisher_of_it_must_agree(p):

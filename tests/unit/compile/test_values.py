@@ -61,7 +61,7 @@ NOON = dt.datetime(2026, 11, 22, 12, tzinfo=dt.UTC)
 ID = uuid.UUID(int=7)
 
 
-@pytest.mark.parametrize("coder", [mr.MsgpackCoder, mr.JsonCoder])
+@pytest.mark.parametrize("coder", [mr.coders.Msgpack, mr.coders.Json])
 @pytest.mark.parametrize(
     ("format", "value", "expected"),
     [
@@ -119,7 +119,7 @@ def test_a_field_that_was_not_written_has_its_default():
 
 
 def test_bytes_are_bytes():
-    assert reader(schema_of(mr.BytesCoder()))(b"raw") == b"raw"
+    assert reader(schema_of(mr.coders.Bytes()))(b"raw") == b"raw"
 
 
 class Braille:
@@ -130,7 +130,9 @@ class Braille:
         raise AssertionError("the user's coder is not here")
 
 
-@pytest.mark.parametrize(("coder", "name"), [(mr.PickleCoder(), "pickle"), (Braille(), "Braille")])
+@pytest.mark.parametrize(
+    ("coder", "name"), [(mr.coders.Pickle(), "pickle"), (Braille(), "Braille")]
+)
 def test_what_only_the_program_can_read_stays_encoded(coder, name):
     assert reader(schema_of(coder))(b"..") == Encoded(name, b"..")
 

@@ -73,11 +73,11 @@ def test_sums_of_decimals_go_through_state_windows_and_retractions(fanout: int |
     )
     windowed.aggregate(
         **({} if fanout is None else {"fanout": fanout}),
-        n=mr.count(),
-        total=mr.sum("amount"),
-        mean=mr.mean("amount"),
-        high=mr.max("amount"),
-        small=mr.sum("amount", where=lambda sale: sale.amount < 0),
+        n=mr.agg.count(),
+        total=mr.agg.sum("amount"),
+        mean=mr.agg.mean("amount"),
+        high=mr.agg.max("amount"),
+        small=mr.agg.sum("amount", where=lambda sale: sale.amount < 0),
     ).to("totals")
     with mr.testing.Harness(p) as h:
         h.inject("sales", [(Sale("a", Decimal("0.10")), 1), (Sale("a", Decimal("0.20")), 2)])

@@ -158,7 +158,7 @@ def test_a_value_that_is_taken_back_is_taken_back_with_its_row() -> None:
 def test_a_mapping_is_looked_up_where_the_stream_is() -> None:
     p = mr.Pipeline("enrich")
     p.inject("sales", format=Sale).key_by("item").lookup({"tea": 5}, "inner").to("priced")
-    p.sink("priced", mr.Memory())
+    p.sink("priced", mr.sinks.Memory())
     with mr.testing.Harness(p) as h:
         h.inject("sales", [(Sale("tea", 1), 3), (Sale("salt", 2), 4)])
         assert [(out.key, out.value, out.timestamp) for out in h.outputs("priced")] == [
@@ -180,7 +180,7 @@ def test_windows_stay_with_what_is_looked_up() -> None:
 def test_a_key_of_another_type_than_the_tables_is_refused_at_its_record() -> None:
     p = mr.Pipeline("enrich")
     p.inject("sales", format=Sale).key_by("number").lookup({"1": "one"}).to("named")
-    p.sink("named", mr.Memory())
+    p.sink("named", mr.sinks.Memory())
     with (
         mr.testing.Harness(p) as h,
         pytest.raises(RecordRejected, match=r"key is 1 \(int\), and the table's keys are str"),
@@ -205,7 +205,7 @@ def test_a_data_frame_is_read_once() -> None:
     p = mr.Pipeline("enrich")
     table = Frame(rows=[{"id": 1, "name": "one"}])
     p.inject("sales", format=Sale).key_by("number").lookup(table, key="id").to("named")
-    p.sink("named", mr.Memory())
+    p.sink("named", mr.sinks.Memory())
     with mr.testing.Harness(p) as h:
         h.inject("sales", [(Sale("tea", 1), 3)])
         assert h.outputs("named")[0].value == (Sale("tea", 1), {"id": 1, "name": "one"})

@@ -191,7 +191,8 @@ def test_the_global_window_ends_with_the_input(grouping: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("output_time", "at"), [(mr.EARLIEST, 2), (mr.LATEST, 7), (mr.END_OF_WINDOW, 9)]
+    ("output_time", "at"),
+    [(mr.OutputTime.EARLIEST, 2), (mr.OutputTime.LATEST, 7), (mr.OutputTime.END_OF_WINDOW, 9)],
 )
 def test_output_time(grouping: Any, output_time: Any, at: int) -> None:
     g = grouping(mr.FixedWindows(10), output_time=output_time)
@@ -365,14 +366,14 @@ class Unbounded:
     isStreaming = True  # noqa: N815
 
 
-class Ticker(mr.Injector):
+class Ticker(mr.sources.Injector):
     schema = "k string, time timestamp"
 
     def processes(self) -> Any:
         return ["clock"]
 
-    def advance(self, process: str, offset: Any) -> mr.Advance:
-        return mr.Advance(offset)
+    def advance(self, process: str, offset: Any) -> mr.sources.Advance:
+        return mr.sources.Advance(offset)
 
     def read(self, process: str, start: Any, end: Any) -> Any:
         return []
@@ -468,10 +469,10 @@ def test_a_second_grouping_uncombines_retractions_under_keys_that_change() -> No
 @pytest.mark.parametrize(
     ("window_fn", "trigger", "output_time"),
     [
-        (mr.FixedWindows(10), None, mr.EARLIEST),
-        (mr.FixedWindows(10), mr.Repeat(mr.AfterCount(3)), mr.END_OF_WINDOW),
-        (mr.FixedWindows(10), mr.Repeat(mr.AfterBytes(3)), mr.LATEST),
-        (mr.Sessions(10), None, mr.END_OF_WINDOW),
+        (mr.FixedWindows(10), None, mr.OutputTime.EARLIEST),
+        (mr.FixedWindows(10), mr.Repeat(mr.AfterCount(3)), mr.OutputTime.END_OF_WINDOW),
+        (mr.FixedWindows(10), mr.Repeat(mr.AfterBytes(3)), mr.OutputTime.LATEST),
+        (mr.Sessions(10), None, mr.OutputTime.END_OF_WINDOW),
     ],
 )
 def test_partials_are_as_good_as_their_elements(

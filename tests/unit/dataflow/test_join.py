@@ -168,6 +168,6 @@ def test_a_name_is_given_once() -> None:
     with pytest.raises(PipelineError, match=r"to\('y'\): that is its name already"):
         one.enrich(two, name="y").to("y")
     with pytest.raises(PipelineError, match=r"to\('z'\): that is its name already"):
-        one.window(mr.GlobalWindow()).aggregate(n=mr.count(), name="z").to("z")
+        one.window(mr.GlobalWindow()).aggregate(n=mr.agg.count(), name="z").to("z")
     with pytest.raises(PipelineError, match=r"'w' is the name of a join in windows"):
         one.window(mr.GlobalWindow()).join(two, name="w").to("w")

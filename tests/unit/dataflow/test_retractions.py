@@ -135,7 +135,7 @@ class Correcting(mr.Computation):
     """Takes its own results back: the newest number of each key stands."""
 
     inputs = {"numbers": mr.by(lambda number: number % 1)}
-    outputs = {"newest": mr.PanedCoder(int, retracts=True)}
+    outputs = {"newest": mr.coders.Paned(int, retracts=True)}
     last = mr.ValueState(int)
 
     def process_record(self, record: mr.Record) -> None:
@@ -162,7 +162,7 @@ def test_a_computation_may_be_the_first_to_take_something_back(run: Any) -> None
     [
         (int, {"retraction": True}, "produced a retraction to stream 'made'"),
         (int, {"pane": mr.Pane(mr.Window())}, "produced a pane to stream 'made'"),
-        (mr.PanedCoder(int), {"retraction": True}, "produced a retraction to stream 'made'"),
+        (mr.coders.Paned(int), {"retraction": True}, "produced a retraction to stream 'made'"),
     ],
 )
 def test_a_retraction_that_nobody_looks_for_is_refused(
@@ -180,7 +180,7 @@ def test_a_retraction_that_nobody_looks_for_is_refused(
     p.add(Says)
     with pytest.raises(mr.MillraceError, match=complaint) as refused:
         mr.testing.Harness(p).inject("numbers", [(1, 1)])
-    assert 'outputs = {"made": mr.PanedCoder(<format>, retracts=True)}' in str(refused.value)
+    assert 'outputs = {"made": mr.coders.Paned(<format>, retracts=True)}' in str(refused.value)
 
 
 @pytest.mark.parametrize(

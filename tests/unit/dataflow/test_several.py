@@ -48,11 +48,12 @@ class Longest(mr.CombineFn):
 
 
 ALL: dict[str, Any] = {
-    "n": mr.count(), "total": mr.sum("price"), "mean": mr.mean("price"), "low": mr.min("price"),
-    "high": mr.max("price"), "best": mr.top(2, "price"), "kinds": mr.distinct("price"),
-    "middle": mr.quantiles([0.5], "price"), "all": mr.group("price"),
-    "spread": mr.variance("price", sample=False), "even": mr.stddev("price", sample=False),
-    "longest": mr.Aggregate(Longest(), "item"),
+    "n": mr.agg.count(), "total": mr.agg.sum("price"),
+    "mean": mr.agg.mean("price"), "low": mr.agg.min("price"),
+    "high": mr.agg.max("price"), "best": mr.agg.top(2, "price"), "kinds": mr.agg.distinct("price"),
+    "middle": mr.agg.quantiles([0.5], "price"), "all": mr.agg.group("price"),
+    "spread": mr.agg.variance("price", sample=False), "even": mr.agg.stddev("price", sample=False),
+    "longest": mr.agg.Aggregate(Longest(), "item"),
 }  # fmt: skip
 
 
@@ -92,11 +93,11 @@ def test_all_of_them_are_computed_in_one_pass(fanout: Any) -> None:
 def test_each_has_a_filter_of_its_own() -> None:
     p = pipeline(
         {
-            "n": mr.count(),
-            "big": mr.count(where="big"),
-            "cheap": mr.max("price", where=lambda bid: bid.price < 5),
-            "none": mr.min("price", where=lambda bid: bid.price > 100),
-            "mean": mr.mean("price", where=lambda bid: bid.price > 100),
+            "n": mr.agg.count(),
+            "big": mr.agg.count(where="big"),
+            "cheap": mr.agg.max("price", where=lambda bid: bid.price < 5),
+            "none": mr.agg.min("price", where=lambda bid: bid.price > 100),
+            "mean": mr.agg.mean("price", where=lambda bid: bid.price > 100),
         }
     )
 
@@ -106,16 +107,16 @@ def test_each_has_a_filter_of_its_own() -> None:
 
 
 def test_a_value_is_looked_for_only_where_it_counts() -> None:
-    asked = mr.sum("price", where=lambda bid: "price" in bid)
+    asked = mr.agg.sum("price", where=lambda bid: "price" in bid)
 
-    p = pipeline({"n": mr.count(), "total": asked}, format=dict)
+    p = pipeline({"n": mr.agg.count(), "total": asked}, format=dict)
 
     assert results(p, [{"item": "cup"}, {"item": "cup", "price": 2}]) == [{"n": 2, "total": 2}]
 
 
 @pytest.mark.parametrize("made", [Prices, Dated])
 def test_a_result_is_of_the_declared_format(made: Any) -> None:
-    p = pipeline({"n": mr.count(), "high": mr.max("price")}, to=made)
+    p = pipeline({"n": mr.agg.count(), "high": mr.agg.max("price")}, to=made)
 
     assert results(p, [Bid("cup", 4)]) == [made(n=1, high=4)]
 
@@ -123,10 +124,10 @@ def test_a_result_is_of_the_declared_format(made: Any) -> None:
 def test_a_result_is_a_record_with_typed_columns() -> None:
     topology = pipeline(
         {
-            "n": mr.count(),
-            "mean": mr.mean("price"),
-            "high": mr.max("price"),
-            "all": mr.group("item"),
+            "n": mr.agg.count(),
+            "mean": mr.agg.mean("price"),
+            "high": mr.agg.max("price"),
+            "all": mr.agg.group("item"),
         }
     ).build()
     stream = topology.streams["prices"]
@@ -144,7 +145,7 @@ def test_values_are_taken_back_where_an_aggregate_cannot_do_it_itself() -> None:
     bids = p.inject("bids", format=dict).key_by("item")
     how = {"mode": mr.ACCUMULATING_AND_RETRACTING, "allowed_lateness": 100}
     totals = bids.window(mr.FixedWindows(10), **how).sum("price")  # type: ignore[arg-type]
-    several = {"n": mr.count(), "high": mr.max(), "sum": mr.sum(where=lambda n: n > 4)}
+    several = {"n": mr.agg.count(), "high": mr.agg.max(), "sum": mr.agg.sum(where=lambda n: n > 4)}
     totals.key_by(lambda _: "all").aggregate(**several).to("prices")
 
     with mr.testing.Harness(p) as h:
@@ -161,8 +162,8 @@ def test_values_are_taken_back_where_an_aggregate_cannot_do_it_itself() -> None:
 def test_results_are_grouped_again_by_their_names() -> None:
     p = mr.Pipeline("twice")
     bids = p.inject("bids", format=dict).key_by("item").window(mr.FixedWindows(10))
-    prices = bids.aggregate(n=mr.count(), high=mr.max("price"))
-    prices.key_by("n").aggregate(items=mr.count(), high=mr.max("high")).to("by count")
+    prices = bids.aggregate(n=mr.agg.count(), high=mr.agg.max("price"))
+    prices.key_by("n").aggregate(items=mr.agg.count(), high=mr.agg.max("high")).to("by count")
 
     with mr.testing.Harness(p) as h:
         bid = [("cup", 5), ("cup", 2), ("pot", 7), ("pan", 3)]
@@ -174,9 +175,13 @@ def test_results_are_grouped_again_by_their_names() -> None:
 
 
 def test_they_are_lifted_and_kept_as_columns_as_single_ones_are() -> None:
-    aggregates = {"n": mr.count(), "high": mr.max("price", where="big"), "mean": mr.mean("price")}
+    aggregates = {
+        "n": mr.agg.count(),
+        "high": mr.agg.max("price", where="big"),
+        "mean": mr.agg.mean("price"),
+    }
     text = str(pipeline(aggregates).explain())
-    with_distinct = str(pipeline({**aggregates, "kinds": mr.distinct("price")}).explain())
+    with_distinct = str(pipeline({**aggregates, "kinds": mr.agg.distinct("price")}).explain())
     with_own = str(pipeline({**aggregates, "name_": ALL["longest"]}).explain())
 
     assert "lifted: values" in text
@@ -190,7 +195,7 @@ def test_a_refused_value_refuses_its_record_and_nothing_of_it_stays() -> None:
     p = mr.Pipeline("refused")
     p.dead_letter("letters")
     bids = p.inject("bids", format=dict).key_by("item").window(mr.FixedWindows(10))
-    bids.aggregate(n=mr.count(), total=mr.sum("price")).to("prices")
+    bids.aggregate(n=mr.agg.count(), total=mr.agg.sum("price")).to("prices")
 
     with mr.testing.Harness(p) as h:
         h.inject("bids", [({"item": "cup", "price": price}, 3) for price in (1, "two", 3)])
@@ -204,13 +209,13 @@ def test_a_refused_value_refuses_its_record_and_nothing_of_it_stays() -> None:
 @pytest.mark.parametrize(
     ("aggregates", "refused"),
     [
-        ({"n": 3}, r"aggregate\(n=3\): expected an aggregate, such as n=mr.count\(\)"),
-        ({"_key": mr.count()}, "'_key' cannot name a result.*underscore"),
-        ({"my n": mr.count()}, "'my n' cannot name a result"),
-        ({"class": mr.count()}, "'class' cannot name a result"),
-        ({"name": mr.count()}, "'name' is an argument of aggregate itself"),
-        ({"combine": mr.count()}, "'combine' is an argument of aggregate itself"),
-        ({"value": "price", "n": mr.count()}, "one aggregation.*or several by name"),
+        ({"n": 3}, r"aggregate\(n=3\): expected an aggregate, such as n=mr.agg.count\(\)"),
+        ({"_key": mr.agg.count()}, "'_key' cannot name a result.*underscore"),
+        ({"my n": mr.agg.count()}, "'my n' cannot name a result"),
+        ({"class": mr.agg.count()}, "'class' cannot name a result"),
+        ({"name": mr.agg.count()}, "'name' is an argument of aggregate itself"),
+        ({"combine": mr.agg.count()}, "'combine' is an argument of aggregate itself"),
+        ({"value": "price", "n": mr.agg.count()}, "one aggregation.*or several by name"),
         ({}, r"aggregate\(\): expected a mr.CombineFn.*or aggregates by name"),
     ],
 )
@@ -222,8 +227,8 @@ def test_what_is_no_aggregate_is_refused(aggregates: Any, refused: str) -> None:
 @pytest.mark.parametrize(
     ("aggregates", "field"),
     [
-        ({"high": mr.max("prize")}, "'prize'.*Did you mean 'price'"),
-        ({"n": mr.count(where="bigg")}, "'bigg'.*Did you mean 'big'"),
+        ({"high": mr.agg.max("prize")}, "'prize'.*Did you mean 'price'"),
+        ({"n": mr.agg.count(where="bigg")}, "'bigg'.*Did you mean 'big'"),
     ],
 )
 def test_a_field_that_is_not_there_is_refused(aggregates: Any, field: str) -> None:
@@ -236,10 +241,10 @@ def test_a_field_that_is_not_there_is_refused(aggregates: Any, field: str) -> No
 )
 def test_a_format_with_other_fields_is_refused(made: Any, why: str) -> None:
     with pytest.raises(PipelineError, match=f"the aggregates n, high cannot become a {why}"):
-        pipeline({"n": mr.count(), "high": mr.max("price")}, to=made).build()
+        pipeline({"n": mr.agg.count(), "high": mr.agg.max("price")}, to=made).build()
 
 
-@pytest.mark.parametrize("wrong", [lambda: mr.Aggregate(max), lambda: mr.max(3)])
+@pytest.mark.parametrize("wrong", [lambda: mr.agg.Aggregate(max), lambda: mr.agg.max(3)])
 def test_an_aggregate_of_something_else_is_refused(wrong: Any) -> None:
     with pytest.raises(PipelineError, match=r"expected a mr\.CombineFn|chooses nothing"):
         wrong()
@@ -259,4 +264,4 @@ def test_what_is_merged_stays_as_it_was() -> None:
 def test_two_of_one_name_are_refused() -> None:
     bids = mr.Pipeline("bids").inject("bids", format=Bid).key_by("item").window()
     with pytest.raises(TypeError, match="multiple values for keyword argument 'n'"):
-        bids.aggregate(n=mr.count(), **dict.fromkeys(["n"], mr.max("price")))
+        bids.aggregate(n=mr.agg.count(), **dict.fromkeys(["n"], mr.agg.max("price")))

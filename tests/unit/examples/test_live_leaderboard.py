@@ -48,7 +48,7 @@ class Game:
     def __init__(self, played: pd.DataFrame) -> None:
         self.messages: list[tuple[str, bytes, bytes, int]] = []
         self._now_us = BEGIN
-        pipeline = build(sink=lambda stream: mr.ArrowSink(partial(self._send, stream)))
+        pipeline = build(sink=lambda stream: mr.sinks.Function(partial(self._send, stream)))
         with mr.testing.Harness(pipeline) as h:
             newest = 0
             for _, some in itertools.groupby(played.itertuples(), lambda r: r.arrived // 100_000):

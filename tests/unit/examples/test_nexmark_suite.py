@@ -85,7 +85,7 @@ def test_no_state_is_left_of_auctions_that_are_over(harness: Any) -> None:
 def test_the_time_of_day_is_told_by_the_hour() -> None:
     p = mr.Pipeline("hours")
     stateless.q14(p.inject("bids", format=events.Bid)).to("q14")
-    p.sink("q14", mr.Memory())
+    p.sink("q14", mr.sinks.Memory())
     dear = [
         (events.Bid(1, 2, 2_000_000, "Apple", "", "cc", at), at)
         for at in (hour * mr.HOUR for hour in (6, 7, 8, 18, 19, 20))

@@ -44,7 +44,7 @@ class Lake(Lakeside):
     def reader(self, **options):
         """Begin again, with a new checkpoint."""
         options.setdefault("schema", SCHEMA)
-        self.begin(mr.DeltaAppends(self.path, **options))
+        self.begin(mr.sources.Delta(self.path, **options))
 
     def append(self, *numbers):
         """Append a version with one file; return its number."""
@@ -92,20 +92,20 @@ def lake(tmp_path):
 def test_a_table_without_rows_has_none(lake):
     assert lake.read_all() == []
     offset = lake.offsets[lake.process][0]
-    assert lake.injector.backlog(lake.process, offset) == mr.Backlog(records=0)
-    assert lake.injector.backlog(lake.process, None) == mr.Backlog(records=0)
+    assert lake.injector.backlog(lake.process, offset) == mr.sources.Backlog(records=0)
+    assert lake.injector.backlog(lake.process, None) == mr.sources.Backlog(records=0)
 
 
 def test_what_is_there_comes_first_and_then_what_is_appended_in_order(lake):
     lake.append(2, 1)
     lake.append(3)
-    assert lake.injector.backlog(lake.process, None) == mr.Backlog(records=3)
+    assert lake.injector.backlog(lake.process, None) == mr.sources.Backlog(records=3)
     (there,) = lake.read_all()
     assert sorted(there) == [1, 2, 3]
     lake.append(5)
     lake.append(4)
     offset = lake.offsets[lake.process][0]
-    assert lake.injector.backlog(lake.process, offset) == mr.Backlog(records=2)
+    assert lake.injector.backlog(lake.process, offset) == mr.sources.Backlog(records=2)
     assert lake.read_all() == [[5, 4]]
     assert lake.read_all() == []
 
@@ -157,7 +157,7 @@ def test_what_waits_within_a_version_is_counted(lake):
     lake.read()
     lake.read()
     offset = lake.offsets[lake.process][0]
-    assert lake.injector.backlog(lake.process, offset) == mr.Backlog(records=3)
+    assert lake.injector.backlog(lake.process, offset) == mr.sources.Backlog(records=3)
 
 
 def test_small_files_are_one_piece_of_a_version(lake):
@@ -466,7 +466,7 @@ def test_a_column_that_was_added_is_null_in_older_files(lake):
 
 def test_columns_that_are_not_as_declared_are_refused_at_once(lake):
     lake.reader(schema="n long, fare double")
-    with pytest.raises(PipelineError, match=r"DeltaAppends.* has no column 'fare'.*\['n', 'at'\]"):
+    with pytest.raises(PipelineError, match=r"sources.Delta.* has no column 'fare'.*\['n', 'at'\]"):
         lake.plan()
     lake.reader(schema="n array<int>")
     with pytest.raises(PipelineError, match=r"column 'n' is int64, and the schema declares list"):
@@ -583,13 +583,13 @@ def test_instants_as_spark_writes_them(tmp_path):
 
 def test_what_it_cannot_be_asked_for_is_said(lake, tmp_path):
     with pytest.raises(PipelineError, match="expected a local or mounted path"):
-        mr.DeltaAppends("s3://bucket/trips", schema=SCHEMA)
+        mr.sources.Delta("s3://bucket/trips", schema=SCHEMA)
     with pytest.raises(PipelineError, match="records_per_epoch=0"):
         lake.reader(records_per_epoch=0)
     for given in ({"version": -1}, {"version": 1, "since": 0}):
         with pytest.raises(PipelineError, match="expected one of the two"):
             lake.reader(**given)
-    missing = mr.DeltaAppends(tmp_path / "no", schema=SCHEMA)
+    missing = mr.sources.Delta(tmp_path / "no", schema=SCHEMA)
     with pytest.raises(PipelineError, match="there is no Delta table"):
         missing.advance("no", None)
     lake.commit(add("a.parquet"))

@@ -17,7 +17,7 @@ class Directory:
         self.path = path
         self.now = 10**9
         options.setdefault("created", lambda file: int(file.stem))
-        self.injector = mr.Files(
+        self.injector = mr.sources.Files(
             path, schema="n long, at long", clock=lambda: self.now * mr.SECOND, **options
         )
         self.offsets = {}
@@ -359,7 +359,7 @@ def test_a_parquet_file_that_grows_is_read_when_it_is_quiet(tmp_path):
 )
 def test_a_parquet_file_of_another_schema_is_an_error(directory, schema, words):
     parquet(directory, "1.parquet", [1])
-    files = mr.Files(directory.path, schema=schema.replace("n string", "n binary"))
+    files = mr.sources.Files(directory.path, schema=schema.replace("n string", "n binary"))
     after = advanced("s", files, {}, ())
     with pytest.raises(PipelineError, match=words):
         [list(rows(files, piece)) for piece in pieces(files, {}, after)]
@@ -374,7 +374,7 @@ def test_instants_of_spark_are_read_as_such(directory):
         pq.write_table(
             pa.table({"at": at}), directory.path / name, use_deprecated_int96_timestamps=int96
         )
-    files = mr.Files(directory.path, schema="at timestamp")
+    files = mr.sources.Files(directory.path, schema="at timestamp")
     planned = pieces(files, {}, advanced("s", files, {}, ()))
     made = [b for p in planned for b in files.read_arrow(p.process, *p.between)]
     assert [batch.column("at") for batch in made] == [at, at]
@@ -410,7 +410,7 @@ def test_a_large_file_of_lines_is_cut_between_lines(tmp_path, monkeypatch):
 )
 def test_a_format_that_is_none_is_refused(tmp_path, options, words):
     with pytest.raises(PipelineError, match=words):
-        mr.Files(tmp_path, schema="n long", **options)
+        mr.sources.Files(tmp_path, schema="n long", **options)
 
 
 def test_a_value_of_another_type_names_its_line(directory):

@@ -44,7 +44,7 @@ class Lake(Lakeside):
     def reader(self, **options):
         """Begin again, with a new checkpoint."""
         options.setdefault("schema", SCHEMA)
-        self.begin(mr.IcebergAppends(NAME, catalog=self.catalog, **options))
+        self.begin(mr.sources.Iceberg(NAME, catalog=self.catalog, **options))
 
     def append(self, *numbers):
         """Append a snapshot with one file; return its id."""
@@ -97,7 +97,7 @@ def lake(tmp_path):
 def test_a_table_without_rows_stays_where_it_is(lake):
     assert lake.read_all() == []
     assert lake.offsets[NAME][0] is None
-    assert lake.injector.backlog(NAME, None) == mr.Backlog(records=0)
+    assert lake.injector.backlog(NAME, None) == mr.sources.Backlog(records=0)
 
 
 def test_what_is_appended_comes_once_and_in_order(lake):
@@ -106,7 +106,7 @@ def test_what_is_appended_comes_once_and_in_order(lake):
     assert lake.read_all() == [[2, 1, 3]]
     lake.append(5)
     lake.append(4)
-    assert lake.injector.backlog(NAME, lake.offsets[NAME][0]) == mr.Backlog(records=2)
+    assert lake.injector.backlog(NAME, lake.offsets[NAME][0]) == mr.sources.Backlog(records=2)
     assert lake.read_all() == [[5, 4]]
     assert lake.read_all() == []
 
@@ -144,7 +144,7 @@ def test_what_waits_within_a_snapshot_is_counted(lake):
     lake.append(3)
     lake.read()
     lake.read()
-    assert lake.injector.backlog(NAME, lake.offsets[NAME][0]) == mr.Backlog(records=3)
+    assert lake.injector.backlog(NAME, lake.offsets[NAME][0]) == mr.sources.Backlog(records=3)
 
 
 def test_small_files_are_one_piece_of_a_snapshot(lake):
@@ -263,14 +263,14 @@ def test_since_and_until_draw_the_same_line(lake, monkeypatch):
     for n in range(4):
         lake.append(n)
     metadata = at_ms(lake, 1_000, 5_000, 3_000, 7_000)
-    load = mr.IcebergAppends._load
+    load = mr.sources.Iceberg._load
 
     def loaded(self):
         table = load(self)
         table.metadata = metadata
         return table
 
-    monkeypatch.setattr(mr.IcebergAppends, "_load", loaded)
+    monkeypatch.setattr(mr.sources.Iceberg, "_load", loaded)
     for line_us in (0, 1_000_000, 2_000_000, 4_000_000, 6_000_000, 8_000_000):
         lake.reader(since=line_us)
         since = list(chain.from_iterable(lake.read_all()))
@@ -308,13 +308,13 @@ def test_columns_are_found_by_what_they_are_now(lake):
 
 def test_what_it_cannot_be_asked_for_is_said(lake):
     with pytest.raises(PipelineError, match="with its namespace"):
-        mr.IcebergAppends("trips", catalog=lake.catalog, schema=SCHEMA)
+        mr.sources.Iceberg("trips", catalog=lake.catalog, schema=SCHEMA)
     with pytest.raises(PipelineError, match="records_per_epoch=0"):
         lake.reader(records_per_epoch=0)
-    missing = mr.IcebergAppends("lake.other", catalog=lake.catalog, schema=SCHEMA)
+    missing = mr.sources.Iceberg("lake.other", catalog=lake.catalog, schema=SCHEMA)
     with pytest.raises(PipelineError, match="no such table"):
         missing.advance("lake.other", None)
-    away = mr.IcebergAppends(
+    away = mr.sources.Iceberg(
         NAME, catalog={"type": "sql", "uri": "sqlite:////no/such/place.db"}, schema=SCHEMA
     )
     with pytest.raises(ConnectionError, match="Is it up"):

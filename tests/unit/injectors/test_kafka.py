@@ -19,7 +19,7 @@ from millrace.model.errors import InputLost, PipelineError, RecordRejected
 
 
 def test_without_a_schema_a_row_is_the_message():
-    kafka = mr.Kafka("localhost:1", "t")
+    kafka = mr.sources.Kafka("localhost:1", "t")
 
     assert column_names(kafka.schema) == [
         *("value", "kafka_key", "kafka_topic", "kafka_partition", "kafka_offset"),
@@ -28,7 +28,7 @@ def test_without_a_schema_a_row_is_the_message():
 
 
 def test_it_travels_without_its_connections():
-    kafka = mr.Kafka("localhost:1", ["a", "b"], schema="n long, at long")
+    kafka = mr.sources.Kafka("localhost:1", ["a", "b"], schema="n long, at long")
     kafka._consumer = object()
     there = pickle.loads(pickle.dumps(kafka))
 
@@ -42,14 +42,14 @@ def test_it_travels_without_its_connections():
     ids=["limited", "to the end", "its beginning", "nothing new", "found"],
 )
 def test_it_advances_as_far_as_an_epoch_may_go(first, last, offset, expected):
-    kafka = mr.Kafka("localhost:1", "t", records_per_epoch=4)
+    kafka = mr.sources.Kafka("localhost:1", "t", records_per_epoch=4)
     kafka._bounds = {"t-0": (first, last)}
 
-    assert kafka.advance("t-0", offset) == mr.Advance(expected)
+    assert kafka.advance("t-0", offset) == mr.sources.Advance(expected)
 
 
 def test_a_partition_that_was_only_found_has_nothing_to_read():
-    assert list(mr.Kafka("localhost:1", "t").split("t-0", None, 7)) == []
+    assert list(mr.sources.Kafka("localhost:1", "t").split("t-0", None, 7)) == []
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_a_partition_that_was_only_found_has_nothing_to_read():
     [(6, 9, "begins at 6: 1 records were removed"), (0, 4, "ends at 4: the topic was deleted")],
 )
 def test_what_is_gone_is_an_error(first, last, says):
-    kafka = mr.Kafka("localhost:1", "t")
+    kafka = mr.sources.Kafka("localhost:1", "t")
     kafka._bounds = {"t-0": (first, last)}
 
     with pytest.raises(InputLost, match=says):
@@ -65,7 +65,7 @@ def test_what_is_gone_is_an_error(first, last, says):
 
 
 def test_until_now_it_goes_as_far_as_it_was_when_it_was_asked():
-    kafka = mr.Kafka("localhost:1", "t", records_per_epoch=4)
+    kafka = mr.sources.Kafka("localhost:1", "t", records_per_epoch=4)
     kafka._bounds = {"t-0": (3, 12)}
     kafka._consumer = SimpleNamespace(
         offsets_for_times=lambda *_, **__: [SimpleNamespace(offset=6)]
@@ -94,7 +94,7 @@ class Admin:
 
 @pytest.mark.parametrize("code", [KafkaError.LEADER_NOT_AVAILABLE, KafkaError._UNKNOWN_PARTITION])
 def test_a_partition_that_is_being_made_is_asked_again(code):
-    kafka = mr.Kafka("localhost:1", "t")
+    kafka = mr.sources.Kafka("localhost:1", "t")
     kafka._admin, kafka._partitions, kafka._asked = Admin(code), [("t", 0), ("t", 1)], 1e18
 
     assert kafka.processes() == ["t-0"]
@@ -102,7 +102,7 @@ def test_a_partition_that_is_being_made_is_asked_again(code):
 
 
 def test_what_the_broker_refuses_is_an_error():
-    kafka = mr.Kafka("localhost:1", "t")
+    kafka = mr.sources.Kafka("localhost:1", "t")
     kafka._admin, kafka._partitions = Admin(KafkaError.TOPIC_AUTHORIZATION_FAILED), [("t", 1)]
     kafka._asked = 1e18
 
@@ -131,7 +131,7 @@ class Topics:
 
 
 def test_a_topic_that_is_made_again_while_it_is_read_is_lost():
-    kafka = mr.Kafka("localhost:1", ["a", "b"])
+    kafka = mr.sources.Kafka("localhost:1", ["a", "b"])
     kafka._admin = Topics(a="1", b=None)
     assert kafka._list_partitions() == [("a", 0), ("b", 0)]
     kafka._admin.made = {"a": "1", "b": "5"}  # b had no answer before
@@ -144,14 +144,16 @@ def test_a_topic_that_is_made_again_while_it_is_read_is_lost():
 
 def test_arguments_are_checked():
     with pytest.raises(PipelineError, match="expected 1 or more"):
-        mr.Kafka("localhost:1", "t", records_per_epoch=0)
+        mr.sources.Kafka("localhost:1", "t", records_per_epoch=0)
     with pytest.raises(PipelineError, match="expected the name of a topic"):
-        mr.Kafka("localhost:1", [])
+        mr.sources.Kafka("localhost:1", [])
     with pytest.raises(PipelineError, match="expected the name of a topic"):
-        mr.KafkaSink("localhost:1", "")
+        mr.sinks.Kafka("localhost:1", "")
 
 
-@pytest.mark.parametrize("make", [lambda: mr.Kafka("s", "t"), lambda: mr.KafkaSink("s", "t")])
+@pytest.mark.parametrize(
+    "make", [lambda: mr.sources.Kafka("s", "t"), lambda: mr.sinks.Kafka("s", "t")]
+)
 def test_the_missing_package_is_named(monkeypatch, make):
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
 

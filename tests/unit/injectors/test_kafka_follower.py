@@ -331,7 +331,9 @@ def test_what_cannot_begin_leaves_no_consumer():
 
 
 def test_an_injector_of_kafka_is_followed_by_one_consumer():
-    follower = mr.Kafka("127.0.0.1:1", "t", config={"log_level": 0}).follow({"t-0": 5, "t-1": 7})
+    follower = mr.sources.Kafka("127.0.0.1:1", "t", config={"log_level": 0}).follow(
+        {"t-0": 5, "t-1": 7}
+    )
     try:
         assert isinstance(follower, KafkaFollower)
         assert follower.take(0) == []

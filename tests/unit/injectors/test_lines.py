@@ -126,7 +126,9 @@ def test_files_take_a_unit_and_the_harness_counts_in_that_of_the_injection(tmp_p
         ("query string, at long", {}, {"unit": "ms"}),
     ):
         p = mr.Pipeline("p")
-        p.inject("queries", mr.Files(tmp_path, schema=schema, **files), timestamp="at", **inject)
+        p.inject(
+            "queries", mr.sources.Files(tmp_path, schema=schema, **files), timestamp="at", **inject
+        )
         p.sink("queries", print)
         with mr.testing.Harness(p) as h:
             h.poll("queries")
@@ -293,7 +295,7 @@ def test_a_schema_that_no_line_can_fill_is_refused_when_the_injector_is_made(
     tmp_path, schema, words
 ):
     with pytest.raises(PipelineError, match=words):
-        mr.Files(tmp_path, schema=schema)
+        mr.sources.Files(tmp_path, schema=schema)
 
 
 TIMES = [

@@ -12,7 +12,7 @@ from millrace.injectors.rate_limit import Gate, too_far
 from millrace.model.errors import PipelineError, WatermarkRegression
 
 
-class Feed(mr.Injector):
+class Feed(mr.sources.Injector):
     """Logs in memory, each with the low watermark that it says."""
 
     schema = "n long, at timestamp"
@@ -25,7 +25,7 @@ class Feed(mr.Injector):
         return sorted(self.logs)
 
     def advance(self, process, offset):
-        return mr.Advance(len(self.logs[process]), self.claims.get(process))
+        return mr.sources.Advance(len(self.logs[process]), self.claims.get(process))
 
     def read(self, process, start, end):
         return [(n, n) for n in self.logs[process][start or 0 : end]]
@@ -158,7 +158,7 @@ def test_a_harness_polls_and_holds_back_who_is_ahead(caplog):
 
         def advance(self, process, offset):
             offset = offset or 0
-            return mr.Advance(min(offset + 1, len(self.logs[process])))
+            return mr.sources.Advance(min(offset + 1, len(self.logs[process])))
 
     class Sum(mr.Computation):
         inputs = {"s": mr.by(lambda n: n % 1)}
@@ -238,7 +238,7 @@ class Steps(Feed):
 
     def advance(self, process, offset):
         at = (offset or 0) + 2
-        return mr.Advance(at if self.length is None else min(at, self.length), at)
+        return mr.sources.Advance(at if self.length is None else min(at, self.length), at)
 
     def read(self, process, start, end):
         return [(n, n) for n in range(start or 0, end)]

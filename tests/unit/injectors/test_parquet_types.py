@@ -1,4 +1,4 @@
-"""Types that other programs write into Parquet files, as ``mr.Files`` reads them.
+"""Types that other programs write into Parquet files, as ``mr.sources.Files`` reads them.
 
 The oracle is pyarrow, which writes and reads the same files.
 """
@@ -156,7 +156,7 @@ def read(folder: Path, ddl: str) -> tuple[dict[int, Any], list[mr.DeadLetter]]:
             seen[record.value.n] = record.value.x
 
     p = mr.Pipeline("types")
-    source = mr.Files(folder, schema=f"n long, x {ddl}")
+    source = mr.sources.Files(folder, schema=f"n long, x {ddl}")
     p.inject("rows", source, timestamp=mr.INGRESS, format=row)
     p.add(Reads)
     p.dead_letter("letters")
@@ -252,5 +252,5 @@ def test_a_type_that_no_column_has_is_refused_when_the_injector_is_made(
 ) -> None:
     with pytest.raises(mr.MillraceError, match="no type of an injector's column"):
         mr.Pipeline("p").inject(
-            "rows", mr.Files(tmp_path, schema=f"x {kind}, at long"), timestamp="at"
+            "rows", mr.sources.Files(tmp_path, schema=f"x {kind}, at long"), timestamp="at"
         )

@@ -29,7 +29,7 @@ class Clock:
         self.now += seconds
 
 
-class Log(mr.Injector):
+class Log(mr.sources.Injector):
     """Lists of numbers, each as far as it is written; a process promises its last number."""
 
     schema = "n long, at long"
@@ -52,8 +52,8 @@ class Log(mr.Injector):
         numbers, start = self.written[process], offset or 0
         end = min(start + self.step, len(numbers))
         if end == start:
-            return mr.Advance(offset)
-        return mr.Advance(end, numbers[end - 1] if self.promises else None)
+            return mr.sources.Advance(offset)
+        return mr.sources.Advance(end, numbers[end - 1] if self.promises else None)
 
     def read_arrow(self, process, start, end):
         numbers = self.written[process][start or 0 : end]
@@ -229,7 +229,7 @@ def test_a_held_process_is_neither_asked_nor_read():
 def test_a_promise_without_rows_is_told_once():
     class Promising(Log):
         def advance(self, process, offset):
-            return mr.Advance(offset, 40)
+            return mr.sources.Advance(offset, 40)
 
     follower = follow(Promising({"a": []}))
 
@@ -297,7 +297,7 @@ def test_every_injector_can_be_followed():
 
 def test_files_are_followed_one_by_one_and_large_ones_in_slices(tmp_path):
     clock = Clock()
-    files = mr.Files(tmp_path, schema="n long", created=lambda path: int(path.stem[-1]))
+    files = mr.sources.Files(tmp_path, schema="n long", created=lambda path: int(path.stem[-1]))
     follower = Polling(files, {"all": None}, most=10, clock=clock, sleep=clock.sleep)
     assert [one.rows.num_rows for one in follower.take(0.5)] == [0]  # that there are none
 
@@ -320,7 +320,7 @@ def test_files_are_followed_one_by_one_and_large_ones_in_slices(tmp_path):
 
 
 def test_a_file_that_appears_late_does_not_change_the_numbers_of_others(tmp_path):
-    files = mr.Files(tmp_path, schema="n long", created=lambda path: int(path.name[-1]))
+    files = mr.sources.Files(tmp_path, schema="n long", created=lambda path: int(path.name[-1]))
     (tmp_path / "b2").write_text('{"n": 2}\n{"n": 3}')
     follower = Polling(files, {"all": None}, most=100, clock=Clock())
     (decision,) = follower.take(0)

@@ -8,7 +8,7 @@ from millrace.injectors.offsets import nothing_left
 from millrace.windmill.source_offset import SourceOffset
 
 
-class Source(mr.Injector):
+class Source(mr.sources.Injector):
     schema = "n long"
 
     def __init__(self, **ends):
@@ -18,13 +18,13 @@ class Source(mr.Injector):
         return list(self.ends)
 
     def advance(self, process, offset):
-        return mr.Advance(*self.ends[process])
+        return mr.sources.Advance(*self.ends[process])
 
     def read(self, process, start, end):
         return []
 
 
-WITHIN = along(3, [decision(3, mr.Advance(5))])
+WITHIN = along(3, [decision(3, mr.sources.Advance(5))])
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,7 @@ def test_a_value_that_a_declared_type_cannot_hold_is_refused_beside_the_others()
 
 
 def test_an_injector_reads_rows_or_columns():
-    class Neither(mr.Injector):
+    class Neither(mr.sources.Injector):
         schema = "n long"
 
         def processes(self):

@@ -11,7 +11,7 @@ from millrace.model.errors import PipelineError
 from millrace.spark.run import check_holdable, check_rate
 
 
-class Three(mr.Injector):
+class Three(mr.sources.Injector):
     """Two processes of three rows, a row an epoch."""
 
     schema = "n long, at long"
@@ -19,8 +19,8 @@ class Three(mr.Injector):
     def processes(self) -> list[str]:
         return ["a", "b"]
 
-    def advance(self, process: str, offset: Any) -> mr.Advance:
-        return mr.Advance(min((offset or 0) + 1, 3))
+    def advance(self, process: str, offset: Any) -> mr.sources.Advance:
+        return mr.sources.Advance(min((offset or 0) + 1, 3))
 
     def read(self, process: str, start: Any, end: Any) -> Any:
         for n in range(start or 0, end):
@@ -101,7 +101,7 @@ def test_what_cannot_be_is_refused_with_what_can() -> None:
         p.inject(name, Three(), timestamp="at", unit="us", low_watermark=mr.ArrivalTime(0))
     p.inject("frame")
     for name in ("a", "b", "frame"):
-        p.sink(name, mr.Console())
+        p.sink(name, mr.sinks.Console())
     topology = p.build()
     for name, why in (("c", "is no injected stream"), ("frame", "is read by Spark, not Millrace")):
         with pytest.raises(PipelineError, match=f"{name}' {why}.* Those that can: a, b"):

@@ -12,7 +12,7 @@ from millrace.injectors.signal_injector import Waiting, asking, backlog_of
 from millrace.windmill.source_offset import SourceOffset
 
 
-class Silent(mr.Injector):
+class Silent(mr.sources.Injector):
     """Does not say how much waits."""
 
     schema = "n long, at long"
@@ -21,7 +21,7 @@ class Silent(mr.Injector):
         return ["a", "b"]
 
     def advance(self, process, offset):
-        return mr.Advance(offset)
+        return mr.sources.Advance(offset)
 
     def read(self, process, start, end):
         return []
@@ -41,7 +41,7 @@ class Half(Silent):
         return Backlog(records=5) if process == "a" else None
 
 
-WITHIN = along(3, [decision(3, mr.Advance(8))])
+WITHIN = along(3, [decision(3, mr.sources.Advance(8))])
 WITHIN_READ = {"millrace-within": [3, [[8, None]], 2]}
 
 
@@ -68,7 +68,7 @@ def test_only_sources_that_can_tell_are_asked():
     p = mr.Pipeline("p")
     for name, source in (("silent", Silent()), ("log", Log())):
         p.inject(name, source, timestamp="at", format=int)
-        p.sink(name, mr.Memory())
+        p.sink(name, mr.sinks.Memory())
     sources = asking(build(p), lambda: {"log": {"a": SourceOffset(0, 9), "b": SourceOffset(1, 9)}})
     waiting = Waiting(sources)
 
@@ -109,12 +109,12 @@ def test_connections_of_the_one_that_is_asked_are_its_own():
 
     p = mr.Pipeline("p")
     p.inject("log", Connected(), timestamp="at", format=int)
-    p.sink("log", mr.Memory())
+    p.sink("log", mr.sinks.Memory())
     assert asking(build(p), dict)["log"]() == Backlog(records=0)
 
 
 def test_files_have_what_was_not_read_of_them(tmp_path):
-    files = mr.Files(tmp_path, schema="n long, at long", bytes_per_epoch=20, grows="1 h")
+    files = mr.sources.Files(tmp_path, schema="n long, at long", bytes_per_epoch=20, grows="1 h")
     (tmp_path / "1.json").write_text('{"n": 1, "at": 5}\n' * 3)
     (tmp_path / "2.json").write_text('{"n": 1, "at": 5}\n')
     (tmp_path / "_being written").write_text("x" * 99)
@@ -133,7 +133,7 @@ def test_files_have_what_was_not_read_of_them(tmp_path):
 
 
 def test_kafka_has_the_offsets_up_to_the_end():
-    kafka = mr.Kafka("localhost:1", "t")
+    kafka = mr.sources.Kafka("localhost:1", "t")
     kafka._bounds = {"t-0": (3, 12)}
 
     assert kafka.backlog("t-0", 7) == Backlog(records=5)

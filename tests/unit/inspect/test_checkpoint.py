@@ -37,7 +37,7 @@ class Visitor(mr.Computation):
     longest = mr.CombiningState(int, max)
     last = mr.ValueState(Visit)
     order = mr.BagState(str)
-    secret = mr.ValueState(mr.PickleCoder())
+    secret = mr.ValueState(mr.coders.Pickle())
 
     def process_record(self, record):
         visit = Visit(record.value["page"], record.value["seconds"])
@@ -57,7 +57,7 @@ class Visitor(mr.Computation):
 class Longest(mr.CombineFn):
     """Keeps something that only pickle can carry."""
 
-    accumulator = mr.PickleCoder()
+    accumulator = mr.coders.Pickle()
 
     def create(self):
         return []

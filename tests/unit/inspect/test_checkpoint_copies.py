@@ -103,7 +103,7 @@ def test_a_copy_goes_on_from_its_epoch_and_the_original_from_its_own(
     assert {path: path.read_bytes() for path in (tmp_path / "ckpt").rglob("*.json")} == before
 
     assert run("verify", tmp_path / "copy").exit_code == 0
-    copied, there = mr.open_checkpoint(tmp_path / "copy"), mr.open_checkpoint(
+    copied, there = mr.ops.open_checkpoint(tmp_path / "copy"), mr.ops.open_checkpoint(
         tmp_path / "ckpt", epoch=epoch
     )  # fmt: skip
     assert [*copied["Counted"].scan()] == [*there["Counted"].scan()]
@@ -124,7 +124,7 @@ def test_a_copy_may_have_another_number_of_key_intervals(shop: Shop, tmp_path: P
 
     assert run("copy", ckpt, copy, "--intervals", 16).exit_code == 0
     assert run("verify", copy).exit_code == 0
-    there, copied = mr.open_checkpoint(ckpt), mr.open_checkpoint(copy)
+    there, copied = mr.ops.open_checkpoint(ckpt), mr.ops.open_checkpoint(copy)
     assert [len(one.intervals("Counted")) for one in (there, copied)] == [4, 16]
     assert [*copied["Counted"].scan()] == [*there["Counted"].scan()]
     fork = Shop(copy, feeds())
@@ -142,7 +142,7 @@ def test_the_query_of_a_copy_is_another(
         (spark / name).write_text('{"id":"the original\'s"}')
     found = checkpoint_copies.ended
     monkeypatch.setattr(checkpoint_copies, "ended", lambda *how: _without_places(found(*how)))
-    mr.copy_checkpoint(tmp_path / "ckpt", tmp_path / "copy")
+    mr.ops.copy_checkpoint(tmp_path / "ckpt", tmp_path / "copy")
     copied = {path.name: path for path in (tmp_path / "copy" / "spark").rglob("*")}
     assert copied.keys() == {"metadata", "offsets", "commits", "2"}
     (query,) = json.loads(copied["metadata"].read_text()).values()
@@ -155,21 +155,21 @@ def _without_places(found: Any) -> Any:
 
 def test_a_savepoint_is_kept_listed_and_removed_by_name(shop: Shop, tmp_path: Path) -> None:
     ckpt = tmp_path / "ckpt"
-    assert mr.add_savepoint(ckpt, "before", epoch=1) == 1
+    assert mr.ops.add_savepoint(ckpt, "before", epoch=1) == 1
     assert run("savepoint", "add", ckpt, "now").output == f"savepoint now is {ckpt} after epoch 2\n"
     assert run("savepoint", "list", ckpt).output == "before  epoch 1\nnow  epoch 2\n"
     shop.epoch(ROWS)
 
-    mr.copy_checkpoint(ckpt / "savepoints" / "before", tmp_path / "back")
+    mr.ops.copy_checkpoint(ckpt / "savepoints" / "before", tmp_path / "back")
     back = Shop(tmp_path / "back", feeds())
     back.epoch(ROWS)
     assert back.counts == rest(12)
     assert run("savepoint", "remove", ckpt, "before").exit_code == 0
     assert json.loads(run("savepoint", "list", ckpt, "--json").output) == {"now": 2}
     with pytest.raises(CheckpointMismatch, match="no savepoint 'before'; there are now"):
-        mr.remove_savepoint(ckpt, "before")
+        mr.ops.remove_savepoint(ckpt, "before")
     with pytest.raises(PipelineError, match="cannot name a savepoint"):
-        mr.add_savepoint(ckpt, "../elsewhere")
+        mr.ops.add_savepoint(ckpt, "../elsewhere")
 
 
 def test_a_copy_that_is_cut_off_is_no_checkpoint(
@@ -181,17 +181,17 @@ def test_a_copy_that_is_cut_off_is_no_checkpoint(
     with monkeypatch.context() as broken:
         broken.setattr(Snapshots, "put", full)
         with pytest.raises(CheckpointUnwritable):
-            mr.add_savepoint(tmp_path / "ckpt", "cut")
+            mr.ops.add_savepoint(tmp_path / "ckpt", "cut")
     cut = tmp_path / "ckpt" / "savepoints" / "cut"
     with pytest.raises(CheckpointMismatch, match="cut off before it was whole"):
         Shop(cut, feeds())
     with pytest.raises(CheckpointMismatch, match="cut off before it was whole"):
         shop.live.pipeline.plan(cut)
     with pytest.raises(CheckpointMismatch, match="there is a copy that was cut off"):
-        mr.add_savepoint(tmp_path / "ckpt", "cut")
-    assert mr.savepoints(tmp_path / "ckpt") == {}
-    mr.remove_savepoint(tmp_path / "ckpt", "cut")
-    assert mr.add_savepoint(tmp_path / "ckpt", "cut") == 2
+        mr.ops.add_savepoint(tmp_path / "ckpt", "cut")
+    assert mr.ops.savepoints(tmp_path / "ckpt") == {}
+    mr.ops.remove_savepoint(tmp_path / "ckpt", "cut")
+    assert mr.ops.add_savepoint(tmp_path / "ckpt", "cut") == 2
     assert shop.live.state.epochs.last()
 
 
@@ -201,9 +201,9 @@ def test_what_cannot_be_copied_is_said(shop: Shop, tmp_path: Path) -> None:
         (tmp_path / "ckpt", 7, "epoch 7 is not in the epoch log"),
     ):
         with pytest.raises((CheckpointMismatch, NotKept), match=words):
-            mr.copy_checkpoint(source, tmp_path / "copy", epoch=epoch)
+            mr.ops.copy_checkpoint(source, tmp_path / "copy", epoch=epoch)
     with pytest.raises(CheckpointMismatch, match="there is a checkpoint"):
-        mr.copy_checkpoint(tmp_path / "ckpt", tmp_path / "ckpt")
+        mr.ops.copy_checkpoint(tmp_path / "ckpt", tmp_path / "ckpt")
     assert not (tmp_path / "copy").exists()
 
     live = shop.live
@@ -215,10 +215,10 @@ def test_what_cannot_be_copied_is_said(shop: Shop, tmp_path: Path) -> None:
     live.plane.tick(live.clock_us)
     live.plane.settle(live.clock_us)
     with pytest.raises(CheckpointMismatch, match=r"is a mark of live tasks.*run\.stop\(\)"):
-        mr.copy_checkpoint(tmp_path / "ckpt", tmp_path / "copy")
+        mr.ops.copy_checkpoint(tmp_path / "ckpt", tmp_path / "copy")
     live.plane.end(live.clock_us)
     assert live.coordinator.ended
-    mr.copy_checkpoint(tmp_path / "ckpt", tmp_path / "copy", intervals=2)
+    mr.ops.copy_checkpoint(tmp_path / "ckpt", tmp_path / "copy", intervals=2)
     fork = Shop(tmp_path / "copy", feeds())
     fork.epoch(ROWS)
     assert fork.counts == rest(20)

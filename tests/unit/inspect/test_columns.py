@@ -26,8 +26,8 @@ class Visitor(mr.Computation):
     either = mr.ValueState(int | str)
     visits = mr.MapState(float)
     order = mr.BagState(str)
-    raw = mr.ValueState(mr.BytesCoder())
-    secret = mr.ValueState(mr.PickleCoder())
+    raw = mr.ValueState(mr.coders.Bytes())
+    secret = mr.ValueState(mr.coders.Pickle())
 
     def process_record(self, record):
         at = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)

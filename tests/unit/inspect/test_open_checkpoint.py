@@ -1,4 +1,4 @@
-"""``mr.open_checkpoint``: a directory that a run left, in a program that knows nothing of it."""
+"""``open_checkpoint``: a directory that a run left, in a program that knows nothing of it."""
 
 import base64
 import json
@@ -33,7 +33,7 @@ def files(folder: Path) -> dict[str, Any]:
 
 def test_state_is_read_without_the_code_that_wrote_it(shop: Path) -> None:
     before = files(shop)
-    checkpoint = mr.open_checkpoint(shop)
+    checkpoint = mr.ops.open_checkpoint(shop)
 
     assert (checkpoint.epoch, checkpoint.overview.unfinished) == (1, 2)
     assert checkpoint.computations == ["Ranks", "Totals"]
@@ -46,7 +46,7 @@ def test_state_is_read_without_the_code_that_wrote_it(shop: Path) -> None:
 
 
 def test_an_earlier_epoch_of_it_is_read_by_its_number(shop: Path) -> None:
-    found = mr.open_checkpoint(str(shop), epoch=0)
+    found = mr.ops.open_checkpoint(str(shop), epoch=0)
 
     assert {one.key for one in found["Totals"].scan()} == {"tea", "milk"}
 
@@ -54,7 +54,7 @@ def test_an_earlier_epoch_of_it_is_read_by_its_number(shop: Path) -> None:
 def test_neither_pyspark_nor_a_jvm_is_needed(shop: Path) -> None:
     program = (
         "import sys, millrace as mr\n"
-        f"print(mr.open_checkpoint({str(shop)!r})['Totals'].get('rum')['kept'])\n"
+        f"print(mr.ops.open_checkpoint({str(shop)!r})['Totals'].get('rum')['kept'])\n"
         "assert not any(name.split('.')[0] in ('pyspark', 'py4j') for name in sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
@@ -64,4 +64,4 @@ def test_neither_pyspark_nor_a_jvm_is_needed(shop: Path) -> None:
 
 def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointMismatch, match="it has no FORMAT file"):
-        mr.open_checkpoint(tmp_path)
+        mr.ops.open_checkpoint(tmp_path)

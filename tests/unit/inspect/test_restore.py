@@ -98,14 +98,14 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
             files = [file for file in under.rglob("*.parquet") if "_staging" not in file.parts]
             return [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
 
-        return Place(lambda: mr.Parquet(root, **key), parquet, bool(key))
+        return Place(lambda: mr.sinks.Parquet(root, **key), parquet, bool(key))
     if kind.startswith("delta"):
         deltalake = pytest.importorskip("deltalake")
 
         def delta() -> list[dict[str, Any]]:
             return list(deltalake.DeltaTable(str(root)).to_pyarrow_table().to_pylist())
 
-        return Place(lambda: mr.Delta(root, **key), delta, bool(key))
+        return Place(lambda: mr.sinks.Delta(root, **key), delta, bool(key))
     if kind == "iceberg":
         pytest.importorskip("pyiceberg")
         about = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"}
@@ -114,7 +114,9 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
             table = open_catalog(about).load_table("lake.totals")
             return list(table.scan().to_arrow().to_pylist())
 
-        return Place(lambda: mr.Iceberg("lake.totals", root, catalog=about), iceberg, keyed=False)
+        return Place(
+            lambda: mr.sinks.Iceberg("lake.totals", root, catalog=about), iceberg, keyed=False
+        )
     server = request.getfixturevalue("postgres")
 
     def postgres() -> list[dict[str, Any]]:
@@ -124,7 +126,9 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
             rows = connection.execute("SELECT key, count FROM totals").fetchall()
         return [{"key": key, "count": count} for key, count in rows]
 
-    return Place(lambda: mr.PostgreSQL(server.conninfo, "totals", **key), postgres, keyed=True)
+    return Place(
+        lambda: mr.sinks.PostgreSQL(server.conninfo, "totals", **key), postgres, keyed=True
+    )
 
 
 def seen(place: Place) -> Counter[tuple[int, int]]:
@@ -144,8 +148,8 @@ def test_a_checkpoint_goes_back_in_place_and_its_sinks_with_it(
     shop = Shop(ckpt, place.make())
     shop.epoch(6)
     shop.epoch(12)
-    assert mr.add_savepoint(ckpt, "before") == 1
-    then, kept = seen(place), [*mr.open_checkpoint(ckpt)["Counted"].scan()]
+    assert mr.ops.add_savepoint(ckpt, "before") == 1
+    then, kept = seen(place), [*mr.ops.open_checkpoint(ckpt)["Counted"].scan()]
     shop.epoch(18)
     shop.epoch(20)
     leave_run_end(shop.state.mailbox, 1, RunEnd("stopped", 3, 0))
@@ -155,14 +159,14 @@ def test_a_checkpoint_goes_back_in_place_and_its_sinks_with_it(
     assert said.exit_code == 0, said.output
     assert "is as savepoint before was, after epoch 1." in said.output
     assert run("verify", ckpt).exit_code == 0
-    assert [*mr.open_checkpoint(ckpt)["Counted"].scan()] == kept
+    assert [*mr.ops.open_checkpoint(ckpt)["Counted"].scan()] == kept
     Shop(ckpt, place.make())
     if not place.keyed:
         assert seen(place) == then
     again = Shop(ckpt, place.make())  # the first one died before it had completed an epoch
     again.epoch(ROWS)
     assert seen(place) == (Counter(LAST.items()) if place.keyed else EXPECTED)
-    assert mr.savepoints(ckpt) == {"before": 1}
+    assert mr.ops.savepoints(ckpt) == {"before": 1}
     assert run("verify", ckpt).exit_code == 0
     with pytest.raises(ZombieWriter):
         shop.epoch(ROWS)
@@ -181,11 +185,11 @@ def test_in_real_time_it_goes_back_likewise(place: Place, tmp_path: Path) -> Non
         assert live.coordinator.ended
 
     session(12)
-    mr.add_savepoint(ckpt, "before")
-    then, kept = seen(place), [*mr.open_checkpoint(ckpt)["Counted"].scan()]
+    mr.ops.add_savepoint(ckpt, "before")
+    then, kept = seen(place), [*mr.ops.open_checkpoint(ckpt)["Counted"].scan()]
     session(20)
-    mr.restore_checkpoint(ckpt, "before")
-    assert [*mr.open_checkpoint(ckpt)["Counted"].scan()] == kept
+    mr.ops.restore_checkpoint(ckpt, "before")
+    assert [*mr.ops.open_checkpoint(ckpt)["Counted"].scan()] == kept
     Shop(ckpt, place.make())
     if not place.keyed:
         assert seen(place) == then
@@ -201,7 +205,7 @@ def test_a_sink_that_takes_nothing_back_is_named_and_has_to_be_accepted(tmp_path
     ckpt, sink = tmp_path / "ckpt", Kept()
     shop = Shop(ckpt, sink)
     shop.epoch(6)
-    mr.add_savepoint(ckpt, "before")
+    mr.ops.add_savepoint(ckpt, "before")
     shop.epoch(12)
     leave_run_end(shop.state.mailbox, 1, RunEnd("stopped", 1, 0))
     entries = shop.state.epochs.last()
@@ -222,9 +226,9 @@ def test_a_restore_that_is_cut_off_is_said_and_done_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ckpt, root = tmp_path / "ckpt", tmp_path / "out"
-    shop = Shop(ckpt, mr.Parquet(root))
+    shop = Shop(ckpt, mr.sinks.Parquet(root))
     shop.epoch(6)
-    mr.add_savepoint(ckpt, "before")
+    mr.ops.add_savepoint(ckpt, "before")
     shop.epoch(12)
 
     def full(*_: Any) -> bool:
@@ -233,12 +237,12 @@ def test_a_restore_that_is_cut_off_is_said_and_done_again(
     with monkeypatch.context() as broken:
         broken.setattr(Snapshots, "put", full)
         with pytest.raises(CheckpointUnwritable):
-            mr.restore_checkpoint(ckpt, "before")
+            mr.ops.restore_checkpoint(ckpt, "before")
     with pytest.raises(CheckpointMismatch, match="restore the savepoint again"):
-        Shop(ckpt, mr.Parquet(root))
+        Shop(ckpt, mr.sinks.Parquet(root))
 
-    assert mr.restore_checkpoint(ckpt, "before") == 0
-    back = Shop(ckpt, mr.Parquet(root))
+    assert mr.ops.restore_checkpoint(ckpt, "before") == 0
+    back = Shop(ckpt, mr.sinks.Parquet(root))
     back.epoch(ROWS)
     files = [file for file in root.rglob("*.parquet") if "_staging" not in file.parts]
     rows = [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
@@ -247,11 +251,11 @@ def test_a_restore_that_is_cut_off_is_said_and_done_again(
 
 def test_what_cannot_be_restored_is_refused(tmp_path: Path) -> None:
     ckpt = tmp_path / "ckpt"
-    shop = Shop(ckpt, mr.Parquet(tmp_path / "out"))
+    shop = Shop(ckpt, mr.sinks.Parquet(tmp_path / "out"))
     shop.epoch(6)
-    mr.add_savepoint(ckpt, "now")
+    mr.ops.add_savepoint(ckpt, "now")
     with pytest.raises(CheckpointMismatch, match="no savepoint 'before'; there are now"):
-        mr.restore_checkpoint(ckpt, "before")
+        mr.ops.restore_checkpoint(ckpt, "before")
     with pytest.raises(PipelineError, match="cannot name a savepoint"):
-        mr.restore_checkpoint(ckpt, "../now")
+        mr.ops.restore_checkpoint(ckpt, "../now")
     assert state_at(ckpt).epochs.last() == shop.state.epochs.last()

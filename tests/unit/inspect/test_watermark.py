@@ -316,7 +316,7 @@ class Echo(mr.Computation):
 def test_the_window_and_the_key_of_a_grouping_are_named(windows, trigger, window):
     p = mr.Pipeline("teas")
     searches = p.inject("searches", format=str).key_by(lambda query: query)
-    earliest = {"output_time": mr.EARLIEST, "trigger": trigger}
+    earliest = {"output_time": mr.OutputTime.EARLIEST, "trigger": trigger}
     searches.window(windows, **earliest).count().to("counts")
     p.add(Echo, name="After")
     with mr.testing.Harness(p) as h:

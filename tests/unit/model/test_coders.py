@@ -35,14 +35,14 @@ class Point:
 @pytest.mark.parametrize(
     ("coder", "value"),
     [
-        (mr.MsgpackCoder(int), 7),
-        (mr.MsgpackCoder(Count), Count("a", 1)),
-        (mr.MsgpackCoder(Point), Point(1.0, 2.0)),
-        (mr.MsgpackCoder(dict[str, list[int]]), {"a": [1, 2]}),
-        (mr.MsgpackCoder(), {"free": ["form", 1, None]}),
-        (mr.JsonCoder(Count), Count("a", 1)),
-        (mr.BytesCoder(), b"\0opaque"),
-        (mr.PickleCoder(), {1, 2, 3}),
+        (mr.coders.Msgpack(int), 7),
+        (mr.coders.Msgpack(Count), Count("a", 1)),
+        (mr.coders.Msgpack(Point), Point(1.0, 2.0)),
+        (mr.coders.Msgpack(dict[str, list[int]]), {"a": [1, 2]}),
+        (mr.coders.Msgpack(), {"free": ["form", 1, None]}),
+        (mr.coders.Json(Count), Count("a", 1)),
+        (mr.coders.Bytes(), b"\0opaque"),
+        (mr.coders.Pickle(), {1, 2, 3}),
     ],
     ids=lambda given: repr(given)[:40],
 )
@@ -55,7 +55,7 @@ def test_a_value_comes_back_as_it_went(coder, value):
     [(int, "seven"), (int, True), (int, 1.5), (str, 7), (bool, 1), (list[int], ["a"])],
     ids=str,
 )
-@pytest.mark.parametrize("kind", [mr.MsgpackCoder, mr.JsonCoder])
+@pytest.mark.parametrize("kind", [mr.coders.Msgpack, mr.coders.Json])
 def test_a_value_of_another_type_is_refused_by_name(kind, format, value):
     with pytest.raises(CoderError, match="is not of format") as refused:
         kind(format).encode(value)
@@ -64,7 +64,7 @@ def test_a_value_of_another_type_is_refused_by_name(kind, format, value):
     assert type(value).__name__ in str(refused.value)
 
 
-@pytest.mark.parametrize("kind", [mr.MsgpackCoder, mr.JsonCoder])
+@pytest.mark.parametrize("kind", [mr.coders.Msgpack, mr.coders.Json])
 def test_bytes_are_not_text(kind):
     with pytest.raises(CoderError, match="is not of format str"):
         kind(str).encode(b"x")
@@ -72,10 +72,10 @@ def test_bytes_are_not_text(kind):
 
 def test_a_struct_with_a_field_of_the_wrong_type_is_refused_where_it_is_written():
     with pytest.raises(CoderError, match=r"Count.*\$\.n"):
-        mr.MsgpackCoder(Count).encode(Count("a", "many"))
+        mr.coders.Msgpack(Count).encode(Count("a", "many"))
 
 
-@pytest.mark.parametrize("kind", [mr.MsgpackCoder, mr.JsonCoder])
+@pytest.mark.parametrize("kind", [mr.coders.Msgpack, mr.coders.Json])
 def test_text_that_utf8_cannot_say_is_refused(kind):
     with pytest.raises(CoderError):
         kind(str).encode("\ud800")
@@ -83,7 +83,7 @@ def test_text_that_utf8_cannot_say_is_refused(kind):
 
 def test_an_int_that_msgpack_cannot_carry_is_refused():
     with pytest.raises(CoderError, match="is not of format"):
-        mr.MsgpackCoder(int).encode(2**70)
+        mr.coders.Msgpack(int).encode(2**70)
 
 
 @pytest.mark.parametrize(
@@ -96,39 +96,39 @@ def test_an_int_that_msgpack_cannot_carry_is_refused():
 )
 def test_a_part_that_msgpack_cannot_carry_is_named_by_its_place(value, place):
     with pytest.raises(CoderError, match=f"is not of format.* - at `{place}`"):
-        mr.MsgpackCoder(type(value)).encode(value)
+        mr.coders.Msgpack(type(value)).encode(value)
 
 
 def test_a_value_in_a_message_is_cut_short():
     with pytest.raises(CoderError) as refused:
-        mr.MsgpackCoder(int).encode("x" * 10_000)
+        mr.coders.Msgpack(int).encode("x" * 10_000)
 
     assert len(str(refused.value)) < 300
 
 
 def test_bytes_coder_takes_what_is_bytes_and_nothing_else():
-    assert mr.BytesCoder().encode(bytearray(b"a")) == b"a"
-    assert mr.BytesCoder().encode(memoryview(b"a")) == b"a"
+    assert mr.coders.Bytes().encode(bytearray(b"a")) == b"a"
+    assert mr.coders.Bytes().encode(memoryview(b"a")) == b"a"
     with pytest.raises(CoderError, match="not of format bytes"):
-        mr.BytesCoder().encode("a")
+        mr.coders.Bytes().encode("a")
 
 
-@pytest.mark.parametrize("kind", [mr.MsgpackCoder, mr.JsonCoder])
+@pytest.mark.parametrize("kind", [mr.coders.Msgpack, mr.coders.Json])
 def test_a_type_that_msgspec_cannot_carry_is_refused_when_it_is_declared(kind):
     with pytest.raises(CoderError):
         kind(object())
 
 
 def test_coders_are_equal_when_they_encode_alike():
-    assert mr.MsgpackCoder(int) == mr.MsgpackCoder(int)
-    assert mr.MsgpackCoder(int) != mr.MsgpackCoder(str)
-    assert mr.MsgpackCoder(int) != mr.JsonCoder(int)
-    assert mr.JsonCoder(Count) == mr.JsonCoder(Count)
-    assert mr.BytesCoder() == mr.BytesCoder()
-    assert mr.PickleCoder() == mr.PickleCoder()
+    assert mr.coders.Msgpack(int) == mr.coders.Msgpack(int)
+    assert mr.coders.Msgpack(int) != mr.coders.Msgpack(str)
+    assert mr.coders.Msgpack(int) != mr.coders.Json(int)
+    assert mr.coders.Json(Count) == mr.coders.Json(Count)
+    assert mr.coders.Bytes() == mr.coders.Bytes()
+    assert mr.coders.Pickle() == mr.coders.Pickle()
 
 
-@pytest.mark.parametrize("kind", [mr.MsgpackCoder, mr.JsonCoder])
+@pytest.mark.parametrize("kind", [mr.coders.Msgpack, mr.coders.Json])
 def test_equal_coders_have_equal_hashes(kind):
     one, other = kind(Optional[int]), kind(int | None)  # noqa: UP045  # two spellings of one type
 
@@ -138,7 +138,12 @@ def test_equal_coders_have_equal_hashes(kind):
 
 @pytest.mark.parametrize(
     "coder",
-    [mr.MsgpackCoder(int), mr.MsgpackCoder(Count), mr.JsonCoder(list[int]), mr.BytesCoder()],
+    [
+        mr.coders.Msgpack(int),
+        mr.coders.Msgpack(Count),
+        mr.coders.Json(list[int]),
+        mr.coders.Bytes(),
+    ],
     ids=repr,
 )
 def test_a_coder_survives_pickling(coder):
@@ -146,13 +151,13 @@ def test_a_coder_survives_pickling(coder):
 
 
 def test_a_type_means_msgpack():
-    assert coder_for(Count) == mr.MsgpackCoder(Count)
-    assert coder_for(list[int]) == mr.MsgpackCoder(list[int])
-    assert coder_for(Any) == mr.MsgpackCoder(Any)
+    assert coder_for(Count) == mr.coders.Msgpack(Count)
+    assert coder_for(list[int]) == mr.coders.Msgpack(list[int])
+    assert coder_for(Any) == mr.coders.Msgpack(Any)
 
 
 def test_a_coder_stands_for_itself():
-    coder = mr.JsonCoder(int)
+    coder = mr.coders.Json(int)
 
     assert coder_for(coder) is coder
 
@@ -172,7 +177,7 @@ def test_any_object_with_encode_and_decode_is_a_coder():
 
 def test_a_class_of_coders_is_not_an_instance():
     with pytest.raises(CoderError, match=r"give an instance: BytesCoder\(\)"):
-        coder_for(mr.BytesCoder)
+        coder_for(mr.coders.Bytes)
 
 
 @pytest.mark.parametrize("format", ["int", 7, None, object()], ids=["text", "7", "None", "object"])
@@ -187,15 +192,15 @@ def test_no_type_ever_means_pickle(format):
         coder = coder_for(format)
     except CoderError:
         return
-    assert isinstance(coder, mr.MsgpackCoder)
+    assert isinstance(coder, mr.coders.Msgpack)
 
 
 @pytest.mark.parametrize(
     ("format", "immutable"),
     [
-        (int, True), (str, True), (bytes, True), (mr.BytesCoder(), True), (Frozen, True),
+        (int, True), (str, True), (bytes, True), (mr.coders.Bytes(), True), (Frozen, True),
         (Count, False), (FrozenAroundList, False), (list[int], False), (Any, False),
-        (mr.PickleCoder(), False),
+        (mr.coders.Pickle(), False),
     ],
     ids=str,
 )  # fmt: skip

@@ -100,7 +100,7 @@ def test_only_a_computation_can_be_added(p, given):
 
 
 def test_a_sink_must_be_callable(p):
-    with pytest.raises(PipelineError, match=r"expected mr\.Parquet"):
+    with pytest.raises(PipelineError, match=r"expected mr\.sinks\.Parquet"):
         p.sink("words", "out/words")
 
 
@@ -125,14 +125,14 @@ def test_a_stream_is_named_with_one_format(p):
 
 
 def test_an_injector_whose_schema_has_no_type_for_python_is_refused_when_it_is_declared():
-    class Rows(mr.Injector):
+    class Rows(mr.sources.Injector):
         schema = "x timestamp_ntz, at long"
 
         def processes(self):
             return ["only"]
 
         def advance(self, process, offset):
-            return mr.Advance(0)
+            return mr.sources.Advance(0)
 
         def read(self, process, start, end):
             return []

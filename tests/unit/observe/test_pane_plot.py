@@ -28,7 +28,7 @@ def played(figure: str) -> mr.testing.Harness:
 
 
 def draw(figure: str) -> Any:
-    return mr.plot_panes(
+    return mr.plot.panes(
         played(figure), "panes", records="elements", value=lambda element: element[1]
     )
 
@@ -159,7 +159,7 @@ def test_an_axis_of_one_instant_has_a_span_that_can_be_read(
     windowing: Any, records: list[Any], wide: int, high: int
 ) -> None:
     panes = one_pane(windowing, mr.MAX_TIMESTAMP)
-    axes = mr.plot_panes(panes, records=records).axes[0]
+    axes = mr.plot.panes(panes, records=records).axes[0]
 
     for (low, top), span in ((axes.get_xlim(), wide), (axes.get_ylim(), high)):
         assert span <= round((top - low) * mr.DAY) <= 1.5 * span
@@ -197,7 +197,7 @@ def test_rows_of_a_sink_are_the_outputs_again(form: str, figure: str) -> None:
         rows = rows.to_pandas()
     records = [(o.wall_time, o.timestamp, o.value[1]) for o in h.outputs("elements")]
 
-    drawn = mr.plot_panes(rows, records=records, watermark=h)
+    drawn = mr.plot.panes(rows, records=records, watermark=h)
 
     assert mr.testing.outputs_of(rows) == h.outputs("panes")
     assert boxes(drawn) == boxes(draw(figure))
@@ -218,15 +218,15 @@ def test_one_key_of_several() -> None:
         h.inject("scores", [({"team": t, "points": n}, at * mr.SECOND) for t, n, at in scores])
         h.advance_clock(90 * mr.SECOND)
         h.advance_watermark("scores", mr.MINUTE)
-        figure = mr.plot_panes(
+        figure = mr.plot.panes(
             h, "totals", key="red", records="scores", value="points", by_key="team", title="Red"
         )
         with pytest.raises(
             mr.MillraceError, match=r"panes of 2 keys.*Say which: .*key='(red|blue)'"
         ):
-            mr.plot_panes(h, "totals")
+            mr.plot.panes(h, "totals")
         with pytest.raises(mr.MillraceError, match="no panes of key 'green'"):
-            mr.plot_panes(h, "totals", key="green")
+            mr.plot.panes(h, "totals", key="green")
 
     assert texts(figure) == ["6"]
     assert figure.axes[0].get_title() == "Red"
@@ -243,10 +243,10 @@ def test_the_low_watermark_of_rows_is_that_of_the_stream_they_are_of() -> None:
         h.advance_clock(2 * mr.MINUTE)
         h.advance_watermark("scores", 2 * mr.MINUTE)
         rows = [row_of(output) for output in h.outputs("totals")]
-        drawn = mr.plot_panes(rows, "totals", watermark=h)
-        other = mr.plot_panes(rows, watermark=h, computation="counts")
+        drawn = mr.plot.panes(rows, "totals", watermark=h)
+        other = mr.plot.panes(rows, watermark=h, computation="counts")
         with pytest.raises(mr.MillraceError, match=r"say one of \['totals', 'counts'\]"):
-            mr.plot_panes(rows, watermark=h)
+            mr.plot.panes(rows, watermark=h)
 
     assert "low watermark" in legend(drawn)
     assert "low watermark" in legend(other)
@@ -257,19 +257,19 @@ def test_what_cannot_be_drawn_is_refused() -> None:
     with mr.testing.Harness(keyed()) as h:
         h.inject("scores", [({"team": "red", "points": 1}, 0)])
         with pytest.raises(mr.MillraceError, match="nothing came out of a grouping yet"):
-            mr.plot_panes(h, "totals")
-        with pytest.raises(mr.MillraceError, match=r"plot_panes\(h, \"totals\"\)"):
-            mr.plot_panes(h)
+            mr.plot.panes(h, "totals")
+        with pytest.raises(mr.MillraceError, match=r"plot.panes\(h, \"totals\"\)"):
+            mr.plot.panes(h)
         h.advance_watermark("scores", mr.MAX_TIMESTAMP)
         rows = h.outputs("totals")
         with pytest.raises(mr.MillraceError, match=r"no computation 'x'; say one of \['totals'\]"):
-            mr.plot_panes(rows, watermark=h, computation="x")
+            mr.plot.panes(rows, watermark=h, computation="x")
     with pytest.raises(mr.MillraceError, match="int is not rows of a sink"):
-        mr.plot_panes(7)
+        mr.plot.panes(7)
     with pytest.raises(mr.MillraceError, match=r"columns \['total'\] is not one of a sink"):
-        mr.plot_panes([{"total": 7}])
+        mr.plot.panes([{"total": 7}])
     with pytest.raises(mr.MillraceError, match="names a stream of a Harness"):
-        mr.plot_panes(rows, records="scores")
+        mr.plot.panes(rows, records="scores")
 
 
 def test_the_command_draws_what_a_parquet_sink_wrote(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def crosses(figure: Any) -> list[list[float]]:
 def test_a_line_for_every_computation_event_time_to_the_right() -> None:
     with mr.testing.Harness(pipeline()) as h:
         play(h)
-        drawn = lines(mr.plot_watermarks(h))
+        drawn = lines(mr.plot.watermarks(h))
 
     assert list(drawn) == ["injector of events", "Hold", "Below", "ideal"]
     assert drawn["Hold"][-1] == (4.0, 5.0)  # event time 4 s at processing time 5 s
@@ -80,7 +80,7 @@ def test_a_low_watermark_stands_until_the_epoch_that_moves_it() -> None:
     """So the line goes up first, and then to the right."""
     with mr.testing.Harness(pipeline()) as h:
         play(h)
-        (axes,) = mr.plot_watermarks(h).axes
+        (axes,) = mr.plot.watermarks(h).axes
 
     steps = {line.get_label(): line.get_drawstyle() for line in axes.get_lines()}
     assert {steps[name] for name in ("injector of events", "Hold", "Below")} == {"steps-pre"}
@@ -89,7 +89,7 @@ def test_a_low_watermark_stands_until_the_epoch_that_moves_it() -> None:
 def test_instants_of_our_era_are_dates() -> None:
     with mr.testing.Harness(pipeline()) as h:
         play(h, START)
-        figure = mr.plot_watermarks(h)
+        figure = mr.plot.watermarks(h)
 
     assert str(lines(figure)["Hold"][-1][0]) == "2026-01-01 10:00:04+00:00"
     assert figure.axes[0].get_xlabel() == "event time (UTC)"
@@ -101,7 +101,7 @@ def test_late_records_are_crosses(declared: bool) -> None:
     with mr.testing.Harness(pipeline(late=declared)) as h:
         play(h)
         h.inject("events", [({"key": "k"}, 2 * mr.SECOND)])
-        figure = mr.plot_watermarks(h)
+        figure = mr.plot.watermarks(h)
 
     assert crosses(figure) == ([[1.0, 5.0], [2.0, 5.0]] if declared else [[1.0, 5.0]])
 
@@ -110,15 +110,15 @@ def test_late_records_may_be_given() -> None:
     late = mr.LateRecord("Hold", "events", "'k'", "1", 3 * mr.SECOND, 0, 4 * mr.SECOND, 0)
     with mr.testing.Harness(pipeline()) as h:
         play(h)
-        assert crosses(mr.plot_watermarks(h, late=[late])) == [[3.0, 4.0]]
-        assert crosses(mr.plot_watermarks(h, late=[late], computations=["Below"])) == []
+        assert crosses(mr.plot.watermarks(h, late=[late])) == [[3.0, 4.0]]
+        assert crosses(mr.plot.watermarks(h, late=[late], computations=["Below"])) == []
 
 
 def test_records_percentiles_and_a_choice_of_computations() -> None:
     with mr.testing.Harness(pipeline()) as h:
         play(h)
         h.advance_watermark("events", 5 * mr.SECOND, percentile=90)
-        figure = mr.plot_watermarks(
+        figure = mr.plot.watermarks(
             h, computations=["Hold"], percentiles=[90], records=[(mr.SECOND, 0)], title="Ours"
         )
         drawn = lines(figure)
@@ -128,16 +128,16 @@ def test_records_percentiles_and_a_choice_of_computations() -> None:
         assert figure.axes[0].collections[0].get_offsets().tolist() == [[0.0, 1.0]]
         assert figure.axes[0].get_title() == "Ours"
         with pytest.raises(mr.MillraceError, match=r"percentile 99: the pipeline declares \[90\]"):
-            mr.plot_watermarks(h, percentiles=[99])
+            mr.plot.watermarks(h, percentiles=[99])
 
 
 def test_a_crash_forgets_nothing_of_the_picture() -> None:
     with mr.testing.Harness(pipeline()) as h:
         play(h)
-        before = lines(mr.plot_watermarks(h))
+        before = lines(mr.plot.watermarks(h))
         h.crash()
 
-        assert lines(mr.plot_watermarks(h)) == before
+        assert lines(mr.plot.watermarks(h)) == before
 
 
 def test_it_draws_on_axes_that_are_given() -> None:
@@ -147,7 +147,7 @@ def test_it_draws_on_axes_that_are_given() -> None:
     axes = figure.add_subplot()
     with mr.testing.Harness(pipeline()) as h:
         play(h)
-        assert mr.plot_watermarks(h, axes=axes) is figure
+        assert mr.plot.watermarks(h, axes=axes) is figure
 
     assert len(axes.get_lines()) == 4
 
@@ -158,18 +158,18 @@ def test_a_replay_of_old_data_has_no_ideal() -> None:
         h.advance_clock(START)
         h.advance_watermark("events", START - 400 * mr.DAY)
 
-        assert "ideal" not in lines(mr.plot_watermarks(h))
+        assert "ideal" not in lines(mr.plot.watermarks(h))
 
 
 def test_a_source_without_history_is_refused() -> None:
     with mr.testing.Harness(pipeline()) as h:
         with pytest.raises(mr.MillraceError, match="no epoch has completed"):
-            mr.plot_watermarks(h)
+            mr.plot.watermarks(h)
         h.advance_clock(1)
         with pytest.raises(mr.MillraceError, match=r"no computations \['Hol'\]"):
-            mr.plot_watermarks(h, computations=["Hol"])
+            mr.plot.watermarks(h, computations=["Hol"])
     with pytest.raises(mr.MillraceError, match="7 has no history"):
-        mr.plot_watermarks(7)  # type: ignore[arg-type]
+        mr.plot.watermarks(7)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -208,14 +208,14 @@ def test_the_command_draws_a_checkpoint(
 
     assert shown.exit_code == 0, shown.output
     assert out.read_bytes().startswith(magic)
-    assert lines(mr.plot_watermarks(str(checkpoint)))["Hold"][-1][1].second == 3
+    assert lines(mr.plot.watermarks(str(checkpoint)))["Hold"][-1][1].second == 3
 
 
 def test_one_epoch_is_a_point_on_axes_that_can_be_read() -> None:
     with mr.testing.Harness(pipeline()) as h:
         h.advance_clock(START)
         h.advance_watermark("events", START - mr.HOUR)
-        axes = mr.plot_watermarks(h, computations=["Hold"]).axes[0]
+        axes = mr.plot.watermarks(h, computations=["Hold"]).axes[0]
 
     (hold,) = (line for line in axes.get_lines() if line.get_label() == "Hold")
     assert hold.get_marker() == "o"
@@ -228,4 +228,4 @@ def test_low_watermarks_that_were_at_no_time_are_no_picture() -> None:
         h.advance_clock(START)
         h.advance_watermark("events", mr.MAX_TIMESTAMP)
         with pytest.raises(mr.MillraceError, match="before time or at the end of time"):
-            mr.plot_watermarks(h)
+            mr.plot.watermarks(h)

@@ -55,11 +55,13 @@ class Paced(Feeds):
         super().__init__(SCHEMA, feeds)
         self.there = dict.fromkeys(feeds, 0)
 
-    def advance(self, process: str, offset: Any) -> mr.Advance:
+    def advance(self, process: str, offset: Any) -> mr.sources.Advance:
         start, rows = offset or 0, self.feeds[process]
         end = max(start, min(max(self.there[process], self.limit), start + LOT, len(rows)))
         ended = process in self.ends and end == len(rows)
-        return mr.Advance(end, mr.MAX_TIMESTAMP if ended else rows[end - 1][1] if end else None)
+        return mr.sources.Advance(
+            end, mr.MAX_TIMESTAMP if ended else rows[end - 1][1] if end else None
+        )
 
 
 def every(count: int, keys: int = 0) -> list[tuple[int, int]]:

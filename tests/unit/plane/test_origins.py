@@ -34,7 +34,7 @@ class Numbers(NumberedInjector):
         return ["t-0"]
 
     def advance(self, process, offset):
-        return mr.Advance(0)
+        return mr.sources.Advance(0)
 
     def read_arrow(self, process, start, end):
         raise NotImplementedError

@@ -43,7 +43,7 @@ class Trip(msgspec.Struct):
     at: int
 
 
-class Log(mr.Injector):
+class Log(mr.sources.Injector):
     """Rows that a test gives; a piece is of so many."""
 
     schema = "id string, zone string, miles long, at timestamp"
@@ -54,8 +54,8 @@ class Log(mr.Injector):
     def processes(self) -> list[str]:
         return ["log"]
 
-    def advance(self, process: str, offset: Any) -> mr.Advance:
-        return mr.Advance(len(self.rows))
+    def advance(self, process: str, offset: Any) -> mr.sources.Advance:
+        return mr.sources.Advance(len(self.rows))
 
     def read(self, process: str, start: Any, end: Any) -> Any:
         return self.rows[start:end]
@@ -83,7 +83,7 @@ class PerMile(mr.Computation):
         self.produce("seen", f"{self.key}: {record.value.zone} {record.id.hex()}")
 
 
-def pipeline(injector: mr.Injector, *, id: str | None = None) -> mr.Pipeline:
+def pipeline(injector: mr.sources.Injector, *, id: str | None = None) -> mr.Pipeline:
     p = mr.Pipeline("trips")
     p.inject("trips", injector, timestamp="at", format=Trip, id=id)
     p.add(PerZone)

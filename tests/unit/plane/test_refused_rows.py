@@ -43,7 +43,7 @@ class Sum(mr.Computation):
         self.produce("sums", self.total.get())
 
 
-class Files(mr.Files):
+class Files(mr.sources.Files):
     """Files that wait without a clock."""
 
     def follow(self, places, *, most=100_000):
@@ -179,7 +179,7 @@ class Messages(NumberedInjector):
         return ["t-3"]
 
     def advance(self, process, offset):
-        return mr.Advance(len(self._values))
+        return mr.sources.Advance(len(self._values))
 
     def read_arrow(self, process, start, end):
         yield self._rows.batch(
@@ -241,7 +241,7 @@ def test_what_a_row_was_is_known_beyond_the_first_epoch_and_past_gaps(plane, nat
         """Every third offset has no message; an epoch reads some offsets, another the others."""
 
         def advance(self, process, offset):
-            return mr.Advance(10 if offset is None else len(self._values))
+            return mr.sources.Advance(10 if offset is None else len(self._values))
 
         def _offsets(self, start):
             return (n for n in range(start or 0, len(self._values)) if n % 3)
@@ -369,7 +369,7 @@ def test_letters_come_once_though_tasks_fail(native):
 
 def test_a_batch_without_refusals_has_no_column_for_them(tmp_path):
     (tmp_path / "1.log").write_bytes(LINES[0])
-    files = mr.Files(tmp_path, schema=SCHEMA)
+    files = mr.sources.Files(tmp_path, schema=SCHEMA)
     end = files.advance(str(tmp_path), None).offset
     (piece,) = files.split(str(tmp_path), None, end)
     (batch,) = files.read_arrow(str(tmp_path), *piece)

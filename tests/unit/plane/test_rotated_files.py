@@ -16,7 +16,7 @@ from millrace.injectors.follower import Polling
 from tests.live import InEpochs, Kept, Live
 
 
-class Logs(mr.Files):
+class Logs(mr.sources.Files):
     """Files that are looked at whenever a task has a turn."""
 
     def follow(self, places: Mapping[str, Any], *, most: int = 100_000) -> Polling:

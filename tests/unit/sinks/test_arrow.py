@@ -45,7 +45,7 @@ SCORES = [(["a", 1], 10), (["b", 2], 20), (["a", 3], 30)]
 
 def test_the_harness_calls_it_with_what_it_reads_itself() -> None:
     batches: list[pa.RecordBatch] = []
-    with mr.testing.Harness(pipeline(mr.ArrowSink(batches.append), mr.Memory())) as h:
+    with mr.testing.Harness(pipeline(mr.sinks.Function(batches.append), mr.sinks.Memory())) as h:
         h.inject("scores", SCORES)
         h.inject("scores", [(["b", 5], 40)])
         outputs = h.outputs("totals")
@@ -63,7 +63,7 @@ def test_after_a_crash_rows_come_again_with_their_ids() -> None:
     def write(rows: pa.RecordBatch) -> None:
         seen.extend((row["_id"], row["team"], row["points"]) for row in rows.to_pylist())
 
-    with mr.testing.Harness(pipeline(mr.ArrowSink(write))) as h:
+    with mr.testing.Harness(pipeline(mr.sinks.Function(write))) as h:
         # The manifest, and the commit of both keys' interval: what dies is the completion.
         h.crash_in_next_epoch(after_writes=2)
         h.inject("scores", SCORES)
@@ -76,7 +76,7 @@ def test_what_the_function_raises_names_sink_stream_and_record() -> None:
     def upload(rows: pa.RecordBatch) -> None:
         raise OSError("no route to host")
 
-    with mr.testing.Harness(pipeline(mr.ArrowSink(upload))) as h:
+    with mr.testing.Harness(pipeline(mr.sinks.Function(upload))) as h:
         with pytest.raises(SinkError) as refused:
             h.inject("scores", SCORES)
         assert h.outputs("totals") == []
@@ -87,13 +87,13 @@ def test_what_the_function_raises_names_sink_stream_and_record() -> None:
 
 def test_a_thing_that_cannot_be_called_is_refused() -> None:
     with pytest.raises(PipelineError, match="expected a function of an Arrow batch"):
-        mr.ArrowSink("totals")  # type: ignore[arg-type]
+        mr.sinks.Function("totals")  # type: ignore[arg-type]
 
 
 def test_a_task_calls_it_in_every_turn() -> None:
     batches: list[pa.RecordBatch] = []
-    sink = mr.ArrowSink(batches.append)
-    sink.bind(Binding("league", "totals", "uuid", SinkColumns(str, mr.BytesCoder())))
+    sink = mr.sinks.Function(batches.append)
+    sink.bind(Binding("league", "totals", "uuid", SinkColumns(str, mr.coders.Bytes())))
     writing = sink.live().begin(session=3, generation=1, task=0)
     rows = pa.RecordBatch.from_pydict({"value": ["x"], "_id": [b"1"]})
 
@@ -111,7 +111,7 @@ def test_its_function_travels_by_value() -> None:
         taken.extend(rows.column("value").to_pylist())
         assert taken == [7], "its own copy"
 
-    sink = mr.ArrowSink(write)
+    sink = mr.sinks.Function(write)
     rows = pa.RecordBatch.from_pydict({"value": [7], "_id": [b"1"]})
     writing = pickle.loads(pickle.dumps(sink.for_tasks())).begin(0, 0)
     writing.write(rows)
@@ -125,7 +125,12 @@ def test_sinks_by_plane() -> None:
     def by_frame(rows: Any, epoch: int) -> None: ...
 
     topology = build(
-        pipeline(mr.ArrowSink(print), mr.Memory(), mr.KafkaSink("s", "t"), mr.Parquet("/x"))
+        pipeline(
+            mr.sinks.Function(print),
+            mr.sinks.Memory(),
+            mr.sinks.Kafka("s", "t"),
+            mr.sinks.Parquet("/x"),
+        )
     )
     check_live(topology)
     in_turns, by_mark = live_writers(topology)
@@ -134,9 +139,13 @@ def test_sinks_by_plane() -> None:
         for edge in topology.edges
         if edge.sink is not None
     }
-    assert [sinks[edge] for edge in sorted(in_turns)] == ["ArrowSink(print)", "KafkaSink('s', 't')"]
+    assert [sinks[edge] for edge in sorted(in_turns)] == [
+        "sinks.Function(print)", "sinks.Kafka('s', 't')"
+    ]  # fmt: skip
     assert [sinks[edge] for edge in sorted(by_mark)] == ["Memory()", "Parquet('/x')"]
 
-    for refused in (by_frame, mr.Parquet("s3a://bucket/x")):
-        with pytest.raises(PipelineError, match=r"of stream 'totals' wants a DataFrame.*ArrowSink"):
-            check_live(build(pipeline(mr.Memory(), refused)))
+    for refused in (by_frame, mr.sinks.Parquet("s3a://bucket/x")):
+        with pytest.raises(
+            PipelineError, match=r"of stream 'totals' wants a DataFrame.*sinks.Function"
+        ):
+            check_live(build(pipeline(mr.sinks.Memory(), refused)))

@@ -20,12 +20,12 @@ from millrace.plane.values import SinkColumns
 
 deltalake = pytest.importorskip("deltalake", reason="an extra: pip install 'millrace-spark[delta]'")
 
-COLUMNS = SinkColumns(int, mr.MsgpackCoder(int))
+COLUMNS = SinkColumns(int, mr.coders.Msgpack(int))
 
 
-def sink(root: Path, owner: str = "me") -> mr.Delta:
+def sink(root: Path, owner: str = "me") -> mr.sinks.Delta:
     """Return the sink of a driver that has just started."""
-    made = mr.Delta(root)
+    made = mr.sinks.Delta(root)
     made.bind(Binding("p", "s", owner, COLUMNS))
     return made
 
@@ -38,7 +38,7 @@ def rows(*values: int) -> pa.RecordBatch:
 
 def written(root: Path, *values: int, epoch: int = 3, task: int = 0) -> bytes:
     """Write an attempt at a task to its end; return its receipt."""
-    file = mr.Delta(root).for_tasks().begin(epoch, task)
+    file = mr.sinks.Delta(root).for_tasks().begin(epoch, task)
     file.write(rows(*values))
     return file.close()
 
@@ -247,7 +247,7 @@ def test_a_column_more_that_may_be_null_is_left_so(tmp_path: Path) -> None:
 
 
 def test_a_table_belongs_to_one_checkpoint(tmp_path: Path) -> None:
-    assert mr.Delta(tmp_path).bind(Binding("p", "s", "me", COLUMNS)) == f"Delta('{tmp_path}')"
+    assert mr.sinks.Delta(tmp_path).bind(Binding("p", "s", "me", COLUMNS)) == f"Delta('{tmp_path}')"
     with pytest.raises(CheckpointMismatch, match="output of another checkpoint"):
         sink(tmp_path, "you")
 
@@ -276,13 +276,13 @@ def test_files_that_are_gone_are_no_silent_loss(tmp_path: Path) -> None:
 def test_what_is_no_path_here_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for path in ("", "s3://bucket/table"):
         with pytest.raises(PipelineError, match="expected a local or mounted path"):
-            mr.Delta(path)
+            mr.sinks.Delta(path)
     monkeypatch.setattr(deltalake, "__version__", "1.5.1")
     with pytest.raises(PipelineError, match=r"deltalake 1\.5\.1, which can add an epoch twice"):
-        mr.Delta("x")
+        mr.sinks.Delta("x")
     monkeypatch.setitem(sys.modules, "deltalake", None)
     with pytest.raises(PipelineError, match=r"pip install 'millrace-spark\[delta\]'"):
-        mr.Delta("x")
+        mr.sinks.Delta("x")
 
 
 def test_it_takes_back_what_epochs_have_added_once_and_leaves_what_others_did(
@@ -312,6 +312,6 @@ def test_what_others_have_rewritten_cannot_be_taken_back(tmp_path: Path) -> None
 
 
 def test_a_table_without_rows_takes_nothing_back(tmp_path: Path) -> None:
-    for made in (sink(tmp_path / "delta"), mr.Parquet(tmp_path / "parquet")):
+    for made in (sink(tmp_path / "delta"), mr.sinks.Parquet(tmp_path / "parquet")):
         made.take_back(0, 3)
     assert not (tmp_path / "parquet").exists()

@@ -14,7 +14,7 @@ AT = dt.datetime(2013, 2, 8, 1, 2, 3, 4, tzinfo=dt.UTC)
 
 
 def receipt(*values: int, epoch: int = 0) -> bytes:
-    writing = mr.Memory().for_tasks().begin(epoch, 0)
+    writing = mr.sinks.Memory().for_tasks().begin(epoch, 0)
     for value in values:
         writing.write(
             pa.RecordBatch.from_pydict(
@@ -31,7 +31,7 @@ def receipt(*values: int, epoch: int = 0) -> bytes:
 
 
 def test_memory_has_rows_as_spark_collects_them() -> None:
-    memory = mr.Memory()
+    memory = mr.sinks.Memory()
     memory.publish(1, [receipt(3)])
     memory.publish(0, [receipt(1, 2)])
 
@@ -47,7 +47,7 @@ def test_memory_has_rows_as_spark_collects_them() -> None:
 
 
 def test_memory_replaces_what_an_earlier_attempt_brought() -> None:
-    memory = mr.Memory()
+    memory = mr.sinks.Memory()
     memory.publish(4, [receipt(1)])
     memory.publish(4, [receipt(1), receipt(2)])
 
@@ -55,7 +55,7 @@ def test_memory_replaces_what_an_earlier_attempt_brought() -> None:
 
 
 def test_console_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
-    mr.Console(2).publish(7, [receipt(1), receipt(2, 3)])
+    mr.sinks.Console(2).publish(7, [receipt(1), receipt(2, 3)])
 
     printed = capsys.readouterr().out.splitlines()
     assert printed[0] == "-- epoch 7"

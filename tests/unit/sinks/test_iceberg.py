@@ -23,7 +23,7 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from pyiceberg.table import Table
 
-COLUMNS = SinkColumns(int, mr.MsgpackCoder(int))
+COLUMNS = SinkColumns(int, mr.coders.Msgpack(int))
 NAME = "lake.totals"
 
 
@@ -32,11 +32,11 @@ def of(root: Path) -> dict[str, str]:
     return {"type": "sql", "uri": f"sqlite:///{root.parent}/catalog.db"}
 
 
-def made(root: Path) -> mr.Iceberg:
-    return mr.Iceberg(NAME, root, catalog=of(root))
+def made(root: Path) -> mr.sinks.Iceberg:
+    return mr.sinks.Iceberg(NAME, root, catalog=of(root))
 
 
-def sink(root: Path, owner: str = "me") -> mr.Iceberg:
+def sink(root: Path, owner: str = "me") -> mr.sinks.Iceberg:
     """Return the sink of a driver that has just started."""
     out = made(root)
     out.bind(Binding("p", "s", owner, COLUMNS))
@@ -344,12 +344,12 @@ def test_files_that_are_gone_are_no_silent_loss(root: Path) -> None:
 def test_what_is_no_table_here_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for path in ("", "s3://bucket/table"):
         with pytest.raises(PipelineError, match="expected a local or mounted path"):
-            mr.Iceberg(NAME, path, catalog={})
+            mr.sinks.Iceberg(NAME, path, catalog={})
     for name in ("totals", ".totals", ""):
         with pytest.raises(PipelineError, match=r"with its namespace, such as 'lake\.totals'"):
-            mr.Iceberg(name, root, catalog={})
+            mr.sinks.Iceberg(name, root, catalog={})
     with pytest.raises(PipelineError, match="catalog cannot be asked for the table"):
-        mr.Iceberg(NAME, root, catalog={"type": "unheard of"}).bind(
+        mr.sinks.Iceberg(NAME, root, catalog={"type": "unheard of"}).bind(
             Binding("p", "s", "me", COLUMNS)
         )
     monkeypatch.setitem(sys.modules, "pyiceberg", None)

@@ -78,7 +78,7 @@ HALVES = (np.array([1]), np.array([1]))
 
 
 def test_messages_and_their_ids(producers: list[Producer]) -> None:
-    writing = mr.KafkaSink("host:1", "t").for_tasks().begin(7, 0)
+    writing = mr.sinks.Kafka("host:1", "t").for_tasks().begin(7, 0)
     writing.write(rows("a", "b", "c"))
     assert writing.close() == b""
 
@@ -105,7 +105,7 @@ def test_timestamps_are_rounded_down_and_never_0(
 ) -> None:
     """To librdkafka 0 is no time but the wish for the time of sending."""
     at = pa.array([at_us], pa.timestamp("us", "UTC"))
-    writing = mr.KafkaSink("host:1", "t").for_tasks().begin(7, 0)
+    writing = mr.sinks.Kafka("host:1", "t").for_tasks().begin(7, 0)
     writing.write(rows("a").set_column(2, "_timestamp", at))
     assert [message["timestamp"] for message in producers[0].sent] == [at_ms]
 
@@ -113,7 +113,7 @@ def test_timestamps_are_rounded_down_and_never_0(
 def test_a_function_may_send_a_tombstone(producers: list[Producer]) -> None:
     encode = {"a": None, "b": b"", "c": b"\xff"}.get
     writing = (
-        mr.KafkaSink("host:1", "t", encode=lambda row: encode(row["value"])).live().begin(1, 1, 0)
+        mr.sinks.Kafka("host:1", "t", encode=lambda row: encode(row["value"])).live().begin(1, 1, 0)
     )
     writing.write(rows("a", "b", "c"), *HALVES)
     assert [message["value"] for message in producers[0].sent] == [None, b"", b"\xff"]
@@ -121,7 +121,7 @@ def test_a_function_may_send_a_tombstone(producers: list[Producer]) -> None:
 
 def test_turns_do_not_linger_unless_told_to(producers: list[Producer]) -> None:
     for config in (None, {"linger.ms": 20}):
-        writing = mr.KafkaSink("host:1", "t", config=config).live().begin(1, 1, 0)
+        writing = mr.sinks.Kafka("host:1", "t", config=config).live().begin(1, 1, 0)
         writing.write(rows("a"), *HALVES)
         writing.flush()
         writing.close()
@@ -130,7 +130,7 @@ def test_turns_do_not_linger_unless_told_to(producers: list[Producer]) -> None:
 
 
 def test_what_brokers_refuse_is_told_with_the_next_rows(producers: list[Producer]) -> None:
-    writing = mr.KafkaSink("host:1", "t").live().begin(1, 1, 0)
+    writing = mr.sinks.Kafka("host:1", "t").live().begin(1, 1, 0)
     writing.write(rows("a"), *HALVES)
     producers[0].error = Refused()
     with pytest.raises(SinkError, match=r"topic 't' did not take 1 messages: Broker: Unknown"):
@@ -138,7 +138,7 @@ def test_what_brokers_refuse_is_told_with_the_next_rows(producers: list[Producer
 
 
 def test_brokers_that_do_not_answer_before_a_mark(producers: list[Producer]) -> None:
-    writing = mr.KafkaSink("host:1", "t").live().begin(1, 1, 0)
+    writing = mr.sinks.Kafka("host:1", "t").live().begin(1, 1, 0)
     producers[0].silent = True
     writing.write(rows(*"ab"), *HALVES)
     with pytest.raises(SinkError, match="did not take 2 messages: no answer within 60 s"):

@@ -62,7 +62,7 @@ class Records:
 
 
 def table_of(out: Any) -> pa.Table:
-    if isinstance(out, mr.Parquet):
+    if isinstance(out, mr.sinks.Parquet):
         return pq.read_table(Path(out.path) / "latest")
     files = deltalake.DeltaTable(out.path).file_uris()
     return pa.concat_tables(map(pq.read_table, files))
@@ -77,7 +77,9 @@ def seen(out: Any) -> dict[tuple[str, int], int]:
     return dict(zip(keys, rows.column("value").to_pylist(), strict=True))
 
 
-KINDS = pytest.mark.parametrize("kind", [mr.Parquet, mr.Delta], ids=["Parquet", "Delta"])
+KINDS = pytest.mark.parametrize(
+    "kind", [mr.sinks.Parquet, mr.sinks.Delta], ids=["Parquet", "Delta"]
+)
 
 
 @KINDS
@@ -124,11 +126,11 @@ def test_a_table_is_what_its_records_say_wherever_drivers_die(
     draw, made = random.Random(seed), Records()
     expected: dict[tuple[str, int], int] = {}
     steps = {
-        mr.Parquet: [
+        mr.sinks.Parquet: [
             (files, name)
             for name in ("_make", "rename_into_place", "sync_directory", "_point", "clear")
         ],
-        mr.Delta: [
+        mr.sinks.Delta: [
             (delta_table, name) for name in ("merge", "note", "sync_directory", "rewritten")
         ],
     }[kind]
@@ -169,7 +171,11 @@ def test_a_driver_that_was_superseded_does_not_turn_the_table_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It wakes up right before it points at its version, when two more are there."""
-    old, new, made = sink(mr.Parquet, tmp_path), sink(mr.Parquet, tmp_path, keep=0), Records()
+    old, new, made = (
+        sink(mr.sinks.Parquet, tmp_path),
+        sink(mr.sinks.Parquet, tmp_path, keep=0),
+        Records(),
+    )
     point = files._point
 
     def paused(*arguments: Any) -> None:
@@ -186,13 +192,13 @@ def test_a_driver_that_was_superseded_does_not_turn_the_table_back(
 
 
 def test_a_table_that_was_replaced_stays_for_readers_that_have_begun(tmp_path: Path) -> None:
-    out, made = sink(mr.Parquet, tmp_path), Records()
+    out, made = sink(mr.sinks.Parquet, tmp_path), Records()
     out.publish(0, [made.written(out, 0, ("a", 0, 1, False))])
     reader = pq.ParquetDataset((tmp_path / "latest").resolve())
     out.publish(1, [made.written(out, 1, ("a", 0, 2, False))])
     assert reader.read().column("value").to_pylist() == [1]
 
-    brief = sink(mr.Parquet, tmp_path, keep=0)
+    brief = sink(mr.sinks.Parquet, tmp_path, keep=0)
     brief.publish(2, [made.written(brief, 2, ("a", 0, 3, False))])
 
     assert [one.name for one in (tmp_path / "_versions").iterdir()] == ["2"]
@@ -207,14 +213,14 @@ def test_what_has_no_key_is_refused(kind: type[Any], tmp_path: Path) -> None:
         out.publish(0, [receipt])
     with pytest.raises(PipelineError, match=r"key 'team', and its stream no such column"):
         kind(tmp_path / "b", key="team").bind(Binding("p", "s", "me", COLUMNS))
-    of_floats = SinkColumns(float, mr.MsgpackCoder(float))
+    of_floats = SinkColumns(float, mr.coders.Msgpack(float))
     with pytest.raises(PipelineError, match=r"key 'value', of type double"):
         kind(tmp_path / "c", key="value").bind(Binding("p", "s", "me", of_floats))
 
 
 def test_parquet_by_key_needs_a_path_of_the_driver() -> None:
     with pytest.raises(PipelineError, match=r"by key needs a local or mounted path"):
-        mr.Parquet("s3a://bucket/table", key="_key")
+        mr.sinks.Parquet("s3a://bucket/table", key="_key")
 
 
 @pytest.mark.parametrize(
@@ -229,7 +235,7 @@ def test_parquet_by_key_needs_a_path_of_the_driver() -> None:
 def test_a_delta_table_that_somebody_else_has_rewritten_is_refused(
     rewrite: str, says: str, tmp_path: Path
 ) -> None:
-    out, made = sink(mr.Delta, tmp_path), Records()
+    out, made = sink(mr.sinks.Delta, tmp_path), Records()
     for epoch in (0, 1):
         out.publish(epoch, [made.written(out, epoch, ("a", epoch, 1, False))])
     table = deltalake.DeltaTable(str(tmp_path))
@@ -247,13 +253,13 @@ def test_a_delta_table_that_somebody_else_has_rewritten_is_refused(
     with pytest.raises(SinkError, match=says):
         out.publish(2, [made.written(out, 2, ("a", 0, 2, False))])
     with pytest.raises(PipelineError, match=says):
-        sink(mr.Delta, tmp_path)
+        sink(mr.sinks.Delta, tmp_path)
 
 
 def test_others_compact_a_table_that_is_merged_into_and_add_rows_of_their_own(
     tmp_path: Path,
 ) -> None:
-    out, made = sink(mr.Delta, tmp_path), Records()
+    out, made = sink(mr.sinks.Delta, tmp_path), Records()
     for epoch in (0, 1):
         out.publish(epoch, [made.written(out, epoch, ("a", epoch, 1, False))])
     theirs = table_of(out).slice(0, 1).set_column(1, "_key", pa.array(["x"]))
@@ -270,7 +276,7 @@ def test_of_two_drivers_that_merge_an_epoch_one_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One is paused before its commit; meanwhile the other publishes this one and the next."""
-    old, new, made = sink(mr.Delta, tmp_path), sink(mr.Delta, tmp_path), Records()
+    old, new, made = sink(mr.sinks.Delta, tmp_path), sink(mr.sinks.Delta, tmp_path), Records()
     old.publish(0, [made.written(old, 0, ("a", 0, 1, False))])
     theirs = made.written(old, 1, ("a", 0, 2, False))
     merge = delta_table.merge
@@ -288,27 +294,31 @@ def test_of_two_drivers_that_merge_an_epoch_one_does(
 
 
 def test_a_directory_has_epochs_or_a_table_by_key(tmp_path: Path) -> None:
-    by_key, plain, made = sink(mr.Parquet, tmp_path / "a"), mr.Parquet(tmp_path / "b"), Records()
+    by_key, plain, made = (
+        sink(mr.sinks.Parquet, tmp_path / "a"),
+        mr.sinks.Parquet(tmp_path / "b"),
+        Records(),
+    )
     by_key.publish(0, [made.written(by_key, 0, ("a", 0, 1, False))])
     binding = Binding("p", "s", "me", COLUMNS)
     plain.bind(binding)
     plain.publish(0, [made.written(plain, 0, ("a", 0, 1, False))])
 
     with pytest.raises(PipelineError, match=r"written with a key.* this sink has none"):
-        mr.Parquet(tmp_path / "a").bind(binding)
+        mr.sinks.Parquet(tmp_path / "a").bind(binding)
     with pytest.raises(PipelineError, match=r"written with no key.* this sink has one"):
-        mr.Parquet(tmp_path / "b", key="_key").bind(binding)
-    assert sink(mr.Parquet, tmp_path / "a").bind(binding).startswith("Parquet(")
+        mr.sinks.Parquet(tmp_path / "b", key="_key").bind(binding)
+    assert sink(mr.sinks.Parquet, tmp_path / "a").bind(binding).startswith("Parquet(")
 
 
 def test_a_directory_without_rows_may_become_a_table_by_key(tmp_path: Path) -> None:
     binding, made = Binding("p", "s", "me", COLUMNS), Records()
-    plain = mr.Parquet(tmp_path)
+    plain = mr.sinks.Parquet(tmp_path)
     plain.bind(binding)
     plain.claim(1, -1)
     assert [path.name for path in tmp_path.glob("epoch=*")] == ["epoch=-1"]
 
-    by_key = sink(mr.Parquet, tmp_path)
+    by_key = sink(mr.sinks.Parquet, tmp_path)
     by_key.claim(2, -1)
     by_key.publish(0, [made.written(by_key, 0, ("a", 0, 1, False))])
 
@@ -320,27 +330,27 @@ def test_a_directory_without_rows_may_become_a_table_by_key(tmp_path: Path) -> N
 
 def test_a_table_by_key_without_rows_may_become_a_directory_of_epochs(tmp_path: Path) -> None:
     binding, made = Binding("p", "s", "me", COLUMNS), Records()
-    sink(mr.Parquet, tmp_path).claim(1, -1)
+    sink(mr.sinks.Parquet, tmp_path).claim(1, -1)
 
-    plain = mr.Parquet(tmp_path)
+    plain = mr.sinks.Parquet(tmp_path)
     plain.bind(binding)
     plain.claim(2, -1)
     plain.publish(0, [made.written(plain, 0, ("a", 0, 1, False))])
 
     assert sorted(path.name for path in tmp_path.glob("[!_.]*")) == ["epoch=-1", "epoch=0"]
     with pytest.raises(PipelineError, match=r"written with no key.* this sink has one"):
-        sink(mr.Parquet, tmp_path)
+        sink(mr.sinks.Parquet, tmp_path)
 
 
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
-        (mr.Parquet, "_millrace_place"),
-        (mr.Parquet, "_millrace_place_max"),
-        (mr.Delta, "_millrace_place"),
-        (mr.Delta, "_millrace_place_max"),
-        (mr.Delta, "_millrace_deleted"),
-        (mr.Delta, "_Millrace_Deleted"),
+        (mr.sinks.Parquet, "_millrace_place"),
+        (mr.sinks.Parquet, "_millrace_place_max"),
+        (mr.sinks.Delta, "_millrace_place"),
+        (mr.sinks.Delta, "_millrace_place_max"),
+        (mr.sinks.Delta, "_millrace_deleted"),
+        (mr.sinks.Delta, "_Millrace_Deleted"),
     ],
 )
 def test_a_field_called_as_a_column_of_a_table_by_key_is_refused(

@@ -27,8 +27,8 @@ SECRET = "hunter2-hunter2"
 )
 def test_a_connection_string_that_is_refused_is_not_repeated(conninfo: str) -> None:
     pytest.importorskip("psycopg")
-    with pytest.raises(PipelineError, match=r"mr\.PostgreSQL: ") as refused:
-        mr.PostgreSQL(conninfo, "counts")
+    with pytest.raises(PipelineError, match=r"mr\.sinks\.PostgreSQL: ") as refused:
+        mr.sinks.PostgreSQL(conninfo, "counts")
 
     assert SECRET not in str(refused.value)
     # Nor by what was raised before it: a traceback has that too, unless it is left out.
@@ -38,8 +38,8 @@ def test_a_connection_string_that_is_refused_is_not_repeated(conninfo: str) -> N
 def test_kafka_s_settings_are_in_no_text_and_not_in_the_checkpoint() -> None:
     pytest.importorskip("confluent_kafka")
     config = {"security.protocol": "SASL_SSL", "sasl.username": "u", "sasl.password": SECRET}
-    source = mr.Kafka("broker:9092", "words", schema="word string", config=config)
-    sink = mr.KafkaSink("broker:9092", "again", config=config)
+    source = mr.sources.Kafka("broker:9092", "words", schema="word string", config=config)
+    sink = mr.sinks.Kafka("broker:9092", "again", config=config)
     p = mr.Pipeline("words")
     p.inject("words", source, timestamp=mr.INGRESS)
     p.sink("words", sink)

@@ -85,8 +85,8 @@ HELD = {
         ],
     ),
     "a session in a function of a sink": (
-        lambda p, _: p.sink("words", mr.ArrowSink(lambda_over(Session()))),
-        ["the function of ArrowSink(lambda_over.<locals>.<lambda>)", "variable 'held'"],
+        lambda p, _: p.sink("words", mr.sinks.Function(lambda_over(Session()))),
+        ["the function of sinks.Function(lambda_over.<locals>.<lambda>)", "variable 'held'"],
     ),
     "a generator": (
         lambda _, words: words.filter(lambda_over(n for n in range(3))),

@@ -64,7 +64,7 @@ class Counts(mr.Computation):
         self.produce("counts", self.count_of.get())
 
 
-class Messages(mr.Injector):
+class Messages(mr.sources.Injector):
     """Rows of messages, as Kafka's are made; only those up to a limit are there yet."""
 
     def __init__(self, values: list[bytes | None]) -> None:
@@ -76,8 +76,8 @@ class Messages(mr.Injector):
     def processes(self) -> list[str]:
         return ["t-3"]
 
-    def advance(self, process: str, offset: Any) -> mr.Advance:
-        return mr.Advance(min(len(self._values), self.limit))
+    def advance(self, process: str, offset: Any) -> mr.sources.Advance:
+        return mr.sources.Advance(min(len(self._values), self.limit))
 
     def read_arrow(self, process: str, start: Any, end: Any) -> Iterator[Any]:
         yield self._rows.batch(
@@ -99,9 +99,9 @@ class _Message:
 class Promising(Feeds):
     """Feeds that publish a low watermark of their own, sometimes one of a broken clock."""
 
-    def advance(self, process: str, offset: Any) -> mr.Advance:
+    def advance(self, process: str, offset: Any) -> mr.sources.Advance:
         end = super().advance(process, offset).offset
-        return mr.Advance(end, low_watermark=(10**9 if end > 8 else end) * mr.SECOND)
+        return mr.sources.Advance(end, low_watermark=(10**9 if end > 8 else end) * mr.SECOND)
 
 
 def pipeline() -> mr.Pipeline:

@@ -78,14 +78,14 @@ class Driven(Engine):
         return RemapResult(2, 0, "0.1 s")
 
 
-class Rows(mr.Injector):
+class Rows(mr.sources.Injector):
     schema = "n long, at long"
 
     def processes(self) -> list[str]:
         return ["a"]
 
-    def advance(self, process: str, offset: Any) -> mr.Advance:
-        return mr.Advance(offset)
+    def advance(self, process: str, offset: Any) -> mr.sources.Advance:
+        return mr.sources.Advance(offset)
 
     def read(self, process: str, start: Any, end: Any) -> Any:
         yield from ()

@@ -20,18 +20,18 @@ SASL = {"sasl.mechanism": "PLAIN", "sasl.username": "ann", "sasl.password": SECR
 def pipeline():
     p = mr.Pipeline("secrets")
     p.inject(
-        "words", mr.Kafka("broker:9092", "words", schema="word string", config=SASL),
+        "words", mr.sources.Kafka("broker:9092", "words", schema="word string", config=SASL),
         timestamp="timestamp",
     )  # fmt: skip
     p.stream("words").key_by("word").window(mr.FixedWindows("1 min")).count().to("counts")
-    p.sink("counts", mr.KafkaSink("broker:9092", "counts", config=SASL))
+    p.sink("counts", mr.sinks.Kafka("broker:9092", "counts", config=SASL))
     return p
 
 
 def test_what_reads_and_writes_is_shown_without_its_settings():
-    sink = mr.KafkaSink("broker:9092", "counts", config=SASL)
+    sink = mr.sinks.Kafka("broker:9092", "counts", config=SASL)
     for one in (
-        mr.Kafka("broker:9092", "words", config=SASL), sink, sink.for_tasks(), sink.live(),
+        mr.sources.Kafka("broker:9092", "words", config=SASL), sink, sink.for_tasks(), sink.live(),
         sink._open, vars(sink),
     ):  # fmt: skip
         assert SECRET not in repr(one)

@@ -234,10 +234,10 @@ def test_values_are_limited_by_the_pipelines_own_sinks_and_not_by_the_harness():
             h.inject("numbers", [(1, 0)])
             return [letter.value.reason for letter in h.outputs("letters")]
 
-    table = mr.PostgreSQL("host=localhost", "texts")
+    table = mr.sinks.PostgreSQL("host=localhost", "texts")
     assert letters() == []
     assert ["NUL" in reason for reason in letters(("texts", table))] == [True]
-    assert ["large" in reason for reason in letters(("large", mr.Parquet("out")))] == [True]
+    assert ["large" in reason for reason in letters(("large", mr.sinks.Parquet("out")))] == [True]
 
 
 def waiting(name: str, was: str = "") -> mr.Pipeline:

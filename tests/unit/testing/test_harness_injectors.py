@@ -106,7 +106,7 @@ def test_a_datetime_without_a_zone_is_refused_as_a_source_refuses_it() -> None:
     p.inject("calls", format=dict)
     p.dead_letter("rejects")
     for stream in ("calls", "rejects"):
-        p.sink(stream, mr.Memory())
+        p.sink(stream, mr.sinks.Memory())
 
     with mr.testing.Harness(p) as h:
         h.inject("calls", [({"to": [{"at": naive}]}, 5), ({"at": naive.replace(tzinfo=dt.UTC)}, 6)])

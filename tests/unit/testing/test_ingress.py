@@ -12,7 +12,7 @@ import millrace as mr
 from millrace.model.errors import PipelineError
 
 
-class Counts(mr.Injector):
+class Counts(mr.sources.Injector):
     """A process that has as many records as it is told."""
 
     schema = "word string"
@@ -23,8 +23,8 @@ class Counts(mr.Injector):
     def processes(self) -> list[str]:
         return ["all"]
 
-    def advance(self, process: str, offset: Any) -> mr.Advance:
-        return mr.Advance(len(self.words))
+    def advance(self, process: str, offset: Any) -> mr.sources.Advance:
+        return mr.sources.Advance(len(self.words))
 
     def read(self, process: str, start: Any, end: Any) -> list[tuple[str]]:
         return [(word,) for word in self.words[start or 0 : end]]

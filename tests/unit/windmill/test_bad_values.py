@@ -403,8 +403,8 @@ PLACES = {
                 s.key_by(lambda _: "a")
                 .window(mr.FixedWindows(1))
                 .aggregate(
-                    n=mr.sum(lambda v: v, where=lambda v: v != 2 or f(v)),
-                    all=mr.group(lambda v: v),
+                    n=mr.agg.sum(lambda v: v, where=lambda v: v != 2 or f(v)),
+                    all=mr.agg.group(lambda v: v),
                 )
                 .flat_map(lambda found: found["all"])
                 .to("out", int)

@@ -67,7 +67,7 @@ class Run:
         )
         self.results = [result for result, _ in produced]
         made = [value for _, productions in produced for value in productions.values]
-        return sorted(map(mr.MsgpackCoder(int).decode, made))
+        return sorted(map(mr.coders.Msgpack(int).decode, made))
 
     def epoch(self, execution, ids, second=0):
         """Run the next epoch to its end."""

@@ -49,8 +49,8 @@ def test_a_users_coder_makes_the_bytes_of_streams_and_of_every_kind_of_cell(harn
 def test_raw_bytes_are_kept_as_they_are(harness):
     class Raw(mr.Computation):
         inputs = {"events": mr.by(lambda _: "k")}
-        outputs = {"out": mr.BytesCoder()}
-        value = mr.ValueState(mr.BytesCoder())
+        outputs = {"out": mr.coders.Bytes()}
+        value = mr.ValueState(mr.coders.Bytes())
 
         def process_record(self, record):
             self.value.set(self.value.get(b"") + b"\0\xff")
@@ -66,8 +66,8 @@ def test_raw_bytes_are_kept_as_they_are(harness):
 def test_pickle_carries_what_nothing_else_can_where_it_is_named(harness):
     class Pickled(mr.Computation):
         inputs = {"events": mr.by(lambda _: "k")}
-        outputs = {"out": mr.PickleCoder()}
-        value = mr.ValueState(mr.PickleCoder())
+        outputs = {"out": mr.coders.Pickle()}
+        value = mr.ValueState(mr.coders.Pickle())
 
         def process_record(self, record):
             self.value.set(self.value.get(frozenset()) | {record.value})

@@ -72,7 +72,7 @@ def test_the_remap_reads_what_was_committed_since_and_no_more(
     h = harness()
     step(h, 0)
     step(h, 1)
-    preparation = Preparation(h._epochs, {"Sums": [mr.Split(0), mr.Merge(2, 3)]})
+    preparation = Preparation(h._epochs, {"Sums": [mr.ops.Split(0), mr.ops.Merge(2, 3)]})
     assert not preparation.is_near()
     reads.clear()
     preparation.read()
@@ -91,16 +91,16 @@ def test_the_remap_reads_what_was_committed_since_and_no_more(
 def test_what_nobody_ever_wrote_is_near_at_once() -> None:
     h = harness()
     h.advance_watermark("events", 1)
-    assert Preparation(h._epochs, {"Sums": [mr.Split(0)]}).is_near()
+    assert Preparation(h._epochs, {"Sums": [mr.ops.Split(0)]}).is_near()
     step(h, 0)
-    assert not Preparation(h._epochs, {"Sums": [mr.Split(0)]}).is_near()
+    assert not Preparation(h._epochs, {"Sums": [mr.ops.Split(0)]}).is_near()
     assert Preparation(h._epochs, {"Sums": []}).is_near()
 
 
 def test_it_reads_on_while_epochs_go_on_but_not_for_ever() -> None:
     h = harness()
     step(h, 0)
-    preparation = Preparation(h._epochs, {"Sums": [mr.Split(0)]})
+    preparation = Preparation(h._epochs, {"Sums": [mr.ops.Split(0)]})
     for rounds in range(3):
         assert not preparation.is_near()
         step(h, 1 + 2 * rounds)
@@ -116,10 +116,10 @@ def test_it_reads_on_while_epochs_go_on_but_not_for_ever() -> None:
 def test_one_that_another_remap_has_overtaken_is_refused() -> None:
     h = harness()
     step(h, 0)
-    preparation = Preparation(h._epochs, {"Sums": [mr.Split(0)]})
+    preparation = Preparation(h._epochs, {"Sums": [mr.ops.Split(0)]})
     assert not preparation.is_near()
     preparation.read()
-    h.remap("Sums", [mr.Merge(0, 1)])
+    h.remap("Sums", [mr.ops.Merge(0, 1)])
     last = h._durable.epochs.last()
     with pytest.raises(PipelineError, match="interval 0 is not there"):
         preparation.is_near()
@@ -131,11 +131,11 @@ def test_one_that_another_remap_has_overtaken_is_refused() -> None:
 def test_what_cannot_be_is_refused_before_anything_is_read(reads: list[tuple[int, int]]) -> None:
     h = harness()
     with pytest.raises(PipelineError, match="no complete epoch yet"):
-        Preparation(h._epochs, {"Sums": [mr.Split(0)]}).is_near()
+        Preparation(h._epochs, {"Sums": [mr.ops.Split(0)]}).is_near()
     step(h, 0)
     reads.clear()
     with pytest.raises(PipelineError, match="expected neighbours"):
-        Preparation(h._epochs, {"Sums": [mr.Merge(0, 2)]}).is_near()
+        Preparation(h._epochs, {"Sums": [mr.ops.Merge(0, 2)]}).is_near()
     with pytest.raises(PipelineError, match="no computation 'Nobody'"):
         Preparation(h._epochs, {"Nobody": []}).is_near()
     assert reads == []
@@ -146,7 +146,7 @@ def test_what_it_does_not_read_the_remap_reads(
 ) -> None:
     h = harness()
     step(h, 0)
-    preparation = Preparation(h._epochs, {"Sums": [mr.Split(0), mr.Split(1)]})
+    preparation = Preparation(h._epochs, {"Sums": [mr.ops.Split(0), mr.ops.Split(1)]})
     assert not preparation.is_near()
 
     def refusing(*_: object) -> None:
@@ -168,7 +168,7 @@ def test_what_it_does_not_read_the_remap_reads(
 def test_it_keeps_no_more_than_it_may(reads: list[tuple[int, int]], caplog: Any) -> None:
     h = harness()
     step(h, 0)
-    whole = Preparation(h._epochs, {"Sums": [mr.Split(n) for n in range(4)]})
+    whole = Preparation(h._epochs, {"Sums": [mr.ops.Split(n) for n in range(4)]})
     assert not whole.is_near()
     whole.read()
     sizes = {n: cache.size_bytes for n, cache in whole.ready["Sums"].items()}
@@ -193,7 +193,7 @@ def test_it_keeps_no_more_than_it_may(reads: list[tuple[int, int]], caplog: Any)
 def test_who_ends_reads_no_more(reads: list[tuple[int, int]]) -> None:
     h = harness()
     step(h, 0)
-    preparation = Preparation(h._epochs, {"Sums": [mr.Split(0), mr.Split(1)]})
+    preparation = Preparation(h._epochs, {"Sums": [mr.ops.Split(0), mr.ops.Split(1)]})
     assert not preparation.is_near()
     reads.clear()
     going = iter([True, False])
@@ -205,7 +205,7 @@ def test_who_ends_reads_no_more(reads: list[tuple[int, int]]) -> None:
 def test_what_is_collected_while_it_waits_is_read_from_newer_snapshots() -> None:
     h = harness()
     step(h, 0)
-    preparation = Preparation(h._epochs, {"Sums": [mr.Split(0)]})
+    preparation = Preparation(h._epochs, {"Sums": [mr.ops.Split(0)]})
     assert not preparation.is_near()
     preparation.read()
     steps = 1

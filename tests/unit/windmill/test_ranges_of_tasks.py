@@ -164,7 +164,7 @@ def test_the_balancer_drops_what_it_decided_by_a_map_that_is_no_more(caplog: Any
         while not asked:
             h.inject("numbers", [(0 if i % 3 == 0 else i, 0) for i in range(90)])
             balancing.after_epoch(busy=True)
-        h.remap("Busy", [mr.Split(3)])
+        h.remap("Busy", [mr.ops.Split(3)])
         asked[0].read()
         assert not balancing.after_epoch(busy=False)
         assert "not balanced now: its key intervals were remapped meanwhile" in caplog.text

@@ -40,7 +40,7 @@ def test_a_value_becomes_a_row_on_every_edge():
     assert made.edges == [0, 1, 2]
     assert [decode_key(key) for key in made.keys] == [3, "key", "key"]
     assert made.timestamps == [7, 7, 7]
-    assert {mr.MsgpackCoder(str).decode(value) for value in made.values} == {"abc"}
+    assert {mr.coders.Msgpack(str).decode(value) for value in made.values} == {"abc"}
 
 
 def test_a_row_to_a_computation_carries_the_hash_of_its_key():

@@ -63,7 +63,7 @@ class Directory:
         path: The directory.
         pattern: Which names count; where files are rotated, also with a number or a date after.
         recursive: Whether the files of its folders count; a name is a path in the directory then.
-        created: As ``mr.Files`` takes it.
+        created: As ``mr.sources.Files`` takes it.
         rotated: Whether files are renamed, copied and truncated, and their names given to others.
     """
 

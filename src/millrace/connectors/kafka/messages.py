@@ -20,7 +20,7 @@ from millrace.injectors.refusals import Refusal, with_refusals
 from millrace.model.errors import InputLost, PipelineError
 from millrace.model.time import MILLISECOND, TimeUnit
 
-#: The header that carries a record's id, as :class:`~millrace.KafkaSink` writes it.
+#: The header that carries a record's id, as :class:`~millrace.sinks.Kafka` writes it.
 ID_HEADER: Final = "millrace-id"
 
 #: What a row has besides the value where no schema is declared.

@@ -1,4 +1,4 @@
-"""KafkaSink: records to a topic of Kafka, with their ids in headers."""
+"""The Kafka sink: records to a topic of Kafka, with their ids in headers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class KafkaSink:
     ``millrace-id``. Its key is the record's: bytes as they are, text as UTF-8, and JSON of anything
     else. The tasks send them: in their epoch, or, on the real-time plane, in every turn.
     What was sent since the last epoch or mark that completed is sent again after a failure, with
-    the ids it had. Who reads them counts each once by that: a pipeline with ``mr.Kafka(...,
+    the ids it had. Who reads them counts each once by that: a pipeline with ``mr.sources.Kafka(...,
     schema="..., kafka_id string")`` and ``inject(id="kafka_id")``.
 
     Args:
@@ -63,7 +63,7 @@ class KafkaSink:
     ) -> None:
         require_client()
         if not topic:
-            raise PipelineError("KafkaSink(topic=''): expected the name of a topic.")
+            raise PipelineError("sinks.Kafka(topic=''): expected the name of a topic.")
         self.topic = topic
         self.function = encode
         settings = {
@@ -88,7 +88,7 @@ class KafkaSink:
         return ByTurn(self._open.lingering(0), key_type=bytes)
 
     def __repr__(self) -> str:
-        return f"KafkaSink({self._open.config['bootstrap.servers']!r}, {self.topic!r})"
+        return f"sinks.Kafka({self._open.config['bootstrap.servers']!r}, {self.topic!r})"
 
 
 def encode_rows(rows: pa.RecordBatch) -> list[bytes | None]:
@@ -190,7 +190,7 @@ class _Messages:
             return
         said = self._refused[0] if self._refused else f"no answer within {_PATIENCE_S:g} s"
         raise SinkError(
-            f"KafkaSink: topic {self._topic!r} did not take {len(self._refused) + unsent} "
+            f"sinks.Kafka: topic {self._topic!r} did not take {len(self._refused) + unsent} "
             f"messages: {said}. Is the topic there, and are the brokers up? Everything committed "
             "before is safe; what the topic did not take is sent when the epoch is tried again."
         )

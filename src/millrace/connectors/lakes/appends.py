@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 from millrace.injectors.advance import Advance, Backlog
 from millrace.injectors.injector import Injector
@@ -86,17 +86,19 @@ class Appends(Injector):
         records_per_epoch: How many records an epoch reads at the most, but for the last file.
     """
 
+    called: ClassVar[str]
+
     def __init__(self, table: str, schema: str, records_per_epoch: int) -> None:
         if records_per_epoch < 1:
             raise PipelineError(
-                f"{type(self).__name__}(records_per_epoch={records_per_epoch}): expected 1 or more."
+                f"{self.called}(records_per_epoch={records_per_epoch}): expected 1 or more."
             )
         self.schema = schema
         self._process = table
         self._records = records_per_epoch
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._process!r})"
+        return f"{self.called}({self._process!r})"
 
     @abstractmethod
     def _history(self) -> Any:

@@ -21,11 +21,11 @@ class Delta(TableSink):
     """A Delta Lake table, to which each epoch (in real time: each mark) is one transaction.
 
     The columns are the fields of the record format (or ``value``), and ``_key``, ``_timestamp`` and
-    ``_id``, as of :class:`~millrace.Parquet`. Each task of the last level writes a Parquet file
-    aside; the driver adds them all to the table in one commit, which also names the checkpoint and
-    the epoch (Delta's application transactions). What comes again after a failure is known by that,
-    so each record is in the table once, and a reader sees whole epochs. Others may append to the
-    table, compact and vacuum it at the same time.
+    ``_id``, as of :class:`~millrace.sinks.Parquet`. Each task of the last level writes a Parquet
+    file aside; the driver adds them all to the table in one commit, which also names the
+    checkpoint and the epoch (Delta's application transactions). What comes again after a failure
+    is known by that, so each record is in the table once, and a reader sees whole epochs. Others
+    may append to the table, compact and vacuum it at the same time.
 
     Args:
         path: Of the table, a local or mounted path that driver and workers reach. It is made if it

@@ -1,4 +1,4 @@
-"""DeltaAppends: what is appended to a Delta Lake table, version by version.
+"""A Delta source: what is appended to a Delta Lake table, version by version.
 
 Spark's own reader of Delta Lake is a DataFrame like any other, on the epoch plane, with jars in the
 session. This one needs none, and reads on both planes and in a batch.
@@ -52,7 +52,7 @@ class DeltaAppends(Appends):
     >>> trips = DeltaAppends(lake, schema="taxi string, at long")
     >>> p.inject("trips", trips, timestamp="at", low_watermark=mr.BoundedDelay("1 min"))
     Stream('trips')
-    >>> p.sink("trips", mr.Memory())
+    >>> p.sink("trips", mr.sinks.Memory())
     >>> h = mr.testing.Harness(p, publish=True)
     >>> h.poll("trips"), h.poll("trips")  # where it begins is noted before anything is read
     (0, 2)
@@ -60,6 +60,8 @@ class DeltaAppends(Appends):
     >>> h.poll("trips")
     2
     """
+
+    called = "sources.Delta"
 
     def __init__(
         self,
@@ -71,12 +73,12 @@ class DeltaAppends(Appends):
         skip: Collection[int] = (),
         records_per_epoch: int = 1_000_000,
     ) -> None:
-        require_deltalake("DeltaAppends", "on driver and workers")
+        require_deltalake("sources.Delta", "on driver and workers")
         self.path = str(path)
         if version is not None and (since is not None or version < 0):
             raise PipelineError(
-                f"DeltaAppends(version={version}, since={since!r}): expected one of the two, and a "
-                "version of 0 or more."
+                f"sources.Delta(version={version}, since={since!r}): expected one of the two, "
+                "and a version of 0 or more."
             )
         super().__init__(self.path, schema, records_per_epoch)
         otherwise = (

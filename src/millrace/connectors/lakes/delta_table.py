@@ -1,4 +1,4 @@
-"""The table behind :class:`~millrace.Delta`: what it must be like, and how an epoch is added.
+"""The table behind :class:`~millrace.sinks.Delta`: what it must be like, and how an epoch is added.
 
 ::
 

@@ -20,14 +20,14 @@ class Iceberg(TableSink):
     """An Apache Iceberg table, to which each epoch (in real time: each mark) is one snapshot.
 
     The columns are the fields of the record format (or ``value``), and ``_key``, ``_timestamp`` and
-    ``_id``, as of :class:`~millrace.Parquet`. Each task of the last level writes a Parquet file
-    aside; the driver adds them all to the table in one commit, which also says in the table's
+    ``_id``, as of :class:`~millrace.sinks.Parquet`. Each task of the last level writes a Parquet
+    file aside; the driver adds them all to the table in one commit, which also says in the table's
     properties whose the table is, and up to which epoch it has it. What comes again after a failure
     is known by that, so each record is in the table once, and a reader sees whole epochs. Others
     may append to the table, compact it and expire its snapshots at the same time.
 
-    Rows are added, and none is replaced: for a table by key there are :class:`~millrace.Delta` and
-    :class:`~millrace.PostgreSQL`.
+    Rows are added, and none is replaced: for a table by key there are
+    :class:`~millrace.sinks.Delta` and :class:`~millrace.sinks.PostgreSQL`.
 
     Args:
         table: Its name in the catalog, with its namespace: ``"lake.totals"``. It is made if it is

@@ -1,4 +1,4 @@
-"""IcebergAppends: what is appended to an Apache Iceberg table, snapshot by snapshot.
+"""An Iceberg source: what is appended to an Apache Iceberg table, snapshot by snapshot.
 
 Spark's own reader of Iceberg is a DataFrame like any other, on the epoch plane, with jars in the
 session. This one needs none, and reads on both planes and in a batch.
@@ -56,7 +56,7 @@ class IcebergAppends(Appends):
     >>> trips = IcebergAppends("lake.trips", catalog=catalog, schema="taxi string, at long")
     >>> p.inject("trips", trips, timestamp="at", low_watermark=mr.BoundedDelay("1 min"))
     Stream('trips')
-    >>> p.sink("trips", mr.Memory())
+    >>> p.sink("trips", mr.sinks.Memory())
     >>> h = mr.testing.Harness(p, publish=True)
     >>> h.poll("trips"), h.poll("trips")  # where it begins is noted before anything is read
     (0, 2)
@@ -64,6 +64,8 @@ class IcebergAppends(Appends):
     >>> h.poll("trips")
     2
     """
+
+    called = "sources.Iceberg"
 
     def __init__(
         self,
@@ -75,10 +77,10 @@ class IcebergAppends(Appends):
         skip: Collection[int] = (),
         records_per_epoch: int = 1_000_000,
     ) -> None:
-        require_pyiceberg("IcebergAppends", "on driver and workers")
+        require_pyiceberg("sources.Iceberg", "on driver and workers")
         if not all(table.split(".")) or "." not in table:
             raise PipelineError(
-                f"IcebergAppends({table!r}): expected a table with its namespace, such as "
+                f"sources.Iceberg({table!r}): expected a table with its namespace, such as "
                 "'lake.trips'."
             )
         super().__init__(table, schema, records_per_epoch)

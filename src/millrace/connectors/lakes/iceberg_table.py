@@ -1,4 +1,4 @@
-"""The table behind :class:`~millrace.Iceberg`: what it must be like, and how an epoch is added.
+"""The table of an Iceberg sink: what it must be like, and how an epoch is added.
 
 ::
 

@@ -49,7 +49,8 @@ class Parquet:
     points ``<path>/latest`` at it: ``spark.read.parquet(f"{path}/latest")`` reads the row of each
     key, of one epoch. A record replaces the row of its key; a retraction deletes it. Of several in
     one epoch the one that was produced last counts. The table has to fit into the driver's memory;
-    for a larger one there are :class:`~millrace.Delta` and :class:`~millrace.PostgreSQL`.
+    for a larger one there are :class:`~millrace.sinks.Delta` and
+    :class:`~millrace.sinks.PostgreSQL`.
 
     Args:
         path: A local path or, without a key, any URL that Spark can write to.

@@ -58,7 +58,7 @@ def checked(conninfo: str) -> str:
         from psycopg.conninfo import conninfo_to_dict, make_conninfo
     except ImportError as missing:
         raise PipelineError(
-            "mr.PostgreSQL needs the package psycopg, on the driver and on the workers: "
+            "mr.sinks.PostgreSQL needs the package psycopg, on the driver and on the workers: "
             "pip install 'millrace-spark[postgres]'."
         ) from missing
     import psycopg
@@ -70,14 +70,14 @@ def checked(conninfo: str) -> str:
         # could not read, which may be the password, or have a quote of its own.
         why = _QUOTED.sub("...", str(malformed)).strip()
         raise PipelineError(
-            "mr.PostgreSQL: expected a connection string such as 'postgresql://user@host/database' "
-            f"or 'host=... dbname=...'; libpq says: {why}"
+            "mr.sinks.PostgreSQL: expected a connection string such as "
+            f"'postgresql://user@host/database' or 'host=... dbname=...'; libpq says: {why}"
         ) from None
     found = [name for name in _SECRETS if given.get(name)]
     if found:
         raise PipelineError(
-            f"mr.PostgreSQL: the connection string holds a {found[0]}, which would travel with "
-            "every task and show up in logs. Leave it out, and give it to driver and workers "
+            f"mr.sinks.PostgreSQL: the connection string holds a {found[0]}, which would travel "
+            "with every task and show up in logs. Leave it out, and give it to driver and workers "
             "through the environment (PGPASSWORD; on a cluster spark.executorEnv.PGPASSWORD) or a "
             "password file (PGPASSFILE, ~/.pgpass)."
         )

@@ -238,7 +238,7 @@ class PostgreSQL:
         self.retry_us = duration_us(retry)
         if not all(table.split(".")) or table.count(".") > 1:
             raise PipelineError(
-                f"mr.PostgreSQL(table={table!r}): expected 'table' or 'schema.table'."
+                f"mr.sinks.PostgreSQL(table={table!r}): expected 'table' or 'schema.table'."
             )
         self._stream = ""
         self._pause = _PAUSE

@@ -1,7 +1,8 @@
 """Aggregates: what to compute of which elements, each by a name, many in one pass.
 
-``stream.aggregate(n=mr.count(), high=mr.max("price"))`` takes what these functions make. Each goes
-by the elements for which ``where`` is true: a field of truths, or a function of the element.
+``stream.aggregate(n=mr.agg.count(), high=mr.agg.max("price"))`` takes what these functions make.
+Each goes by the elements for which ``where`` is true: a field of truths, or a function of the
+element.
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ class Aggregate:
     def __post_init__(self) -> None:
         if not isinstance(self.combine, CombineFn):
             raise PipelineError(
-                f"mr.Aggregate({self.combine!r}): expected a mr.CombineFn, which has create, add, "
-                "merge and extract."
+                f"mr.agg.Aggregate({self.combine!r}): expected a mr.CombineFn, which has create, "
+                "add, merge and extract."
             )
         picker(self.value)
         picker(self.where)
@@ -188,8 +189,10 @@ def _about(aggregate: Aggregate) -> str:
 def _check(name: str, aggregate: Any) -> None:
     if not isinstance(aggregate, Aggregate):
         raise PipelineError(
-            f"aggregate({name}={aggregate!r}): expected an aggregate, such as {name}=mr.count() or "
-            f'{name}=mr.max("price"); by a CombineFn of your own mr.Aggregate(YourOwn(), "price").'
+            f"aggregate({name}={aggregate!r}): expected an aggregate, such as "
+            f"{name}=mr.agg.count() or "
+            f'{name}=mr.agg.max("price"); by a CombineFn of your own mr.agg.Aggregate(YourOwn(), '
+            '"price").'
         )
     if not name.isidentifier() or keyword.iskeyword(name) or name.startswith("_"):
         raise PipelineError(

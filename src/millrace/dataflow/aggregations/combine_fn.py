@@ -102,7 +102,7 @@ class CombineFn(Value):
 
         See :class:`~millrace.dataflow.aggregations.VectorFold`.
         """
-        return f"{self!r} folds values one by one: it is no mr.VectorFold"
+        return f"{self!r} folds values one by one: it is no mr.agg.VectorFold"
 
     def accumulator_type(self, value: Any) -> Any:
         """Return the type of the accumulator for values of a type; Any if that is not known."""

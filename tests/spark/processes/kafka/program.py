@@ -36,7 +36,7 @@ def main(settings):
     )
     spark.sparkContext.setLogLevel("ERROR")
     p = mr.Pipeline("numbers")
-    source = mr.Kafka(
+    source = mr.sources.Kafka(
         settings["servers"],
         settings["topic"],
         schema="sender string, number long, at long, kafka_id string",
@@ -44,7 +44,7 @@ def main(settings):
     )
     p.inject("numbers", source, timestamp="at", low_watermark=mr.BoundedDelay(1000), id="kafka_id")
     p.add(Count)
-    p.sink("seen", mr.PostgreSQL(settings["conninfo"], "seen"))
+    p.sink("seen", mr.sinks.PostgreSQL(settings["conninfo"], "seen"))
     run = p.start(spark, checkpoint=settings["checkpoint"])
     while run.status().injected.get("numbers", 0) < settings["until"]:
         run.process_available("60 s")

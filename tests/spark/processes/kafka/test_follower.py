@@ -62,7 +62,7 @@ def follow(kafka: Any) -> Any:
     opened = list[Follower]()
 
     def opens(topic: str, places: dict[str, Any], most: int = 1000) -> Follower:
-        follower = mr.Kafka(kafka.servers, topic, schema="n long").follow(places, most=most)
+        follower = mr.sources.Kafka(kafka.servers, topic, schema="n long").follow(places, most=most)
         opened.append(follower)
         return follower
 
@@ -123,7 +123,7 @@ def test_a_topic_of_transactions_is_read_to_its_end(
     follower = follow(topic, {zero: None, one: None})
     taken, deadline = list[Taken](), time.monotonic() + PATIENCE_S
     places = dict[str, SourceOffset]()
-    injector = mr.Kafka(kafka.servers, topic, schema="n long")
+    injector = mr.sources.Kafka(kafka.servers, topic, schema="n long")
     while not nothing_left(injector, places):
         assert time.monotonic() < deadline, f"the end is not reached: {places}"
         taken += follower.take(0.5)
@@ -169,7 +169,7 @@ def test_a_topic_that_is_made_again_is_said(kafka: Any, monkeypatch: pytest.Monk
     monkeypatch.setattr(kafka_injector, "_PARTITIONS_EVERY_S", 0.0)
     topic = kafka.topic("made-again", 1)
     kafka.send(topic, 0, *_values(3))
-    injector = mr.Kafka(kafka.servers, topic, schema="n long")
+    injector = mr.sources.Kafka(kafka.servers, topic, schema="n long")
     assert injector.processes() == [f"{topic}-0"]
     assert injector.processes() == [f"{topic}-0"]
     kafka.delete(topic)

@@ -44,7 +44,7 @@ def _send(kafka: Any, topic: str, partition: int, *times: int) -> None:
 
 def _pipeline(kafka: Any, topic: str, *sinks: Any) -> mr.Pipeline:
     p = mr.Pipeline("kafka")
-    source = mr.Kafka(
+    source = mr.sources.Kafka(
         kafka.servers, topic, schema="n long, at long, kafka_offset long", records_per_epoch=3
     )
     p.inject("numbers", source, timestamp="at", low_watermark=mr.BoundedDelay(10), idle="1 min")
@@ -163,7 +163,7 @@ def test_messages_that_failed_are_sent_again_when_the_code_is_mended(
     def pipeline(computation: type[mr.Computation]) -> mr.Pipeline:
         p = mr.Pipeline("halves")
         at = "kafka_timestamp" if schema is None else "at"
-        source = mr.Kafka(kafka.servers, topic, schema=schema)
+        source = mr.sources.Kafka(kafka.servers, topic, schema=schema)
         stream = "messages" if schema is None else "numbers"
         messages = p.inject(stream, source, timestamp=at, low_watermark=mr.BoundedDelay(10))
         if schema is None:
@@ -171,7 +171,7 @@ def test_messages_that_failed_are_sent_again_when_the_code_is_mended(
         p.add(computation, name="Halves")
         p.dead_letter("rejects", again=True)
         p.sink("halves", halves)
-        p.sink("rejects", mr.Parquet(tmp_path / "rejects"))
+        p.sink("rejects", mr.sinks.Parquet(tmp_path / "rejects"))
         return p
 
     def process(computation: type[mr.Computation], count: int) -> None:
@@ -293,7 +293,7 @@ def test_a_retried_epoch_sends_the_ids_it_had(
 
     monkeypatch.setattr(Epochs, "complete", dies)
     for turn in range(2):
-        run = tools.start(_pipeline(kafka, source, mr.KafkaSink(kafka.servers, target)))
+        run = tools.start(_pipeline(kafka, source, mr.sinks.Kafka(kafka.servers, target)))
         if turn == 0:
             with pytest.raises(RunFailed, match="the driver dies"):
                 tools.step(run)
@@ -319,7 +319,7 @@ def test_turns_reach_a_topic_and_come_again_with_their_ids(kafka: Any) -> None:
             columns | {"_timestamp": at, "_id": [ids[n] for n in numbers]}
         )
 
-    sink, halves = mr.KafkaSink(kafka.servers, target), (np.array([0]), np.array([0]))
+    sink, halves = mr.sinks.Kafka(kafka.servers, target), (np.array([0]), np.array([0]))
     for session, turns in ((1, [(0, 2), (2, 4)]), (2, [(2, 3), (3, 5)])):
         writing = pickle.loads(pickle.dumps(sink.live())).begin(session, 1, 0)
         for first, end in turns:
@@ -331,7 +331,7 @@ def test_turns_reach_a_topic_and_come_again_with_their_ids(kafka: Any) -> None:
     assert [value for _, _, value in said] == [f"v{n}".encode() for n in (0, 1, 2, 3, 2, 3, 4)]
     assert set(said) == {(ids[n].hex().encode(), b"k", f"v{n}".encode()) for n in range(5)}
 
-    missing = mr.KafkaSink(kafka.servers, "no such topic", config={"message.timeout.ms": 2000})
+    missing = mr.sinks.Kafka(kafka.servers, "no such topic", config={"message.timeout.ms": 2000})
     writing = missing.live().begin(1, 1, 0)
     writing.write(rows(0, 1), *halves)
     with pytest.raises(SinkError, match="topic 'no such topic' did not take 1 messages"):

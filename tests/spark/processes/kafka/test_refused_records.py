@@ -80,7 +80,7 @@ def test_a_row_that_is_refused_leaves_a_letter_with_the_message_as_it_came(
         producer.produce(topic, value, key=b"\xffkey", partition=1)
     assert producer.flush(30) == 0
     p, rejects = mr.Pipeline("payments"), Kept()
-    source = mr.Kafka(kafka.servers, topic, schema="account string, cents long, at long")
+    source = mr.sources.Kafka(kafka.servers, topic, schema="account string, cents long, at long")
     p.inject("payments", source, timestamp="at", format=Payment)
     p.add(computation)
     p.dead_letter("rejects")
@@ -110,7 +110,9 @@ def test_a_row_that_its_format_refused_is_sent_again_once_that_is_mended(kafka: 
 
     def pipeline(format: type, computation: type[mr.Computation]) -> mr.Pipeline:
         p = mr.Pipeline("payments")
-        source = mr.Kafka(kafka.servers, topic, schema="account string, cents long, at long")
+        source = mr.sources.Kafka(
+            kafka.servers, topic, schema="account string, cents long, at long"
+        )
         p.inject("payments", source, timestamp="at", format=format)
         p.add(computation, name="Sum")
         p.dead_letter("rejects", again=True)

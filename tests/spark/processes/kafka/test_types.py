@@ -39,9 +39,9 @@ def test_messages_without_a_schema(topics: kafka_doors.Topics) -> None:
     matrix_page.check("messages", "Kafka, no schema", cells)
 
 
-@pytest.mark.parametrize("column", ["KafkaSink", "KafkaSink and back"])
+@pytest.mark.parametrize("column", ["sinks.Kafka", "sinks.Kafka and back"])
 def test_doors_out(topics: kafka_doors.Topics, column: str, tmp_path: Path) -> None:
-    back = column == "KafkaSink and back"
+    back = column == "sinks.Kafka and back"
     door = kafka_doors.round_trip(topics) if back else kafka_doors.out_door(topics)
     kinds = [kind for kind in KINDS if kind.ddl is not None or not back]
     cells = outcomes(door, kinds, tmp_path)

@@ -38,7 +38,7 @@ LINES = [
 ]
 
 
-def poll(source: mr.Kafka) -> list[dict[str, Any]]:
+def poll(source: mr.sources.Kafka) -> list[dict[str, Any]]:
     """Return the rows of the only partition: epoch by epoch, and followed; both must agree."""
     (process,) = source.processes()
     first, end = (advance.offset for advance in source.until_now(process))
@@ -74,7 +74,7 @@ def test_a_message_arrives_as_what_it_is(kafka: Any) -> None:
             {"value": b"\xff", "key": b"", "headers": HEADERS, "timestamp": 5},
         ],
     )
-    rows = poll(mr.Kafka(kafka.servers, topic))
+    rows = poll(mr.sources.Kafka(kafka.servers, topic))
 
     assert [(row["value"], row["kafka_key"], row["kafka_id"]) for row in rows] == [
         (None, b"\xff", None),
@@ -94,7 +94,7 @@ def test_a_tombstone_among_json_is_nulls(kafka: Any) -> None:
     send(kafka, topic, [{"value": b'{"n": 1}', "key": b"a"}, {"value": None, "key": b"a"}])
     schema = "n long, kafka_key string, kafka_tombstone boolean"
 
-    assert poll(mr.Kafka(kafka.servers, topic, schema=schema)) == [
+    assert poll(mr.sources.Kafka(kafka.servers, topic, schema=schema)) == [
         {"n": 1, "kafka_key": "a", "kafka_tombstone": False},
         {"n": None, "kafka_key": "a", "kafka_tombstone": True},
     ]
@@ -104,10 +104,10 @@ def test_a_tombstone_is_a_dead_letter_where_its_format_has_no_null(kafka: Any) -
     topic = kafka.topic("letters", 1)
     send(kafka, topic, [{"value": b'{"n": 1}'}, {"value": None}, {"value": b'{"n": 3}'}])
     p = mr.Pipeline("letters")
-    source = mr.Kafka(kafka.servers, topic, schema="n long, kafka_timestamp timestamp")
+    source = mr.sources.Kafka(kafka.servers, topic, schema="n long, kafka_timestamp timestamp")
     p.inject("numbers", source, timestamp="kafka_timestamp", format=int)
     p.dead_letter("letters")
-    p.sink("numbers", mr.Memory())
+    p.sink("numbers", mr.sinks.Memory())
     with mr.testing.Harness(p) as h:
         h.poll("numbers")
         h.poll("numbers")
@@ -121,9 +121,9 @@ def test_tombstones_that_are_dropped_are_counted(kafka: Any) -> None:
     send(kafka, topic, [{"value": b'{"n": 1}'}, {"value": None}, {"value": b'{"n": 3}'}])
     p = mr.Pipeline("dropped")
     schema = "n long, kafka_timestamp timestamp"
-    source = mr.Kafka(kafka.servers, topic, schema=schema, tombstones="drop")
+    source = mr.sources.Kafka(kafka.servers, topic, schema=schema, tombstones="drop")
     p.inject("numbers", source, timestamp="kafka_timestamp", format=int)
-    p.sink("numbers", mr.Memory())
+    p.sink("numbers", mr.sinks.Memory())
     with mr.testing.Harness(p) as h:
         h.poll("numbers")
         h.poll("numbers")
@@ -134,21 +134,21 @@ def test_tombstones_that_are_dropped_are_counted(kafka: Any) -> None:
 
 def test_what_the_sink_sends_is_read_back(kafka: Any) -> None:
     topic = kafka.topic("read-back", 1)
-    coder, keys = mr.MsgpackCoder(Line), [b"\xff\x00", "né🦀"]
+    coder, keys = mr.coders.Msgpack(Line), [b"\xff\x00", "né🦀"]
     records = SinkColumns(Line, coder, bytes).array(
         [coder.encode(line) for line in LINES],
         key_bytes([encode_key(key) for key in keys]),
         pa.array([0, 2_999], pa.int64()),
         pa.array([bytes(16), bytes(range(16))]),
     )
-    writing = mr.KafkaSink(kafka.servers, topic).for_tasks().begin(1, 0)
+    writing = mr.sinks.Kafka(kafka.servers, topic).for_tasks().begin(1, 0)
     writing.write(pa.RecordBatch.from_struct_array(records))
     writing.close()
     schema = (
         "number long, mean double, data binary, at timestamp, maybe double, means array<double>, "
         "kafka_key binary, kafka_id string, kafka_timestamp timestamp"
     )
-    rows = poll(mr.Kafka(kafka.servers, topic, schema=schema))
+    rows = poll(mr.sources.Kafka(kafka.servers, topic, schema=schema))
 
     got = [msgspec.convert(row, Line) for row in rows]
     assert repr(msgspec.to_builtins(got)) == repr(msgspec.to_builtins(LINES))
@@ -175,9 +175,9 @@ def test_keys_and_tombstones_pass_a_pipeline_as_they_came(
     messages = [(b"\xff", b"\xff"), (b"", None), (b"tea", b""), (b"tea", None)]
     send(kafka, source, [{"key": key, "value": value} for key, value in messages])
     p = mr.Pipeline("forwards")
-    p.inject("messages", mr.Kafka(kafka.servers, source), timestamp="kafka_timestamp")
+    p.inject("messages", mr.sources.Kafka(kafka.servers, source), timestamp="kafka_timestamp")
     p.add(Forwards)
-    p.sink("sent", mr.KafkaSink(kafka.servers, target))
+    p.sink("sent", mr.sinks.Kafka(kafka.servers, target))
     if plane == "batch":
         p.run_batch(spark)
     else:
@@ -198,7 +198,7 @@ def test_log_append_time_and_the_gaps_of_transactions(kafka: Any) -> None:
     kafka.transact(topic, 0, b"a", b"b", commit=True)
     kafka.transact(topic, 0, b"gone", commit=False)
     kafka.transact(topic, 0, b"c", commit=True)
-    rows = poll(mr.Kafka(kafka.servers, topic))
+    rows = poll(mr.sources.Kafka(kafka.servers, topic))
 
     assert [(row["value"], row["kafka_offset"]) for row in rows] == [
         (b"a", 0),
@@ -217,8 +217,8 @@ def test_who_read_at_the_same_time_in_one_process_get_their_own_messages(
         kafka.topic(topic, 1)
         wanted[topic] = [f"{topic} {n}".encode() for n in range(80)]
         kafka.send(topic, 0, *wanted[topic])
-        readings[topic] = mr.Kafka(kafka.servers, topic).read_arrow(f"{topic}-0", 0, 80)
-    given_up = mr.Kafka(kafka.servers, "values-tea").read_arrow("values-tea-0", 0, 80)
+        readings[topic] = mr.sources.Kafka(kafka.servers, topic).read_arrow(f"{topic}-0", 0, 80)
+    given_up = mr.sources.Kafka(kafka.servers, "values-tea").read_arrow("values-tea-0", 0, 80)
     next(given_up)
 
     found = dict[str, list[bytes]]((topic, []) for topic in wanted)
