@@ -123,7 +123,7 @@ class Alert(Computation):
         number = record.value[3] if record.stream == "aggregates" else record.value[2]
         self.chain.set((self.chain.get(0) * 31 + number + 1) % (1 << 40))
         self.set_timer("silence", at=record.timestamp + 12 * SECOND)
-        if self.count.get() % 2:
+        if self.count.get(0) % 2:
             said = [self.key, self.count.get(), self.chain.get(), record.late, record.id.hex()]
             self.produce("alerts", said)
 

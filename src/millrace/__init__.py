@@ -206,14 +206,16 @@ _MOVED = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name in _NAMESPACES:
-        return import_module(f"millrace.{name}")
-    module = _MODULES.get(name)
-    if module is None:
-        raise AttributeError(_unknown(name))
-    value = globals()[name] = getattr(import_module(f"millrace.{module}"), name)
-    return value
+if not TYPE_CHECKING:  # or a type checker would take any name for one of the package
+
+    def __getattr__(name: str) -> Any:
+        if name in _NAMESPACES:
+            return import_module(f"millrace.{name}")
+        module = _MODULES.get(name)
+        if module is None:
+            raise AttributeError(_unknown(name))
+        value = globals()[name] = getattr(import_module(f"millrace.{module}"), name)
+        return value
 
 
 def _unknown(name: str) -> str:

@@ -26,7 +26,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Collection, Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from millrace.compile.schemas import Schema, lasting, named, plain, schema_of
 from millrace.compile.topology import ComputationSpec, Edge, StreamSpec, Topology
@@ -180,7 +180,7 @@ def _computation(topology: Topology, spec: ComputationSpec, routes: Routes) -> S
     }
 
 
-def _cell(cell: StateDescriptor) -> Schema:
+def _cell(cell: StateDescriptor[Any]) -> Schema:
     found: Schema = {"cell": type(cell).__name__, "format": schema_of(cell.coder)}
     if isinstance(cell, CombiningState):
         found |= {"add": named(cell.function), "initial": plain(cell.initial)}

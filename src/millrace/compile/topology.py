@@ -132,7 +132,7 @@ class ComputationSpec:
     inputs: Mapping[str, KeyExtractor]
     outputs: tuple[str, ...]
     senders: frozenset[str]
-    cells: Mapping[str, StateDescriptor]
+    cells: Mapping[str, StateDescriptor[Any]]
     cell_numbers: Mapping[str, int]
     guarantees: Guarantees
     slacks: Mapping[str, Mapping[int, int]]

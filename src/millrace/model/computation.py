@@ -287,7 +287,7 @@ def lacks_hook(computation: Computation, hook: str) -> bool:
     return getattr(getattr(computation, hook), "__func__", None) is getattr(Computation, hook)
 
 
-def state_cells(computation: Computation) -> dict[str, StateDescriptor]:
+def state_cells(computation: Computation) -> dict[str, StateDescriptor[Any]]:
     """Return a computation's declared state cells by name, base classes' first.
 
     A cell whose format depends on the computation's parameters is made in ``__init__``.
@@ -298,7 +298,7 @@ def state_cells(computation: Computation) -> dict[str, StateDescriptor]:
     >>> state_cells(C())
     {'count': ValueState(MsgpackCoder(int))}
     """
-    cells: dict[str, StateDescriptor] = {}
+    cells: dict[str, StateDescriptor[Any]] = {}
     for base in reversed(type(computation).__mro__):
         for name, value in vars(base).items():
             if isinstance(value, StateDescriptor):

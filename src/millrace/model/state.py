@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from typing import Any, Final, Generic, NamedTuple, NoReturn, TypeVar
+from typing import Any, Final, Generic, NamedTuple, NoReturn, TypeVar, overload
 
 from millrace.model.coder import coder_for, is_immutable, shape_of
 from millrace.model.errors import PipelineError
@@ -34,6 +34,7 @@ from millrace.model.stream import KeyExtractor, by, by_key
 from millrace.model.time import Duration, duration_us
 
 T = TypeVar("T")
+Default = TypeVar("Default")
 
 
 class Expiry(NamedTuple):
@@ -43,8 +44,32 @@ class Expiry(NamedTuple):
     domain: TimeDomain
 
 
-class StateDescriptor:
-    """A declared cell: name, owner, coder; when what it keeps expires, what it was called."""
+class StateDescriptor(Generic[T]):
+    """A declared cell: name, owner, coder; when what it keeps expires, what it was called.
+
+    A type checker infers from a type what the cell holds: ``ValueState(int)`` is a
+    ``ValueState[int]``. Of a coder, or of a union, it knows nothing: annotate the cell.
+    """
+
+    @overload
+    def __init__(
+        self,
+        format: type[T],
+        *,
+        expires: Duration | None = None,
+        domain: TimeDomain = LOW_WATERMARK,
+        was: str | None = None,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: StateDescriptor[Any],
+        format: Any,
+        *,
+        expires: Duration | None = None,
+        domain: TimeDomain = LOW_WATERMARK,
+        was: str | None = None,
+    ) -> None: ...
 
     def __init__(
         self,
@@ -75,7 +100,7 @@ class StateDescriptor:
         )
 
 
-class ValueState(StateDescriptor, Generic[T]):
+class ValueState(StateDescriptor[T]):
     """One value a key. ``None`` means empty.
 
     A value changed in place (a list, a dict, a Struct) is noticed and persisted.
@@ -88,6 +113,15 @@ class ValueState(StateDescriptor, Generic[T]):
         domain: ``mr.WALL_TIME`` for the wall clock instead.
         was: The name that the cell had in earlier versions of the program, whose state it keeps.
     """
+
+    @overload
+    def get(self) -> T | None: ...
+
+    @overload
+    def get(self, default: T) -> T: ...
+
+    @overload
+    def get(self, default: Default) -> T | Default: ...
 
     def get(self, default: Any = None) -> Any:
         """Return the value, or ``default`` if there is none."""
@@ -102,7 +136,7 @@ class ValueState(StateDescriptor, Generic[T]):
         self._outside()
 
 
-class MapState(StateDescriptor, MutableMapping[Any, T], Generic[T]):
+class MapState(StateDescriptor[T], MutableMapping[Any, T]):
     """A map a key. An entry is read and written without touching the others.
 
     Entry keys are what record keys are: str, int, float, bytes, bool, or tuples of those and of
@@ -149,8 +183,14 @@ class MapState(StateDescriptor, MutableMapping[Any, T], Generic[T]):
         return self is other
 
 
-class BagState(StateDescriptor, Generic[T]):
+class BagState(StateDescriptor[T]):
     """A multiset a key. Adding is a blind write: it reads nothing. So its items do not expire."""
+
+    @overload
+    def __init__(self, format: type[T], *, was: str | None = None) -> None: ...
+
+    @overload
+    def __init__(self: BagState[Any], format: Any, *, was: str | None = None) -> None: ...
 
     def __init__(self, format: Any, *, was: str | None = None) -> None:
         super().__init__(format, was=was)
@@ -168,7 +208,7 @@ class BagState(StateDescriptor, Generic[T]):
         self._outside()
 
 
-class CombiningState(StateDescriptor, Generic[T]):
+class CombiningState(StateDescriptor[T]):
     """An accumulator a key, into which items are folded.
 
     Args:
@@ -183,6 +223,30 @@ class CombiningState(StateDescriptor, Generic[T]):
     >>> CombiningState(int, max).fold(CombiningState(int, max).fold(None, 3), 5)
     5
     """
+
+    @overload
+    def __init__(
+        self,
+        format: type[T],
+        add: Callable[[Any, Any], Any] = sum,
+        initial: Any = None,
+        *,
+        expires: Duration | None = None,
+        domain: TimeDomain = LOW_WATERMARK,
+        was: str | None = None,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: CombiningState[Any],
+        format: Any,
+        add: Callable[[Any, Any], Any] = sum,
+        initial: Any = None,
+        *,
+        expires: Duration | None = None,
+        domain: TimeDomain = LOW_WATERMARK,
+        was: str | None = None,
+    ) -> None: ...
 
     def __init__(
         self,
@@ -211,6 +275,15 @@ class CombiningState(StateDescriptor, Generic[T]):
     def add(self, item: Any) -> None:
         """Fold one item into the accumulator."""
         self._outside()
+
+    @overload
+    def get(self) -> T | None: ...
+
+    @overload
+    def get(self, default: T) -> T: ...
+
+    @overload
+    def get(self, default: Default) -> T | Default: ...
 
     def get(self, default: Any = None) -> Any:
         """Return the accumulator, or ``default`` if nothing was added."""
@@ -255,7 +328,7 @@ _BUILTIN: dict[Any, Callable[[Any, Any], Any]] = {sum: _sum}
 _LIMIT: Final = 64 << 20
 
 
-class SideInput(StateDescriptor, Mapping[Any, T], Generic[T]):
+class SideInput(StateDescriptor[T], Mapping[Any, T]):
     """A mapping from key to row, of a slowly changing stream; the same for all keys. Read only.
 
     Declared on a computation's class, as a cell is. Each row of the stream goes to every key

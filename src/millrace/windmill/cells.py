@@ -47,7 +47,7 @@ from millrace.windmill.rows import ALL_KEYS_ROW, map_prefix, pack_entry, unpack_
 from millrace.windmill.timers import KeyRows, KeyTimers
 
 
-class Bound(StateDescriptor):
+class Bound(StateDescriptor[Any]):
     """A cell bound to a machine: a copy of its declaration."""
 
     def _encoded(self, value: Any, entry: bytes | None = None) -> bytes:
@@ -64,7 +64,7 @@ class Bound(StateDescriptor):
 class BoundBag(Bound, BagState[Any]):
     """A BagState with a key under it: each commit adds one block of items, reading none."""
 
-    def __init__(self, cell: StateDescriptor, index: int, key_rows: KeyRows) -> None:
+    def __init__(self, cell: StateDescriptor[Any], index: int, key_rows: KeyRows) -> None:
         self.__dict__.update(cell.__dict__)
         self._rows = key_rows
         self._cell = rows.BYTE[index]
@@ -119,7 +119,7 @@ class BoundMap(Bound, MapState[Any]):
     Most maps are small, and walked to be read: what a walk passed lately is not looked up again.
     """
 
-    def __init__(self, cell: StateDescriptor, index: int, key_rows: KeyRows) -> None:
+    def __init__(self, cell: StateDescriptor[Any], index: int, key_rows: KeyRows) -> None:
         self.__dict__.update(cell.__dict__)
         self._rows = key_rows
         self._cell = rows.BYTE[index]
@@ -335,7 +335,7 @@ class _BoundScalar(Bound):
         "_decode", "_encode", "dirty", "immutable", "old", "raw", "shape", "value",
     )  # fmt: skip
 
-    def _bind(self, cell: StateDescriptor) -> None:
+    def _bind(self, cell: StateDescriptor[Any]) -> None:
         self.__dict__.update(cell.__dict__)
         self.immutable, self.shape = cell.immutable, cell.shape
         self._encode: Callable[[Any], bytes] = cell.coder.encode
@@ -387,7 +387,7 @@ class _BoundScalar(Bound):
 class BoundValue(_BoundScalar, ValueState[Any]):
     """A ValueState with a key under it."""
 
-    def __init__(self, cell: StateDescriptor) -> None:
+    def __init__(self, cell: StateDescriptor[Any]) -> None:
         self._bind(cell)
 
     def get(self, default: Any = None) -> Any:
@@ -417,7 +417,7 @@ class BoundValue(_BoundScalar, ValueState[Any]):
 class BoundCombining(_BoundScalar, CombiningState[Any]):
     """A CombiningState with a key under it."""
 
-    def __init__(self, cell: StateDescriptor) -> None:
+    def __init__(self, cell: StateDescriptor[Any]) -> None:
         self._bind(cell)
 
     def add(self, item: Any) -> None:
@@ -835,7 +835,7 @@ class CellBinding:
 
     def __init__(
         self,
-        declared: Mapping[str, StateDescriptor],
+        declared: Mapping[str, StateDescriptor[Any]],
         numbers: Mapping[str, int],
         key_rows: KeyRows,
         timers: KeyTimers,

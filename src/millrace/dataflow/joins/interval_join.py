@@ -16,7 +16,7 @@ from __future__ import annotations
 import copy
 import types
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from millrace.dataflow.element_types import Side, check_keys, plain_format, retracts
 from millrace.dataflow.joins.join_state import (
@@ -52,6 +52,13 @@ _SIDES = LEFT, RIGHT
 
 #: The times of the earliest values that the timers wait for, by tag; None without a timer.
 _Awaited = tuple[int | None, int | None, int | None, int | None]
+_AWAITS_NOTHING: Final[_Awaited] = (None, None, None, None)
+
+
+def _awaiting(awaited: _Awaited, tag: int, at_us: int | None) -> _Awaited:
+    """Return the same with another time for a tag."""
+    first, second, third, fourth = (at_us if n == tag else us for n, us in enumerate(awaited))
+    return first, second, third, fourth
 
 
 class JoinByKeyAndTime(Computation):
@@ -316,7 +323,7 @@ class JoinByKeyAndTime(Computation):
         # Those before it, and no others, have waited so long.
         stop_us = None if wait_us is None else self.low_watermark - wait_us + 1
         own, (_, unpack) = self.right if side else self.left, self._forms[side]
-        awaited = list(self.awaited.get())
+        awaited = self.awaited.get(_AWAITS_NOTHING)
         for at_us in list(own.between(awaited[tag], stop_us)):
             if self._pairs_with_none[side]:
                 kept = own[at_us]
@@ -328,17 +335,18 @@ class JoinByKeyAndTime(Computation):
                     own[at_us] = [(packed, count, not count) for packed, count, _ in kept]
             if not alone:
                 del own[at_us]
-        awaited[tag] = None if stop_us is None else next(own.between(stop_us), None)
-        self.awaited.set(None if awaited == [None] * 4 else tuple(awaited))
-        if wait_us is not None and (next_us := awaited[tag]) is not None:
+        next_us = None if stop_us is None else next(own.between(stop_us), None)
+        awaited = _awaiting(awaited, tag, next_us)
+        self.awaited.set(None if awaited == _AWAITS_NOTHING else awaited)
+        if wait_us is not None and next_us is not None:
             self.set_timer(tag, next_us + wait_us)
 
     def _await(self, tag: int, at_us: int, timer_us: int) -> None:
         """Have a value in a map looked at when its time has come."""
-        awaited = self.awaited.get((None,) * 4)
+        awaited = self.awaited.get(_AWAITS_NOTHING)
         earliest_us = awaited[tag]
         if earliest_us is None or at_us < earliest_us:
-            self.awaited.set((*awaited[:tag], at_us, *awaited[tag + 1 :]))
+            self.awaited.set(_awaiting(awaited, tag, at_us))
             # Where there is no such time but the end, the low watermark waits for what it is about.
             self.set_timer(tag, timer_us, hold=at_us if timer_us == MAX_TIMESTAMP else None)
 
