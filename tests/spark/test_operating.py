@@ -157,7 +157,7 @@ def test_four_faults_are_found_and_mended_while_the_run_goes_on(
 
     run = tools.start(
         pipeline(), clock=lambda: time.time_ns() // 1000, metrics=_free_port(), stuck_after="1 s",
-        time_limit="20 s",
+        time_limit="10 s",
     )  # fmt: skip
     dashboard = run.dashboard()
     operator = Operator(tools.checkpoint, run.metrics_port, dashboard.url)

@@ -145,11 +145,12 @@ def balanced(case: Case) -> dict[str, Any]:
     case.input.allow(500)
     assert run.process_available("90 s")
     before, query = mr.ops.open_checkpoint(checkpoint)["Counting"].intervals, run.query.id
+    # The rest at which intervals are split is short, and the next one half a minute away.
+    session = run._run.engine._control_loop.session
     until = time.monotonic() + 60
     with Load(case, 500):
         while time.monotonic() < until and not run._run.engine._balancer._balancer.splits:
             time.sleep(0.1)
-        session = run._run.engine._control_loop.session
         while time.monotonic() < until and run._run.engine._control_loop.session in (None, session):
             time.sleep(0.1)
     assert run.process_available("90 s")
@@ -168,13 +169,13 @@ def balanced(case: Case) -> dict[str, Any]:
 def ended(case: Case) -> dict[str, Any]:
     """Have Spark's batch, the run and the input end while all rest."""
     found: dict[str, Any] = {}
-    run = case.start(realtime=True, marks="500 ms", spark_batch="4 s")
+    run = case.start(realtime=True, marks="500 ms", spark_batch="1 s")
     query, rows = run.query.id, case.input.allowed()
     for n in (1, 2):
         case.input.allow(rows + 100 * n)
         assert run.process_available("90 s")
         # Longer than a batch of Spark is.
-        found["batch"] = run._run.engine._quiesce.ask(lambda: time.sleep(5))[1]
+        found["batch"] = run._run.engine._quiesce.ask(lambda: time.sleep(1.5))[1]
     found["after batches"] = [case.counts(), run.query.id == query]
 
     stopping = threading.Thread(target=run.stop)
