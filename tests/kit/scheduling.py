@@ -1,7 +1,8 @@
 """Which tests go together to one process, and which go first.
 
-Tests that share a Spark session go to one process, or each process starts a JVM; so do those whose
-programs run in one driver, ``spark/processes/live_driver.py``. Those of one file
+Tests that share a Spark session go to one process, or each process starts a JVM; some of those need
+the Kafka broker, which goes with them, and all that need it. So do those whose programs run in one
+driver, ``spark/processes/live_driver.py``. Those of one file
 go together too, because they share fixtures and caches. Only what takes long and shares nothing is
 handed out test by test. pytest loads this file as a plugin; xdist asks it, unless ``--dist`` says
 otherwise.
@@ -17,6 +18,9 @@ from xdist.scheduler import LoadScopeScheduling
 
 #: The folders and files whose tests are handed out one by one.
 ONE_BY_ONE = re.compile(r"tests/(simulation|faults/test_every_crash_point|transcripts)\b")
+
+#: The folders whose tests have the fixture ``spark`` or ``kafka``.
+SESSION = re.compile(r"tests/spark/(?!processes/(?!kafka/))")
 
 #: The files whose tests have the fixture ``live_driver``.
 LIVE = re.compile(
@@ -35,7 +39,7 @@ FIRST = [
 def group_of(test: str) -> str:
     """Return what a test, given by its id, goes together with."""
     file = test.partition("::")[0]
-    if FIRST[0].match(file):
+    if SESSION.match(file):
         return "tests/spark"
     if LIVE.match(file):
         return "tests/spark/processes/live_driver"

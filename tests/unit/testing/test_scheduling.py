@@ -6,6 +6,7 @@ import pytest
 from scheduling import group_of, rank
 
 SESSION = "tests/spark/test_text.py::test_a"
+KAFKA = "tests/spark/processes/kafka/test_kafka.py::test_a"
 PROCESS = "tests/spark/processes/test_drivers.py::test_a"
 SCHEDULE = "tests/simulation/test_schedules.py::test_a[Simulation-0]"
 UNIT = "tests/unit/model/test_keys.py::test_a"
@@ -15,6 +16,7 @@ UNIT = "tests/unit/model/test_keys.py::test_a"
     ("test", "group"),
     [
         (SESSION, "tests/spark"),
+        (KAFKA, "tests/spark"),
         (PROCESS, "tests/spark/processes/test_drivers.py"),
         (SCHEDULE, SCHEDULE),
         (UNIT, "tests/unit/model/test_keys.py"),
