@@ -18,7 +18,7 @@ def found(ran: tuple[dict[str, Any], str]) -> dict[str, Any]:
     return ran[0]
 
 
-@pytest.mark.parametrize("case", ["stopped", "native"])
+@pytest.mark.parametrize("case", ["stopped", "native", "outside"])
 def test_a_worker_that_hangs_is_ended_and_each_row_counts_once(
     found: dict[str, Any], case: str
 ) -> None:
@@ -37,3 +37,13 @@ def test_the_task_and_its_key_intervals_are_named(ran: tuple[dict[str, Any], str
     assert "task 0 of level 1 (process" in output
     assert "did nothing for 4 s, which is hang_limit=: it does not answer" in output
     assert "It has key intervals 0, 1 of 'Counting'." in output
+
+
+@pytest.mark.parametrize(
+    "what", ["its segment, which it appends to", "its sinks, which it writes to"]
+)
+def test_it_is_said_whether_a_disk_or_a_sink_does_not_answer(
+    ran: tuple[dict[str, Any], str], what: str
+) -> None:
+    _, output = ran
+    assert f"it is at {what}" in output
