@@ -43,7 +43,7 @@ from benchmarks.machine import describe
 from benchmarks.trees import in_tree
 from millrace.injectors.follower import Taken
 from millrace.plane.realtime.coordinator import Coordinator
-from millrace.plane.realtime.host import SessionHost
+from millrace.plane.realtime.host import IncarnationHost
 from millrace.plane.realtime.injector_task import InjectorTask
 from millrace.plane.realtime.messages import StartTask, TaskReady
 from millrace.plane.runtime import Runtime, SourceColumns
@@ -181,8 +181,8 @@ class Plane:
         ]
         self.tasks = [
             InjectorTask(runtimes[0], 0),
-            SessionHost(runtimes[1], 1, 0),
-            SessionHost(runtimes[2], 2, 0),
+            IncarnationHost(runtimes[1], 1, 0),
+            IncarnationHost(runtimes[2], 2, 0),
         ]
         self._clock_us = mr.HOUR
         self._random = np.random.default_rng(1)

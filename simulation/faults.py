@@ -39,7 +39,7 @@ class Kind(enum.Enum):
     OVER = "end Spark's batch: the input of all live tasks ends"
     MARK = "make a mark at once"
     STOP = "stop the run with a last mark; the next one may have another number of tasks"
-    STALE = "deliver a packet of an older session, where the next one was expected"
+    STALE = "deliver a packet of an older incarnation, where the next one was expected"
     HANG_UP = "break the line between a live task and the driver"
 
 

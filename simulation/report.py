@@ -28,7 +28,7 @@ class Summary:
         steps: Of all together.
         epochs: Completed.
         drivers: Started.
-        sessions: Begun, on the real-time plane.
+        incarnations: Begun, on the real-time plane.
         happened: Kind of fault -> how often it happened.
         failed: Seeds of the schedules that failed.
     """
@@ -38,7 +38,7 @@ class Summary:
     steps: int = 0
     epochs: int = 0
     drivers: int = 0
-    sessions: int = 0
+    incarnations: int = 0
     happened: Counter[Kind] = field(default_factory=Counter)
     failed: list[int] = field(default_factory=list)
 
@@ -50,7 +50,7 @@ class Summary:
         self.steps += outcome.steps
         self.epochs += outcome.epochs
         self.drivers += outcome.drivers
-        self.sessions += outcome.sessions
+        self.incarnations += outcome.incarnations
         self.happened.update(outcome.happened)
         if outcome.violation is not None:
             self.failed.append(outcome.seed)
@@ -70,7 +70,7 @@ class Summary:
             f"failed      {len(self.failed)}" + (f": {self.failed[:20]}" if self.failed else ""),
             f"epochs      {self.epochs}",
             f"drivers     {self.drivers}",
-            *([f"sessions    {self.sessions}"] if self.sessions else []),
+            *([f"incarnations {self.incarnations}"] if self.incarnations else []),
             f"steps       {self.steps}",
             f"faults      {self.happened.total()}",
             *(f"  {kind.name.lower():14}{count:7}  {kind.value}" for kind, count in self._kinds()),

@@ -51,7 +51,7 @@ class Outcome:
         drivers: Drivers started.
         violation: What is wrong; None if nothing.
         trace: Lines of who did what, if asked for.
-        sessions: Sessions begun, on the real-time plane.
+        incarnations: Incarnations begun, on the real-time plane.
     """
 
     seed: int
@@ -62,7 +62,7 @@ class Outcome:
     drivers: int
     violation: str | None
     trace: list[str] = field(default_factory=list)
-    sessions: int = 0
+    incarnations: int = 0
 
 
 class World(ABC):
@@ -144,8 +144,8 @@ class World(ABC):
     def _epochs(self) -> int:
         """Return how many epochs were completed."""
 
-    def _sessions(self) -> int:
-        """Return how many sessions were begun."""
+    def _incarnations(self) -> int:
+        """Return how many incarnations were begun."""
         return 0
 
     @abstractmethod
@@ -193,7 +193,7 @@ class World(ABC):
             drivers=len(self.drivers),
             violation=self._violation,
             trace=self._trace or [],
-            sessions=self._sessions(),
+            incarnations=self._incarnations(),
         )
 
     def _quiet(self) -> bool:

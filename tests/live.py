@@ -22,10 +22,10 @@ from millrace.plane.exchange import LocalExchange, through_levels
 from millrace.plane.packets import packed, unpacked
 from millrace.plane.piece_reader import ReadStage
 from millrace.plane.realtime.coordinator import Coordinator, Marked
-from millrace.plane.realtime.host import SessionHost
+from millrace.plane.realtime.host import IncarnationHost
+from millrace.plane.realtime.incarnation_start import from_live_tasks
 from millrace.plane.realtime.injector_task import InjectorTask
 from millrace.plane.realtime.local_run import LocalPlane
-from millrace.plane.realtime.session_start import from_live_tasks
 from millrace.plane.reports import Messages, TaskReport
 from millrace.plane.runtime import Runtime, SourceColumns
 from millrace.plane.sink_contract import (
@@ -166,7 +166,7 @@ class Live:
             topology.depth,
             self.tasks,
             reader=lambda n: InjectorTask(self.runtime(n), n, elapsed_us=self.elapsed_us),
-            level=lambda level, n: SessionHost(self.runtime(n), level, n, tell_us=0),
+            level=lambda level, n: IncarnationHost(self.runtime(n), level, n, tell_us=0),
         )
 
     def processes(self) -> dict[str, list[str]]:

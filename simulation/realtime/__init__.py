@@ -1,4 +1,4 @@
-"""Simulation of the real-time plane: sessions of live tasks on machines that fail as a seed says.
+"""Simulation of the real-time plane: live tasks on machines that fail as a seed says.
 
 Real are the coordinator, the tasks and their packets, channels, segments and seals; Spark's part is
 :mod:`.query`: processes, pipes between them, and how a query comes to its end.

@@ -1,7 +1,7 @@
 """The driver's process on the real-time plane: a coordinator, and query after query.
 
 It does what :mod:`millrace.spark.realtime` does in threads: it hands to the coordinator what tasks
-say and the clock, does at a rest what was asked for, starts the query again when a session has
+say and the clock, does at a rest what was asked for, starts the query again when an incarnation has
 failed, and gives up where that is no use.
 """
 
@@ -85,7 +85,7 @@ class Run:
         return self.epochs.drained
 
     def _goes_on(self) -> bool:
-        """Do what is to be done if nothing is under way; return whether a session follows."""
+        """Do what is to be done if nothing is under way; return whether an incarnation follows."""
         if not self._coordinator.ended:
             return True
         if not self._rest_wanted or self.epochs.drained:
@@ -119,7 +119,7 @@ class Run:
                     return coordinator.failed
                 if query.silent() is not None:
                     return TaskLost(f"task {query.silent()} is silent")
-                if query.heard or coordinator.session is not None:
+                if query.heard or coordinator.incarnation is not None:
                     continue
                 if len(query.alive()) < len(query.members):
                     # Spark ends a query of which a task has ended, if it does not go on by itself.

@@ -49,14 +49,14 @@ class History:
 
     Attributes:
         commits: Computation and interval -> number -> the commit that counts.
-        sessions: Numbers of the sessions that were sealed.
+        incarnations: Numbers of the incarnations that were sealed.
     """
 
     def __init__(self, scheduler: Scheduler, violated: Callable[[str], None]) -> None:
         self._scheduler = scheduler
         self._violated = violated
         self.commits: dict[Owner, dict[int, Written]] = {}
-        self.sessions: list[int] = []
+        self.incarnations: list[int] = []
         self._pending: dict[Process | None, dict[tuple[str, int, int], Run]] = {}
         self._runs: dict[tuple[str, str, int, int], Run] = {}
         self._appended: dict[str, list[Commit]] = {}
@@ -95,7 +95,7 @@ class History:
         """Take what is inside a seal."""
         current, self._scheduler.current = self._scheduler.current, None
         try:
-            self.sessions.append(seal.incarnation)
+            self.incarnations.append(seal.incarnation)
             for name, length in seal.lengths.items():
                 end = length, seal.tails.get(name, b"")
                 known = self._sealed.setdefault(name, end)
@@ -138,16 +138,18 @@ class RecordedIncarnations:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._incarnations, name)
 
-    def seal(self, session: int) -> Seal | None:
+    def seal(self, incarnation: int) -> Seal | None:
         """Seal, and take what is inside."""
-        seal = self._incarnations.seal(session)
+        seal = self._incarnations.seal(incarnation)
         if seal is not None:
             self._history.sealed(self._incarnations, seal)
         return seal
 
-    def grow(self, session: int, level: int, task: int, epoch: int) -> Any:
+    def grow(self, incarnation: int, level: int, task: int, epoch: int) -> Any:
         """Make a segment that is recorded."""
-        return _RecordedSegment(self._incarnations.grow(session, level, task, epoch), self._history)
+        return _RecordedSegment(
+            self._incarnations.grow(incarnation, level, task, epoch), self._history
+        )
 
     def remove(self, names: Iterable[SegmentName]) -> None:
         """Remove segments, and keep what counts of them."""

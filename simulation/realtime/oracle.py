@@ -68,7 +68,7 @@ def forbidden(error: BaseException | None, *, alone: bool, stale: bool) -> str |
     Args:
         error: What it ended with.
         alone: Whether nobody can have superseded it.
-        stale: Whether packets of older sessions were delivered.
+        stale: Whether packets of older incarnations were delivered.
     """
     if error is None or isinstance(error, _EXPECTED) or type(error) is StoreError:
         return None

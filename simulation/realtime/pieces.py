@@ -239,9 +239,9 @@ def _repeat(
 
 
 class _NoFence:
-    """The fence of a session that nobody asks about, and that writes nothing."""
+    """The fence of an incarnation that nobody asks about, and that writes nothing."""
 
-    session = 0
+    incarnation = 0
     incarnations = SimpleNamespace(far=False)
 
     def check(self) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from millrace.model.errors import MillraceError
 from millrace.plane.realtime.coordinator import Orders, Where
-from millrace.plane.realtime.host import SessionHost
+from millrace.plane.realtime.host import IncarnationHost
 from millrace.plane.realtime.injector_task import InjectorTask
 from millrace.plane.realtime.messages import (
     FromTask,
@@ -54,7 +54,7 @@ class TaskLost(MillraceError):
 
 
 class Packets:
-    """Packets of older sessions, as a network may deliver them again.
+    """Packets of older incarnations, as a network may deliver them again.
 
     A pipe's are kept by their number.
     """
@@ -67,12 +67,12 @@ class Packets:
         self._old[pipe, number] = packet
 
     def old(self, pipe: Pipe, number: int) -> bytes | None:
-        """Return one that an older session sent there."""
+        """Return one that an older incarnation sent there."""
         return self._old.get((pipe, number))
 
 
 class Query:
-    """One query: all tasks of one session, if it comes to one, and of those that follow by rests.
+    """One query: all tasks of one incarnation, if any, and of those that follow by rests.
 
     Args:
         world: Where it runs.
@@ -156,7 +156,7 @@ class Query:
         return [w for w, process in self.members.items() if not (process.ended or process.dead)]
 
     def deliver_stale(self, pick: int) -> bool:
-        """Put a packet of an older session where the next one is expected; return whether so."""
+        """Put a packet of an older incarnation where the next is expected; return whether so."""
         found = [
             (pipe, old)
             for pipe, number in self._sent.items()
@@ -196,22 +196,22 @@ class Query:
                 task.close()
 
     def made(self, runtime: Runtime, where: Where) -> LiveTask:
-        """Return a task that knows nothing of a session."""
+        """Return a task that knows nothing of an incarnation."""
         level, n = where
         if level == 0:
             return InjectorTask(runtime, n)
         self._made += 1
         kept, weak = (turns[self._made % len(turns)] for turns in (_KEPT_TURNS, _WEAK_TURNS))
-        return SessionHost(runtime, level, n, kept_turns=kept, weak_turns=weak)
+        return IncarnationHost(runtime, level, n, kept_turns=kept, weak_turns=weak)
 
     def _numbers_begin_anew(self, where: Where) -> None:
-        """Take it that a task's packets are those of another session from now on."""
+        """Take it that a task's packets are those of another incarnation from now on."""
         level, n = where
         for receiver in range(self._tasks):
             self._sent.pop((level + 1, n, receiver), None)
 
     def _host(self, task: LiveTask, where: Where) -> bool:
-        """Let a task have its turns in one session; return whether another takes its place."""
+        """Let a task have its turns in one incarnation; return whether another takes its place."""
         level, n = where
         world, host = self._world, self._hosts[where]
         orders = self._orders[where]

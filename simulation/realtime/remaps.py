@@ -2,8 +2,8 @@
 
 Somebody asks at any moment; most of what the remap needs is read beside the tasks. Then the run has
 a last mark made, remaps while nothing is under way, cuts the ranges of tasks anew or does not, and
-goes on with another session. The driver may be killed, sleep, be refused or be superseded at any
-call between, and tasks and hosts may go as at any other mark.
+goes on with another incarnation. The driver may be killed, sleep, be refused or be superseded at
+any call between, and tasks and hosts may go as at any other mark.
 
 Source: MillWheel, "Architecture" (7.1); MillWheel 6.2.
 """
@@ -14,7 +14,7 @@ from functools import partial
 from random import Random
 
 from millrace.model.errors import DamagedStore, PipelineError, StoreError, ZombieWriter
-from millrace.plane.realtime.session_start import to_other_intervals
+from millrace.plane.realtime.incarnation_start import to_other_intervals
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.map_change import Remapped
 from millrace.windmill.epochs import Epochs

@@ -100,8 +100,8 @@ class RealtimeSimulation(World):
     def _epochs(self) -> int:
         return self.marks
 
-    def _sessions(self) -> int:
-        return len(self.history.sessions)
+    def _incarnations(self) -> int:
+        return len(self.history.incarnations)
 
     # -- what drivers and tasks ask of the world ---------------------------------------------------
 

@@ -104,7 +104,7 @@ class LiveStand:
     def __init__(self, stand: Stand) -> None:
         self._stand = stand
 
-    def begin(self, session: int, generation: int, task: int) -> Writing:
+    def begin(self, incarnation: int, generation: int, task: int) -> Writing:
         """Return what a task writes with."""
         return Writing(self._stand)
 

@@ -89,8 +89,8 @@ class EpochOptions(RunOptions, total=False):
         Option(
             None,
             "as many as there is state",
-            "in real time a cache cannot be evicted, as what was committed since the session began "
-            "can be read when it is over",
+            "in real time a cache cannot be evicted, as what was committed since the incarnation "
+            "began can be read when it is over",
         ),
     ]
     """How many bytes of disk the caches of one host may take. What is more is evicted, the least
@@ -148,7 +148,8 @@ class RealtimeOptions(RunOptions, total=False):
     attempts: Annotated[int, Option(3)]
     """How often the pipeline's own code may fail in the same place, without a mark that was
     completed between, before the run gives up, 1 or more. If worker processes have died so often
-    but one, the next session finds the records of which they do, and makes them dead letters."""
+    but one, the next incarnation finds the records of which they do, and makes them dead
+    letters."""
 
     # To wait too long costs minutes of a run that stands still anyway; to end what would have gone
     # on costs its work again and again, and in the end the run. So it is as long as Kafka waits for

@@ -17,7 +17,7 @@ import millrace as mr
 from millrace.connectors.lakes import delta_table
 from millrace.connectors.parquet import files
 from millrace.connectors.parquet.files import STAGING
-from millrace.plane.realtime.session_start import from_live_tasks
+from millrace.plane.realtime.incarnation_start import from_live_tasks
 from millrace.plane.sink_contract import sinks_by_edge
 from millrace.windmill.epochs import Epochs
 from tests.live import Feeds, InEpochs, Live
@@ -145,7 +145,7 @@ def test_what_a_live_run_left_unpublished_is_published_by_who_goes_on(
             live.finish()
     assert in_files(tmp_path / "out") == Counter()
 
-    # Its input has ended, so there is no session to come; a run by epochs can take it over.
+    # Its input has ended, so there is no incarnation to come; a run by epochs can take it over.
     live.open()
     from_live_tasks(live.epochs, sinks_by_edge(live.topology))
     assert in_files(tmp_path / "out") == EXPECTED

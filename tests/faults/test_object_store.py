@@ -64,11 +64,11 @@ def test_a_put_that_fails_once_is_put_once(s3: str, faulty: FaultyProxy, fault: 
 def test_groups_whose_puts_fail_once_are_there_once(s3: str, faulty: FaultyProxy) -> None:
     incarnations = opened(s3).incarnations
     groups = []
-    for session, fault in enumerate(("late drop", "503"), 1):
+    for incarnation, fault in enumerate(("late drop", "503"), 1):
         faulty.once(fault)
-        assert incarnations.seal(session) is not None
+        assert incarnations.seal(incarnation) is not None
         faulty.once(fault)
-        segment = incarnations.grow(session, 1, 0, 1)
+        segment = incarnations.grow(incarnation, 1, 0, 1)
     for fault in BEFORE + AFTER:
         groups.append(CommitGroup([COMMITS[0]], fault.encode()))
         faulty.once(fault)

@@ -72,9 +72,9 @@ def totals(server: Any) -> list[tuple[str, int]]:
     return server.query("SELECT team, points FROM totals ORDER BY 1, 2")
 
 
-def table_of(sink: mr.sinks.PostgreSQL, session: int = 1, task: int = 0) -> TableWriter:
+def table_of(sink: mr.sinks.PostgreSQL, incarnation: int = 1, task: int = 0) -> TableWriter:
     # As it gets to a worker.
-    return TableWriter(pickle.loads(pickle.dumps(sink.live())), session, task)
+    return TableWriter(pickle.loads(pickle.dumps(sink.live())), incarnation, task)
 
 
 class Faults:
@@ -100,21 +100,21 @@ class Faults:
 
 
 class Tasks:
-    """The tasks of one session after the other, and what each sender has made."""
+    """The tasks of one incarnation after the other, and what each sender has made."""
 
     def __init__(self, server: Any, senders: int) -> None:
         self.sink = bound(server)
-        self.session, self.generation = 0, 1
+        self.incarnation, self.generation = 0, 1
         self.made = [0] * senders
         self.marked = [0] * senders
         self.tables: list[TableWriter] = []
         self.left_behind: list[TableWriter] = []
 
     def begin(self, tasks: int) -> None:
-        """Begin a session with so many tasks; what was made since the mark comes again."""
+        """Begin an incarnation with so many tasks; what was made since the mark comes again."""
         self.left_behind += self.tables
-        self.session += 1
-        self.tables = [table_of(self.sink, self.session, task) for task in range(tasks)]
+        self.incarnation += 1
+        self.tables = [table_of(self.sink, self.incarnation, task) for task in range(tasks)]
         self.send([(s, n) for s in range(len(self.made)) for n in self._since(s)], cuts=2)
 
     def _since(self, sender: int) -> range:
@@ -150,7 +150,7 @@ class Tasks:
                 table.put(*totals_of(*((s, made) for s, made in enumerate(self.made))))
 
     def take_over(self, server: Any, tasks: int) -> None:
-        """Let a new driver claim the sink, and begin a session."""
+        """Let a new driver claim the sink, and begin an incarnation."""
         self.generation += 1
         self.sink = bound(server, generation=self.generation)
         self.begin(tasks)
@@ -206,18 +206,18 @@ def test_any_schedule_leaves_the_rows_of_an_undisturbed_run(
         assert found == [(n,) for n in range(made)]
 
 
-def test_a_task_of_an_older_session_that_begins_late_is_refused(postgres: Any) -> None:
+def test_a_task_of_an_older_incarnation_that_begins_late_is_refused(postgres: Any) -> None:
     sink = bound(postgres)
-    late = table_of(sink, session=1)
-    new = table_of(sink, session=2, task=1)
+    late = table_of(sink, incarnation=1)
+    new = table_of(sink, incarnation=2, task=1)
     new.put(*totals_of((0, 0)))
-    with pytest.raises(ZombieWriter, match="this task is of session 1"):
+    with pytest.raises(ZombieWriter, match="this task is of incarnation 1"):
         late.put(*totals_of((0, 1)))
     bound(postgres, generation=2)
     with pytest.raises(ZombieWriter):
         new.put(*totals_of((0, 1)))
     new.close()
-    again = table_of(sink, session=3)
+    again = table_of(sink, incarnation=3)
     with pytest.raises(ZombieWriter, match=r"generation 2 of this pipeline.*generation 1"):
         again.put(*totals_of((0, 1)))
     assert totals(postgres) == [("s0", 0)]
@@ -237,7 +237,7 @@ def test_epochs_go_on_where_turns_ended_and_the_other_way_round(postgres: Any) -
         live.put(*totals_of((0, 2)))
     live.close()
 
-    again = table_of(bound(postgres, generation=3, completed=8), session=2)
+    again = table_of(bound(postgres, generation=3, completed=8), incarnation=2)
     again.put(*totals_of((0, 1)))
     again.put(*totals_of((0, 3)))
     again.close()
@@ -307,7 +307,7 @@ def test_a_server_that_crashes_is_waited_for(
     assert said[-1] == "PostgreSQL('totals'), stream 'totals' writes again."
 
 
-def test_a_server_that_stays_away_ends_the_session(postgres: Any) -> None:
+def test_a_server_that_stays_away_ends_the_incarnation(postgres: Any) -> None:
     sink = bound(postgres, retry="300 ms")
     writing = sink.live().begin(1, 1, 0)
     postgres.stop()

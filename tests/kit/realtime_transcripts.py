@@ -2,7 +2,7 @@
 
 A step is fed to one injector task, and all tasks have turns until nothing moves. A look at the
 panes makes a mark, as sinks that are written by mark show nothing before; a crash takes all tasks
-away, with what was on its way, and begins another session.
+away, with what was on its way, and begins another incarnation.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from millrace.model.errors import PipelineError
 from millrace.model.time import LATEST_RECORD, MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.plane.packets import NO_MARK, Pipes
 from millrace.plane.realtime.coordinator import Coordinator
-from millrace.plane.realtime.host import SessionHost
+from millrace.plane.realtime.host import IncarnationHost
 from millrace.plane.realtime.local_run import LocalPlane
 from millrace.plane.realtime.messages import FromTask, Mark, MarkPassed, StartTask, ToTask
 from millrace.plane.realtime.task import LiveTask, Sent, TaskStats
@@ -98,7 +98,7 @@ class OnRealTime:
         self._plane.settle(to_us)
 
     def crash(self) -> None:
-        """Take all tasks away, and begin another session."""
+        """Take all tasks away, and begin another incarnation."""
         self._plane.boot(self._clock_us)
         self._plane.settle(self._clock_us)
 
@@ -123,7 +123,7 @@ class OnRealTime:
 
     def _level(self, level: int, number: int) -> LiveTask:
         outlet = _Panes(self._topology, number, self._kept)
-        return SessionHost(self._runtime(), level, number, tell_us=0, outlet=lambda *_: outlet)
+        return IncarnationHost(self._runtime(), level, number, tell_us=0, outlet=lambda *_: outlet)
 
 
 def _nowhere(*_: object) -> None:
@@ -152,7 +152,7 @@ class _Script:
         """Go on from the last mark."""
         manifest = decode_manifest(start.manifest)
         self._manifest, self._wall_us = manifest, wall_us
-        self._pipes = Pipes(start.session, self.number, self._runtime.tasks, tell_us=0)
+        self._pipes = Pipes(start.incarnation, self.number, self._runtime.tasks, tell_us=0)
         self._place = start.input.get(_STREAM, {}).get(_PROCESS)
         self._rows = LiveRows(self._runtime)
         self._again_to = max((count for _, _, count in start.consumed), default=-1)

@@ -58,10 +58,10 @@ class Kernel:
 
 @dataclass
 class Writer:
-    """A task of a session, and what it knows of its segment."""
+    """A task of an incarnation, and what it knows of its segment."""
 
     state: LocalHardState
-    session: int
+    incarnation: int
     task: Task
     segment: GrownSegment | None = None
     part: int = 0
@@ -90,7 +90,7 @@ class Writer:
         return True
 
     def _create(self) -> None:
-        self.segment = self.state.incarnations.grow(self.session, *self.task, self.part + 1)
+        self.segment = self.state.incarnations.grow(self.incarnation, *self.task, self.part + 1)
         self.part += 1
 
     def _or_die(self, call: Callable[[], object]) -> None:
@@ -101,13 +101,13 @@ class Writer:
 
 
 class World:
-    """One disk, the writers of each session, and what the seals said."""
+    """One disk, the writers of each incarnation, and what the seals said."""
 
     def __init__(self, seed: int) -> None:
         self.kernel = Kernel()
         self.disk = SimulatedDisk(Random(seed), self.kernel)
         LocalHardState.create_or_open(ROOT, pipeline="p", disk=self.disk)
-        self.session = 0
+        self.incarnation = 0
         self.sealed: dict[tuple[int, Task], list[CommitGroup]] = {}
         self.writers: dict[tuple[int, Task], Writer] = {}
         self.count = 0
@@ -117,28 +117,28 @@ class World:
         return LocalHardState.open(ROOT, disk=self.disk)
 
     def group(self, size: int, task: Task) -> CommitGroup:
-        """Return a group unlike any other; a session goes on with its own numbers."""
+        """Return a group unlike any other; an incarnation goes on with its own numbers."""
         commits = []
         for _ in range(size):
             self.count += 1
-            name = f"{self.session}-{self.count}"
+            name = f"{self.incarnation}-{self.count}"
             commits.append(Commit(name, 0, 1, 1, 1, [(b"Sk", bytes(self.count % 50))]))
         return CommitGroup(commits, b"%d of %d-%d" % (self.count, *task))
 
     def begin(self) -> None:
-        """Begin the next session, by as many tries as it takes."""
+        """Begin the next incarnation, by as many tries as it takes."""
         before = {key: list(writer.returned) for key, writer in self.writers.items()}
         while True:
             state = self.open()
             try:
-                session = state.incarnations.last() + 1
-                if state.incarnations.seal(session) is None:
+                incarnation = state.incarnations.last() + 1
+                if state.incarnations.seal(incarnation) is None:
                     continue
             except (Killed, CheckpointUnwritable):
                 self.kernel.after = -1
                 continue
             break
-        self.session = session
+        self.incarnation = incarnation
         found = self.read()
         for key, writer in self.writers.items():
             if key in self.sealed:
@@ -151,7 +151,7 @@ class World:
             assert len(groups) >= len(before[key])
             self.sealed[key] = groups
         for task in [(level, number) for level in range(1, LEVELS + 1) for number in range(TASKS)]:
-            self.writers[session, task] = Writer(self.open(), session, task)
+            self.writers[incarnation, task] = Writer(self.open(), incarnation, task)
 
     def read(self) -> dict[tuple[int, Task], list[CommitGroup]]:
         incarnations = self.open().incarnations
@@ -185,7 +185,7 @@ def test_a_seal_has_all_that_returned_and_maybe_one_more_and_never_changes(seed,
     for what, *arguments in script:
         if what in ("append", "part"):
             age, task, *size = arguments
-            writer = world.writers.get((world.session - age, task))
+            writer = world.writers.get((world.incarnation - age, task))
             if writer is None:
                 continue
             if what == "part":
@@ -216,7 +216,7 @@ def test_a_seal_has_all_that_returned_and_maybe_one_more_and_never_changes(seed,
 )
 @settings(max_examples=200)
 def test_tasks_that_go_on_while_they_are_sealed(seed, eagerness, before):
-    """What made a sealed commit is sealed; who was told that its session goes on, is inside."""
+    """What made a sealed commit is sealed; who was told that its incarnation goes on, is inside."""
     world, random = World(seed), Random(seed)
     ups, downs = ([world.writers[1, (level, number)] for number in (0, 1)] for level in (1, 2))
     made = [0, 0]
@@ -260,7 +260,7 @@ def test_tasks_that_go_on_while_they_are_sealed(seed, eagerness, before):
 
 
 def written(groups: list[CommitGroup]) -> tuple[SimulatedDisk, SegmentName, list[int]]:
-    """Return a disk with one segment of a session, and where each group ends."""
+    """Return a disk with one segment of an incarnation, and where each group ends."""
     disk = SimulatedDisk(Random(0), Kernel())
     incarnations = LocalHardState.create_or_open(ROOT, pipeline="p", disk=disk).incarnations
     incarnations.seal(1)

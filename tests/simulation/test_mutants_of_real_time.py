@@ -14,15 +14,15 @@ from millrace.plane.commit_writer import GrownWriter
 from millrace.plane.packets import Received, _decode
 from millrace.plane.realtime import coordinator
 from millrace.plane.realtime.coordinator import Coordinator
-from millrace.plane.realtime.host import SessionHost
+from millrace.plane.realtime.host import IncarnationHost
+from millrace.plane.realtime.incarnation_start import TaskNote
 from millrace.plane.realtime.injector_task import InjectorTask
 from millrace.plane.realtime.messages import MarkPassed
-from millrace.plane.realtime.session_start import TaskNote
 from millrace.store import AheadCache, collection
 from millrace.store.incarnations import Incarnations, _End
 from millrace.store.local_blobs import LocalAppender
 from millrace.windmill.epochs import Epochs
-from millrace.windmill.fence import SessionFence
+from millrace.windmill.fence import IncarnationFence
 from millrace.windmill.router import RowsBuilder
 from simulation.realtime import RealtimeSimulation
 
@@ -63,13 +63,17 @@ def a_mark_is_complete_before_the_last_task_has_passed_it(patch):
     heard = Coordinator.heard
 
     def early(self, message, wall_us):
-        session = self._session
-        if session is not None and session.mark is not None and isinstance(message, MarkPassed):
-            missing = set(self._where) - set(session.passed) - {(message.level, message.task)}
+        incarnation = self._incarnation
+        if (
+            incarnation is not None
+            and incarnation.mark is not None
+            and isinstance(message, MarkPassed)
+        ):
+            missing = set(self._where) - set(incarnation.passed) - {(message.level, message.task)}
             if len(missing) == 1 and not message.covered:
                 # Nothing of the last one is known, so it is taken to have done nothing.
                 where = missing.pop()
-                session.passed[where] = replace(
+                incarnation.passed[where] = replace(
                     message, level=where[0], task=where[1], segment="", published={}, input={}
                 )
         return heard(self, message, wall_us)
@@ -79,14 +83,14 @@ def a_mark_is_complete_before_the_last_task_has_passed_it(patch):
 
 @mutant(2, without_faults=True)
 def a_task_passes_a_mark_with_the_first_of_its_senders(patch):
-    turn = SessionHost.turn
+    turn = IncarnationHost.turn
 
     def first(self, wall_us, wait_s):
         yield from turn(self, wall_us, wait_s)
         if not self._over and self._marks.come(self._epoch):
             yield from self._pass_mark()
 
-    patch.setattr(SessionHost, "turn", first)
+    patch.setattr(IncarnationHost, "turn", first)
 
 
 @mutant(55)
@@ -119,13 +123,13 @@ def what_was_published_last_is_not_published_again(patch):
 # It does harm without faults, too, but in none of the few schedules that are looked at.
 @mutant(6)
 def a_task_works_on_after_the_last_mark(patch):
-    pass_mark = SessionHost._pass_mark
+    pass_mark = IncarnationHost._pass_mark
 
     def on(self):
         yield from pass_mark(self)
         self._over = False
 
-    patch.setattr(SessionHost, "_pass_mark", on)
+    patch.setattr(IncarnationHost, "_pass_mark", on)
 
 
 # -- commits and channels --------------------------------------------------------------------------
@@ -133,7 +137,7 @@ def a_task_works_on_after_the_last_mark(patch):
 
 @mutant(400)
 def productions_leave_before_their_commit(patch):
-    append, turn, end = GrownWriter._append, SessionHost.turn, GrownWriter.end
+    append, turn, end = GrownWriter._append, IncarnationHost.turn, GrownWriter.end
 
     def later(self, commits):
         self._later = [*getattr(self, "_later", []), commits]
@@ -152,7 +156,7 @@ def productions_leave_before_their_commit(patch):
 
     patch.setattr(GrownWriter, "_append", later)
     patch.setattr(GrownWriter, "end", ended)
-    patch.setattr(SessionHost, "turn", sent_first)
+    patch.setattr(IncarnationHost, "turn", sent_first)
 
 
 @mutant(2)
@@ -182,7 +186,7 @@ def positions_are_those_of_the_completion(patch):
 
 
 @mutant(168)
-def a_session_goes_on_after_an_append_that_failed(patch):
+def a_incarnation_goes_on_after_an_append_that_failed(patch):
     append = GrownWriter._append
 
     def bravely(self, commits):
@@ -197,20 +201,20 @@ def a_session_goes_on_after_an_append_that_failed(patch):
 
 
 @mutant(431)
-def the_session_of_a_packet_is_not_looked_at(patch):
+def the_incarnation_of_a_packet_is_not_looked_at(patch):
     take = Received.take
 
-    def any_session(self, packets):
+    def any_incarnation(self, packets):
         for data in packets:
-            self._session = _decode(data).session
+            self._incarnation = _decode(data).incarnation
             yield from take(self, [data])
 
-    patch.setattr(Received, "take", any_session)
+    patch.setattr(Received, "take", any_incarnation)
 
 
 @mutant(1428)
-def nobody_looks_whether_the_session_is_over(patch):
-    patch.setattr(SessionFence, "check", lambda _: None)
+def nobody_looks_whether_the_incarnation_is_over(patch):
+    patch.setattr(IncarnationFence, "check", lambda _: None)
 
 
 # -- weak productions ------------------------------------------------------------------------------
@@ -285,7 +289,7 @@ def the_floor_of_low_watermarks_is_not_taken_up(patch):
 
 @mutant(1, without_faults=True)
 def low_watermarks_are_told_before_the_rows_they_follow(patch):
-    leave = SessionHost._leave
+    leave = IncarnationHost._leave
 
     def told_first(self, batches, few=None, **more):
         rows = list(batches)
@@ -294,7 +298,7 @@ def low_watermarks_are_told_before_the_rows_they_follow(patch):
             yield from self._pipes.send((), message=message, wall_us=self._wall_us)
         yield from leave(self, rows, few, **more)
 
-    patch.setattr(SessionHost, "_leave", told_first)
+    patch.setattr(IncarnationHost, "_leave", told_first)
 
 
 # -- input -----------------------------------------------------------------------------------------

@@ -9,9 +9,9 @@ from itertools import chain
 import pytest
 from msgspec.structs import replace
 
-from millrace.plane.realtime import session_start
+from millrace.plane.realtime import incarnation_start
 from millrace.plane.realtime.coordinator import Coordinator
-from millrace.plane.realtime.host import SessionHost
+from millrace.plane.realtime.host import IncarnationHost
 from millrace.plane.realtime.injector_task import InjectorTask
 from millrace.store import MemoryCache
 from millrace.store.cache import CachePosition
@@ -208,11 +208,11 @@ def live_tasks_go_on_from_the_mark_of_a_remap(patch):
     def not_the_last(self, wall_us):
         orders = marked(self, wall_us)
         if orders and self._resting and self._ending is None:
-            self._session.mark.last = False
+            self._incarnation.mark.last = False
         return orders
 
-    def as_if_it_were(self, session, wall_us):
-        orders = complete(self, session, wall_us)
+    def as_if_it_were(self, incarnation, wall_us):
+        orders = complete(self, incarnation, wall_us)
         self.ended = self.ended or (self._resting and self._ending is None)
         return orders
 
@@ -222,7 +222,7 @@ def live_tasks_go_on_from_the_mark_of_a_remap(patch):
 
 
 def what_live_tasks_left_is_not_sealed(patch):
-    patch.setattr(session_start, "seal_left", lambda incarnations: incarnations.last())
+    patch.setattr(incarnation_start, "seal_left", lambda incarnations: incarnations.last())
 
 
 def a_remap_forgets_what_live_tasks_left(patch):
@@ -240,7 +240,7 @@ def a_remap_forgets_how_far_injectors_were_read(patch):
     patch.setattr(Epochs, "standing", lambda self: replace(standing(self), places={}))
 
 
-def with_the_map_of_the_session_before(patch, kind):
+def with_the_map_of_the_incarnation_before(patch, kind):
     made, start = Query.made, kind.start
     known = {}
 
@@ -260,18 +260,18 @@ def with_the_map_of_the_session_before(patch, kind):
     patch.setattr(kind, "start", as_before)
 
 
-def a_level_task_goes_on_with_the_map_of_the_session_before(patch):
-    with_the_map_of_the_session_before(patch, SessionHost)
+def a_level_task_goes_on_with_the_map_of_the_incarnation_before(patch):
+    with_the_map_of_the_incarnation_before(patch, IncarnationHost)
 
 
-def an_injector_task_goes_on_with_the_map_of_the_session_before(patch):
-    with_the_map_of_the_session_before(patch, InjectorTask)
+def an_injector_task_goes_on_with_the_map_of_the_incarnation_before(patch):
+    with_the_map_of_the_incarnation_before(patch, InjectorTask)
 
 
 #: As above, in real time.
 LIVE = {
-    a_level_task_goes_on_with_the_map_of_the_session_before: (0, True),
-    an_injector_task_goes_on_with_the_map_of_the_session_before: (5, False),
+    a_level_task_goes_on_with_the_map_of_the_incarnation_before: (0, True),
+    an_injector_task_goes_on_with_the_map_of_the_incarnation_before: (5, False),
     a_child_forgets_its_holds: (2, True),
     ids_go_with_the_other_half: (38, True),
     a_merge_has_the_timers_of_one_parent: (89, True),

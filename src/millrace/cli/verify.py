@@ -51,7 +51,7 @@ def _check_entry(data: bytes) -> None:
 
 
 def _verify_consumed(state: HardState, verified: Verified) -> None:
-    """Check that segments have what deeper levels have consumed, as the next session would."""
+    """Check that segments have what deeper levels have consumed, as the next incarnation would."""
     found = ended(state.epochs)
     while True:
         try:

@@ -70,8 +70,8 @@ class ByTurn:
     def __reduce__(self) -> tuple[Any, ...]:
         return _arrived, (ByTurn, pickle_by_value(self.open), self.key_type)
 
-    def begin(self, session: int, generation: int, task: int) -> _TurnsOfTaking:
-        """Return what a task writes with in a session."""
+    def begin(self, incarnation: int, generation: int, task: int) -> _TurnsOfTaking:
+        """Return what a task writes with in an incarnation."""
         return _TurnsOfTaking(self.open())
 
 

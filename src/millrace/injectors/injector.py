@@ -250,7 +250,8 @@ class Injector(ABC):
 
         Args:
             places: Process -> offset at which to go on: None at the beginning, or what a follower
-                of the same injector gave, maybe in another session, or what :meth:`advance` gave.
+                of the same injector gave, maybe in another incarnation, or what :meth:`advance`
+                gave.
             most: Rows to take at once, at the most.
         """
         return Polling(self, places, most=most)

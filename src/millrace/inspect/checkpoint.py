@@ -115,7 +115,7 @@ class Checkpoint:
 
     @cached_property
     def state(self) -> HardState:
-        """Hard state, with what a session under way has committed up to the epoch, and since."""
+        """Hard state, with what live tasks have committed up to the epoch, and since."""
         return looked_at(self._state)
 
     @property

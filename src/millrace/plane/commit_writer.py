@@ -2,7 +2,7 @@
 
 There are two. In an epoch a segment is *put* as a whole, by whichever attempt at the task comes
 first; the others send what it sent. In real time a segment is *grown* by one task for as long as
-its session lasts.
+its incarnation lasts.
 
 What a strong computation did is durable before anything of it leaves. In real time, what weak ones
 did goes with the next group there is, some turns later if a strong one needs none, and at the
@@ -47,7 +47,7 @@ from millrace.windmill import rows
 from millrace.windmill.bundle import Attempt, Bundle, Position
 from millrace.windmill.channels import WEAK_PART
 from millrace.windmill.execution import Attempted, Execution
-from millrace.windmill.fence import Fence, SessionFence
+from millrace.windmill.fence import Fence, IncarnationFence
 from millrace.windmill.positions import Positions
 from millrace.windmill.record_ids import WEAK_ORIGIN, ids_of_causes, production_ids
 from millrace.windmill.results import Produced, footing_of, result_of
@@ -274,15 +274,15 @@ def replay(commit: Commit, weak: RowsBuilder) -> Produced:
 
 
 class GrownWriter:
-    """Grows the segments of one live task, for one session.
+    """Grows the segments of one live task, for one incarnation.
 
-    Nobody else makes commits of its intervals while its session lasts, so none is looked up before:
-    what the last session left is sealed, and this one's bundles begin behind it.
+    Nobody else makes commits of its intervals while its incarnation lasts, so none is looked up
+    before: what the last incarnation left is sealed, and this one's bundles begin behind it.
 
     Args:
         execution: GetData and user code, over caches that are durable.
-        fence: Of the session: asked before a cache is taken from those that have gone on with it,
-            and before one is brought forward.
+        fence: Of the incarnation: asked before a cache is taken from those that have gone on with
+            it, and before one is brought forward.
         level: The task's level.
         task: Its number.
         epoch: Of its first mark.
@@ -303,7 +303,7 @@ class GrownWriter:
     def __init__(
         self,
         execution: Execution,
-        fence: SessionFence,
+        fence: IncarnationFence,
         level: int,
         task: int,
         epoch: int,
@@ -320,7 +320,7 @@ class GrownWriter:
         self.at = ""
         self._fence = fence
         self._incarnations = fence.incarnations
-        self._where = fence.session, level, task
+        self._where = fence.incarnation, level, task
         self._weak = weak
         self._note = note
         self._turns = None if self._incarnations.far else turns
@@ -379,7 +379,7 @@ class GrownWriter:
     def _ids(
         self, spec: ComputationSpec, bundle: Bundle, productions: RowsBuilder
     ) -> tuple[list[int], list[int]]:
-        """Return the ids of weak productions: of their causes, or of this session only."""
+        """Return the ids of weak productions: of their causes, or of this incarnation only."""
         if productions.causes is not None:
             return ids_of_causes(spec.number, self._where[-1], productions.causes)
         count = len(productions)
@@ -394,8 +394,9 @@ class GrownWriter:
             return damage
         return StoreError(
             f"the cache of interval {interval} of {spec.name!r} was lost, or moved by another "
-            f"process, and commit {number} is of this session: its segments are read when they are "
-            "sealed. So the session ends, and the next one makes the cache again. Nothing was lost."
+            f"process, and commit {number} is of this incarnation: its segments are read when they "
+            "are sealed. So the incarnation ends, and the next one makes the cache again. Nothing "
+            "was lost."
         )
 
     def commit(self, attempted: Sequence[Attempted]) -> list[Produced]:
@@ -468,12 +469,12 @@ class GrownWriter:
     def _settle(self, commits: Iterable[Commit]) -> None:
         """Take commits that were appended, with those that waited.
 
-        As long as no other session has begun, its seal will have them. Behind a seal they do not
-        exist, and a snapshot of a cache that has them would stand for another history. Cost: one
-        open, or one HEAD.
+        As long as no other incarnation has begun, its seal will have them. Behind a seal they do
+        not exist, and a snapshot of a cache that has them would stand for another history. Cost:
+        one open, or one HEAD.
 
         Raises:
-            ZombieWriter: Another session has begun.
+            ZombieWriter: Another incarnation has begun.
         """
         self._fence.check()
         self.ahead.durable(commits)

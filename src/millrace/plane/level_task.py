@@ -5,9 +5,9 @@ are a bundle for each interval that has something to do. All bundles of a turn a
 came of them is committed together.
 
 A host stands around it and knows how rows come and go: that of an epoch gives it one turn
-(``epoch/host.py``), that of a session turn after turn (``realtime/host.py``). In what the planes
-must differ, they differ behind two seams: an *admission* says which of the rows are news to an
-interval, a *commit writer* makes durable what came of them.
+(``epoch/host.py``), that of an incarnation turn after turn (``realtime/host.py``). In what the
+planes must differ, they differ behind two seams: an *admission* says which of the rows are news to
+an interval, a *commit writer* makes durable what came of them.
 
 Source: MillWheel 6.1 and 4.5; Streaming Engine, GetWork, GetData and CommitWork;
 docs/design/2026-11-27-one-level-task.md.

@@ -140,19 +140,19 @@ class Packet(msgspec.Struct, array_like=True):
     """What one task sends to one task of the next level at once, in this order.
 
     Attributes:
-        session: Of both.
+        incarnation: Of both.
         sender: Number of the task that sends.
-        number: 1, 2, 3 ... between these two tasks in this session.
+        number: 1, 2, 3 ... between these two tasks in this incarnation.
         rows: Rows on edges, in order.
         through: How far senders have come in the partials among them.
         message: Low watermarks that hold when the rows have been taken; None if as before.
         mark: The mark that comes after all of this; NO_MARK if none.
         more: Whether the next packet of this sender belongs to this one.
         draining: Whether the mark ends the input.
-        last: Whether nothing but this mark's work follows in the session.
+        last: Whether nothing but this mark's work follows in the incarnation.
     """
 
-    session: int
+    incarnation: int
     sender: int
     number: int
     rows: list[PackedRows] = []
@@ -183,16 +183,16 @@ class Pipes:
     """The packets that one task sends.
 
     Args:
-        session: The session.
+        incarnation: The incarnation.
         sender: Number of the task.
         receivers: How many tasks the next level has; 0 if it is the last.
         tell_us: How long a task that gets no rows waits for low watermarks.
     """
 
     def __init__(
-        self, session: int, sender: int, receivers: int, *, tell_us: int = ALONE_US
+        self, incarnation: int, sender: int, receivers: int, *, tell_us: int = ALONE_US
     ) -> None:
-        self._session = session
+        self._incarnation = incarnation
         self._sender = sender
         self._numbers = [0] * receivers
         self._telling = Telling(receivers, alone_us=tell_us)
@@ -222,7 +222,7 @@ class Pipes:
             wall_us: What time it is.
             mark: The mark that comes after all of this, for all tasks; NO_MARK if none.
             draining: Whether the mark ends the input.
-            last: Whether nothing but this mark's work follows in the session.
+            last: Whether nothing but this mark's work follows in the incarnation.
         """
         by_task: dict[int, list[Rows]] = {}
         for some in rows:
@@ -237,7 +237,7 @@ class Pipes:
             cuts = list(_cut(by_task[task])) if task in by_task else _NO_ROWS
             for n, packed in enumerate(cuts, 1):
                 self._numbers[task] += 1
-                packet = Packet(self._session, self._sender, self._numbers[task], packed)
+                packet = Packet(self._incarnation, self._sender, self._numbers[task], packed)
                 if n == len(cuts):
                     packet.through = far if packed else {}
                     packet.message = message if task in told else None
@@ -251,13 +251,13 @@ class Received:
     """The packets that one task gets: whole ones, in order, each sender's checked.
 
     Args:
-        session: The session.
+        incarnation: The incarnation.
         where: The task, for messages.
         senders: How many tasks the level before has.
     """
 
-    def __init__(self, session: int, where: str, senders: int) -> None:
-        self._session = session
+    def __init__(self, incarnation: int, where: str, senders: int) -> None:
+        self._incarnation = incarnation
         self._where = where
         self._numbers = [0] * senders
         self._parts: list[list[Packet]] = [[] for _ in range(senders)]
@@ -265,27 +265,28 @@ class Received:
     def take(self, packets: Iterable[bytes]) -> Iterator[Packet]:
         """Yield packets as they are complete.
 
-        Those of a session before are passed over: tasks that began anew in their places may find
-        some on the way, and what counts of them is sent again.
+        Those of an incarnation before are passed over: tasks that began anew in their places may
+        find some on the way, and what counts of them is sent again.
 
         Raises:
-            InvariantViolation: One is missing, or comes twice, or is of a later session.
+            InvariantViolation: One is missing, or comes twice, or is of a later incarnation.
         """
         for data in packets:
             packet = _decode(data)
-            if packet.session < self._session:
+            if packet.incarnation < self._incarnation:
                 continue
-            if packet.session > self._session:
+            if packet.incarnation > self._incarnation:
                 raise InvariantViolation(
-                    f"{self._where}: a packet of session {packet.session} arrived in session "
-                    f"{self._session}, from task {packet.sender} of the level before."
+                    f"{self._where}: a packet of incarnation {packet.incarnation} arrived in "
+                    f"incarnation {self._incarnation}, from task {packet.sender} of the level "
+                    "before."
                 )
             expected = self._numbers[packet.sender] + 1
             if packet.number != expected:
                 raise InvariantViolation(
                     f"{self._where}: packet {packet.number} of task {packet.sender} of the level "
                     f"before arrived where {expected} was expected. Order between two tasks is "
-                    "what exactly-once rests on, so this session ends; nothing was lost."
+                    "what exactly-once rests on, so this incarnation ends; nothing was lost."
                 )
             self._numbers[packet.sender] = expected
             parts = self._parts[packet.sender]

@@ -12,10 +12,10 @@ second, leaves something unpublished behind, and no more. So Spark may run tasks
 likes: of each task one receipt reaches the driver, and that one counts.
 
 In every turn, a task of the real-time plane writes what its commits have produced, once they are
-durable and no later session had begun by then: so they exist, whatever becomes of the task. After a
-failure the rows since the last completed mark come again: the same rows with the same ids, from one
-sender in the same order, but cut into other batches, and perhaps in another task. What to do about
-those that it has is the sink's business: by channel number, or by id.
+durable and no later incarnation had begun by then: so they exist, whatever becomes of the task.
+After a failure the rows since the last completed mark come again: the same rows with the same ids,
+from one sender in the same order, but cut into other batches, and perhaps in another task. What to
+do about those that it has is the sink's business: by channel number, or by id.
 
 Source: docs/design/2026-11-22-the-real-time-plane.md, "Channels" and "Sinks".
 """
@@ -152,7 +152,7 @@ class TaskSink(Protocol):
 
 
 class LiveWriting(Protocol):
-    """What one task writes to a sink with, for one session. It is called from one thread."""
+    """What one task writes to a sink with, for one incarnation. It is called from one thread."""
 
     def write(
         self, rows: pa.RecordBatch, origins: npt.NDArray[np.int64], sequences: npt.NDArray[np.int64]
@@ -166,8 +166,8 @@ class LiveWriting(Protocol):
             sequences: The second half. Numbers of one sender ascend.
 
         Raises:
-            SinkError: These rows, or earlier ones, are refused. The session is over.
-            ZombieWriter: A newer session writes to the sink.
+            SinkError: These rows, or earlier ones, are refused. The incarnation is over.
+            ZombieWriter: A newer incarnation writes to the sink.
         """
         ...
 
@@ -176,7 +176,7 @@ class LiveWriting(Protocol):
 
         Raises:
             SinkError: It will not be.
-            ZombieWriter: A newer session writes to the sink.
+            ZombieWriter: A newer incarnation writes to the sink.
         """
         ...
 
@@ -188,11 +188,11 @@ class LiveWriting(Protocol):
 class LiveWriter(Protocol):
     """What the tasks know of a sink. It is sent to them once a run, so it can be pickled."""
 
-    def begin(self, session: int, generation: int, task: int) -> LiveWriting:
+    def begin(self, incarnation: int, generation: int, task: int) -> LiveWriting:
         """Return what a task writes with.
 
         Args:
-            session: Number of the session; later ones have greater numbers, also in later runs.
+            incarnation: Its number; later ones have greater numbers, also in later runs.
             generation: Of the run.
             task: Number of the task.
         """

@@ -20,7 +20,7 @@ from millrace.plane import wire
 from millrace.plane.json_values import to_json
 from millrace.plane.runtime import Runtime, columns_of_sinks
 from millrace.plane.sink_contract import LiveWriting, Receipt, Writings
-from millrace.windmill.fence import SessionFence
+from millrace.windmill.fence import IncarnationFence
 from millrace.windmill.ordering import decode_keys
 from millrace.windmill.record_ids import unseal
 
@@ -180,7 +180,7 @@ def _ids(origins: npt.NDArray[np.int64], sequences: npt.NDArray[np.int64]) -> pa
 
 
 class SinkWriter(Protocol):
-    """What takes the rows that leave one task of the last level, in one session."""
+    """What takes the rows that leave one task of the last level, in one incarnation."""
 
     def write(self, rows: pa.RecordBatch, epoch: int) -> None:
         """Take rows on edges to sinks, that come before the mark of an epoch."""
@@ -200,17 +200,17 @@ class LiveSinkWriter:
 
     Args:
         runtime: Of the process.
-        session: The session.
+        incarnation: The incarnation.
         generation: Of the run.
         task: Number of the task.
     """
 
-    def __init__(self, runtime: Runtime, session: int, generation: int, task: int) -> None:
+    def __init__(self, runtime: Runtime, incarnation: int, generation: int, task: int) -> None:
         self._runtime = runtime
         self._task = task
-        self._fence = SessionFence(runtime.execution.state.incarnations, session)
+        self._fence = IncarnationFence(runtime.execution.state.incarnations, incarnation)
         self._live: dict[int, LiveWriting] = {
-            edge: writer.begin(session, generation, task)
+            edge: writer.begin(incarnation, generation, task)
             for edge, writer in runtime.live_writers.items()
         }
         self._by_mark: dict[int, Writings] = {}
@@ -219,15 +219,15 @@ class LiveSinkWriter:
     def write(self, rows: pa.RecordBatch, epoch: int) -> None:
         """Write rows on edges to sinks; of commits that are durable, here and above.
 
-        A live sink gets nothing of commits that the next session will not know: as long as that has
-        not begun, its seal has whatever was durable.
+        A live sink gets nothing of commits that the next incarnation will not know: as long as that
+        has not begun, its seal has whatever was durable.
 
         Args:
             rows: Of the wire.
             epoch: The mark that they come before.
 
         Raises:
-            ZombieWriter: Another session has begun.
+            ZombieWriter: Another incarnation has begun.
         """
         edges = rows.column("edge").to_numpy()
         if self._live and any(number in self._live for number in np.unique(edges).tolist()):
@@ -267,7 +267,7 @@ class LiveSinkWriter:
         for writings in self._by_mark.values():
             writings.abort()
         for live in self._live.values():
-            with suppress(Exception):  # what ends the session is told, not what follows from it
+            with suppress(Exception):  # what ends the incarnation is told, not what follows from it
                 live.close()
         self._by_mark.clear()
         self._live.clear()

@@ -94,7 +94,7 @@ def turns_manifest(
 
     Args:
         topology: The pipeline.
-        begun: Of the epoch in which the session began.
+        begun: Of the epoch in which the incarnation began.
         epoch: That is open now.
         wall_us: What time it is.
         output_watermark_us: The highest low watermark that the task has shown.

@@ -18,14 +18,14 @@ from millrace.windmill.positions import Positions
 
 
 class TaskWatermarks:
-    """What one task of a level knows of low watermarks in a session.
+    """What one task of a level knows of low watermarks in an incarnation.
 
     Args:
         topology: The pipeline.
         specs: The computations of the level.
         owned: Computation -> places of its intervals that the task owns.
         positions: Where intervals stand; their reports pin what is shown.
-        before: Low watermarks as the session began.
+        before: Low watermarks as the incarnation began.
         floor: Computation -> its input is never worked at a low watermark below.
         senders: Tasks of the level before.
 

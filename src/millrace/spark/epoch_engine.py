@@ -21,7 +21,7 @@ from millrace.model.errors import CheckpointMismatch, MillraceError, PipelineErr
 from millrace.model.time import SECOND, Duration, duration_us
 from millrace.plane.epoch.driver import EpochDriver
 from millrace.plane.partials_stage import Payoff
-from millrace.plane.realtime.session_start import from_live_tasks
+from millrace.plane.realtime.incarnation_start import from_live_tasks
 from millrace.plane.sink_contract import sinks_by_edge
 from millrace.spark.engine import EFFECT_S, Engine, RemapResult, RunParts, Setup, ended
 from millrace.spark.external import external

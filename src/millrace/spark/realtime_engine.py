@@ -22,8 +22,8 @@ from millrace.model.errors import PipelineError, StoreError, ZombieWriter
 from millrace.model.time import SECOND, Duration, duration_us
 from millrace.plane.by_value import pickle_by_value
 from millrace.plane.realtime.coordinator import Coordinator, Marked, Where
+from millrace.plane.realtime.incarnation_start import to_other_intervals
 from millrace.plane.realtime.messages import TaskReady, TaskStatus
-from millrace.plane.realtime.session_start import to_other_intervals
 from millrace.plane.sink_contract import check_live, live_writers
 from millrace.spark.clock import elapsed_us
 from millrace.spark.engine import EFFECT_S, Engine, RemapResult, RunParts, Setup
@@ -182,10 +182,10 @@ class RealtimeEngine(Engine):
         sources; either way nothing is lost and nothing happens twice.
         """
         until = time.monotonic() + duration_us(timeout) / SECOND
-        if self._control_loop.session is not None:
+        if self._control_loop.incarnation is not None:
             self._control_loop.end()
             with self.news:
-                while self.run.active and self._control_loop.session is not None:
+                while self.run.active and self._control_loop.incarnation is not None:
                     if self._control_loop.ended or time.monotonic() >= until:
                         break
                     self.news.wait(_LOOK_S)
@@ -199,7 +199,7 @@ class RealtimeEngine(Engine):
         self._until = "until Spark ran all tasks"
         careful = self._retry_policy.tried_in_vain
         if careful:
-            _log.warning("another session begins%s", CAREFULLY)
+            _log.warning("another incarnation begins%s", CAREFULLY)
         self.query = self._start_query(self._control_loop.open(), careful, self._hung)
         self._downtime.lap("to start the query")
 
@@ -217,10 +217,10 @@ class RealtimeEngine(Engine):
         self._quiesce.close()
 
     def _tried_again(self, failure: BaseException) -> bool:
-        """Wait as long as it takes after a failure; return whether a session is to follow.
+        """Wait as long as it takes after a failure; return whether an incarnation is to follow.
 
-        A run that was superseded takes from its successor no slots, and no time, for a session that
-        cannot begin.
+        A run that was superseded takes from its successor no slots, and no time, for an incarnation
+        that cannot begin.
         """
         with suppress(StoreError):
             failure = self._epochs.superseded() or failure
@@ -229,14 +229,14 @@ class RealtimeEngine(Engine):
             self._fail(failure)
             return False
         _log.warning(
-            "the session ended, and another begins in %.1f s: %s", pause_s, headline(failure)
+            "the incarnation ended, and another begins in %.1f s: %s", pause_s, headline(failure)
         )
         self._pause(pause_s)
         self._downtime.lap("of pause")
         return not self._giving_up
 
     def _rested(self) -> bool:
-        """Do what is to be done while nothing is under way; return whether a session follows.
+        """Do what is to be done while nothing is under way; return whether an incarnation follows.
 
         All tasks wait meanwhile. If one is lost, the query is started again when this is done.
         """
@@ -268,7 +268,7 @@ class RealtimeEngine(Engine):
             if self._quiesce.wanted:
                 self._downtime.gone()
                 control_loop.rest()
-            if control_loop.session is not None:
+            if control_loop.incarnation is not None:
                 self._retry_policy.begun()
                 self._start_timeout.begins()
                 if not self._quiesce.wanted:
@@ -296,7 +296,7 @@ class RealtimeEngine(Engine):
         """Say how long the run was away, if it was."""
         away = self._downtime.back(self._until)
         if away is not None:
-            _log.info("another session has begun, after %s", away)
+            _log.info("another incarnation has begun, after %s", away)
             self._quiesce.back(away)
             self._balancer.back(self._downtime.seconds)
 
@@ -307,8 +307,8 @@ class RealtimeEngine(Engine):
         return failure or RuntimeError("Spark has ended the query")
 
     def _silent(self) -> BaseException | None:
-        """Return an error if no session has begun, as tasks have not called for too long."""
-        if self._control_loop.session is not None:
+        """Return an error if no incarnation has begun, as tasks have not called for too long."""
+        if self._control_loop.incarnation is not None:
             return None
         return self._start_timeout.too_long(self._control_loop.absent())
 
@@ -371,7 +371,9 @@ class RealtimeEngine(Engine):
 
     def _statuses(self) -> list[TaskStatus]:
         return (
-            [] if self._control_loop.session is None else list(self._coordinator.statuses.values())
+            []
+            if self._control_loop.incarnation is None
+            else list(self._coordinator.statuses.values())
         )
 
     def _tell(self) -> None:

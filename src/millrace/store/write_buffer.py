@@ -343,7 +343,7 @@ class AheadView:
 
 
 class AheadCaches:
-    """The caches of a process as one task of a session has them.
+    """The caches of a process as one task of an incarnation has them.
 
     Args:
         below: Those of the process.

@@ -148,7 +148,7 @@ _SCHEMA = pa.schema(
 
 #: Columns of what is read in real time: low watermarks stand beside them.
 _LINES = "grouping int, key string, value string, at bigint"
-#: How long a step may take in real time: a session that begins anew is within it.
+#: How long a step may take in real time: an incarnation that begins anew is within it.
 _STEP = "120 s"
 
 

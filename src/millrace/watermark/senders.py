@@ -99,7 +99,7 @@ class SenderWatermarks:
 
     Args:
         topology: The pipeline.
-        before: As the session began.
+        before: As the incarnation began.
         senders: How many tasks the level before has; until all have spoken, nothing moves.
     """
 

@@ -148,7 +148,7 @@ class Epochs:
         history: The epochs that this process completed.
         places: Injected stream -> process of its injector -> how far it was read.
         base: The first batch of Spark's own offsets, which begin anew after live tasks.
-        session: The last session of live tasks that is over and sealed; 0 if there was none.
+        incarnation: The last of live tasks that is over and sealed; 0 if there was none.
         live: What live tasks left behind with the last completed epoch; None if it was not theirs.
         restored: What sinks are to take back before the next epoch; None if nothing.
         dead_letters: Those of this run, against the limit that its pipeline declares.
@@ -175,7 +175,7 @@ class Epochs:
         self.history = WatermarkHistory()
         self.moved: dict[str, tuple[int, int]] = {}
         self.places: dict[str, dict[str, SourceOffset]] = {}
-        self.base = self.session = 0
+        self.base = self.incarnation = 0
         self.live: LiveMark | None = None
         self.restored: Restoration | None = None
         self.dead_letters = DeadLetterWatch(topology.dead_letter_limit)
@@ -201,7 +201,9 @@ class Epochs:
         maps, ids = self.positions.maps, self._settled_ids
         given = {n: Given(ids[n], frozenset(maps[n].places)) for n in sorted(ids) if n in maps}
         gone = frozenset(self._registry.dropped)
-        return Collectable(self.positions.numbers, first, self.session, dropped=gone, given=given)
+        return Collectable(
+            self.positions.numbers, first, self.incarnation, dropped=gone, given=given
+        )
 
     def superseded(self) -> ZombieWriter | None:
         """Return the error to end with if a newer run has claimed the checkpoint, else None."""

@@ -66,45 +66,45 @@ class EpochFence:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionFence:
-    """The fence of a session: whether a newer one has begun.
+class IncarnationFence:
+    """The fence of an incarnation: whether a newer one has begun.
 
     Attributes:
         incarnations: That are sealed.
-        session: This one's number.
+        incarnation: This one's number.
     """
 
     incarnations: Incarnations
-    session: int
+    incarnation: int
 
     def check(self) -> None:
-        """Return if this is the last session.
+        """Return if this is the last incarnation.
 
         Raises:
             ZombieWriter: It is not.
         """
-        if self.incarnations.superseded(self.session):
+        if self.incarnations.superseded(self.incarnation):
             raise ZombieWriter(
-                f"zombie writer: session {self.session} is over, and another has begun. This task "
-                "was left behind, and must stop. Nothing was lost."
+                f"zombie writer: incarnation {self.incarnation} is over, and another has begun. "
+                "This task was left behind, and must stop. Nothing was lost."
             )
 
 
 def seal_left(incarnations: Incarnations) -> int:
-    """Seal what live tasks that are over have left; return the session that does.
+    """Seal what live tasks that are over have left; return the incarnation that does.
 
     Their commits are among the others then. Who calls it has claimed the checkpoint.
 
     Raises:
-        ZombieWriter: Another run begins a session, or does the same.
+        ZombieWriter: Another run begins an incarnation, or does the same.
     """
-    session = incarnations.last() + 1
-    if incarnations.seal(session) is None:
+    incarnation = incarnations.last() + 1
+    if incarnations.seal(incarnation) is None:
         raise ZombieWriter(
             "zombie writer: another run has taken this checkpoint over, and goes on with it. This "
             "one must stop. Nothing was lost."
         )
-    return session
+    return incarnation
 
 
 def left_behind(manifest: Manifest) -> ZombieWriter:

@@ -248,14 +248,14 @@ class LiveMark(msgspec.Struct, kw_only=True):
         receipts: Edge to a sink whose output outlives the driver -> what tasks say of the rows
             that they wrote to it since the mark before. They are published after this was written,
             and again by who goes on from it.
-        session: In which it was completed.
-        last: Whether it ended its session, so that nothing was done beyond it.
+        incarnation: In which it was completed.
+        last: Whether it ended its incarnation, so that nothing was done beyond it.
     """
 
     tasks: int
     notes: dict[str, bytes] = {}
     receipts: dict[int, list[bytes]] = {}
-    session: int
+    incarnation: int
     last: bool
 
 

@@ -566,7 +566,7 @@ def footing_of(commit: Commit) -> Footing:
 
 
 def result_of(commit: Commit, footing: Footing, *, replayed: bool = False) -> IntervalResult:
-    """Return the result that a commit says, which an earlier attempt or session made."""
+    """Return the result that a commit says, which an earlier attempt or incarnation made."""
     return IntervalResult(
         commit.computation,
         commit.interval,

@@ -212,7 +212,7 @@ def batches(case: Case) -> dict[str, Any]:
         checkpoint="s3://checkpoints/batches",
         segments=str(segments),
     )
-    sessions = set()
+    incarnations = set()
     for n in range(1, 4):
         case.input.allow(300 * n)
         if n == 2:
@@ -220,14 +220,14 @@ def batches(case: Case) -> dict[str, Any]:
                 time.sleep(0.01)
             os.kill(run.hosts[1, 0].pid, signal.SIGKILL)
         assert run.process_available("90 s")
-        sessions.add(run._run.engine._control_loop.session)
-        while run._run.engine._control_loop.session in sessions:
+        incarnations.add(run._run.engine._control_loop.incarnation)
+        while run._run.engine._control_loop.incarnation in incarnations:
             time.sleep(0.05)
     assert run.process_available("90 s")
     run.stop()
     found = mr.ops.open_checkpoint("s3://checkpoints/batches")["Counting"]
     return {
-        "sessions": len(sessions),
+        "incarnations": len(incarnations),
         "counts": case.counts(),
         "state": found.get(3)["count"],
         "segments": len(list(segments.glob("*/incarnations/*-*"))),
@@ -326,7 +326,7 @@ def poisoned(case: Case) -> dict[str, Any]:
         "again": again,
         "counted": [counters.records, counters.dead_letters],
         "letters": letters,
-        "ended": said.how_often("the session ended, and another begins"),
+        "ended": said.how_often("the incarnation ended, and another begins"),
     }
 
 

@@ -146,12 +146,13 @@ def balanced(case: Case) -> dict[str, Any]:
     assert run.process_available("90 s")
     before, query = mr.ops.open_checkpoint(checkpoint)["Counting"].intervals, run.query.id
     # The rest at which intervals are split is short, and the next one half a minute away.
-    session = run._run.engine._control_loop.session
+    control_loop = run._run.engine._control_loop
+    incarnation = control_loop.incarnation
     until = time.monotonic() + 60
     with Load(case, 500):
         while time.monotonic() < until and not run._run.engine._balancer._balancer.splits:
             time.sleep(0.1)
-        while time.monotonic() < until and run._run.engine._control_loop.session in (None, session):
+        while time.monotonic() < until and control_loop.incarnation in (None, incarnation):
             time.sleep(0.1)
     assert run.process_available("90 s")
     load = run.status().load["Counting"]

@@ -188,4 +188,4 @@ def run_round(scene: Scene, draw: random.Random, tally: Tally) -> None:
     tally.rows += stream.finish()
     log = stream.log()
     assert not REMAPS_S or log.count("'Counting' has ") > 0
-    assert "another session has begun, after" in log
+    assert "another incarnation has begun, after" in log

@@ -50,7 +50,7 @@ def test_a_run_goes_on_where_another_was_stopped(found: dict[str, Any]) -> None:
 def test_the_end_of_sparks_batch_changes_nothing(found: dict[str, Any]) -> None:
     """Nor does a worker that is killed; segments are beside the bucket that has the rest."""
     case = found["batches"]
-    assert (case["sessions"], case["counts"], case["state"]) == (3, "right", 180)
+    assert (case["incarnations"], case["counts"], case["state"]) == (3, "right", 180)
     assert case["segments"] > 0
     assert "FORMAT" in case["folders in the bucket"]
     assert "incarnations" not in case["folders in the bucket"]

@@ -149,7 +149,7 @@ def test_show_tells_what_is_in_the_log_and_how_large_it_is(millrace: Any, writte
 
 @pytest.fixture(params=["under way", "sealed"])
 def grown(request: pytest.FixtureRequest, written: Path) -> Path:
-    """The checkpoint, as a session would have left it: its commits are in a segment."""
+    """The checkpoint, as an incarnation would have left it: its commits are in a segment."""
     state = LocalHardState.open(written)
     assert state.incarnations.seal(1) is not None
     segment = state.incarnations.grow(1, 1, 0, 1)

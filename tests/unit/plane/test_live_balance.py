@@ -8,7 +8,7 @@ import pytest
 
 from millrace.model.errors import ZombieWriter
 from millrace.plane.balancer import Balancer
-from millrace.plane.realtime.session_start import to_other_intervals
+from millrace.plane.realtime.incarnation_start import to_other_intervals
 from millrace.windmill.balance_policy import Balance
 from millrace.windmill.preparation import Preparation
 from tests.live import Live, undisturbed

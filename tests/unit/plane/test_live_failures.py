@@ -18,7 +18,7 @@ from millrace.model.errors import (
 )
 from millrace.plane.commit_writer import commits_again
 from millrace.plane.realtime.coordinator import Marked
-from millrace.plane.realtime.session_start import TaskNote, encode_note, known_to, last_notes
+from millrace.plane.realtime.incarnation_start import TaskNote, encode_note, known_to, last_notes
 from millrace.plane.reports import MarkReport
 from millrace.store import (
     NOTHING,
@@ -121,7 +121,7 @@ def test_marks_are_made_as_often_as_ever_when_the_wall_clock_is_set_back() -> No
     assert len(kept.rows) == 12
 
 
-def test_a_mark_that_was_under_way_when_a_session_failed_is_made_in_the_next() -> None:
+def test_a_mark_that_was_under_way_when_a_incarnation_failed_is_made_in_the_next() -> None:
     """Who asked for it waits for it; the clock would have it made in an hour."""
     p, kept = pipeline()
     live = Live(p)
@@ -138,7 +138,7 @@ def test_a_mark_that_was_under_way_when_a_session_failed_is_made_in_the_next() -
 
 
 @pytest.mark.parametrize("written", [False, True])
-def test_a_completion_that_was_refused_is_written_by_the_next_session_and_counts_once(written):
+def test_a_completion_that_was_refused_is_written_by_the_next_incarnation_and_counts_once(written):
     p, kept = pipeline()
     live = Live(p)
     log = Refusing(live.epochs._log._log, Completion, written=written)
@@ -238,7 +238,7 @@ class Turns:
     def live(self) -> Turns:
         return self
 
-    def begin(self, session: int, generation: int, task: int) -> Turns:
+    def begin(self, incarnation: int, generation: int, task: int) -> Turns:
         return self
 
     def write(self, rows: Any, origins: Any, sequences: Any) -> None:
@@ -254,7 +254,7 @@ class Turns:
         """Stand for a sink of the epoch plane."""
 
 
-def test_a_task_of_an_older_session_writes_nothing_to_a_live_sink():
+def test_a_task_of_an_older_incarnation_writes_nothing_to_a_live_sink():
     p, sink = pipeline(sink=Turns())
     live = Live(p, tasks=1)
     live.boot()
@@ -271,7 +271,9 @@ def test_a_task_of_an_older_session_writes_nothing_to_a_live_sink():
 
 @pytest.mark.parametrize("written", [False, True], ids=["refused", "answer lost"])
 @pytest.mark.parametrize("turns", range(6))
-def test_a_full_disk_ends_the_session_and_no_row_is_lost_or_doubled(monkeypatch, turns, written):
+def test_a_full_disk_ends_the_incarnation_and_no_row_is_lost_or_doubled(
+    monkeypatch, turns, written
+):
     p, kept = pipeline(stream="last")
     live = Live(p, tasks=1)
     live.boot()
@@ -301,7 +303,7 @@ def _row_by_row(live: Live) -> None:
         live.plane.settle(live.clock_us)
 
 
-def test_a_task_of_an_older_session_brings_no_cache_to_commits_that_no_seal_has():
+def test_a_task_of_an_older_incarnation_brings_no_cache_to_commits_that_no_seal_has():
     """A snapshot of such a cache would stand for commits that do not exist."""
     p, kept = pipeline()
     live = Live(p, tasks=1)
@@ -322,7 +324,7 @@ def test_a_task_of_an_older_session_brings_no_cache_to_commits_that_no_seal_has(
     assert len(kept.rows) == 12
 
 
-def test_a_cache_that_is_lost_in_mid_session_ends_it_and_says_that_nothing_is_lost():
+def test_a_cache_that_is_lost_in_mid_incarnation_ends_it_and_says_that_nothing_is_lost():
     p, kept = pipeline()
     live = Live(p, tasks=1)
     live.boot()
@@ -376,7 +378,7 @@ class Altered:
 
 
 @pytest.mark.parametrize("by", ["scan", "get_many"])
-def test_caches_that_are_found_damaged_are_made_again_and_the_session_goes_on(by):
+def test_caches_that_are_found_damaged_are_made_again_and_the_incarnation_goes_on(by):
     p, kept = pipeline()
     live = Live(p, tasks=1)
     live.boot()
@@ -404,18 +406,21 @@ def test_a_task_without_commits_knows_how_far_its_readers_had_come():
     assert floors == [{"CountByKey": {100: 5, 80: 6}}] * 2
     assert found[1, 0].floor({"CountByKey"}) == {}  # what comes again to it must not be late
     again = known_to(
-        p.build(), 1, {}, LiveMark(tasks=2, notes={"2-0": known}, session=1, last=True)
+        p.build(), 1, {}, LiveMark(tasks=2, notes={"2-0": known}, incarnation=1, last=True)
     )
     assert again[1, 0].floor(()) == {"CountByKey": {100: 5, 80: 6}}
 
 
-def test_what_an_injector_task_decided_before_the_session_of_the_last_mark_is_in_that_mark():
+def test_what_an_injector_task_decided_before_the_incarnation_of_the_last_mark_is_in_that_mark():
     older, newer = SegmentName(1, 0, 0, 1), SegmentName(2, 0, 1, 1)
     deeper = SegmentName(1, 1, 0, 1)
     names = [str(name) for name in (older, newer, deeper)]
     # A power cut has brought the older one back; the newer one of task 0 is gone.
     sealing = Seal(3, dict.fromkeys(names, 9), {name: name.encode() for name in names})
-    assert last_notes(sealing, LiveMark(tasks=2, session=2, last=False)).keys() == {(0, 1), (1, 0)}
+    assert last_notes(sealing, LiveMark(tasks=2, incarnation=2, last=False)).keys() == {
+        (0, 1),
+        (1, 0),
+    }
     assert last_notes(sealing, None).keys() == {(0, 0), (0, 1), (1, 0)}
 
 
@@ -449,7 +454,7 @@ def test_a_mark_is_not_complete_behind_the_seal_of_a_run_that_was_superseded():
     live.boot()
     live.feed(6)
     live.plane.settle(live.clock_us)
-    # It slept since it looked whether it is the last, and seals a session of its own.
+    # It slept since it looked whether it is the last, and seals an incarnation of its own.
     assert live.state.incarnations.seal(live.state.incarnations.last() + 1) is not None
     live.feed(12)
     live.plane.settle(live.clock_us)
@@ -463,23 +468,23 @@ def test_a_mark_is_not_complete_behind_the_seal_of_a_run_that_was_superseded():
     assert len(kept.rows) == 12
 
 
-def test_a_run_that_is_superseded_while_it_seals_begins_no_session():
+def test_a_run_that_is_superseded_while_it_seals_begins_no_incarnation():
     p, _ = pipeline()
     live = Live(p)
     live.boot()
     incarnations = live.state.incarnations
     seal = incarnations.seal
 
-    def meanwhile(session: int) -> Any:
+    def meanwhile(incarnation: int) -> Any:
         incarnations.seal = seal
-        sealing = seal(session)
+        sealing = seal(incarnation)
         Live(p, state=live.state)
         return sealing
 
     incarnations.seal = meanwhile
     with pytest.raises(ZombieWriter):
         live.boot()
-    assert live.coordinator.session is None
+    assert live.coordinator.incarnation is None
 
 
 class Waking(mr.Computation):
@@ -493,7 +498,7 @@ class Waking(mr.Computation):
         self.produce("woken", self.wall_time - timer.at)
 
 
-@pytest.mark.parametrize("again", [False, True], ids=["in a session", "between two"])
+@pytest.mark.parametrize("again", [False, True], ids=["in an incarnation", "between two"])
 def test_a_clock_that_is_set_back_fires_no_timer_early_and_none_twice(again):
     p, kept = mr.Pipeline("clock"), Kept()
     rows = [(n, 0, 1_000_000 * n) for n in range(4)]
@@ -522,7 +527,7 @@ def test_a_clock_that_is_set_back_fires_no_timer_early_and_none_twice(again):
     assert {row["value"] for row in kept.rows} == {mr.SECOND}
 
 
-def test_caches_that_a_session_has_to_build_are_reported_with_its_first_mark() -> None:
+def test_caches_that_a_incarnation_has_to_build_are_reported_with_its_first_mark() -> None:
     p, _ = pipeline()
     live = Live(p)
     live.boot()

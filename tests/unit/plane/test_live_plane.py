@@ -197,13 +197,13 @@ def test_processes_that_join_are_read_soon_and_those_that_go_hold_the_low_waterm
     live.plane.settle(live.clock_us)
     injector.feeds["p2"] = rows
     live.clock_us += 11 * mr.SECOND
-    before = live.coordinator.session
+    before = live.coordinator.incarnation
     with caplog.at_level("INFO"):
         live.plane.mark(live.clock_us)
     assert "processes have joined: ['p2'] of stream 'events'" in caplog.text
     # The same tasks have begun anew, by themselves, and nothing has failed.
     assert live.coordinator.failed is None
-    assert (live.plane.running, live.coordinator.session) == (True, before + 1)
+    assert (live.plane.running, live.coordinator.incarnation) == (True, before + 1)
     live.plane.settle(live.clock_us)
     live.plane.mark(live.clock_us)
     places = live.epochs.places["events"]
@@ -253,7 +253,7 @@ def test_a_task_wakes_for_its_own_timers_only():
     live.plane.settle(live.clock_us)
     live.plane.mark(live.clock_us)
     assert live.marks[-1].report.injected_bytes == {"events": 3 * 8}
-    # The next session's tasks read of all intervals in the completion.
+    # The next incarnation's tasks read of all intervals in the completion.
     live.boot()
     live.plane.settle(live.clock_us)
     wakes = sorted(live.plane._tasks[1, n].wake_us for n in range(2))

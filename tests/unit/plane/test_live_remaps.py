@@ -12,8 +12,8 @@ import pytest
 
 import millrace as mr
 from millrace.model.errors import PipelineError, StoreError, ZombieWriter
+from millrace.plane.realtime.incarnation_start import decode_note, to_other_intervals
 from millrace.plane.realtime.messages import RenewTask, StartTask, StopTask, TaskReady
-from millrace.plane.realtime.session_start import decode_note, to_other_intervals
 from millrace.store import Collector, CommitLog, MemoryHardState
 from millrace.testing.faults import Crash, CrashingState
 from millrace.watermark.map_change import Merge, Split
@@ -116,7 +116,7 @@ def some_remap(live: Live, rng: random.Random) -> dict[str, list[Split | Merge]]
 
 @pytest.mark.parametrize("productions", [mr.STRONG, mr.WEAK])
 @pytest.mark.parametrize("seed", range(6))
-def test_no_remap_between_sessions_and_no_crash_changes_an_output(
+def test_no_remap_between_incarnations_and_no_crash_changes_an_output(
     seed: int, productions: Any
 ) -> None:
     expected = values(undisturbed(lambda: counting(productions)))
@@ -290,7 +290,7 @@ def test_intervals_that_live_tasks_left_are_remapped_by_who_goes_on_in_epochs() 
     assert values(kept.rows) == expected
 
 
-def test_a_newer_session_is_not_sealed_away_twice() -> None:
+def test_a_newer_incarnation_is_not_sealed_away_twice() -> None:
     live = Live(counting()[0])
     live.feed(9)
     live.boot()
@@ -306,7 +306,7 @@ def test_a_newer_session_is_not_sealed_away_twice() -> None:
     assert newer.epochs.drained
 
 
-def test_a_session_begins_when_all_are_there_and_it_may_whichever_comes_last() -> None:
+def test_a_incarnation_begins_when_all_are_there_and_it_may_whichever_comes_last() -> None:
     live = Live(counting()[0])
     live.boot()
     to_rest(live)
@@ -366,9 +366,9 @@ def test_packets_on_their_way_when_processes_join_are_passed_over() -> None:
     live.coordinator.mark_soon()
     live.plane.tick(live.clock_us)
     live.feed(5)  # within the delay: what joins is not late
-    session = live.coordinator.session
+    incarnation = live.coordinator.incarnation
     # Injectors run ahead: when the last task passes the mark, what they sent after it has not come.
-    while live.coordinator.session == session:
+    while live.coordinator.incarnation == incarnation:
         for level in (0, 0, 0, 1, 2):
             for n in range(2):
                 live.plane.turn((level, n), live.clock_us, 1)

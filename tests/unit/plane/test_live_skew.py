@@ -219,16 +219,16 @@ def test_no_schedule_and_no_crash_reads_too_far_or_changes_the_outputs(seed: int
     assert sorted(row["value"] for row in kept.rows) == sorted(at for _, at in 3 * every(60))
 
 
-def test_nobody_goes_by_what_a_task_of_an_older_session_says() -> None:
+def test_nobody_goes_by_what_a_task_of_an_older_incarnation_says() -> None:
     feeds = Paced({"a": every(100), "b": every(100)})
     _, _, live = keeping(feeds, idle="5 s")
     live.boot()
-    old = live.coordinator.session
+    old = live.coordinator.incarnation
     live.boot()
-    for session, heard in ((old, False), (live.coordinator.session, True)):
+    for incarnation, heard in ((old, False), (live.coordinator.incarnation, True)):
         orders = []
         for task in range(2):
-            word = SourceProgress(0, task, session, {"events": 70})
+            word = SourceProgress(0, task, incarnation, {"events": 70})
             orders += live.coordinator.heard(word, live.clock_us)
         assert bool(orders) == heard
 

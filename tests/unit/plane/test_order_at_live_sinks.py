@@ -59,7 +59,7 @@ class Table:
     def live(self) -> Table:
         return self
 
-    def begin(self, session: int, generation: int, task: int) -> Table:
+    def begin(self, incarnation: int, generation: int, task: int) -> Table:
         return self
 
     def write(self, rows: Any, origins: Any, sequences: Any) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import millrace as mr
 from millrace.plane.commit_writer import WEAK_TURNS
-from millrace.plane.realtime.host import SessionHost
+from millrace.plane.realtime.host import IncarnationHost
 from millrace.plane.realtime.task import Sent
 from millrace.plane.realtime.weak import weak_computations, why_strong
 from millrace.store import MemoryBlobs
@@ -192,14 +192,14 @@ def test_productions_leave_before_the_append_that_takes_what_waited(monkeypatch)
     p.add(Count)
     live = Live(p, tasks=1)
     live.boot()
-    after_turn, seen = SessionHost.after_turn, list[tuple[int, int, int, int]]()
+    after_turn, seen = IncarnationHost.after_turn, list[tuple[int, int, int, int]]()
 
-    def watched(self: SessionHost) -> Iterator[Sent]:
+    def watched(self: IncarnationHost) -> Iterator[Sent]:
         left, before = len(live.plane._arrived[2, 0]), self.stats.groups
         yield from after_turn(self)
         seen.append((left, len(live.plane._arrived[2, 0]), before, self.stats.groups))
 
-    monkeypatch.setattr(SessionHost, "after_turn", watched)
+    monkeypatch.setattr(IncarnationHost, "after_turn", watched)
     for limit in range(1, 3 * WEAK_TURNS):
         live.feed(limit)
         turns(live, (0, 0), (1, 0))

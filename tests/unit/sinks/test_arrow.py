@@ -94,7 +94,7 @@ def test_a_task_calls_it_in_every_turn() -> None:
     batches: list[pa.RecordBatch] = []
     sink = mr.sinks.Function(batches.append)
     sink.bind(Binding("league", "totals", "uuid", SinkColumns(str, mr.coders.Bytes())))
-    writing = sink.live().begin(session=3, generation=1, task=0)
+    writing = sink.live().begin(incarnation=3, generation=1, task=0)
     rows = pa.RecordBatch.from_pydict({"value": ["x"], "_id": [b"1"]})
 
     writing.write(rows, np.array([1]), np.array([1]))

@@ -107,7 +107,7 @@ def test_a_superseded_driver_finds_its_files_removed(
 
 def test_a_mark_that_is_complete_is_published_by_who_goes_on_from_it(tmp_path: Path) -> None:
     names = [written(tmp_path, 1), written(tmp_path, 2, task=1)]
-    left = written(tmp_path, 1)  # by a session that died before the mark was complete
+    left = written(tmp_path, 1)  # by an incarnation that died before the mark was complete
 
     publish_again(tmp_path, 3, names, "sink")
     publish_again(tmp_path, 3, names, "sink")

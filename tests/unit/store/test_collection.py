@@ -245,7 +245,7 @@ def test_a_part_goes_when_the_older_snapshot_covers_all_of_it(state: HardState) 
     assert state.commits.numbers("count") == {0: [5, 6], 9: [1]}
 
 
-def test_what_was_sealed_stays_until_a_mark_of_the_session_after_it(state: HardState) -> None:
+def test_what_was_sealed_stays_until_a_mark_of_the_incarnation_after_it(state: HardState) -> None:
     """Its notes are taken up again until then, also where its commits are covered."""
     state.incarnations.seal(1)
     in_segment(state, SegmentName(1, 1, 0, 1), 1, 2)
@@ -390,7 +390,7 @@ def test_a_crash_while_commits_are_moved_loses_none(writes: int) -> None:
     parts = dict(made.parts)
     with contextlib.suppress(Crash):
         Collector(CrashingState(durable, writes), kept=2).collect(made.collectable())
-    # The next driver finds a session that is over.
+    # The next driver finds an incarnation that is over.
     durable.incarnations.seal(2)
     made.parts.clear()
     for _ in range(2):

@@ -3,7 +3,7 @@
 The row of a sink in ``millrace_epochs`` is the lock, the fence and the memory. Every transaction of
 a driver takes it first, so two drivers come one after the other, and the later sees what the
 earlier did. Tasks of the real-time plane take it when they begin, and leave a row each in
-``millrace_writers``, which is theirs to lock with what they write: a later run, or a session,
+``millrace_writers``, which is theirs to lock with what they write: a later run, or an incarnation,
 removes the rows of those before it.
 
 Connections show no passwords, and failures say what to do.
@@ -199,7 +199,7 @@ class Ledger:
                     self._pipeline,
                     self.tables.sink,
                 )
-                self._expel(connection, session=None)
+                self._expel(connection, incarnation=None)
             self._stage(connection)
 
     def who(self) -> dict[str, str]:
@@ -207,33 +207,33 @@ class Ledger:
         return {"pipeline": self._pipeline, "sink": self.tables.sink}
 
     def enter(
-        self, connection: psycopg.Connection[Any], session: int, task: int
+        self, connection: psycopg.Connection[Any], incarnation: int, task: int
     ) -> dict[int, tuple[int, int]]:
-        """Let a task of the real-time plane write, and none of an older session any more.
+        """Let a task of the real-time plane write, and none of an older incarnation any more.
 
         Returns:
             Sender -> both halves of the id of its last record that the table has.
 
         Raises:
-            ZombieWriter: A newer run, or session, writes.
+            ZombieWriter: A newer run, or incarnation, writes.
         """
         from psycopg import sql
 
         sink = tuple(self.who().values())
         with connection.transaction():
             self._fenced(connection)
-            self._expel(connection, session)
+            self._expel(connection, incarnation)
             entered = connection.execute(
                 sql.SQL(
-                    "INSERT INTO {} (pipeline, sink, task, session, written_at) "
+                    "INSERT INTO {} (pipeline, sink, task, incarnation, written_at) "
                     "SELECT %s, %s, %s, %s, now() WHERE NOT EXISTS "
-                    "(SELECT FROM {} WHERE pipeline = %s AND sink = %s AND session > %s) "
+                    "(SELECT FROM {} WHERE pipeline = %s AND sink = %s AND incarnation > %s) "
                     "ON CONFLICT (pipeline, sink, task) DO UPDATE SET written_at = now()"
                 ).format(self.tables.writers(), self.tables.writers()),
-                [*sink, task, session, *sink, session],
+                [*sink, task, incarnation, *sink, incarnation],
             )
             if not entered.rowcount:
-                raise self.of_older_session(session)
+                raise self.of_older_incarnation(incarnation)
             found = connection.execute(
                 sql.SQL(
                     "SELECT sender, origin, sequence FROM {} WHERE pipeline = %s AND sink = %s"
@@ -242,11 +242,11 @@ class Ledger:
             ).fetchall()
         return {sender: (origin, sequence) for sender, origin, sequence in found}
 
-    def of_older_session(self, session: int) -> ZombieWriter:
-        """Return the error of a task whose session is not the last."""
+    def of_older_incarnation(self, incarnation: int) -> ZombieWriter:
+        """Return the error of a task whose incarnation is not the last."""
         return ZombieWriter(
-            f"zombie writer: a newer run or session writes to {self._name}, and this task is of "
-            f"session {session}. It was left behind, and must stop. Nothing was lost."
+            f"zombie writer: a newer run or incarnation writes to {self._name}, and this task is "
+            f"of incarnation {incarnation}. It was left behind, and must stop. Nothing was lost."
         )
 
     def forget_senders(self) -> None:
@@ -266,17 +266,17 @@ class Ledger:
             [self._pipeline, self.tables.sink],
         )
 
-    def _expel(self, connection: psycopg.Connection[Any], session: int | None) -> None:
-        """Let no task of a session before this one write any more; None: of no session at all."""
+    def _expel(self, connection: psycopg.Connection[Any], incarnation: int | None) -> None:
+        """Let no task of an incarnation before this one write any more; None: of none at all."""
         from psycopg import sql
 
         # It waits for what they are writing: that counts, and is there when this returns.
         connection.execute(
             sql.SQL(
-                "DELETE FROM {} WHERE pipeline = %s AND sink = %s AND session < coalesce(%s, "
-                "session + 1)"
+                "DELETE FROM {} WHERE pipeline = %s AND sink = %s AND incarnation < coalesce(%s, "
+                "incarnation + 1)"
             ).format(self.tables.writers()),
-            [self._pipeline, self.tables.sink, session],
+            [self._pipeline, self.tables.sink, incarnation],
         )
 
     def merge(self, epoch: int, staged: dict[int, int]) -> None:

@@ -177,7 +177,7 @@ class Behind:
 
         Raises:
             SinkError: Earlier rows were refused.
-            ZombieWriter: A newer run, or session, writes.
+            ZombieWriter: A newer run, or incarnation, writes.
         """
         with self._change:
             self._change.wait_for(lambda: self._bytes < _BYTES_MAX or self._error is not None)
@@ -260,25 +260,25 @@ class Turns:
     ledger: Ledger
     retry_us: int
 
-    def begin(self, session: int, generation: int, task: int) -> Behind:
-        """Return what a task writes with in a session."""
-        return Behind(TableWriter(self, session, task))
+    def begin(self, incarnation: int, generation: int, task: int) -> Behind:
+        """Return what a task writes with in an incarnation."""
+        return Behind(TableWriter(self, incarnation, task))
 
 
 class TableWriter:
-    """Writes to the table, for one task of a session.
+    """Writes to the table, for one task of an incarnation.
 
     Args:
         turns: Of the sink.
-        session: Number of the session.
+        incarnation: Number of the incarnation.
         task: Number of the task.
     """
 
-    def __init__(self, turns: Turns, session: int, task: int) -> None:
+    def __init__(self, turns: Turns, incarnation: int, task: int) -> None:
         self._turns = turns
         self._tables = turns.ledger.tables
-        self._who = turns.ledger.who() | {"task": task, "session": session}
-        self._session = session
+        self._who = turns.ledger.who() | {"task": task, "incarnation": incarnation}
+        self._incarnation = incarnation
         self._task = task
         self._statement = in_turn(self._tables)
         self._connection: psycopg.Connection[Any] | None = None
@@ -292,7 +292,7 @@ class TableWriter:
 
         Raises:
             SinkError: The table refuses the rows, or the server was away for too long.
-            ZombieWriter: A newer run, or session, writes.
+            ZombieWriter: A newer run, or incarnation, writes.
         """
         pause, since = _PAUSE, time.monotonic()
         while True:
@@ -304,7 +304,7 @@ class TableWriter:
                     raise SinkError(
                         f"{away} This was tried for {self._turns.retry_us / SECOND:g} s "
                         "(retry=...); nothing is lost, and the rows are written when the server "
-                        "is back and the session begins again."
+                        "is back and the incarnation begins again."
                     ) from None
                 if pause == _PAUSE:
                     _log.warning("%s waits for the server: %s", self._turns.sink, away)
@@ -346,7 +346,7 @@ class TableWriter:
             except (psycopg.DataError, psycopg.IntegrityError) as error:
                 raise self._refused(error, fresh) from None
             if not passed:
-                raise self._turns.ledger.of_older_session(self._session)
+                raise self._turns.ledger.of_older_incarnation(self._incarnation)
             self._consumed.add(news)
         except psycopg.OperationalError as error:
             # Also when the answer got lost: the ledger is asked again before anything is written.
@@ -367,7 +367,7 @@ class TableWriter:
                 "SELECT set_config('synchronous_commit', 'on', false) "
                 "WHERE current_setting('synchronous_commit') = 'off'"
             )
-            last = self._turns.ledger.enter(connection, self._session, self._task)
+            last = self._turns.ledger.enter(connection, self._incarnation, self._task)
         except BaseException:
             connection.close()
             raise

@@ -11,7 +11,7 @@ Before a run what is missing is made, and the user's table is checked: which val
 field a column holds as they are. PostgreSQL refuses some of what a column cannot hold, and bends
 the rest in silence: it rounds to the scale of a ``numeric(10,2)`` and to the digits of a ``real``,
 cuts text at a cast, drops a zone or a time of day, and reads ``01/02/2026`` by a setting of the
-session.
+incarnation.
 """
 
 from __future__ import annotations
@@ -154,8 +154,8 @@ def in_turn(tables: Tables) -> sql.Composed:
 
     It is a transaction, in one exchange with the server. The task's row in ``millrace_writers`` is
     the fence: where it is gone, nothing else of the statement finds a row. Parameters are
-    ``pipeline``, ``sink``, ``task``, ``session``, arrays ``senders``, ``origins``, ``sequences``,
-    and those of :func:`given`. It returns how many fences it passed.
+    ``pipeline``, ``sink``, ``task``, ``incarnation``, arrays ``senders``, ``origins``,
+    ``sequences``, and those of :func:`given`. It returns how many fences it passed.
     """
     from psycopg import sql
 
@@ -169,7 +169,7 @@ def in_turn(tables: Tables) -> sql.Composed:
     wrote = [sql.SQL("wrote{} AS ({})").format(sql.SQL(str(n)), w) for n, w in enumerate(writes)]
     return sql.SQL(
         "WITH fence AS (UPDATE {} SET written_at = now() WHERE pipeline = %(pipeline)s "
-        "AND sink = %(sink)s AND task = %(task)s AND session = %(session)s RETURNING 1), "
+        "AND sink = %(sink)s AND task = %(task)s AND incarnation = %(incarnation)s RETURNING 1), "
         "made AS ({} WHERE EXISTS (SELECT FROM fence)), {}, "
         "told AS (INSERT INTO {} AS told (pipeline, sink, sender, origin, sequence) "
         "SELECT %(pipeline)s, %(sink)s, last.* FROM unnest(%(senders)s::bigint[], "
@@ -405,7 +405,7 @@ def make(connection: psycopg.Connection[Any], tables: Tables) -> None:
         )
     # Rows that are updated many times a second: pages are left half empty for their next versions.
     for table, columns in (
-        (tables.writers(), "task bigint, session bigint NOT NULL, written_at timestamptz"),
+        (tables.writers(), "task bigint, incarnation bigint NOT NULL, written_at timestamptz"),
         (tables.senders(), "sender bigint, origin bigint NOT NULL, sequence bigint NOT NULL"),
     ):
         connection.execute(

@@ -1,4 +1,4 @@
-"""The coordinator: sessions of live tasks, and the marks that they pass. It lives in the driver.
+"""The coordinator: incarnations of live tasks, and marks that they pass. It lives in the driver.
 
 A mark is an epoch of the same epoch log: its manifest is written when the mark before it is
 complete, its completion when every task has passed it. What is between two marks is, after a
@@ -25,21 +25,7 @@ from millrace.compile.topology import Topology
 from millrace.model.errors import StoreError, ZombieWriter
 from millrace.model.time import SECOND
 from millrace.plane.commit_writer import check_consumed
-from millrace.plane.realtime.messages import (
-    FromTask,
-    Mark,
-    MarkPassed,
-    RenewTask,
-    SlowestSource,
-    SourceProgress,
-    StartTask,
-    StopTask,
-    TaskEnded,
-    TaskReady,
-    TaskStatus,
-    ToTask,
-)
-from millrace.plane.realtime.session_start import (
+from millrace.plane.realtime.incarnation_start import (
     Numbers,
     Processes,
     Publishing,
@@ -56,7 +42,21 @@ from millrace.plane.realtime.session_start import (
     share_input,
     to_live_tasks,
 )
-from millrace.plane.realtime.session_start import Where as Where
+from millrace.plane.realtime.incarnation_start import Where as Where
+from millrace.plane.realtime.messages import (
+    FromTask,
+    Mark,
+    MarkPassed,
+    RenewTask,
+    SlowestSource,
+    SourceProgress,
+    StartTask,
+    StopTask,
+    TaskEnded,
+    TaskReady,
+    TaskStatus,
+    ToTask,
+)
 from millrace.plane.realtime.source_progress import Pace
 from millrace.plane.reports import TaskReport
 from millrace.plane.sink_contract import Receipt
@@ -122,11 +122,11 @@ def receipts(passed: Iterable[MarkPassed]) -> dict[int, list[bytes]]:
 
 
 @dataclass
-class Session:
+class Incarnation:
     """One life of all tasks.
 
     Attributes:
-        number: Of the session.
+        number: Of the incarnation.
         begun_us: When it began.
         processes: Of the injectors, that its tasks read.
         looked_us: When was last looked whether there are others.
@@ -166,7 +166,7 @@ class Finishing:
         report: Of all tasks.
         written: Edge to a sink -> receipts.
         segments: Segment that it ended -> computation -> interval -> last commit.
-        session: In which it was passed.
+        incarnation: In which it was passed.
     """
 
     mark: Mark
@@ -174,18 +174,19 @@ class Finishing:
     report: TaskReport
     written: Mapping[int, list[bytes]]
     segments: Mapping[str, dict[str, dict[int, int]]]
-    session: int
+    incarnation: int
 
 
-def sealed_by_another(session: int) -> StoreError:
-    """Return why a session ends that another run has sealed.
+def sealed_by_another(incarnation: int) -> StoreError:
+    """Return why an incarnation ends that another run has sealed.
 
     What was appended since is behind that seal, so no mark can be complete. The other run may be
-    the older: then this one begins another session.
+    the older: then this one begins another incarnation.
     """
     return StoreError(
-        f"session {session} was sealed by another run of the pipeline while it went on: two runs "
-        "on one checkpoint. The last of them to start begins a new session. Nothing was lost."
+        f"incarnation {incarnation} was sealed by another run of the pipeline while it went on: "
+        "two runs on one checkpoint. The last of them to start begins a new incarnation. Nothing "
+        "was lost."
     )
 
 
@@ -206,7 +207,7 @@ class Sources(Protocol):
 
 
 class Coordinator:
-    """Begins sessions and completes marks.
+    """Begins incarnations and completes marks.
 
     Args:
         epochs: Of the run; it holds the checkpoint.
@@ -222,9 +223,10 @@ class Coordinator:
         CheckpointMismatch: Live tasks cannot take the checkpoint over.
 
     Attributes:
-        session: Number of the session that runs; None between two.
-        failed: Why the last session ended, if not by itself.
-        ended: Whether a last mark is complete: no session follows, unless :meth:`go_on` says so.
+        incarnation: Number of the incarnation that runs; None between two.
+        failed: Why the last incarnation ended, if not by itself.
+        ended: Whether a last mark is complete: no incarnation follows, unless :meth:`go_on` says
+            so.
         statuses: Task -> how it is doing.
     """
 
@@ -252,14 +254,14 @@ class Coordinator:
         levels = range(self._topology.depth + 1)
         self._where = [(level, n) for level in levels for n in range(tasks)]
         self._hello: set[Where] = set()
-        self._session: Session | None = None
+        self._incarnation: Incarnation | None = None
         self._next_us = 0
         self._soon = False
         self._ending: Mark | None = None
         self._resting = False
         # Tasks stay, and begin anew: one that is lost then would be waited for.
         self._staying = False
-        # Finished segments, each with a complete mark, and the session of the last one.
+        # Finished segments, each with a complete mark, and the incarnation of the last one.
         self._segments: dict[str, dict[str, dict[int, int]]] = {}
         self._marked_in = 0
         self._finishing: Finishing | None = None
@@ -270,17 +272,17 @@ class Coordinator:
         self.statuses: dict[Where, TaskStatus] = {}
 
     @property
-    def session(self) -> int | None:
-        """Number of the session that runs; None between two."""
-        return None if self._session is None else self._session.number
+    def incarnation(self) -> int | None:
+        """Number of the incarnation that runs; None between two."""
+        return None if self._incarnation is None else self._incarnation.number
 
     @property
     def awaited(self) -> list[Where]:
         """The tasks that have not passed the mark under way; none if none is."""
-        session = self._session
-        if session is None or session.mark is None:
+        incarnation = self._incarnation
+        if incarnation is None or incarnation.mark is None:
             return []
-        return [where for where in self._where if where not in session.passed]
+        return [where for where in self._where if where not in incarnation.passed]
 
     def owned(self, level: int, task: int) -> dict[str, list[int]]:
         """Return computation of a level -> ids of the key intervals that a task works on."""
@@ -306,19 +308,23 @@ class Coordinator:
             self.statuses[where] = message
             return []
         if isinstance(message, SourceProgress):
-            if self.session == message.session and self._session is not None:
-                self._session.pace.reached(message.task, message.low_watermarks)
+            if self.incarnation == message.incarnation and self._incarnation is not None:
+                self._incarnation.pace.reached(message.task, message.low_watermarks)
             return self._paced(wall_us)
         if isinstance(message, TaskEnded):
             error = pickle.loads(message.error) if message.error else None
             return self.lost(*where, error)
-        session = self._session
-        if session is None or session.mark is None or message.mark != session.mark.number:
+        incarnation = self._incarnation
+        if (
+            incarnation is None
+            or incarnation.mark is None
+            or message.mark != incarnation.mark.number
+        ):
             return []
-        session.passed[where] = message
-        if len(session.passed) < len(self._where):
+        incarnation.passed[where] = message
+        if len(incarnation.passed) < len(self._where):
             return []
-        return self._complete(session, wall_us)
+        return self._complete(incarnation, wall_us)
 
     def tick(self, wall_us: int) -> Orders:
         """Look at the clock."""
@@ -326,7 +332,11 @@ class Coordinator:
 
     def _paced(self, wall_us: int) -> Orders:
         """Say how far the slowest have come, if that is news."""
-        slowest = None if self._session is None else self._session.pace.news(self._now_us(wall_us))
+        slowest = (
+            None
+            if self._incarnation is None
+            else self._incarnation.pace.news(self._now_us(wall_us))
+        )
         return (
             []
             if slowest is None
@@ -334,8 +344,8 @@ class Coordinator:
         )
 
     def _marked(self, wall_us: int) -> Orders:
-        session = self._session
-        if session is None or session.mark is not None or self.ended:
+        incarnation = self._incarnation
+        if incarnation is None or incarnation.mark is not None or self.ended:
             return []
         ending = self._ending
         last = self._resting or ending is not None
@@ -343,9 +353,9 @@ class Coordinator:
             return []
         self._soon = False
         draining = ending is not None and ending.draining
-        session.mark = Mark(self._open.epoch, last=last, draining=draining)
-        session.passed.clear()
-        return [((0, n), session.mark) for n in range(self._tasks)]
+        incarnation.mark = Mark(self._open.epoch, last=last, draining=draining)
+        incarnation.passed.clear()
+        return [((0, n), incarnation.mark) for n in range(self._tasks)]
 
     def lost(self, level: int, task: int, error: BaseException | None) -> Orders:
         """Take it that a task has ended, or that nothing is known of it any more.
@@ -356,30 +366,30 @@ class Coordinator:
             error: Why; None if its input ended.
         """
         self._hello.discard((level, task))
-        session = self._session
-        if session is None and not self._staying:
+        incarnation = self._incarnation
+        if incarnation is None and not self._staying:
             return []
         if error is not None:
             self.failed = self.failed or error
-            self._leave_session()
+            self._leave_incarnation()
             self._staying = False
             return [(where, StopTask()) for where in self._where if where != (level, task)]
-        if session is None:
+        if incarnation is None:
             return []
-        session.over.add((level, task))
-        if len(session.over) == len(self._where):
-            self._leave_session()
+        incarnation.over.add((level, task))
+        if len(incarnation.over) == len(self._where):
+            self._leave_incarnation()
         return []
 
     def _now_us(self, wall_us: int) -> int:
         """Return what time it is for what happens so often."""
         return wall_us if self._elapsed_us is None else self._elapsed_us()
 
-    def _leave_session(self) -> None:
-        """Let the session be over; the next one makes a mark that was under way."""
-        if self._session is not None and self._session.mark is not None:
+    def _leave_incarnation(self) -> None:
+        """Let the incarnation be over; the next one makes a mark that was under way."""
+        if self._incarnation is not None and self._incarnation.mark is not None:
             self._soon = True
-        self._session = None
+        self._incarnation = None
 
     # -- what is wanted ----------------------------------------------------------------------------
 
@@ -400,12 +410,12 @@ class Coordinator:
         self._resting = True
 
     def go_on(self) -> None:
-        """Let another session begin after a rest; an end that was asked for meanwhile stands."""
+        """Let another incarnation begin after a rest; an end asked for meanwhile stands."""
         assert self.ended, "all tasks have passed a last mark"
         self.ended = self._epochs.drained
         self._resting = False
 
-    # -- sessions ----------------------------------------------------------------------------------
+    # -- incarnations ------------------------------------------------------------------------------
 
     @property
     def _open(self) -> Manifest:
@@ -413,7 +423,7 @@ class Coordinator:
         return self._epochs.open
 
     def _begun(self, wall_us: int) -> Orders:
-        """Begin a session if all tasks are there, and one may begin."""
+        """Begin an incarnation if all tasks are there, and one may begin."""
         if self.ended or len(self._hello) < len(self._where):
             return []
         self._hello.clear()
@@ -421,7 +431,7 @@ class Coordinator:
         return self._begin(wall_us)
 
     def _begin(self, wall_us: int) -> Orders:
-        """Seal what the session before left, and start all tasks."""
+        """Seal what the incarnation before left, and start all tasks."""
         epochs, incarnations = self._epochs, self._state.incarnations
         if self._finishing is not None:
             # The last mark was passed, and could not be written down or published.
@@ -434,11 +444,11 @@ class Coordinator:
         seal = incarnations.seal(number)
         if seal is None:
             raise ZombieWriter(
-                f"zombie writer: session {number} has been begun by another run, which goes on "
+                f"zombie writer: incarnation {number} has been begun by another run, which goes on "
                 "with this checkpoint. This one must stop. Nothing was lost."
             )
-        # If a newer run has claimed the checkpoint meanwhile, this has sealed its session, which it
-        # notices at its next mark; and what this one knows is old.
+        # If a newer run has claimed the checkpoint meanwhile, this has sealed its incarnation,
+        # which it notices at its next mark; and what this one knows is old.
         self._refuse_superseded()
         refuse_other_tasks(epochs.open, self._tasks)
         positions = epochs.positions
@@ -458,7 +468,7 @@ class Coordinator:
         read, numbers = input_of(self._topology, epochs.places, now, lasts)
         pace = Pace(readers(self._topology, read, self._tasks), self._open.injectors)
         looked_us = self._now_us(wall_us)
-        self._session = Session(number, wall_us, now, looked_us, pace, numbers)
+        self._incarnation = Incarnation(number, wall_us, now, looked_us, pace, numbers)
         manifest = encode_entry(self._open)
         orders: Orders = []
         for level, n in self._where:
@@ -484,16 +494,16 @@ class Coordinator:
 
     # -- marks -------------------------------------------------------------------------------------
 
-    def _complete(self, session: Session, wall_us: int) -> Orders:
+    def _complete(self, incarnation: Incarnation, wall_us: int) -> Orders:
         """Every task has passed the mark: write the completion, and publish what sinks got.
 
         In this order: should the mark be tried again, it would stand elsewhere, and what sinks got
         before it would be something else.
         """
-        mark, passed = session.mark, session.passed
+        mark, passed = incarnation.mark, incarnation.passed
         assert mark is not None, "completed once"
-        if self._state.incarnations.superseded(session.number):
-            self._session, self.failed = None, sealed_by_another(session.number)
+        if self._state.incarnations.superseded(incarnation.number):
+            self._incarnation, self.failed = None, sealed_by_another(incarnation.number)
             return [(where, StopTask()) for where in self._where]
         epochs, manifest = self._epochs, self._open
         segments = {
@@ -507,24 +517,24 @@ class Coordinator:
             tasks=self._tasks,
             notes={f"{level}-{n}": one.note for (level, n), one in passed.items() if level},
             receipts=lasting(written, self._sinks),
-            session=session.number,
+            incarnation=incarnation.number,
             last=mark.last,
         )
-        self._finishing = Finishing(mark, said, report, written, segments, session.number)
-        session.mark = None
-        session.passed.clear()
-        read = places(reading, session.numbers)
+        self._finishing = Finishing(mark, said, report, written, segments, incarnation.number)
+        incarnation.mark = None
+        incarnation.passed.clear()
+        read = places(reading, incarnation.numbers)
         epochs.complete(said, report.results, report.sources, places=read, live=left)
         self._finish(wall_us)
         epochs.dead_letters.check()
         if self.ended:
             return self._over()
         self._open_epoch(wall_us)
-        return self._renewed(session, wall_us)
+        return self._renewed(incarnation, wall_us)
 
     def _over(self) -> Orders:
-        """End a session for good, or have all tasks begin anew in another when it may begin."""
-        self._session = None
+        """End an incarnation for good, or have all tasks begin anew in another when it may."""
+        self._incarnation = None
         self._staying = not self.ended or (self._resting and not self._epochs.drained)
         order = RenewTask() if self._staying else StopTask()
         return [(where, order) for where in self._where]
@@ -537,21 +547,21 @@ class Coordinator:
             self._sinks[edge].publish(done.manifest.epoch, of)
         self._finishing = None
         self._segments |= done.segments
-        self._marked_in = done.session
+        self._marked_in = done.incarnation
         self._next_us = self._now_us(wall_us) + self._every_us
         self.ended = done.mark.last
         self._completed(Marked(done.manifest, done.report))
 
-    def _renewed(self, session: Session, wall_us: int) -> Orders:
-        """End a session, right after a mark, if there are processes that nobody reads.
+    def _renewed(self, incarnation: Incarnation, wall_us: int) -> Orders:
+        """End an incarnation, right after a mark, if there are processes that nobody reads.
 
         The next one has them. It begins as after a failure, but with the tasks that there are.
         """
         now_us = self._now_us(wall_us)
-        if now_us < session.looked_us + _LOOK_US:
+        if now_us < incarnation.looked_us + _LOOK_US:
             return []
-        session.looked_us = now_us
-        new = joined(session.processes, self._sources.processes())
+        incarnation.looked_us = now_us
+        new = joined(incarnation.processes, self._sources.processes())
         if not new:
             return []
         _log.info("processes have joined: %s; all tasks begin anew, to read them too", new)

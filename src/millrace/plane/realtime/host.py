@@ -1,4 +1,4 @@
-"""The host of a level task in a session: packets in, packets out, turn after turn.
+"""The host of a level task in an incarnation: packets in, packets out, turn after turn.
 
 What arrived since the last turn is what a level task is given; what it returns leaves. That is
 durable then, or productions are weak. The host knows what time it is, which marks have come, and
@@ -20,8 +20,8 @@ from millrace.plane.inbox import Inbox
 from millrace.plane.level_task import LevelTask
 from millrace.plane.packets import ALONE_US, NO_MARK, Packet, Pipes, Received
 from millrace.plane.partials_stage import Lifter
+from millrace.plane.realtime.incarnation_start import TaskNote, decode_note, encode_note
 from millrace.plane.realtime.messages import FromTask, MarkPassed, StartTask, ToTask
-from millrace.plane.realtime.session_start import TaskNote, decode_note, encode_note
 from millrace.plane.realtime.task import Sent, TaskStats
 from millrace.plane.realtime.weak import weak_computations
 from millrace.plane.reports import MarkReport
@@ -34,7 +34,7 @@ from millrace.store import KEPT_TURNS
 from millrace.windmill import rows
 from millrace.windmill.bundle import Attempt
 from millrace.windmill.channels import Number, Sender
-from millrace.windmill.fence import SessionFence
+from millrace.windmill.fence import IncarnationFence
 from millrace.windmill.manifest import decode_manifest
 from millrace.windmill.positions import Followed
 from millrace.windmill.record_ids import LAST_ROW
@@ -50,7 +50,7 @@ class Marks:
 
     Attributes:
         draining: Whether the mark that has come last ends the input.
-        last: Whether nothing but this mark's work follows in the session.
+        last: Whether nothing but this mark's work follows in the incarnation.
     """
 
     def __init__(self, senders: int, epoch: int) -> None:
@@ -74,7 +74,7 @@ class Marks:
                 self.last |= packet.last
 
 
-class SessionHost:
+class IncarnationHost:
     """Hosts one task of one level; see :class:`~millrace.plane.realtime.task.LiveTask`.
 
     Args:
@@ -82,7 +82,7 @@ class SessionHost:
         level: From 1.
         number: Of the task.
         tell_us: How long a task of the next level that gets no rows waits for low watermarks.
-        outlet: Makes what writes the sinks, in a task of the last level, for one session.
+        outlet: Makes what writes the sinks, in a task of the last level, for one incarnation.
         kept_turns: How many turns commits stay in memory before caches have them.
         weak_turns: How many turns what weak computations did waits before it is durable.
     """
@@ -115,24 +115,26 @@ class SessionHost:
         self._at = ""
         self._execution = runtime.execution
 
-    # -- the session -------------------------------------------------------------------------------
+    # -- the incarnation ---------------------------------------------------------------------------
 
     def start(self, start: StartTask, wall_us: int) -> Iterator[Sent]:
-        """Take up where the last session left; send the productions of commits since its mark."""
+        """Take up where the last incarnation left; send productions of commits since its mark."""
         runtime, tasks = self._runtime, self._runtime.tasks
-        self._session = start.session
+        self._incarnation = start.incarnation
         self._manifest = manifest = decode_manifest(start.manifest)
         self._epoch = manifest.epoch
-        self._received = Received(start.session, f"level {self.level}, task {self.number}", tasks)
+        self._received = Received(
+            start.incarnation, f"level {self.level}, task {self.number}", tasks
+        )
         runtime.origins.numbers = start.numbers
         receivers = 0 if self._last else tasks
-        self._pipes = Pipes(start.session, self.number, receivers, tell_us=self._tell_us)
+        self._pipes = Pipes(start.incarnation, self.number, receivers, tell_us=self._tell_us)
         state = runtime.execution.state
         found = weak_computations(self._topology, tasks=tasks, live=runtime.live_writers.keys())
         weak = {spec.name: found[spec.name] for spec in self._specs if spec.name in found}
         writer = self._writer = GrownWriter(
             runtime.execution,
-            SessionFence(state.incarnations, start.session),
+            IncarnationFence(state.incarnations, start.incarnation),
             self.level,
             self.number,
             manifest.epoch,
@@ -171,7 +173,7 @@ class SessionHost:
         self.stats = TaskStats(self.level, self.number)
         if self._last:
             generation = manifest.generation
-            self._outlet = self._make_outlet(runtime, start.session, generation, self.number)
+            self._outlet = self._make_outlet(runtime, start.incarnation, generation, self.number)
         for result, productions in writer.earlier(self._positions):
             self._move([result])
             self._outbox.add_result(result, productions)
@@ -215,7 +217,7 @@ class SessionHost:
 
     @property
     def _live_writer(self) -> GrownWriter:
-        assert self._writer is not None, "a session has begun"
+        assert self._writer is not None, "an incarnation has begun"
         return self._writer
 
     # -- a turn ------------------------------------------------------------------------------------

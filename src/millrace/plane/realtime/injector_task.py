@@ -23,6 +23,7 @@ from millrace.injectors.injector import Injector
 from millrace.injectors.rate_limit import EVERYONE
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.plane.packets import NO_MARK, Pipes
+from millrace.plane.realtime.incarnation_start import Decided, decode_decided, encode_note
 from millrace.plane.realtime.messages import (
     FromTask,
     Hold,
@@ -34,7 +35,6 @@ from millrace.plane.realtime.messages import (
     Take,
     ToTask,
 )
-from millrace.plane.realtime.session_start import Decided, decode_decided, encode_note
 from millrace.plane.realtime.source_progress import IngressTimes, Promising
 from millrace.plane.realtime.task import Sent, TaskStats
 from millrace.plane.reports import MarkReport, TaskReport
@@ -155,11 +155,11 @@ class InjectorTask:
 
     def start(self, start: StartTask, wall_us: int) -> Iterator[Sent]:
         """Open what is to be read, where the last complete mark stood."""
-        self._session = start.session
+        self._incarnation = start.incarnation
         self._manifest = manifest = decode_manifest(start.manifest)
         self._epoch = manifest.epoch
         self._wall_us = max(wall_us, manifest.wall_time_us)
-        self._pipes = Pipes(start.session, self.number, self._runtime.tasks)
+        self._pipes = Pipes(start.incarnation, self.number, self._runtime.tasks)
         self._incarnations = self._runtime.execution.state.incarnations
         noted = decode_decided(start.note) if start.note else Decided({})
         self._decided, moved = noted.since(self._epoch)
@@ -308,7 +308,7 @@ class InjectorTask:
         now_us = self._wall_us if self._elapsed_us is None else self._elapsed_us()
         reached = promising.word(now_us)
         if reached is not None:
-            self.said.append(SourceProgress(0, self.number, self._session, reached))
+            self.said.append(SourceProgress(0, self.number, self._incarnation, reached))
         if self.stats.due(self._wall_us):
             self.said.append(self.stats.status(self._wall_us, promising.published))
         yield from ()
@@ -358,7 +358,7 @@ class InjectorTask:
 
     def _note_decided(self) -> None:
         if self._segment is None:
-            self._segment = self._incarnations.grow(self._session, 0, self.number, self._epoch)
+            self._segment = self._incarnations.grow(self._incarnation, 0, self.number, self._epoch)
         noted = Decided(self._decided, self._times.stamps, self._numbers)
         self._segment.append([], encode_note(noted))
 

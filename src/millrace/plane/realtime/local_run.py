@@ -45,11 +45,11 @@ class LocalPlane:
 
     @property
     def running(self) -> bool:
-        """Whether a session runs."""
-        return self._coordinator.session is not None
+        """Whether an incarnation runs."""
+        return self._coordinator.incarnation is not None
 
     def boot(self, wall_us: int) -> None:
-        """Begin a session, with tasks that know nothing."""
+        """Begin an incarnation, with tasks that know nothing."""
         self.crash()
         for where in self._where:
             self._seat(where)

@@ -1,4 +1,4 @@
-"""What the tasks and the coordinator of a session tell each other, outside the packets.
+"""What the tasks and the coordinator of an incarnation tell each other, outside the packets.
 
 ::
 
@@ -21,7 +21,7 @@ from millrace.windmill.source_offset import SourceOffset
 
 
 class TaskReady(msgspec.Struct, array_like=True, tag="hello"):
-    """A task is there, and waits for :class:`StartTask`; it knows nothing of a session before.
+    """A task is there, and waits for :class:`StartTask`; it knows nothing of an incarnation before.
 
     Attributes:
         level: Its level; 0 is an injector task.
@@ -39,10 +39,10 @@ class TaskReady(msgspec.Struct, array_like=True, tag="hello"):
 
 
 class StartTask(msgspec.Struct, array_like=True, tag="start"):
-    """The session begins.
+    """The incarnation begins.
 
     Attributes:
-        session: Its number.
+        incarnation: Its number.
         manifest: Of the epoch that the next mark ends, as JSON. Intervals stand where the
             completion before it left them, or where their last sealed commit did.
         input: Injected stream -> process -> where it is read on; those of this task only.
@@ -54,7 +54,7 @@ class StartTask(msgspec.Struct, array_like=True, tag="start"):
         numbers: Injected stream -> process -> its number, of those that no complete mark knows.
     """
 
-    session: int
+    incarnation: int
     manifest: bytes
     input: dict[str, dict[str, SourceOffset]] = {}
     consumed: list[tuple[int, int, int]] = []
@@ -99,14 +99,14 @@ class Take(msgspec.Struct, array_like=True, tag="take"):
 
 
 class RenewTask(msgspec.Struct, array_like=True, tag="rest"):
-    """The session is over: stop at once. Another follows in the same place, with a task made anew.
+    """The incarnation is over: stop at once. Another follows in this place, with a task made anew.
 
     That one says :class:`TaskReady` when this one is closed, and has given back all that it had.
     """
 
 
 class StopTask(msgspec.Struct, array_like=True, tag="halt"):
-    """The session is over: stop at once, and send nothing more."""
+    """The incarnation is over: stop at once, and send nothing more."""
 
 
 class MarkPassed(msgspec.Struct, array_like=True, tag="passed"):
@@ -142,7 +142,7 @@ class TaskStatus(msgspec.Struct, array_like=True, tag="status"):
     Attributes:
         level: The task's level.
         task: Its number.
-        records: Records and timers' keys that it has done in this session.
+        records: Records and timers' keys that it has done in this incarnation.
         inputs: Computation, or injected stream at level 0, -> its low watermark there.
         commits: Groups that it appended.
         busy_s: Seconds in turns.
@@ -198,14 +198,14 @@ class SourceProgress(msgspec.Struct, array_like=True, tag="reached"):
     Attributes:
         level: 0.
         task: Its number.
-        session: Its session: what one of an older session says, nobody may go by.
+        incarnation: Its incarnation: what one of an older incarnation says, nobody may go by.
         low_watermarks: Injected stream -> what it publishes of it. One whose processes there are
             all idle leaves the stream out.
     """
 
     level: int
     task: int
-    session: int
+    incarnation: int
     low_watermarks: dict[str, int]
 
 

@@ -65,7 +65,7 @@ class Pacing:
     Args:
         topology: The pipeline.
         read: The streams that the task reads.
-        before: Injected stream -> low watermark as the session began.
+        before: Injected stream -> low watermark as the incarnation began.
 
     Attributes:
         slowest: Injected stream -> the lowest low watermark of all tasks, as last heard.
@@ -102,11 +102,11 @@ class Pacing:
 
 
 class Pace:
-    """The coordinator's side, for one session.
+    """The coordinator's side, for one incarnation.
 
     Args:
         readers: Injected stream -> tasks that read it; of those that somebody must know of.
-        before: Injected stream -> low watermark as the session began.
+        before: Injected stream -> low watermark as the incarnation began.
 
     >>> pace = Pace({"s": [0, 1]}, {"s": 10})
     >>> pace.reached(0, {"s": 70}), pace.news(0)
@@ -143,12 +143,12 @@ class Pace:
 
 
 class Promising:
-    """The low watermarks that one injector task publishes in one session.
+    """The low watermarks that one injector task publishes in one incarnation.
 
     Args:
         topology: The pipeline.
         start: Says which processes the task reads, and what is known of them.
-        before: What was published before the session.
+        before: What was published before the incarnation.
         wall_us: When it begins.
 
     Attributes:

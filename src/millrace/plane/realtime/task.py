@@ -16,7 +16,7 @@ _EVERY_US = 500_000
 
 
 class TaskStats:
-    """What one task has done in one session.
+    """What one task has done in one incarnation.
 
     Args:
         level: The task's level.
@@ -66,14 +66,14 @@ Sent = tuple[int, bytes]
 class LiveTask(Protocol):
     """A task that does not end: a host calls it, from one thread, in a loop.
 
-    Whatever it raises ends the session.
+    Whatever it raises ends the incarnation.
 
     Attributes:
         level: Its level; 0 is an injector task.
         number: Its number in the level.
         said: Messages for the coordinator since the host last took them (and cleared the list).
         wake_us: When it wants a turn though nothing has arrived.
-        stats: What it has done in this session, from its start on.
+        stats: What it has done in this incarnation, from its start on.
     """
 
     level: int

@@ -1,8 +1,8 @@
 """Control connections: what a task and the driver's coordinator say to each other.
 
-One TCP connection a task, to the driver, beside the packets. A session is begun by Spark's driver
-for tasks of its own making, and they have a key that was made for it: a task of an earlier query
-cannot call. If a connection breaks, on either side, the session is over.
+One TCP connection a task, to the driver, beside the packets. An incarnation is begun by Spark's
+driver for tasks of its own making, and they have a key that was made for it: a task of an earlier
+query cannot call. If a connection breaks, on either side, the incarnation is over.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class ControlConnection:
 
     def _broken(self, error: BaseException) -> ConnectionBroken:
         return ConnectionBroken(
-            f"the driver at {self._where} has hung up ({type(error).__name__}): the session is "
+            f"the driver at {self._where} has hung up ({type(error).__name__}): the incarnation is "
             "over. What was committed is safe; the driver begins another, if it is alive."
         )
 

@@ -99,13 +99,13 @@ class ControlLoop:
 
     @property
     def failed(self) -> BaseException | None:
-        """Why the session, or the attempt to begin one, ended; None if it did not."""
+        """Why the incarnation, or the attempt to begin one, ended; None if it did not."""
         return self._error or self._coordinator.failed
 
     @property
-    def session(self) -> int | None:
-        """Number of the session that runs."""
-        return self._coordinator.session
+    def incarnation(self) -> int | None:
+        """Number of the incarnation that runs."""
+        return self._coordinator.incarnation
 
     @property
     def ended(self) -> bool:
@@ -149,13 +149,13 @@ class ControlLoop:
         self._board.wake()
 
     def go_on(self) -> None:
-        """Let another session begin, once all tasks have called again."""
+        """Let another incarnation begin, once all tasks have called again."""
         with self._lock:
             self._coordinator.go_on()
         self._board.wake()
 
     def halt(self) -> None:
-        """Tell all tasks that no session follows, and that Spark is about to end them."""
+        """Tell all tasks that no incarnation follows, and that Spark is about to end them."""
         for where in self._where:
             self._board.tell(where, StopTask())
 
@@ -165,7 +165,7 @@ class ControlLoop:
             return at()
 
     def hold(self, paused: list[str], rates: dict[str, float]) -> None:
-        """Have streams held back, in this session and in those to come.
+        """Have streams held back, in this incarnation and in those to come.
 
         Args:
             paused: Of them nothing is read.
@@ -173,7 +173,7 @@ class ControlLoop:
         """
         with self._lock:
             self._held = paused, rates
-            if self._coordinator.session is not None:
+            if self._coordinator.incarnation is not None:
                 self._tell_held()
         self._board.wake()
 
@@ -206,12 +206,12 @@ class ControlLoop:
             self._changed()
 
     def _watched(self) -> list[Where]:
-        """Return the tasks that have something to do: a session, or to close at a rest."""
-        in_session = self._coordinator.session is not None
-        return [where for where in self._hosts if in_session or where not in self._called]
+        """Return the tasks that have something to do: an incarnation, or to close at a rest."""
+        in_incarnation = self._coordinator.incarnation is not None
+        return [where for where in self._hosts if in_incarnation or where not in self._called]
 
     def _give_up(self, hung: Sequence[Where]) -> Orders:
-        """End a session in which tasks hang."""
+        """End an incarnation in which tasks hang."""
         first = hung[0]
         has = self._coordinator.owned(*first) if first[0] else self._processes.get(first, {})
         error = task_hung(hung, self._hosts, self._liveness, has)
@@ -255,7 +255,7 @@ class ControlLoop:
         return self._hosts.pop(where, None)
 
     def _carry(self, step: Callable[[], Orders]) -> None:
-        """Send what a step of the coordinator orders; an error of the step ends the session."""
+        """Send what a step of the coordinator orders; an error of the step ends the incarnation."""
         try:
             orders = step()
         except BaseException as error:  # noqa: BLE001  whatever it was, the run is told

@@ -1,8 +1,8 @@
-"""Quiesce: what is done while all tasks wait at a mark, before the session that follows.
+"""Quiesce: what is done while all tasks wait at a mark, before the incarnation that follows.
 
 Marks stop nothing: what tasks have done beyond one is in their segments. So what needs a checkpoint
-in which nothing is under way has a last mark made, as a stop has, and another session begins after,
-in the same processes.
+in which nothing is under way has a last mark made, as a stop has, and another incarnation begins
+after, in the same processes.
 
 Key intervals that follow the load of a run take a rest for each round. Marks stand for epochs:
 after some that had records it is decided what to change, and what that reads is read beside the

@@ -42,7 +42,7 @@ class RetryPolicy:
     """Counts failures since something went well.
 
     What comes from outside (a worker that is killed, a disk that is full, a server that is away) is
-    tried again for as long as it takes, if a session of this run has ever begun; what the
+    tried again for as long as it takes, if an incarnation of this run has ever begun; what the
     pipeline's own code raises, and a hang that may be its own, so many times.
 
     Args:
@@ -80,7 +80,7 @@ class RetryPolicy:
         return self._attempts > 1 and self._all >= self._attempts - 1
 
     def begun(self) -> None:
-        """Take it that a session has begun."""
+        """Take it that an incarnation has begun."""
         self._ever = True
 
     def well(self) -> None:
@@ -101,7 +101,7 @@ class RetryPolicy:
 
 
 class Downtime:
-    """Measures from the end of a session to the beginning of the next.
+    """Measures from the end of an incarnation to the beginning of the next.
 
     Args:
         clock: Returns seconds.
@@ -126,7 +126,7 @@ class Downtime:
         self._laps: dict[str, float] | None = None
 
     def gone(self) -> None:
-        """Take it that the session has ended, or that an attempt to begin one has."""
+        """Take it that the incarnation has ended, or that an attempt to begin one has."""
         now = self._clock()
         if self._laps is None:
             self._gone_at, self._laps = now, {}
@@ -140,7 +140,7 @@ class Downtime:
             self._at = now
 
     def back(self, what: str) -> str | None:
-        """Take it that a session has begun; return how long that took, by part."""
+        """Take it that an incarnation has begun; return how long that took, by part."""
         if self._laps is None:
             return None
         self.lap(what)
@@ -151,7 +151,7 @@ class Downtime:
         return f"{self.seconds:.{digits}f} s: {parts}"
 
 
-#: How long all tasks may take to call, after the start of a query or the end of a session.
+#: How long all tasks may take to call, after the start of a query or the end of an incarnation.
 _CALLING_S = 120.0
 
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from millrace.plane.packets import PACKET_DDL, PACKET_SCHEMA
-from millrace.plane.realtime.host import SessionHost
+from millrace.plane.realtime.host import IncarnationHost
 from millrace.plane.realtime.injector_task import InjectorTask
 from millrace.plane.realtime.task import LiveTask, Sent
 from millrace.plane.runtime import Runtime
@@ -49,7 +49,7 @@ _PAIRED = "if(behind = 0, packet, cast(null as binary)) as packet"
 
 @dataclass(frozen=True)
 class LiveStage:
-    """The function of a level, for ``mapInArrow``: one call a task, for all sessions of a query.
+    """The function of a level, for ``mapInArrow``: a call a task, for all incarnations of a query.
 
     Attributes:
         blueprint: Of the run.
@@ -58,8 +58,8 @@ class LiveStage:
         last: Whether no level comes after it.
         careful: Whether to look at first for user code that ends its process.
         clock: Pickled, what returns wall-clock microseconds since 1970; empty: the host's own.
-        hung: Processes of sessions before that hang. Spark lets them be; one may hold a lock of the
-            caches that this task opens.
+        hung: Processes of incarnations before that hang. Spark lets them be; one may hold a lock of
+            the caches that this task opens.
     """
 
     blueprint: Blueprint
@@ -100,9 +100,9 @@ class LiveStage:
 
 
 def make_task(runtime: Runtime, level: int, number: int) -> LiveTask:
-    """Return a task of a level, for one session; those of level 0 inject."""
+    """Return a task of a level, for one incarnation; those of level 0 inject."""
     if level:
-        return SessionHost(runtime, level, number)
+        return IncarnationHost(runtime, level, number)
     return InjectorTask(runtime, number, elapsed_us=elapsed_us)
 
 

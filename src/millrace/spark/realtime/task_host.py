@@ -1,7 +1,7 @@
 """The host of a task: the loop in a worker process that lets a live task have its turns.
 
-Where a session ends and the run rests, the task is closed and another made in its place, which
-waits for the next session; what reads packets and messages stays.
+Where an incarnation ends and the run rests, the task is closed and another made in its place, which
+waits for the next incarnation; what reads packets and messages stays.
 
 The *backoff* is how long a task waits after a turn before it begins the next. What comes meanwhile
 shares the next turn, and its packets. So a busy machine is kept from turns that are ever smaller
@@ -236,9 +236,9 @@ _INPUT_S = 0.02
 #: Spark costs more than one packet more in it.
 _TOGETHER_S = 0.0005
 _TOGETHER_BYTES = 1 << 18
-#: How long a task whose input has ended waits for word that the session is over.
+#: How long a task whose input has ended waits for word that the incarnation is over.
 _PARTING_S = 0.1
-#: How long a task waits, when its session is over, for Spark to end it.
+#: How long a task waits, when its incarnation is over, for Spark to end it.
 _LINGER_S = 20.0
 
 
@@ -254,8 +254,8 @@ class Speaking(Protocol):
         ...
 
 
-class SessionOver(MillraceError):
-    """The coordinator has ended the session, and Spark has not ended the task since."""
+class IncarnationOver(MillraceError):
+    """The coordinator has ended the incarnation, and Spark has not ended the task since."""
 
 
 def hosted(
@@ -265,10 +265,10 @@ def hosted(
     steps: StepTimer,
     clock: Callable[[], int] = now_us,
 ) -> Generator[list[Sent], None, bool]:
-    """Run a task, session after session, until its input ends or it is halted; yield what it sends.
+    """Run a task, one incarnation after another, until input ends or it is halted; yield packets.
 
     Args:
-        make: Makes the task anew for each session.
+        make: Makes the task anew for each incarnation.
         connection: To the coordinator.
         packets: What the level before sends; of an injector task nothing ever comes, but the end.
         steps: Times it; knows when packets arrived, all that come.
@@ -293,7 +293,7 @@ def hosted(
             yield from loop.run()
             if not loop.goes_on:
                 break
-            # Before another says that it is there: then the next session seals segments.
+            # Before another says that it is there: then the next incarnation seals segments.
             task.close()
             task, left = make(), loop.packets
         connection.say(TaskEnded(task.level, task.number))
@@ -325,20 +325,20 @@ def _at(task: LiveTask, still: Standstill) -> At:
 
 
 class _Loop:
-    """One session of a task.
+    """One incarnation of a task.
 
     Args:
         task: The task.
         connection: To the coordinator.
-        queue: Of all sessions.
-        steps: Of all sessions.
-        packets: What had arrived when the session before ended; the task passes it over.
+        queue: Of all incarnations.
+        steps: Of all incarnations.
+        packets: What had arrived when the incarnation before ended; the task passes it over.
         clock: Wall-clock microseconds since 1970.
         still: Keeps nothing of a turn beyond its end.
 
     Attributes:
         packets: What has arrived, and was not begun.
-        halted: Whether it was told that no session follows.
+        halted: Whether it was told that no incarnation follows.
     """
 
     def __init__(
@@ -368,7 +368,7 @@ class _Loop:
 
     @property
     def goes_on(self) -> bool:
-        """Whether another session follows in the same place; not where the input has ended."""
+        """Whether another incarnation follows in the same place; not where the input has ended."""
         return self._rested and not (self._ended or self.halted)
 
     @property
@@ -441,7 +441,7 @@ class _Loop:
             self._task.tell(Take(self._rows.amount))
 
     def _start(self) -> StartTask | None:
-        """Wait for the session to begin; return None if it does not, or the input ends before."""
+        """Wait for the incarnation to begin; return None if it does not, or input ends before."""
         while not (self._ended or self._over):
             taken = self._queue.take(_SLEEP_S)
             # A task that has begun may be heard before we are told to begin.
@@ -494,10 +494,10 @@ class _Loop:
             said.clear()
 
     def _part(self) -> None:
-        """Wait for Spark to end a task whose session is over, or be told so after its end.
+        """Wait for Spark to end a task whose incarnation is over, or be told so after its end.
 
         Spark keeps one waiting that returns early, and logs what one raises. Where the input has
-        ended first, the session is over if Spark has hung up, and not if its batch has ended.
+        ended first, the incarnation is over if Spark has hung up, and not if its batch has ended.
         """
         until = time.monotonic() + (_PARTING_S if self._ended else _LINGER_S)
         while not (self._ended and self.halted):
@@ -505,9 +505,9 @@ class _Loop:
             if left_s <= 0 and self._ended:
                 return
             if left_s <= 0:
-                raise SessionOver(
-                    f"level {self._task.level}, task {self._task.number}: its session is over, and "
-                    "Spark has not ended the task since."
+                raise IncarnationOver(
+                    f"level {self._task.level}, task {self._task.number}: its incarnation is over, "
+                    "and Spark has not ended the task since."
                 )
             try:
                 self._take(min(left_s, 0.1))

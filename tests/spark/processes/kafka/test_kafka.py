@@ -307,7 +307,7 @@ def test_a_retried_epoch_sends_the_ids_it_had(
 
 
 def test_turns_reach_a_topic_and_come_again_with_their_ids(kafka: Any) -> None:
-    """The tasks of two sessions, the second of which begins at the last mark. No Spark."""
+    """The tasks of two incarnations, the second of which begins at the last mark. No Spark."""
     target = kafka.topic("turns", 1)
     ids = [bytes([n]) * 16 for n in range(5)]
 
@@ -320,8 +320,8 @@ def test_turns_reach_a_topic_and_come_again_with_their_ids(kafka: Any) -> None:
         )
 
     sink, halves = mr.sinks.Kafka(kafka.servers, target), (np.array([0]), np.array([0]))
-    for session, turns in ((1, [(0, 2), (2, 4)]), (2, [(2, 3), (3, 5)])):
-        writing = pickle.loads(pickle.dumps(sink.live())).begin(session, 1, 0)
+    for incarnation, turns in ((1, [(0, 2), (2, 4)]), (2, [(2, 3), (3, 5)])):
+        writing = pickle.loads(pickle.dumps(sink.live())).begin(incarnation, 1, 0)
         for first, end in turns:
             writing.write(rows(first, end), *halves)
         writing.flush()

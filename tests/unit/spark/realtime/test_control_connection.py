@@ -74,7 +74,7 @@ def test_a_task_notices_that_the_driver_has_hung_up(board: Switchboard) -> None:
     line.say(TaskReady(1, 1))
     heard(board, 1)
     board.hang_up()
-    with pytest.raises(ConnectionBroken, match="the session is over"):
+    with pytest.raises(ConnectionBroken, match="the incarnation is over"):
         line.hear()
     assert board.listen(0.05) == []
 

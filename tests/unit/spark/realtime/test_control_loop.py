@@ -64,7 +64,7 @@ class Script:
     """A coordinator that notes what it hears, and answers as a test says."""
 
     def __init__(self) -> None:
-        self.session: int | None = 1
+        self.incarnation: int | None = 1
         self.failed: BaseException | None = None
         self.ended = False
         self.awaited: list[Where] = []
@@ -118,7 +118,7 @@ def test_orders_reach_the_tasks(stage: Stage) -> None:
     assert stage.loop.absent() == [(1, 0)]
 
 
-def test_streams_are_held_back_in_this_session_and_the_next(stage: Stage) -> None:
+def test_streams_are_held_back_in_this_incarnation_and_the_next(stage: Stage) -> None:
     two = {"trips": {"a": SourceOffset(0, None, 0, None), "b": SourceOffset(1, None, 0, None)}}
     start = StartTask(1, b"", input=two)
     stage.script.answer = lambda _: [((0, 0), start), ((1, 0), StartTask(1, b""))]
@@ -160,7 +160,7 @@ def test_a_task_that_has_said_goodbye_is_not_lost(stage: Stage) -> None:
     assert stage.script.lost_ == []
 
 
-def test_what_the_coordinator_raises_ends_the_session_for_all(stage: Stage) -> None:
+def test_what_the_coordinator_raises_ends_the_incarnation_for_all(stage: Stage) -> None:
     def refuse(message: Said) -> Orders:
         raise ZombieWriter("newer")
 
@@ -219,6 +219,6 @@ def test_at_a_rest_all_are_expected_to_call_again_and_one_that_is_lost_is_named(
     assert "process 1 on host here" in str(error)
 
 
-def test_tasks_that_stay_are_told_when_no_session_follows(stage: Stage) -> None:
+def test_tasks_that_stay_are_told_when_no_incarnation_follows(stage: Stage) -> None:
     stage.loop.halt()
     assert stage.board.told == [(where, StopTask()) for where in ALL]

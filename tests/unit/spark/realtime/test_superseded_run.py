@@ -1,4 +1,4 @@
-"""A run of the real-time plane whose session has ended, and that was superseded meanwhile."""
+"""A run of the real-time plane whose incarnation has ended, and that was superseded meanwhile."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Epochs:
 
 
 def tried_again(answer: Exception | None) -> tuple[bool, list[BaseException]]:
-    """Return whether another session is to follow a lost task, and how the run has failed."""
+    """Return whether another incarnation is to follow a lost task, and how the run has failed."""
     failed: list[BaseException] = []
     policy = RetryPolicy(attempts=3)
     policy.well()

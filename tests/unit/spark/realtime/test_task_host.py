@@ -34,9 +34,9 @@ from millrace.spark.realtime.flow_control import TurnBudget
 from millrace.spark.realtime.latency import StepTimer
 from millrace.spark.realtime.task_host import (
     Backoff,
+    IncarnationOver,
     ReceivedPackets,
     ReceiveQueue,
-    SessionOver,
     hosted,
 )
 
@@ -369,7 +369,7 @@ def test_a_task_that_nobody_ends_ends_itself(monkeypatch: pytest.MonkeyPatch) ->
         queue.SimpleQueue[bytes]().get()
         yield b""
 
-    with pytest.raises(SessionOver, match="level 1, task 4"):
+    with pytest.raises(IncarnationOver, match="level 1, task 4"):
         sent(Echo(), Coordinator(StopTask()), packets())
 
 
@@ -499,7 +499,7 @@ def test_what_a_task_raises_that_is_made_at_a_rest_is_told() -> None:
     assert (first.closed, second.closed) == (1, 1)
 
 
-def test_packets_of_a_session_that_is_over_do_not_upset_the_steps_of_the_next() -> None:
+def test_packets_of_a_incarnation_that_is_over_do_not_upset_the_steps_of_the_next() -> None:
     """Each packet that arrived is taken by a turn, or what steps are said to take is another's."""
 
     class Resting(Echo):

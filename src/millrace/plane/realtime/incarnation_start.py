@@ -1,7 +1,7 @@
-"""The start of a session: where input is read on and by whom, and what tasks knew before.
+"""The start of an incarnation: where input is read on and by whom, and what tasks knew before.
 
 A task writes a note with each group of its segment: what it knew when it committed. The last notes
-are what the next session begins with.
+are what the next incarnation begins with.
 
 A checkpoint is handed over from live tasks to tasks that end with their epoch, and back, where
 nothing is under way: where the last epoch that was begun is complete. There live tasks also hand
@@ -143,10 +143,10 @@ Processes = Mapping[str, Sequence[str]]
 
 
 def joined(known: Processes, now: Processes) -> str:
-    """Return in words which processes nobody reads in a session; "" if all are read.
+    """Return in words which processes nobody reads in an incarnation; "" if all are read.
 
     Args:
-        known: Those that the session's tasks read.
+        known: Those that the incarnation's tasks read.
         now: Those that there are now.
 
     >>> joined({"bids": ["a"]}, {"bids": ["a", "b"]}), joined({"bids": ["a", "b"]}, {"bids": ["a"]})
@@ -285,15 +285,15 @@ def share_input(start: StartTask, places: Places, task: int, tasks: int, sources
 def last_notes(seal: Seal, left: LiveMark | None) -> dict[Where, bytes]:
     """Return task -> the note of its last group.
 
-    What injector tasks decided in a session before the one that completed the last mark is in that
-    mark: they began that session with it. Such a note may be all that is left of a task: after a
-    power cut, segments need not be gone in the order in which they were removed.
+    What injector tasks decided in an incarnation before the one that completed the last mark is in
+    that mark: they began that incarnation with it. Such a note may be all that is left of a task:
+    after a power cut, segments need not be gone in the order in which they were removed.
 
     Args:
         seal: Where segments end.
         left: What live tasks left behind with the last mark, if they did.
     """
-    since = 0 if left is None else left.session
+    since = 0 if left is None else left.incarnation
     found: dict[Where, bytes] = {}
     for name in sorted(map(_named, seal.lengths)):
         note = seal.notes.get(str(name), b"")
@@ -392,9 +392,9 @@ def from_live_tasks(epochs: Epochs, sinks: Mapping[int, Any]) -> None:
         )
     incarnations = epochs.state.incarnations
     if epochs.live is None:
-        epochs.session = incarnations.last()
+        epochs.incarnation = incarnations.last()
         return
-    epochs.session = seal_left(incarnations)
+    epochs.incarnation = seal_left(incarnations)
     publish_again(epochs, sinks)
 
 
