@@ -209,7 +209,7 @@ def test_a_table_by_key_has_the_last_row_of_each_whoever_dies(
 ) -> None:
     deltalake()
     out, killer = tmp_path / "out", Killer(random.Random(seed), monkeypatch)
-    sink = getattr(mr, kind)
+    sink = getattr(mr.sinks, kind)
     live = Live(pipeline(sink(out, key="key")))
     killer.around(sink, "publish")
     killer.around(files, "rename_into_place")
