@@ -265,4 +265,5 @@ def test_half_of_the_records_are_through_two_stages_in_time(found: dict[str, Any
     measured = sent_ns >= timed["measured from"]
     assert measured.sum() == RATE * live_features.MEASURED_S
     p50_ms = np.median(seen_ns[measured] - sent_ns[measured]) / 1e6
-    assert p50_ms < P50_MS, timed["steps"]
+    # What waits for a core does so as often as the fixed piece of work.
+    assert p50_ms < P50_MS * timed["slowness"], (p50_ms, timed["slowness"], timed["steps"])
