@@ -16,8 +16,10 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-#: The folders and files whose tests are handed out one by one.
-ONE_BY_ONE = re.compile(r"tests/(simulation|faults/test_every_crash_point|transcripts)\b")
+#: The folders and files whose tests are handed out one by one; those of a replay share traces.
+ONE_BY_ONE = re.compile(
+    r"tests/(simulation/(?!test_replay\b)|faults/test_every_crash_point\b|transcripts/)"
+)
 
 #: The folders whose tests have the fixture ``spark`` or ``kafka``.
 SESSION = re.compile(r"tests/spark/(?!processes/(?!kafka/))")

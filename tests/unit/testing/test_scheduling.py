@@ -9,6 +9,7 @@ SESSION = "tests/spark/test_text.py::test_a"
 KAFKA = "tests/spark/processes/kafka/test_kafka.py::test_a"
 PROCESS = "tests/spark/processes/test_drivers.py::test_a"
 SCHEDULE = "tests/simulation/test_schedules.py::test_a[Simulation-0]"
+REPLAY = "tests/simulation/test_replay.py::test_a[epochs]"
 UNIT = "tests/unit/model/test_keys.py::test_a"
 
 
@@ -19,6 +20,7 @@ UNIT = "tests/unit/model/test_keys.py::test_a"
         (KAFKA, "tests/spark"),
         (PROCESS, "tests/spark/processes/test_drivers.py"),
         (SCHEDULE, SCHEDULE),
+        (REPLAY, "tests/simulation/test_replay.py"),
         (UNIT, "tests/unit/model/test_keys.py"),
     ],
 )
