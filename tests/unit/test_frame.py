@@ -102,13 +102,16 @@ def test_what_a_type_checker_sees_of_the_package_is_what_there_is() -> None:
 
 def test_importing_the_package_imports_no_more_of_it() -> None:
     """As Spark waits for it in each Python process that it starts."""
-    program = "import sys, millrace.model.errors; print(*sys.modules)"
+    program = "import sys, millrace.spark.ticks; print(*sys.modules)"
     ran = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
 
     ours = {name for name in ran.stdout.split() if name.startswith("millrace.")}
-    assert ours == {"millrace.model", "millrace.model.errors"}
+    assert ours == {
+        "millrace.model", "millrace.model.errors", "millrace.spark",
+        "millrace.spark.realtime", "millrace.spark.realtime.requirements", "millrace.spark.ticks",
+    }  # fmt: skip
 
 
 def moved() -> list[tuple[str, str]]:

@@ -62,14 +62,14 @@ def test_what_only_a_type_checker_imports_stays_in_its_folder() -> None:
     assert spread == []
 
 
-def test_the_process_that_spark_asks_for_offsets_imports_little() -> None:
+@pytest.mark.parametrize("source", ["millrace.spark.external", "millrace.spark.ticks"])
+def test_the_process_that_spark_asks_for_offsets_imports_little(source: str) -> None:
     # A run starts one for each stream of an injector, and waits until each has imported this.
     graph = grimp.build_graph("millrace", cache_dir=None, exclude_type_checking_imports=True)
-    imported = graph.find_upstream_modules("millrace.spark.external")
-    folders = {module.split(".")[1] for module in imported}
+    folders = {module.split(".")[1] for module in graph.find_upstream_modules(source)}
 
     assert not folders & {"compile", "dataflow", "epochlog", "runtime", "store", "watermark"}
-    assert len(imported) < 20
+    assert len(graph.find_upstream_modules(source)) < 20
 
 
 def by_name(file: Path) -> Iterator[str]:

@@ -30,6 +30,7 @@ NEEDED = (
     "millrace.spark.realtime.stages",
     "millrace.spark.source",
     "millrace.spark.stage",
+    "millrace.spark.ticks",
 )
 
 

@@ -37,7 +37,7 @@ from millrace.spark.parallelism import tasks_for
 from millrace.spark.plan import SETTINGS
 from millrace.spark.source import sources_of
 from millrace.spark.split_settings import SplitSettings
-from millrace.spark.ticks import Alarm, Ticks
+from millrace.spark.ticks import Alarm, ticks
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.preparation import Preparation
 from millrace.windmill.source_stats import processes_of
@@ -61,7 +61,7 @@ class EpochEngine(Engine):
         parts: Of the run.
         start_query: Starts the query, whose batches call what it is given.
         progress_files: Spark's own, which it does not sync.
-        alarm: Starts epochs that have no data.
+        alarm: Of the tick source.
         gates: Injected stream -> holds its processes back.
         splitting: The settings by which Spark cuts files.
     """
@@ -110,7 +110,6 @@ class EpochEngine(Engine):
         begun = self._epochs.open
         self._splitting.repeat({} if begun is None else begun.splitting)
         self._progress_files.begin()
-        self._alarm.ring_in(0)
         try:
             self.query = self._start_query(self.epoch)
         except BaseException:
@@ -121,9 +120,8 @@ class EpochEngine(Engine):
         """Wait until the query has ended; return why, or None if it was to."""
         try:
             while self.query.isActive:
-                left = self._alarm.look()
                 with self.news:
-                    self.news.wait(_LOOK_S if left is None else min(left, _LOOK_S))
+                    self.news.wait(_LOOK_S)
         except Exception as gone:  # noqa: BLE001  Spark was stopped, and with it what would answer
             self.run.error = self.run.error or gone  # who waits for the run says so
             return None
@@ -273,7 +271,6 @@ class EpochEngine(Engine):
             # The batches' session is the query's own copy of the user's.
             for name, value in SETTINGS.items():
                 rows.sparkSession.conf.set(name, value)
-        self._alarm.epoch_begins(number)
         self._progress_files.sync()
         lift = self._payoff.wanted()
         ran = self._driver.run(
@@ -416,9 +413,10 @@ class EpochSetup(Setup):
     def engine(self, parts: RunParts) -> EpochEngine:
         """Return what runs epochs."""
         spark, topology = self._spark, parts.topology
-        ticks = Ticks.of(spark)
+        alarm = Alarm(self._scratch / "alarm")
+        alarm.ring_in(0)
         # A tick starts an epoch and has done its work: it has no row.
-        nothing = ticks.frame(spark).select(F.lit(None).alias("ts"))
+        nothing = ticks(spark, alarm).select(F.lit(None).alias("ts"))
         rows = parts.plan.rows().unionByName(nothing, allowMissingColumns=True)
 
         def start_query(epoch: Callable[[DataFrame, int], None]) -> Any:
@@ -434,7 +432,7 @@ class EpochSetup(Setup):
             parts,
             start_query=start_query,
             progress_files=ProgressFiles(self._offsets, spark),
-            alarm=Alarm(ticks, parts.epochs.completed),
+            alarm=alarm,
             gates=self._gates,
             splitting=SplitSettings(spark),
         )

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
 import re
-import sys
 import tempfile
 import traceback
 from pathlib import Path
@@ -28,10 +26,6 @@ _DIED = (
 )
 #: How an attempt is announced that finds out which record it is.
 CAREFULLY = ", which looks for records that end their process, and makes them dead letters"
-#: How Spark says that its workers' Python cannot run Millrace.
-_OTHER_PYTHON = re.compile(r"No module named 'millrace'|PYTHON_VERSION_MISMATCH")
-_NO_PROGRAM = "Cannot run program"
-_NO_PYTHON = re.compile(r"reading the port number from [\w.]+'s stdout")
 _JVM_TRACE = "spark.sql.pyspark.jvmStacktrace.enabled"
 
 
@@ -75,37 +69,13 @@ def explain(pipeline: str, cause: BaseException, *, batch: bool = False) -> str:
     if raised:
         what = f"{raised[-1][1]}: {_STACK.split(text[raised[-1].end() :])[0].strip()}"
     else:
-        what = _workers_cannot_run(text)
-        what += f"{type(cause).__name__}: {_STACK.split(text)[0].strip()}"
+        what = f"{type(cause).__name__}: {_STACK.split(text)[0].strip()}"
     after = (
         "The sinks have no part of it."
         if batch
         else "Everything committed before is safe; start again with the same checkpoint to go on."
     )
     return f"pipeline {pipeline!r} stopped: {what}\n{after}"
-
-
-def _workers_cannot_run(text: str) -> str:
-    """Return what to do if Spark's workers have no Python that can run Millrace, else nothing."""
-    named = os.environ.get("PYSPARK_PYTHON")
-    if _OTHER_PYTHON.search(text):
-        return (
-            "Spark's Python workers cannot run Millrace. They use another Python than this one, "
-            f"{sys.executable}: set PYSPARK_PYTHON to it before the session is made, and on a "
-            "cluster install Millrace on the workers. "
-        )
-    if _NO_PYTHON.search(text):
-        return (
-            f"Spark started {named!r} (PYSPARK_PYTHON) for its workers, and it ended without a "
-            "word to Spark: it is no Python, or none that has PySpark. Set PYSPARK_PYTHON to this "
-            f"one, {sys.executable}, before the session is made. "
-        )
-    if _NO_PROGRAM in text:
-        return (
-            f"Spark cannot start {named!r} (PYSPARK_PYTHON), the Python of its workers. On a "
-            "cluster it is a path on each of them. "
-        )
-    return ""
 
 
 def _write_log(

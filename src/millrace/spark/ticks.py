@@ -1,110 +1,121 @@
 """The tick source: it makes Structured Streaming start an epoch when no data does.
 
 A timer that waits for the wall clock, and a low watermark that can advance, need epochs without
-data; an idle pipeline should have few. Spark starts a batch when a source of its query has another
-offset than before. So the query has one of which only the offset is used, and the driver sets it:
-``MemoryStream``, which is in Spark's own jar, made for its tests. Nothing public makes one whose
-offset can be set. A source in Python would be a process of its own for each run, with imports of
-half a second, that Spark asks a hundred times a second.
+data; an idle pipeline should have few. So the driver writes down when the next epoch is wanted at
+the latest, and this source has a new offset from then on. Spark polls it in a process of its own,
+which is why a file says when, and not a variable.
 
-There are no rows: each epoch would have a task that reads them.
+A new offset is enough to start an epoch, so there are no rows: to send some, that process would
+import pandas at each start of a run, and each epoch would have a task that reads them.
 """
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from millrace.model.errors import PipelineError
 
-_STREAM = "org.apache.spark.sql.execution.streaming.runtime.MemoryStream"
-_ENCODERS = "org.apache.spark.sql.Encoders"
-
-
-class Ticks:
-    """The source, whose offset is the number of the epoch that is wanted, plus one.
-
-    Spark writes offsets down and expects that they never fall. That of a batch is at most one above
-    the number of its epoch, whatever drivers have begun it, and a driver that knows the last epoch
-    sets a higher one.
-
-    Args:
-        stream: The JVM's.
-    """
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    @classmethod
-    def of(cls, spark: SparkSession) -> Ticks:
-        """Make one in the JVM of a session.
-
-        Raises:
-            PipelineError: This Spark has none.
-        """
-        session: Any = spark
-        try:
-            java: Any = session._jvm
-            encoder = getattr(java, _ENCODERS).LONG()
-            return cls(getattr(java, _STREAM).apply(session._jsparkSession, encoder))
-        except Exception as error:
-            raise PipelineError(
-                f"{_STREAM}, with which Millrace starts epochs that have no data, could not be "
-                f"made in Spark {spark.version}: {str(error).splitlines()[0]}. Millrace runs on "
-                "the Sparks of its requirements (pip install millrace-spark)."
-            ) from error
-
-    def frame(self, spark: SparkSession) -> DataFrame:
-        """Return it as a streaming DataFrame of one column, ``value``, without rows."""
-        return DataFrame(self._stream.toDF(), spark)
-
-    def want(self, epoch: int) -> None:
-        """Have Spark begin an epoch once those before it are over."""
-        offset = self._stream.deserializeOffset(str(epoch + 1))
-        getattr(self._stream, "currentOffset_$eq")(offset)  # Scala's name of the setter
+NAME = "millrace_ticks"
 
 
 class Alarm:
-    """When the next epoch is wanted at the latest, by the machine's clock.
+    """When the next epoch is wanted at the latest; shared through a file.
 
-    Any thread may call any method at any time.
-
-    Args:
-        ticks: What it rings.
-        begun: Number of the epoch that was begun last; -1 if there is none.
+    It goes by the machine's clock, whatever clock the run's epochs are given.
     """
 
-    def __init__(self, ticks: Ticks, begun: int) -> None:
-        self._ticks = ticks
-        self._begun = begun
-        self._due: float | None = None
-        self._lock = threading.Lock()
-
-    def epoch_begins(self, epoch: int) -> None:
-        """Take it that an epoch begins: what is wanted from now on is the one after it."""
-        with self._lock:
-            self._begun = epoch
+    def __init__(self, path: Path) -> None:
+        self.path = path
 
     def ring_in(self, delay_us: int) -> None:
-        """Replace the time."""
-        with self._lock:
-            self._due = time.monotonic() + delay_us / 1e6
-        self.look()
+        """Replace the time. A reader sees the old or the new one, never half of it.
 
-    def look(self) -> float | None:
-        """Ring if the time has come; return in how many seconds it comes, None if it has.
-
-        Having rung, it is silent until it is set again.
+        Any thread may call this at any time: each writes a file of its own, then renames it.
         """
-        with self._lock:
-            if self._due is None:
-                return None
-            left = self._due - time.monotonic()
-            if left > 0:
-                return left
-            self._due = None
-            self._ticks.want(self._begun + 1)
-            return None
+        scratch = self.path.with_suffix(f".{threading.get_ident()}")
+        scratch.write_text(str(time.time_ns() // 1000 + delay_us))
+        scratch.replace(self.path)
+
+    def due(self) -> bool:
+        """Return whether the time has come. An alarm that cannot be read is due."""
+        try:
+            return time.time_ns() // 1000 >= int(self.path.read_text())
+        except (OSError, ValueError):
+            return True
+
+
+class _Reader(DataSourceStreamReader):
+    def __init__(self, alarm: Alarm) -> None:
+        self._alarm = alarm
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"tick": 0}
+
+    def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:
+        return {"tick": start["tick"] + self._alarm.due()}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        return []
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
+        raise NotImplementedError("the tick source has no partitions")
+
+
+class TickSource(DataSource):
+    """``spark.readStream.format("millrace_ticks").option("alarm", path)``: no rows."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return NAME
+
+    def schema(self) -> str:
+        """Return the columns: one, which is never filled."""
+        return "tick bigint"
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:
+        """Return the reader of the alarm named in the options."""
+        return _Reader(Alarm(Path(self.options["alarm"])))
+
+
+def ticks(spark: SparkSession, alarm: Alarm) -> DataFrame:
+    """Return the streaming DataFrame of an alarm's ticks.
+
+    Raises:
+        PipelineError: Spark's Python workers cannot import Millrace. Every later stage would fail
+            on it too, and say so less clearly.
+    """
+    spark.dataSource.register(TickSource)
+    try:
+        return spark.readStream.format(NAME).option("alarm", str(alarm.path)).load()
+    except AnalysisException as error:
+        raise PipelineError(
+            "Spark's Python workers cannot run Millrace. They use another Python than this one, "
+            f"{sys.executable}: set PYSPARK_PYTHON to it before the session is made, and on a "
+            f"cluster install Millrace on the workers. Spark said: {str(error).splitlines()[-2:]}"
+        ) from error
+    except Exception as error:
+        named = os.environ.get("PYSPARK_PYTHON")
+        if "pyspark.daemon" in str(error):
+            raise PipelineError(
+                f"Spark started {named!r} (PYSPARK_PYTHON) on the driver's host, and it ended "
+                "without a word to Spark: it is no Python, or none that has PySpark. Set "
+                f"PYSPARK_PYTHON to this one, {sys.executable}, before the session is made."
+            ) from error
+        if "Cannot run program" not in str(error):
+            raise
+        raise PipelineError(
+            f"Spark cannot start {named!r} (PYSPARK_PYTHON) on the "
+            "driver's host, where it runs Millrace's clock. Is it in an archive? Unpack that in "
+            f"the driver's working directory, {str(Path.cwd())!r}, too, under the same name."
+        ) from error

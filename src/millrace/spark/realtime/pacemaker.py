@@ -3,8 +3,8 @@
 Real-time Mode runs tasks for as long as its source says, one for each partition of it. The
 injector tasks read for themselves, so the source has only to be there. Spark has one in its own
 jar, made for its tests: LowLatencyMemoryStream, which is never fed here. Nothing public makes it.
-So this module reaches into the JVM, as :mod:`millrace.spark.ticks` does, and it says which Spark it
-was tried with.
+So this is the one module of Millrace that reaches into the JVM, and it says which Spark it was
+tried with.
 
 Where that cannot be had, a Kafka topic that nobody writes to does the same by public means.
 """
