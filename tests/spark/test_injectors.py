@@ -254,7 +254,7 @@ def test_rows_that_are_appended_to_a_table(
     assert sorted(kept.values) == ["Bow 8: 1", "Soho 8: 3"]
     lake.delete()
     run = tools.start(pipeline())
-    with pytest.raises(RunFailed, match=rf"PipelineError: {kind.__name__}Appends.*{lake.refusal}"):
+    with pytest.raises(RunFailed, match=rf"PipelineError: sources.{kind.__name__}.*{lake.refusal}"):
         tools.step(run)
 
 
