@@ -9,7 +9,6 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
@@ -108,15 +107,18 @@ class Checkpoint:
 
     def __init__(self, state: HardState, *, epoch: int | None = None) -> None:
         self._state = state
+        self._looked_at: HardState | None = None
         self.ended: Ended = fitted(ended(state.epochs, epoch))
         self.overview: Overview = overview_of_log(self.ended)
         self._found: dict[str, ComputationInspection] = {}
         self._loaded: tuple[tuple[str, int], MemoryCache] | None = None
 
-    @cached_property
+    @property
     def state(self) -> HardState:
         """Hard state, with what live tasks have committed up to the epoch, and since."""
-        return looked_at(self._state)
+        if self._looked_at is None:
+            self._looked_at = looked_at(self._state)
+        return self._looked_at
 
     @property
     def epoch(self) -> int:

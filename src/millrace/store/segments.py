@@ -36,7 +36,6 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
 from itertools import accumulate, chain, pairwise
 from typing import NamedTuple
 
@@ -333,8 +332,9 @@ class Segment:
         #: Returns a range of it.
         self.read = read
         self._name = name
+        self._seed: int | None = None
 
-    @cached_property
+    @property
     def seed(self) -> int:
         """What seeds are made from, of a header that is checked.
 
@@ -342,6 +342,12 @@ class Segment:
             DamagedStore: It is not the header of that segment.
             CheckpointMismatch: The segment is of a newer format.
         """
+        # No cached_property: with Python 3.11 all segments would wait for one that is being read.
+        if self._seed is None:
+            self._seed = self._read_seed()
+        return self._seed
+
+    def _read_seed(self) -> int:
         header = self.read(0, HEADER_BYTES)
         if len(header) < HEADER_BYTES:
             raise self.damaged(0, f"a header of {HEADER_BYTES} bytes")

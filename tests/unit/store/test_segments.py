@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import struct
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 
 import msgspec
 import pytest
@@ -238,3 +240,22 @@ def test_reading_one_commit_of_a_large_segment_reads_little() -> None:
 def test_a_footer_larger_than_the_first_read() -> None:
     commits = [Commit("c" * 100, i, 1, 1, 1, []) for i in range(1000)]
     assert list(decode_segment(encode_segment(commits))) == commits
+
+
+def test_a_segment_is_read_while_another_one_is() -> None:
+    data, held, go_on = encode_segment(COMMITS), Event(), Event()
+
+    def slowly(start: int, stop: int) -> bytes:
+        held.set()
+        go_on.wait(60)
+        return data[start:stop]
+
+    with ThreadPoolExecutor(2) as pool:
+        slow = pool.submit(lambda: Segment("s", len(data), slowly).seed)
+        held.wait(60)
+        other = Segment("s", len(data), lambda start, stop: data[start:stop])
+        try:
+            assert pool.submit(lambda: other.seed).result(10) == seed_of(data[:HEADER_BYTES])
+        finally:
+            go_on.set()
+        assert slow.result(60) == other.seed
