@@ -472,9 +472,9 @@ class Incarnations:
         read = _Bytes(
             self.blobs, path, there, length, tail, pieces=pieces, ahead=ahead, beyond=beyond
         )
-        segment = Segment(f"{self.blobs.where}/{path}", read.size, read, path)
-        if pieces == 1 and (seed := self._seeds.get(name)) is not None:
-            segment.seed = seed
+        seed = self._seeds.get(name) if pieces == 1 else None
+        segment = Segment(f"{self.blobs.where}/{path}", read.size, read, path, seed)
+        if seed is not None:
             return segment
         try:
             self._seeds[name] = segment.seed

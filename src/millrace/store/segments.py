@@ -324,15 +324,23 @@ class Segment:
         size: In bytes.
         read: Reads a range of it.
         name: What its header must say, if that is known.
+        seed: Of its header, if that was checked before.
     """
 
-    def __init__(self, where: str, size: int, read: ReadRange, name: str | None = None) -> None:
+    def __init__(
+        self,
+        where: str,
+        size: int,
+        read: ReadRange,
+        name: str | None = None,
+        seed: int | None = None,
+    ) -> None:
         self.where = where
         self.size = size
         #: Returns a range of it.
         self.read = read
         self._name = name
-        self._seed: int | None = None
+        self._seed = seed
 
     @property
     def seed(self) -> int:
