@@ -18,10 +18,10 @@ from millrace.spark.epoch_engine import EpochEngine
 from millrace.spark.handle import Handle
 from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.metrics.lines import MetricLines
+from millrace.spark.offset_files import ProgressFiles
 from millrace.spark.progress_display import Where
 from millrace.spark.run import Run
 from millrace.spark.split_settings import SplitSettings
-from millrace.spark.ticks import Alarm, Ticks
 from millrace.store import LocalBlobs, Mailbox, MemoryHardState
 from millrace.windmill.epochs import Epochs
 
@@ -55,13 +55,16 @@ class Query:
         self.isActive = False
 
 
-class NoTicks(Ticks):
-    """Nobody reads what is wanted: each query is as it is."""
+class NoFiles(ProgressFiles):
+    """A query that writes nothing."""
 
     def __init__(self) -> None:
         pass
 
-    def want(self, epoch: int) -> None:
+    def begin(self) -> None:
+        pass
+
+    def give_back(self) -> None:
         pass
 
 
@@ -125,8 +128,8 @@ class Drivers:
         engine = EpochEngine(
             parts,
             start_query=lambda _epoch: left.pop(0),
-            progress_files=nothing,
-            alarm=Alarm(NoTicks(), -1),
+            progress_files=NoFiles(),
+            alarm=nothing,
             gates={},
             splitting=Unsplit(),
         )
