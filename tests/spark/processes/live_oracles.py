@@ -167,8 +167,10 @@ def same_as_harness(spark: SparkSession, folder: Path) -> None:
     script = Script(spark, folder)
     harness = test_same_as_harness.OnHarness(conftest.Tools, folder / "harness")
     try:
-        # Clicks of several users count for one advertisement: between them there is no order.
-        test_same_as_harness.compare(harness, script, merged=("per_ad ",))
+        # Clicks of several users count for one advertisement; words that begin otherwise are of one
+        # length, and pass under one key: between their senders there is no order.
+        merged = ("per_ad ", "odd ", "passed ")
+        test_same_as_harness.compare(harness, script, merged=merged)
     finally:
         script._run.stop()
 
