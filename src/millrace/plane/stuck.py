@@ -290,6 +290,8 @@ _DONE: Final = b"\xff" * _DIGEST
 #: So many calls of one bundle may kill; one more, and the bundle is run as it is.
 _FATAL_MAX: Final = 1000
 _LOOK_S: Final = 0.002
+#: A child that makes no call for so long has met a lock that nobody gives back after ``fork``.
+_BETWEEN_CALLS_S: Final = 60.0
 #: What calls the user's code.
 _OWN_FILES: Final = f'File "{__file__}"'
 
@@ -380,10 +382,14 @@ class Probe:
             time.sleep(_LOOK_S)
             if (now := note[:_DIGEST]) != at:
                 since, at = self._clock(), now
-            elif self._clock() - since >= self._ended_s:
+                continue
+            limit_s = self._ended_s
+            if at == _NOTHING:
+                limit_s = max(limit_s, _BETWEEN_CALLS_S)
+            if self._clock() - since >= limit_s:
                 os.kill(child, signal.SIGKILL)
                 os.waitpid(child, 0)
-                return f"it was killed after {self._ended_s:g} s, in which it did not return"
+                return f"it was killed after {limit_s:g} s, in which it did not return"
         return _how(ended[1])
 
 

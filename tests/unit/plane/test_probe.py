@@ -5,6 +5,7 @@ import mmap
 import os
 import signal
 import socket
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -44,18 +45,39 @@ def do(what: str) -> None:
     elif what == "exit":
         os._exit(0)
     elif what == "hang":
+        WHILE_HUNG.pass_s(2)
         signal.pause()
     elif what == "raise":
         raise LookupError("not here")
 
 
-def harness(*, ended_s: float = 60.0) -> Harness:
+class SharedClock:
+    """Seconds that processes share: each look passes one of those that were given to pass."""
+
+    def __init__(self) -> None:
+        self._left = mmap.mmap(-1, 1)
+        self._now_s = 0.0
+
+    def pass_s(self, seconds: int) -> None:
+        self._left[0] = seconds
+
+    def __call__(self) -> float:
+        if self._left[0]:
+            self._left[0] -= 1
+            self._now_s += 1.0
+        return self._now_s
+
+
+WHILE_HUNG = SharedClock()
+
+
+def harness(probe: Probe | None = None) -> Harness:
     p = mr.Pipeline("p")
     p.inject("events", format=dict)
     p.add(Fragile)
     p.dead_letter("rejects")
     h = Harness(p, intervals=1)
-    h._process._runtime.execution.carefully(Probe(ended_s))
+    h._process._runtime.execution.carefully(probe or Probe(60.0))
     return h
 
 
@@ -105,12 +127,38 @@ def test_so_does_a_timer() -> None:
 
 
 def test_a_child_that_hangs_is_killed_at_the_time_limit() -> None:
-    with harness(ended_s=0.05) as h:
+    # Its second is looked at twice: where the call is seen first, and where it is seen again.
+    with harness(Probe(0.5, clock=WHILE_HUNG)) as h:
         h.inject("events", events("ann", "a", "hang", "b"))
 
         assert out(h) == ["ann ['a']", "ann ['a', 'b']"]
         [letter] = letters(h)
-        assert "it was killed after 0.05 s, in which it did not return" in letter.reason
+        assert "it was killed after 0.5 s, in which it did not return" in letter.reason
+
+
+def test_the_time_limit_of_a_call_does_not_end_what_comes_before_it() -> None:
+    """Else the parent would run the call that hangs, or dies, itself."""
+    clock, calls = SharedClock(), list[str]()
+    probe = Probe(0.5, clock=clock)
+    timer = mr.Timer("soon", 5, mr.WALL_TIME)
+    parent = os.getpid()
+
+    def hook(_: Any) -> None:
+        if os.getpid() != parent:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        calls.append("in the parent")
+
+    def run() -> None:
+        clock.pass_s(5)
+        while clock._left[0]:
+            time.sleep(0.001)
+        probe.call(hook, "ann", timer)
+
+    probe.look(run)
+
+    with pytest.raises(ProcessKilled, match="SIGSEGV"):
+        probe.call(hook, "ann", timer)
+    assert calls == []
 
 
 def test_after_its_time_bundles_are_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
