@@ -26,7 +26,11 @@ import millrace as mr
 from examples import Examples
 
 ROOT = Path(__file__).parents[2]
-GUIDES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
+GUIDES = [
+    ROOT / "README.md",
+    *sorted(ROOT.glob("docs/*.md")),
+    *sorted(ROOT.glob("docs/how-to/*.md")),
+]
 _BLOCK = re.compile(r"^```python(| spark| external)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 DOCUMENTS = [file for file in GUIDES if _BLOCK.search(file.read_text())]

@@ -11,7 +11,14 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[3]
-DOCUMENTS = ["README.md", *(str(file.relative_to(ROOT)) for file in ROOT.glob("docs/*.md"))]
+DOCUMENTS = [
+    "README.md",
+    *(
+        str(page.relative_to(ROOT))
+        for page in ROOT.glob("docs/**/*.md")
+        if page.parent.name != "design"
+    ),
+]
 
 #: Blocks that run here; that need a Spark session; that name systems or data of the reader's.
 PYTHON = ("python", "python spark", "python external")

@@ -1,0 +1,133 @@
+"""The documents are in plain technical English: short sentences, and figures in one place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+ROOT = Path(__file__).parents[3]
+PAGES = [
+    ROOT / "README.md",
+    *sorted(page for page in ROOT.glob("docs/**/*.md") if page.parent.name != "design"),
+]
+HOW_TO = sorted(ROOT.glob("docs/how-to/*.md"))
+
+WORDS_OF_A_SENTENCE = 30
+WORDS_OF_A_HOW_TO = 900
+WORDS_OF_ALL = 50_000
+
+#: Pages that are not rewritten yet.
+TO_DO = {
+    "README.md", "docs/anomalies.md", "docs/architecture.md", "docs/changing.md",
+    "docs/checkpoint-format.md", "docs/evaluation.md", "docs/guide.md", "docs/injectors.md",
+    "docs/nexmark.md", "docs/operating.md", "docs/realtime.md", "docs/reliability.md",
+    "docs/running.md", "docs/time.md", "docs/tutorial.md", "docs/types.md",
+    "docs/windows-and-triggers.md",
+}  # fmt: skip
+#: Measurements have dates and machines, and stand here only.
+FIGURES: set[str] = set()
+
+#: What is no plain English, and what to write instead.
+STYLE = {
+    r"\bwhat waits\b": "pending records, the backlog",
+    r"\bis told\b|\bare told\b|\bwas told\b": "reported, given",
+    r"\bof those that\b": "name the thing",
+    r"\bby hand\b": "leave it out, or say how it is measured",
+    r"\bbeside other\b": "leave the state of a machine out",
+    r"\bas it may\b|\bas they may\b": "a sentence of its own",
+    r"\bthat is there\b|\bwhich is there\b": "exists",
+    r"\bhas what\b|\bsays what\b": "contains, names",
+    r"\bat the least\b": "at least",
+    r"(?<!-)\bletters\b": "dead letters",
+    r"\bjournals?\b|\bslots?\b": "segment",
+    r"\bthe more so\b|\bso to speak\b|\bas it were\b": "leave it out",
+    r"\bsays of\b|\bsaid of\b|\btells of\b": "reports",
+}
+_DEAD_LETTER = re.compile(r"dead.letters?", re.IGNORECASE)
+_DATE = re.compile(r"\b20\d\d-\d\d-\d\d\b")
+_RATE = re.compile(r"\b\d[\d,.]*(?: million)? (?:records|rows|messages) (?:a|per) second\b|\bp99\b")
+_END = re.compile(r"(?<=[.!?])[)\"”]?\s+(?=[A-Z`(\"“\[])")
+_ABBREVIATION = re.compile(r"\b(e\.g|i\.e|cf|vs|etc)\.")
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def paragraphs(page: Path) -> Iterator[tuple[int, str]]:
+    """Yield line and text of each paragraph and list item; code has become the word "code"."""
+    tokens = MarkdownIt("commonmark").enable("table").parse(page.read_text())
+    cell = False
+    for token in tokens:
+        cell = token.type in ("td_open", "th_open") or (cell and token.type == "inline")
+        directive = token.content.startswith(":::")  # a docstring is put there
+        if token.type == "inline" and not cell and not directive and token.map is not None:
+            yield token.map[0] + 1, "".join(_text(child) for child in token.children or [])
+
+
+def _text(token: Token) -> str:
+    if token.type == "code_inline":
+        return "code"
+    return " " if token.type in ("softbreak", "hardbreak") else token.content
+
+
+def sentences(text: str) -> list[str]:
+    return _END.split(_ABBREVIATION.sub(r"\1", text))
+
+
+def each(pages: list[Path]) -> pytest.MarkDecorator:
+    done = [page for page in pages if name(page) not in TO_DO]
+    return pytest.mark.parametrize("page", done, ids=name)
+
+
+@each(PAGES)
+def test_sentences_are_short(page: Path) -> None:
+    long = [
+        f"{name(page)}:{line}: {len(sentence.split())} words: {sentence}"
+        for line, text in paragraphs(page)
+        for sentence in sentences(text)
+        if len(sentence.split()) > WORDS_OF_A_SENTENCE
+    ]
+    assert long == [], f"\n{len(long)} sentences are too long; cut them in two:\n" + "\n".join(long)
+
+
+@each(PAGES)
+def test_the_words_are_those_of_the_trade(page: Path) -> None:
+    found = [
+        f"{name(page)}:{line}: {match[0]!r}: {instead}"
+        for line, text in paragraphs(page)
+        for pattern, instead in STYLE.items()
+        for match in re.finditer(pattern, _DEAD_LETTER.sub("dead record", text))
+    ]
+    assert found == [], "\n" + "\n".join(found)
+
+
+@each([page for page in PAGES if name(page) not in FIGURES])
+def test_dates_and_measurements_stand_in_one_place(page: Path) -> None:
+    """A link to a dated note is none: its text is what is read."""
+    found = [
+        f"{name(page)}:{line}: {match[0]}"
+        for line, text in paragraphs(page)
+        for pattern in (_DATE, _RATE)
+        for match in pattern.finditer(text)
+    ]
+    assert found == [], "\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize("page", HOW_TO, ids=name)
+def test_a_how_to_is_short_and_begins_with_a_program(page: Path) -> None:
+    text = page.read_text()
+
+    assert len(text.split()) <= WORDS_OF_A_HOW_TO
+    program = text.find("\n```python")
+    assert program > 0, "there is none"
+    assert len(text[:program].split()) <= 80, "it comes too late"
+
+
+def test_pages_that_are_to_be_rewritten_exist() -> None:
+    assert {name(page) for page in PAGES} >= TO_DO
