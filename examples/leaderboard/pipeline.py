@@ -23,13 +23,8 @@ def user_scores(scores):
     )
 
 
-EARLY_AND_LATE = mr.SequenceOf(
-    mr.RepeatUntil(mr.AtPeriod("15 min"), mr.AtWatermark()),
-    mr.Repeat(mr.AtWatermark()),
-)
-
 REFINED = {
-    "trigger": EARLY_AND_LATE,
+    "trigger": mr.early("15 min"),
     "mode": mr.ACCUMULATING_AND_RETRACTING,
     "allowed_lateness": "1 d",
 }

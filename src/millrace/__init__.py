@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         ACCUMULATING_AND_RETRACTING,
         DISCARDING,
         OutputTime,
+        early,
     )
     from millrace.dataflow.windows import (
         FixedWindows,
@@ -148,6 +149,7 @@ __all__ = [
     "by",
     "by_key",
     "coders",
+    "early",
     "of_record",
     "ops",
     "plot",
@@ -166,7 +168,7 @@ _PUBLIC = {
         "FireMode FirstOf OnCall OnSignal Punctuation Repeat RepeatCount RepeatUntil "
         "SequenceOf Trigger"
     ),
-    "dataflow.windowing": "ACCUMULATING ACCUMULATING_AND_RETRACTING DISCARDING OutputTime",
+    "dataflow.windowing": "ACCUMULATING ACCUMULATING_AND_RETRACTING DISCARDING OutputTime early",
     "dataflow.windows": "FixedWindows GlobalWindow Sessions SlidingWindows WindowFn",
     "injectors.watermark_policy": "ArrivalTime BoundedDelay WatermarkColumn",
     "model.coder": "Coder",

@@ -148,6 +148,7 @@ def beating(said: Any, keys: list[str]) -> Any:
 
 
 NAMES = {
+    "early": mr.early,
     "beside": beside,
     "signalled": signalled,
     "fading": fading,

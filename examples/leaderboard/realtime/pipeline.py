@@ -67,10 +67,7 @@ class TeamTotal(mr.CombineFn):
 def reported(early):
     """Return how windows report: early ones by a trigger, then on time, then each late score."""
     return {
-        "trigger": mr.SequenceOf(
-            mr.RepeatUntil(early, mr.AtWatermark()),
-            mr.Repeat(mr.AtWatermark()),
-        ),
+        "trigger": mr.early(early),
         "mode": mr.ACCUMULATING_AND_RETRACTING,
         "allowed_lateness": "1 h",
     }

@@ -36,6 +36,7 @@ from millrace.dataflow.windowing import (
     ACCUMULATING,
     END_OF_WINDOW,
     AccumulationMode,
+    Emission,
     OutputTime,
     Windowing,
     windowing,
@@ -342,8 +343,8 @@ class Stream(Joining["Stream"]):
     def window(
         self,
         window_fn: WindowFn | None = None,
+        trigger: Trigger | Emission | None = None,
         *,
-        trigger: Trigger | None = None,
         mode: AccumulationMode = ACCUMULATING,
         allowed_lateness: Duration = 0,
         output_time: OutputTime = END_OF_WINDOW,
@@ -356,6 +357,7 @@ class Stream(Joining["Stream"]):
             window_fn: Where in event time; by default one window over everything.
             trigger: When results are emitted; by default ``Repeat(AtWatermark())``: when the low
                 watermark reaches the end of a window, and again for late elements.
+                ``mr.early("5 s")``: also every five seconds before that.
             mode: How the results of a window relate: ``DISCARDING``, ``ACCUMULATING`` or
                 ``ACCUMULATING_AND_RETRACTING``.
             allowed_lateness: How long after its end, by the low watermark, a window still takes

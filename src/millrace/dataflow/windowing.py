@@ -2,6 +2,8 @@
 
 Source: Dataflow patent, "TriggerStrategy": trigger, accumulation mode, incremental mode; and
 "output timestamp" of the windowing API.
+
+Emission: when and how alone, as :func:`early` says them in one word.
 """
 
 from __future__ import annotations
@@ -9,8 +11,9 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, replace
 
-from millrace.dataflow.triggers import AtWatermark, Repeat
+from millrace.dataflow.triggers import AtPeriod, AtWatermark, Repeat, RepeatUntil, SequenceOf
 from millrace.dataflow.triggers.trigger import Trigger
+from millrace.dataflow.value import positive_us
 from millrace.dataflow.windows.window_fn import WindowFn
 from millrace.model.errors import PipelineError
 from millrace.model.time import Duration, duration_us
@@ -79,9 +82,79 @@ class Windowing:
         return replace(self, window_fn=window_fn, lift=None)
 
 
+@dataclass(frozen=True)
+class Emission:
+    """When a window emits results, and how they relate: what :func:`early` returns.
+
+    Attributes:
+        trigger: Says when.
+        accumulating: Whether each result has all so far.
+        late: Whether late records have a trigger of their own.
+    """
+
+    trigger: Trigger
+    accumulating: bool
+    late: bool
+
+
+def early(
+    every: Duration | Trigger,
+    *,
+    late: Duration | Trigger | None = None,
+    accumulating: bool = True,
+) -> Emission:
+    """Return when a window emits: early results, the result, and late ones.
+
+    A window that gets records emits a result every so often, one when the low watermark reaches its
+    end, and further ones for late records. ``window`` takes it in the place of a trigger.
+
+    Args:
+        every: How far apart early results are, by the wall clock, counted from 1970 in UTC; or a
+            trigger that says when the next comes, such as ``mr.AfterCount(100)``. A window without
+            new records emits none.
+        late: The same for records behind the low watermark; by default each bundle of them emits
+            one. How long they count says ``window(..., allowed_lateness="1 h")``.
+        accumulating: Whether a result has all records so far and replaces the one before. False:
+            it has what came since, and results add up. For retractions give
+            ``window(..., mode=mr.ACCUMULATING_AND_RETRACTING)``.
+
+    Returns:
+        For ``early("5 s")`` the trigger ``SequenceOf(RepeatUntil(AtPeriod("5 s"), AtWatermark()),
+        Repeat(AtWatermark()))``, and the mode.
+
+    Raises:
+        PipelineError: An argument is neither a duration above zero nor a trigger.
+
+    Source: Dataflow patent, FIG. 6I.
+
+    >>> import millrace as mr
+    >>> p = mr.Pipeline("shop")
+    >>> sales = p.inject("sales", format=str).key_by(str)
+    >>> sales.window(mr.FixedWindows("1 min"), mr.early("5 s")).count().to("counts")
+    WindowedStream('counts')
+    >>> with mr.testing.Harness(p) as h:
+    ...     h.inject("sales", [("tea", mr.SECOND)])
+    ...     h.advance_clock(5 * mr.SECOND)
+    ...     h.inject("sales", [("tea", 2 * mr.SECOND)])
+    ...     h.advance_watermark("sales", mr.MINUTE)
+    ...     [(output.value, str(output.pane.timing)) for output in h.outputs("counts")]
+    [(1, 'EARLY'), (2, 'ON_TIME')]
+    """
+    before_end = RepeatUntil(_next_pane(every, "every"), AtWatermark())
+    after_end = AtWatermark() if late is None else _next_pane(late, "late")
+    return Emission(SequenceOf(before_end, Repeat(after_end)), accumulating, late is not None)
+
+
+def _next_pane(every: Duration | Trigger, argument: str) -> Trigger:
+    """Return when the next pane comes, by a duration or a trigger."""
+    if isinstance(every, Trigger):
+        return every
+    return AtPeriod(positive_us(every, f"early({argument})"))
+
+
 def windowing(
     window_fn: WindowFn,
-    trigger: Trigger | None,
+    trigger: Trigger | Emission | None,
     mode: AccumulationMode,
     allowed_lateness: Duration,
     output_time: OutputTime,
@@ -95,6 +168,9 @@ def windowing(
         PipelineError: An argument is of the wrong kind, or the choices do not go together.
     """
     _check_kind("window", window_fn, WindowFn, "mr.FixedWindows('1 h')")
+    if isinstance(trigger, Emission):
+        mode = _mode_of(trigger, mode, allowed_lateness)
+        trigger = trigger.trigger
     trigger = Repeat(AtWatermark()) if trigger is None else trigger
     _check_kind("trigger", trigger, Trigger, "mr.Repeat(mr.AtWatermark())")
     _check_kind("mode", mode, AccumulationMode, "mr.ACCUMULATING")
@@ -112,6 +188,30 @@ def windowing(
     if window_fn.merges:
         _check_merging(trigger)
     return Windowing(window_fn, trigger, mode, lateness_us, output_time, lift)
+
+
+def _mode_of(
+    emission: Emission, mode: AccumulationMode, allowed_lateness: Duration
+) -> AccumulationMode:
+    """Return the mode, by what ``early`` and ``window`` say.
+
+    Raises:
+        PipelineError: They do not go together.
+    """
+    if emission.late and duration_us(allowed_lateness, "window(allowed_lateness)") == 0:
+        raise PipelineError(
+            "early(late=...) says when late records give a result, and window(allowed_lateness=0) "
+            'that none counts. Say how long they count, window(..., allowed_lateness="1 h"), or '
+            "leave late= out."
+        )
+    if emission.accumulating:
+        return mode
+    if mode is AccumulationMode.ACCUMULATING_AND_RETRACTING:
+        raise PipelineError(
+            f"early(accumulating=False) and window(mode={mode!r}) do not go together: a result "
+            "that has only what came since the last takes nothing back. Leave one of them out."
+        )
+    return DISCARDING
 
 
 def _check_merging(trigger: Trigger) -> None:

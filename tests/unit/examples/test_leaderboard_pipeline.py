@@ -169,5 +169,5 @@ def test_the_tutorial_shows_the_code_that_runs(shown: Any) -> None:
 
 def test_the_tutorial_shows_the_trigger_that_runs() -> None:
     source = inspect.getsource(pipeline)
-    begin, end = source.index("EARLY_AND_LATE ="), source.index("class TeamTotal")
+    begin, end = source.index("REFINED ="), source.index("class TeamTotal")
     assert source[begin:end].strip() in TUTORIAL.read_text()
