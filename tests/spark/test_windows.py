@@ -145,6 +145,17 @@ def moved(scores: Any) -> list[Any]:
     ]
 
 
+def rows(scores: Any) -> list[Any]:
+    """Results with their key and window as fields: kept as columns, and key by key."""
+    by_team = scores.key_by("team")
+    plain = by_team.window(mr.FixedWindows("20 s"))
+    refined = by_team.window(mr.Sessions("10 s"), mr.early("1 min"), **REFINED)
+    return [
+        plain.aggregate(n=mr.agg.count(), most=mr.agg.max("points"), keys=True).to("rows"),
+        refined.sum("points", keys=True).to("rows of sessions"),
+    ]
+
+
 REFINED = {"mode": mr.ACCUMULATING_AND_RETRACTING, "allowed_lateness": "1 h"}
 
 
@@ -183,7 +194,9 @@ def pipeline(source: Any = None) -> mr.Pipeline:
         format=Score,
     )
     p.dead_letter("letters")
-    made = [each for build in (sessions, joins, parts, users, moved) for each in build(scores)]
+    made = [
+        each for build in (sessions, joins, parts, users, moved, rows) for each in build(scores)
+    ]
     told = [each.map(functools.partial(_told, each.name)) for each in made]
     told[0].flatten(*told[1:]).to("told", format=str)
     return p
@@ -193,6 +206,7 @@ STREAMS = {
     "totals", "sizes", "last_digits", "counted",
     "inner pairs", "left pairs", "outer pairs", "hashed pairs",
     "sums of parts", "sessions of parts", "rises", "second times", "sent", "shifted", "at first",
+    "rows", "rows of sessions",
 }  # fmt: skip
 
 

@@ -295,5 +295,23 @@ def _key_type(extractor: KeyExtractor, coder: Coder) -> tuple[type, ...] | None:
     """Return the types that a key is made of, if they are surely those."""
     if not isinstance(extractor, ByFields):
         return None
-    kinds = tuple(field_type(plain_format(coder), field) for field in extractor.fields)
+    kinds = key_types(extractor, coder)
     return kinds if all(kind in (str, int, bytes, bool, float) for kind in kinds) else None
+
+
+def key_names(extractor: KeyExtractor) -> tuple[str, ...]:
+    """Return what the fields of a key are called in a row: ``key``, if they have no name.
+
+    >>> key_names(by("origin", "dest")), key_names(by_key())
+    (('origin', 'dest'), ('key',))
+    """
+    if not isinstance(extractor, ByFields):
+        return ("key",)
+    return tuple(field.removeprefix("_") for field in extractor.fields)
+
+
+def key_types(extractor: KeyExtractor, coder: Any) -> tuple[Any, ...]:
+    """Return the type of each field that a key is made of; nothing of a key that is no fields."""
+    if not isinstance(extractor, ByFields):
+        return ()
+    return tuple(field_type(plain_format(coder), field) for field in extractor.fields)

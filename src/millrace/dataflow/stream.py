@@ -23,7 +23,8 @@ from millrace.dataflow.aggregations import (
     Variance,
 )
 from millrace.dataflow.aggregations.catalog import Aggregate, together
-from millrace.dataflow.element_types import Chosen, keyed, plain_format, sides
+from millrace.dataflow.aggregations.fields import KeyFields
+from millrace.dataflow.element_types import Chosen, key_names, keyed, plain_format, sides
 from millrace.dataflow.grouping import GroupByKeyAndWindow
 from millrace.dataflow.joins.interval_join import JoinByKeyAndTime
 from millrace.dataflow.joins.join_state import Offset, nearness
@@ -239,6 +240,7 @@ class Settings(TypedDict, total=False):
 
     name: str | None
     fanout: int | None
+    keys: bool
     productions: ProductionMode | None
     delivery: DeliveryMode | None
 
@@ -254,6 +256,7 @@ class Aggregating(Generic[Made]):
         *,
         name: str | None = None,
         fanout: int | None = None,
+        keys: bool = False,
         productions: ProductionMode | None = None,
         delivery: DeliveryMode | None = None,
         **several: Aggregate,
@@ -486,6 +489,7 @@ class WindowedStream(Stream, Aggregating["WindowedStream"]):
         *,
         name: str | None = None,
         fanout: int | None = None,
+        keys: bool = False,
         productions: ProductionMode | None = None,
         delivery: DeliveryMode | None = None,
         **several: Aggregate,
@@ -502,6 +506,10 @@ class WindowedStream(Stream, Aggregating["WindowedStream"]):
                 parts together. ``AfterCount`` and ``AfterBytes`` then fire once at least so much
                 has come. Aggregations that are lifted need it only where one key is hot in every
                 source partition and still too much.
+            keys: Whether a result is a row with its key and window: a dict of the fields that
+                ``key_by`` names (``key`` if it was given a function), ``window_start`` and
+                ``window_end`` (datetimes; none of windows without end), and the results by name, or
+                ``value``. ``to(name, format)`` makes it a class with just these fields.
             productions: ``mr.STRONG``, the default, or ``mr.WEAK``, as of a computation.
             delivery: ``mr.EXACTLY_ONCE``, the default, or ``mr.AT_LEAST_ONCE``, likewise.
             **several: Aggregates by the name of their result: ``mr.agg.count()``,
@@ -529,12 +537,29 @@ class WindowedStream(Stream, Aggregating["WindowedStream"]):
         ...     h.advance_watermark("bids", 10)
         ...     [output.value for output in h.outputs("prices")]
         [{'n': 2, 'high': 9, 'cheap': 1}]
+
+        With the key and the window, nothing of a pane is needed further on:
+
+        >>> p = mr.Pipeline("rows")
+        >>> bids = p.inject("bids", format=dict).key_by("item").window(mr.FixedWindows("1 s"))
+        >>> bids.aggregate(n=mr.agg.count(), keys=True).to("counts")
+        WindowedStream('counts')
+        >>> with mr.testing.Harness(p) as h:
+        ...     h.inject("bids", [({"item": "cup"}, 3), ({"item": "cup"}, 4)])
+        ...     h.advance_watermark("bids", mr.SECOND)
+        ...     row = h.outputs("counts")[0].value
+        >>> row["item"], row["n"], row["window_start"].isoformat(), row["window_end"].second
+        ('cup', 2, '1970-01-01T00:00:00+00:00', 1)
         """
         given: dict[str, Any] = {"combine": combine, "value": value, "name": name, "fanout": fanout}
-        given |= {"productions": productions, "delivery": delivery}
+        given |= {"keys": keys, "productions": productions, "delivery": delivery}
         combine, value = _combined(given, several)
         made = name or self._free_name(type(combine).__name__.lower())
         stream, extractor = keyed(self)
+        key_fields = None
+        if keys:
+            ends = self.windowing.window_fn.ends
+            key_fields = KeyFields(key_names(extractor), tuple(several), ends)
 
         def add(computation: Computation, name: str) -> None:
             self.pipeline.add(computation, name=name, productions=productions, delivery=delivery)
@@ -545,7 +570,10 @@ class WindowedStream(Stream, Aggregating["WindowedStream"]):
             parts = CombineByPart(spread, self.windowing, combine, value, parts_of(made))
             add(parts, parts.output)
             stream, extractor, value = parts.output, by_key(), None
-        add(GroupByKeyAndWindow({stream: extractor}, self.windowing, combine, value, made), made)
+        grouping = GroupByKeyAndWindow(
+            {stream: extractor}, self.windowing, combine, value, made, key_fields=key_fields
+        )
+        add(grouping, made)
         windows = self.windowing.over(AssignedWindows(self.windowing.window_fn))
         return WindowedStream(
             Stream(self.pipeline, made), windows, None if name is not None else made

@@ -1,15 +1,24 @@
-"""How the results of several aggregates travel by name, and their accumulators side by side."""
+"""How the results of several aggregates travel by name, and their accumulators side by side.
+
+KeyFields: results with the key and the window as fields, for ``keys=True``.
+"""
 
 from __future__ import annotations
 
+import datetime as dt
 import functools
+import keyword
 import typing
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final, overload
 
 import msgspec
 
 from millrace.model.coder import Coder, MsgpackCoder, coder_for, type_name
+from millrace.model.errors import PipelineError
+from millrace.model.pane import Window
+from millrace.model.time import datetime_of
 
 #: Names and types of the results.
 Fields = tuple[tuple[str, Any], ...]
@@ -104,6 +113,122 @@ class Results(Sequence[Any]):
         return isinstance(other, Sequence) and list(self) == list(other)
 
     __hash__ = None  # type: ignore[assignment]  # as a list
+
+
+#: Fields of a window in a row.
+WINDOW_FIELDS: Final = ("window_start", "window_end")
+
+#: The field of a single aggregate's result in a row, as the column of a sink is called.
+VALUE_FIELD: Final = "value"
+
+
+@dataclass(frozen=True)
+class KeyFields:
+    """Makes rows of results: the key and the window are fields beside the results.
+
+    Attributes:
+        keys: Name of the key's field; several if the key is a tuple.
+        results: Names of the results of several aggregates; none of one alone, which is ``value``.
+        windows: Whether a row has the start and the end of its window.
+        make: What to make of a row, by name; by default a dict.
+
+    >>> fields = KeyFields(("team",), (), windows=True)
+    >>> fields.row("red", Window(0, 1_000_000), 12)["window_end"].isoformat()
+    '1970-01-01T00:00:01+00:00'
+    """
+
+    keys: tuple[str, ...]
+    results: tuple[str, ...]
+    windows: bool
+    make: type | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.keys:
+            if not name.isidentifier() or keyword.iskeyword(name) or name.startswith("_"):
+                raise PipelineError(
+                    f"keys=True: the key's field {name!r} cannot be a field of a row. Give the key "
+                    'another name before: .map(lambda value: {"team": value["my team"], ...}).'
+                )
+        for name in (*self.keys, *self.of_window):
+            if self.names.count(name) > 1:
+                raise PipelineError(
+                    f"keys=True: a row would have {name!r} twice, among {', '.join(self.names)}. "
+                    "Give the result another name, "
+                    "aggregate(points=mr.agg.sum(...), keys=True)."
+                )
+
+    @property
+    def of_window(self) -> tuple[str, ...]:
+        """Names of the fields of the window."""
+        return WINDOW_FIELDS if self.windows else ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all fields of a row."""
+        return (*self.keys, *self.of_window, *(self.results or (VALUE_FIELD,)))
+
+    def row(self, key: Any, window: Window, result: Any) -> Any:
+        """Return the row of a result."""
+        values = [*key] if len(self.keys) > 1 else [key]
+        if self.windows:
+            values += [window.start_time, window.end_time]
+        found = dict(zip(self.names, values, strict=False))
+        found |= result if self.results else {VALUE_FIELD: result}
+        return found if self.make is None else self.make(**found)
+
+    def rows(
+        self, keys: Sequence[Any], windows: Sequence[tuple[int, int]], results: Sequence[Any]
+    ) -> Sequence[Any]:
+        """Return the rows of many results, with the start and end of the window of each."""
+        columns = [*zip(*keys, strict=True)] if len(self.keys) > 1 else [keys]
+        if self.windows:
+            columns += [list(map(datetime_of, instants)) for instants in zip(*windows, strict=True)]
+        columns += results.columns if self.results and isinstance(results, Results) else [results]
+        found = Results(record_of(self.names), columns)
+        return found if self.make is None else [self.make(**row) for row in found]
+
+    def result_type(self, keys: Sequence[Any], result: Any) -> FieldsCoder:
+        """Return the coder of the rows.
+
+        Args:
+            keys: Type of each of the key's fields.
+            result: Type or coder of the results.
+        """
+        of_window = [(name, dt.datetime) for name in self.of_window]
+        several = self.results and isinstance(result, FieldsCoder)
+        of_results = result.fields if several else ((VALUE_FIELD, result),)
+        return FieldsCoder((*zip(self.keys, keys, strict=True), *of_window, *of_results))
+
+    def making(self, format: Any) -> KeyFields:
+        """Return the same, with rows of a class.
+
+        Raises:
+            PipelineError: The class cannot be made with them.
+        """
+        return replace(self, make=class_of_fields(format, self.names))
+
+
+def class_of_fields(format: Any, given: Sequence[str]) -> type | None:
+    """Return the class to make of fields by name; None for a dict.
+
+    Args:
+        format: A record format.
+        given: Names of the fields.
+
+    Raises:
+        PipelineError: It is a class that cannot be made with them.
+    """
+    if format is Any or not isinstance(format, type) or issubclass(format, dict):
+        return None
+    fields = getattr(format, "__struct_fields__", getattr(format, "__dataclass_fields__", None))
+    if fields is None or sorted(fields) != sorted(given):
+        raise PipelineError(
+            f"the aggregates {', '.join(given)} cannot become a {format.__name__}, which "
+            + ("is no record" if fields is None else f"has {', '.join(fields)}")
+            + ". Declare a msgspec.Struct or a dataclass with just these fields, or none: then "
+            "a result is a dict."
+        )
+    return format
 
 
 #: Types of results that a column can be checked for, wholly.

@@ -20,7 +20,13 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.dataflow.aggregations.combine_fn import CombineFn
-from millrace.dataflow.aggregations.fields import FieldsCoder, PartsCoder, Results, record_of
+from millrace.dataflow.aggregations.fields import (
+    FieldsCoder,
+    PartsCoder,
+    Results,
+    class_of_fields,
+    record_of,
+)
 from millrace.dataflow.aggregations.vector import (
     Column,
     Columns,
@@ -35,7 +41,6 @@ from millrace.dataflow.aggregations.vector import (
 )
 from millrace.dataflow.element_types import SideBySide
 from millrace.model.coder import Coder
-from millrace.model.errors import PipelineError
 
 
 class Part(NamedTuple):
@@ -199,18 +204,8 @@ class Several(VectorFold):
         Raises:
             PipelineError: The class cannot be made with them.
         """
-        if format is Any or not isinstance(format, type) or issubclass(format, dict):
-            return self
-        given = [part.name for part in self.parts]
-        fields = getattr(format, "__struct_fields__", getattr(format, "__dataclass_fields__", None))
-        if fields is None or sorted(fields) != sorted(given):
-            raise PipelineError(
-                f"the aggregates {', '.join(given)} cannot become a {format.__name__}, which "
-                + ("is no record" if fields is None else f"has {', '.join(fields)}")
-                + ". Declare a msgspec.Struct or a dataclass with just these fields, or none: then "
-                "a result is a dict."
-            )
-        return Several(self.parts, format)
+        made = class_of_fields(format, [part.name for part in self.parts])
+        return self if made is None else Several(self.parts, made)
 
     def accumulator_type(self, value: Any) -> Any:
         """Return the type of the tuple, or a coder of it if one of them has its own."""

@@ -15,10 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from millrace.dataflow.aggregations import VectorFold
+from millrace.dataflow.aggregations.fields import KeyFields
 from millrace.dataflow.aggregations.vector import Columns, Starts, within
 from millrace.dataflow.windows.vector import Ints
 from millrace.dataflow.windows.window_fn import WindowFn
 from millrace.model.errors import CoderError
+from millrace.model.keys import decode_key
 from millrace.model.pane import Pane, Window
 
 
@@ -218,6 +220,7 @@ class PlainGrouping:
         trigger: The trigger that fires, as text.
         output: Output stream.
         window_fn: Of the grouping; one that assigns columns.
+        key_fields: Makes rows of results, which have key and window; None: results are as they are.
     """
 
     fold: VectorFold
@@ -225,9 +228,19 @@ class PlainGrouping:
     trigger: str
     output: str
     window_fn: WindowFn
+    key_fields: KeyFields | None = None
 
     def __repr__(self) -> str:
         return "columns"
+
+    def _results(
+        self, keys: Sequence[bytes], windows: Sequence[tuple[int, int]], columns: Columns
+    ) -> Sequence[Any]:
+        """Return the results of accumulators, of which each has a key and a window."""
+        results = self.fold.results(columns)
+        if self.key_fields is None:
+            return results
+        return self.key_fields.rows(list(map(decode_key, keys)), windows, results)
 
     def _count(self, done: Done, dropped: Ints, lifted: Ints) -> None:
         """Count elements that are dropped, and those that came combined."""

@@ -53,7 +53,8 @@ def columns_of(
         return None
     made = SessionColumns if window_fn.merges else WindowColumns
     pick = picker(grouping.value, plain_format(coders[0]))
-    return made(fold, pick, repr(AtWatermark()), grouping.output, window_fn)
+    trigger = repr(AtWatermark())
+    return made(fold, pick, trigger, grouping.output, window_fn, grouping.key_fields)
 
 
 def cut_chunk(chunk: bytes, start: int, end: int) -> bytes | None:

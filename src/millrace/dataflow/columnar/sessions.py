@@ -263,13 +263,14 @@ class SessionColumns(PlainGrouping):
     def _panes(self, sessions: _Stretches, wall_time_us: int) -> Emitted:
         pane = self._pane(Window(), wall_time_us)
         ends = sessions.ends.tolist()
+        windows = list(zip(sessions.starts.tolist(), ends, strict=True))
         return Emitted(
             self.output,
             sessions.keys,
             sessions.hashes.tolist(),
-            self.fold.results(sessions.accumulators.columns),
+            self._results(sessions.keys, windows, sessions.accumulators.columns),
             pane,
-            list(zip(sessions.starts.tolist(), ends, strict=True)),
+            windows,
             [end_us - 1 for end_us in ends],
         )
 

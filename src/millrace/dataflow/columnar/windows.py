@@ -204,7 +204,7 @@ class WindowColumns(PlainGrouping):
             self.output,
             keys,
             hashes.tolist(),
-            self.fold.results(accumulators.columns),
+            self._results(keys, [(start_us, end_us)] * len(keys), accumulators.columns),
             pane,
             None,
             [at_us] * len(keys),

@@ -44,7 +44,13 @@ class GroupByKeyAndWindow(WindowTimers):
     def renamed(self, output: str, format: Any) -> GroupByKeyAndWindow:
         """Return the same with another name for its output, and a format unless that is Any."""
         return GroupByKeyAndWindow(
-            self.inputs, self.windowing, self.combine, self.value, output, format
+            self.inputs,
+            self.windowing,
+            self.combine,
+            self.value,
+            output,
+            format,
+            self.key_fields,
         )
 
     # -- elements ----------------------------------------------------------------------------------

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 from millrace.dataflow.aggregations import CombineFn
-from millrace.dataflow.element_types import field_type, picker, plain_format
+from millrace.dataflow.aggregations.fields import KeyFields
+from millrace.dataflow.element_types import field_type, key_types, picker, plain_format
 from millrace.dataflow.grouping.window_state import (
     Active,
     ActiveCoder,
@@ -37,6 +38,8 @@ class DeclaredGrouping(Computation):
         value: The value to aggregate: a column name, a function of the element, or None: itself.
         output: Output stream.
         format: Its record format; by default as the aggregation says.
+        key_fields: Makes rows of results, which have key and window; by default results are as
+            they are.
     """
 
     # A late pane is the answer to late records; a retraction is as old as what it takes back.
@@ -50,6 +53,7 @@ class DeclaredGrouping(Computation):
         value: str | Callable[[Any], Any] | None,
         output: str,
         format: Any = Any,
+        key_fields: KeyFields | None = None,
     ) -> None:
         self.inputs = inputs  # type: ignore[misc]  # of this instance
         self.output = output
@@ -57,6 +61,7 @@ class DeclaredGrouping(Computation):
         self.combine = combine
         self.value = value
         self.format = format
+        self.key_fields = key_fields
         self._retracting = windowing.mode is AccumulationMode.ACCUMULATING_AND_RETRACTING
         self._discarding = windowing.mode is AccumulationMode.DISCARDING
         self._lateness_us = windowing.allowed_lateness_us
@@ -81,6 +86,10 @@ class DeclaredGrouping(Computation):
         """Return the output's format for the inputs'."""
         kind = self.kind_of(formats)
         result = self.combine.result_type(kind) if self.format is Any else self.format
+        if self.key_fields is not None and self.format is Any:
+            (extractor, *_), count = self.inputs.values(), len(self.key_fields.keys)
+            keys = key_types(extractor, formats[0]) or (Any,) * count
+            result = self.key_fields.result_type(keys, result)
         return PanedCoder(result, retracts=self._retracting)
 
     def typed(self, coders: Sequence[Coder], combine: CombineFn, *, ends: bool) -> Self:
@@ -92,7 +101,11 @@ class DeclaredGrouping(Computation):
             ends: Whether every window must end.
         """
         typed = copy.copy(self)
-        typed.combine = combine.making(self.format)
+        if self.key_fields is None:
+            typed.combine = combine.making(self.format)
+        else:
+            typed.combine = combine
+            typed.key_fields = self.key_fields.making(self.format)
         typed._assign = assignment(self._window_fn, ends=ends)
         kind = self.kind_of(coders)
         typed._pick = picker(self.value, plain_format(coders[0]))

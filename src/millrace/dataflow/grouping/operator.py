@@ -33,8 +33,9 @@ class GroupingOperator(Operator):
     def settings(self) -> dict[str, str]:
         """Return what rows of windows depend on: lateness and output time may change."""
         how = self._grouping.windowing
+        rows = ", keys=True" if self._grouping.key_fields is not None else ""
         return {
-            "aggregation": repr(self._grouping.combine),
+            "aggregation": repr(self._grouping.combine) + rows,
             "of": self._what() or "the element itself",
             "windows": repr(how.window_fn),
             "trigger": repr(how.trigger),
@@ -48,6 +49,8 @@ class GroupingOperator(Operator):
         what = repr(combine.plain if isinstance(combine, Recomputed) else combine)
         what += f" of {self._what()}" if self._what() else ""
         what += ", values kept for retractions" if recomputed else ""
+        if self._grouping.key_fields is not None:
+            what += f", as rows of {', '.join(self._grouping.key_fields.names)}"
         late = how.allowed_lateness_us
         lateness = f", allowed lateness {format_duration(late)}" if late else ""
         at_end = how.output_time is OutputTime.END_OF_WINDOW

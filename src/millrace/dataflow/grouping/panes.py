@@ -61,6 +61,8 @@ class PaneEmitter(DeclaredGrouping):
         # Of a window whose elements were all taken back, nothing is left to say but that.
         if row.size or not self._retracting:
             value, at_us = self.combine.extract(row.accumulator), self._timestamp_us(row)
+            if self.key_fields is not None:
+                value = self.key_fields.row(self.key, window, value)
             self.produce(self.output, value, at_us, pane=pane)
             if self._retracting and not is_last:
                 row.emitted = [Retractable(self._result_coder.encode(value), pane, at_us)]
