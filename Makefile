@@ -94,7 +94,7 @@ bench-latency: ## latency in real time from Kafka, two minutes: met or not met
 	@sh scripts/setup.sh bench
 	.venv-bench/bin/python -m benchmarks.latency --to code --rivals millrace-realtime --rates 200,2000 --partitions 1 --every 5 --seconds 25 --warm-up 25 $(ARGS)
 
-evaluation: ## MillWheel's evaluation measured again, into docs/evaluation.md; ARGS=--quick for a look
+evaluation: ## MillWheel's evaluation measured again, into docs/benchmarks.md; ARGS=--quick for a look
 	@sh scripts/setup.sh bench
 	.venv-bench/bin/python -m benchmarks.evaluation $(ARGS)
 

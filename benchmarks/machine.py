@@ -8,6 +8,7 @@ import os
 import platform
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,13 @@ _PACKAGES = ("pyspark", "pyarrow", "lmdb", "msgspec", "xxhash", "bytewax", "mill
 
 
 def describe() -> dict[str, Any]:
-    """Return CPU, cores, memory, load, operating system, versions and the time, as plain JSON.
+    """Return the machine, its load, the versions, the command and the time, as plain JSON.
 
     The load average is there because a figure taken beside another busy process is worth little:
     the reader of a result file can tell.
     """
     return {
+        "command": _command(),
         "at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         "cpu": _cpu_model(),
         "cores": os.cpu_count(),
@@ -32,6 +34,13 @@ def describe() -> dict[str, Any]:
         "packages": {name: _version(name) for name in _PACKAGES},
         "commit": _commit(),
     }
+
+
+def _command() -> str | None:
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    if spec is None:
+        return None
+    return " ".join(["python -m", spec.name.removesuffix(".__main__"), *sys.argv[1:]])
 
 
 def _cpu_model() -> str:

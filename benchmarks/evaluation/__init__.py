@@ -3,7 +3,7 @@
 ``make evaluation``, or ``python -m benchmarks.evaluation --help``. It runs other benchmarks,
 each in a process of its own and one after the other, draws a picture for each figure of the paper
 into ``docs/pictures``, and writes what was found into ``benchmarks/results`` and, as tables,
-between the two marks in ``docs/evaluation.md``. One that fails is named there; the others go on.
+in ``docs/benchmarks.md``. One that fails is named there; the others go on.
 
 =========  ============================================  =======================================
 part       what the paper shows                          what runs

@@ -13,12 +13,12 @@ from typing import Any
 
 from benchmarks import evaluation
 from benchmarks.arguments import among
-from benchmarks.document import DOCUMENTS, put
 from benchmarks.evaluation import parts, pictures, report
 from benchmarks.machine import describe
+from benchmarks.page import PAGE, page
 
 _RESULTS = Path(__file__).parents[1] / "results"
-_PICTURES = DOCUMENTS / "pictures"
+_PICTURES = PAGE.parent / "pictures"
 
 
 def main() -> None:
@@ -55,7 +55,7 @@ def main() -> None:
     print(text)
     print(f"\n{(time.monotonic() - began) / 60:.1f} minutes; written to {out}; drawn in {folder}")
     if document:
-        put("evaluation.md", text)
+        PAGE.write_text(page())
     sys.exit(1 if results["failures"] else 0)
 
 
@@ -71,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--document",
         action=argparse.BooleanOptionalAction,
-        help="write docs/evaluation.md and its pictures (default: unless --quick)",
+        help="write docs/benchmarks.md and its pictures (default: unless --quick)",
     )
     parser.add_argument("--out", type=Path, help="results file (default: benchmarks/results/…)")
     return parser

@@ -12,12 +12,12 @@ from pathlib import Path
 from benchmarks import nexmark
 from benchmarks.arguments import among
 from benchmarks.contest import ContenderFailed, tidy_when_told
-from benchmarks.document import put
 from benchmarks.machine import describe
 from benchmarks.nexmark.report import markdown, rate, write_results
 from benchmarks.nexmark.rivals import CANNOT, CONTENDERS
 from benchmarks.nexmark.runner import Measurement, Referee
 from benchmarks.nexmark.workload import Workload
+from benchmarks.page import PAGE, page
 from millrace_examples.nexmark import suite
 
 _RESULTS = Path(__file__).parents[1] / "results"
@@ -76,7 +76,7 @@ def main() -> None:
     print(text)
     print(f"written to {path}")
     if arguments.document:
-        put("nexmark.md", text)
+        PAGE.write_text(page())
     if failures or not all(each.agrees for each in measurements):
         sys.exit(1)
     if not all(said.startswith("agrees") for said in killed.values()):
@@ -100,9 +100,7 @@ def _parser() -> argparse.ArgumentParser:
         default=True,
         help="also all queries as one pipeline, killed in the middle",
     )
-    parser.add_argument(
-        "--document", action="store_true", help="also write the tables into docs/nexmark.md"
-    )
+    parser.add_argument("--document", action="store_true", help="also write docs/benchmarks.md")
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--timeout", type=float, default=1800.0, help="seconds a contender")
     parser.add_argument("--work-dir", type=Path, help="events, checkpoints, results")

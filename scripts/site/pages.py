@@ -27,7 +27,7 @@ OUTSIDE = {
     "CONTRIBUTING.md": "contributing",
     "CHANGELOG.md": "changelog",
     "tests/README.md": "tests",
-    "benchmarks/README.md": "benchmarks",
+    "benchmarks/README.md": "running-benchmarks",
 }
 
 _LINK = re.compile(r"\[([^\[\]]*)\]\(([^)\s#:]+)(#[^)\s]*)?\)")

@@ -88,16 +88,6 @@ def test_commands_that_a_guide_names_exist(guide: Path) -> None:
             assert found, f"{guide.name} says: {command}"
 
 
-def test_every_figure_has_its_results() -> None:
-    text = (ROOT / "benchmarks" / "README.md").read_text()
-    measured = re.findall(r"by\s+`{1,3}(?:sh\n)?python -m benchmarks\.(\w+)", text)
-
-    assert len(measured) > 8
-    for name in measured:
-        results = list((ROOT / "benchmarks/results").glob(f"{name.replace('_', '-')}-2*.json"))
-        assert results, f"benchmarks.{name} has figures, and no file in benchmarks/results"
-
-
 def test_documents_that_the_code_cites_exist() -> None:
     known = {path.name for path in GUIDES} | {"CHANGELOG.md"}
     for file in CODE:
