@@ -14,11 +14,11 @@ import enum
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, Generic, NoReturn
 
 from millrace.model.errors import PipelineError
 from millrace.model.pane import Pane
-from millrace.model.record import LOW_WATERMARK, Record, TimeDomain, Timer
+from millrace.model.record import LOW_WATERMARK, Produced, Record, TimeDomain, Timer
 from millrace.model.state import StateDescriptor
 from millrace.model.stream import KeyExtractor
 from millrace.model.time import MIN_TIMESTAMP, Duration, Instant
@@ -99,7 +99,7 @@ class Guarantees:
         return cls(productions, delivery)
 
 
-class Computation:
+class Computation(Generic[Produced]):
     """Application logic, run in the context of one key at a time.
 
     A subclass declares what it reads and writes, its state, and the two hooks::
@@ -115,6 +115,11 @@ class Computation:
     The runtime makes one instance for each worker process and switches it from key to key, so
     nothing of a key may be kept in an attribute: that is what state cells are for. Parameters set
     in ``__init__`` (``p.add(SpikeDetector(threshold=3))``) are the same for every key.
+
+    For a type checker, ``class WindowCounter(mr.Computation[Count])`` may produce a Count and
+    nothing else, ``mr.Computation[Count | Alert]`` either, and a plain ``mr.Computation`` anything.
+    Which of them goes to which stream it cannot tell: ``outputs`` names streams by text. That is
+    checked when the value is produced.
 
     Attributes:
         inputs: Stream name -> key extractor, chosen by this consumer (:func:`millrace.by`).
@@ -180,7 +185,7 @@ class Computation:
     def produce(
         self,
         stream: str,
-        value: Any,
+        value: Produced,
         timestamp: Instant | None = None,
         key: Any = None,
         *,

@@ -8,12 +8,26 @@ from __future__ import annotations
 import datetime as dt
 import enum
 import struct
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic
 
 import msgspec
 
 from millrace.model.errors import PipelineError
 from millrace.model.time import datetime_of
+
+if TYPE_CHECKING:
+    # Typing's own has no default before Python 3.13; only a type checker asks for it.
+    from typing_extensions import TypeVar
+
+    #: What a record has as its value.
+    Value = TypeVar("Value", default=Any)
+    #: What a computation produces.
+    Produced = TypeVar("Produced", default=Any)
+else:
+    from typing import TypeVar
+
+    Value = TypeVar("Value")
+    Produced = TypeVar("Produced")
 
 
 class TimeDomain(enum.IntEnum):
@@ -27,8 +41,11 @@ LOW_WATERMARK = TimeDomain.LOW_WATERMARK
 WALL_TIME = TimeDomain.WALL_TIME
 
 
-class Record(msgspec.Struct, gc=False):
+class Record(msgspec.Struct, Generic[Value], gc=False):
     """One element of a stream, as a computation sees it.
+
+    For a type checker ``Record[Payment]`` has a Payment as its value:
+    ``def process_record(self, record: mr.Record[Payment])``.
 
     Attributes:
         key: What the consumer's key extractor made of it.
@@ -42,7 +59,7 @@ class Record(msgspec.Struct, gc=False):
     """
 
     key: Any
-    value: Any
+    value: Value
     timestamp: int
     stream: str
     late: bool = False
