@@ -23,7 +23,7 @@ WORDS_OF_ALL = 50_000
 
 #: Pages that are not rewritten yet.
 TO_DO = {
-    "README.md", "docs/architecture.md", "docs/changing.md",
+    "docs/architecture.md", "docs/changing.md",
     "docs/checkpoint-format.md", "docs/guide.md", "docs/injectors.md",
     "docs/operating.md", "docs/realtime.md", "docs/reliability.md",
     "docs/running.md", "docs/time.md", "docs/tutorial.md", "docs/types.md",
