@@ -1,4 +1,4 @@
-"""The table of operations in docs/reliability.md names recipes and tests that are there."""
+"""The table of operations in tests/README.md names recipes and tests that exist."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).parents[2]
-TABLE = (ROOT / "docs" / "reliability.md").read_text().split("\n| operation |")[1]
+TABLE = (ROOT / "tests" / "README.md").read_text().split("\n| operation |")[1]
 ROWS = [
     [cell.strip() for cell in line.strip("|").split("|")]
     for line in TABLE.split("\n\n")[0].splitlines()
@@ -18,6 +18,12 @@ FOLDERS = (
     ROOT / "tests" / "properties",
     ROOT / "simulation",
 )
+
+
+def anchors(text: str) -> set[str]:
+    """Return the anchors of a page's headings."""
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in headings}
 
 
 def named(cell: str, folder: Path) -> str:
@@ -39,7 +45,9 @@ def test_the_table_is_found() -> None:
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
 def test_what_an_operation_names_is_there(row: list[str]) -> None:
     _, recipe, *cells = row
-    assert re.fullmatch(r"\[.+\]\([\w-]+\.md#[\w-]+\)", recipe), recipe
+    link = re.fullmatch(r"\[.+\]\(\.\./(docs/[\w/-]+\.md)#([\w-]+)\)", recipe)
+    assert link, recipe
+    assert link[2] in anchors((ROOT / link[1]).read_text()), recipe
     for cell, folder in zip(cells, FOLDERS, strict=True):
         if cell == "no" or cell.startswith("no: "):
             continue

@@ -25,7 +25,7 @@ WORDS_OF_ALL = 50_000
 TO_DO = {
     "docs/architecture.md", "docs/changing.md",
     "docs/checkpoint-format.md", "docs/guide.md", "docs/injectors.md",
-    "docs/operating.md", "docs/realtime.md", "docs/reliability.md",
+    "docs/operating.md", "docs/realtime.md",
     "docs/running.md", "docs/time.md", "docs/tutorial.md", "docs/types.md",
     "docs/windows-and-triggers.md",
 }  # fmt: skip
