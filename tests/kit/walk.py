@@ -4,7 +4,7 @@ Run as ``python -m tests.kit.walk``. A record of a warm pipeline (it is not the 
 a source through a windowed count to a sink, and Python's profiler says which functions of Millrace
 are called meanwhile. What is called for the mark or the end of the epoch that the record is in
 belongs to its way. ``--all`` prints the functions, too; ``--write`` writes the ways into
-docs/architecture.md.
+docs/walk.md.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.live import Feeds, InEpochs, Kept, Live
 
 _PACKAGE = Path(mr.__file__).parent
 #: What shows the ways, and the lines around them there.
-PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
+PAGE = Path(__file__).parents[2] / "docs" / "walk.md"
 BEGINS, ENDS = "<!-- python -m tests.kit.walk --write -->", "<!-- end of the walk -->"
 
 

@@ -1,4 +1,4 @@
-"""A record's way through the package; docs/architecture.md shows it."""
+"""A record's way through the package; docs/walk.md shows it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_a_record_passes_through_few_modules(where: str) -> None:
     assert len(modules) <= MOST[where], WALKS[where]().text(where)
 
 
-def test_the_architecture_shows_the_ways_as_they_are() -> None:
+def test_the_page_shows_the_ways_as_they_are() -> None:
     text = PAGE.read_text()
     assert page(text) == text, "python -m tests.kit.walk --write"
 

@@ -19,8 +19,7 @@ the shorter first. Two keys are equal if their bytes are: -0.0 is 0.0, all NaN a
 above infinity; 1, 1.0 and True are three keys. Map entries and timer tags use the same encoding.
 The hash is XXH64 with seed 42, which is what Spark's ``xxhash64`` computes over the same bytes.
 
-Source: MillWheel, "Keys" (4.2); the tuple layer of FoundationDB, for nested text and turned floats;
-docs/architecture.md, "Vocabulary".
+Source: MillWheel, "Keys" (4.2); the tuple layer of FoundationDB, for nested text and turned floats.
 """
 
 from __future__ import annotations

@@ -14,8 +14,7 @@ _ROW = re.compile(r"^\| ([a-z ]+) \| (.+?) \| `([\w/]+\.py)`(?: `(\w+)`)? \|$", 
 
 
 def glossary() -> str:
-    text = (ROOT / "docs" / "architecture.md").read_text()
-    return text.partition("\n## Vocabulary\n")[2].partition("\n## ")[0]
+    return (ROOT / "docs" / "glossary.md").read_text()
 
 
 @functools.cache  # each term looks at all files
