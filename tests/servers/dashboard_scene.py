@@ -78,6 +78,18 @@ class _Directory(LocalHardState):
         return self  # nothing fails here that would have to be undone
 
 
+def kept(
+    pipeline: mr.Pipeline, path: Path, **harness: Any
+) -> tuple[mr.testing.Harness, LocalHardState]:
+    """Return a Harness that keeps its checkpoint in a directory, and the checkpoint."""
+    state = _Directory.create_or_open(path, pipeline=pipeline.name, disk=_Hasty())
+    with (
+        patch("millrace.testing.harness.MemoryHardState", lambda: state),
+        patch("millrace.testing.harness.with_taps", build),  # no sinks but the pipeline's
+    ):
+        return mr.testing.Harness(pipeline, **harness), state
+
+
 class Flights:
     """A run of the Harness in a directory, moved along by hand.
 
@@ -108,12 +120,7 @@ class Flights:
         keyed.window(mr.Sessions("4 min")).max("delay").to("worst")
         p.add(Alerts, name="Alerts")
         p.sink("alerts", print)
-        self.state = _Directory.create_or_open(path, pipeline="flights", disk=_Hasty())
-        with (
-            patch("millrace.testing.harness.MemoryHardState", lambda: self.state),
-            patch("millrace.testing.harness.with_taps", build),  # no sinks but the pipeline's
-        ):
-            self.harness = mr.testing.Harness(p, intervals=intervals)
+        self.harness, self.state = kept(p, path, intervals=intervals)
         self.path = path
         self._draw = random.Random(7)
         now = time.time_ns() // 1000 if now is None else now

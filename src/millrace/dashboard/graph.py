@@ -10,6 +10,7 @@ from millrace.compile.topology import INJECTOR
 from millrace.dashboard.plain import behind, millis
 from millrace.dashboard.points import Points
 from millrace.inspect import Checkpoint, WatermarkExplanation
+from millrace.inspect.watermark import is_idle
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.windmill.manifest import Claim, Completion
 
@@ -50,7 +51,7 @@ def graph_of(
             "dead": one.dead_letters,
             "backlog": backlog.get(name),
             "policy": claim.injectors[name].policy if name in claim.injectors else "",
-            **_instant("low", one.low_watermark, newest_us),
+            **_source_instant(claim, completion, name, one.low_watermark, newest_us),
         }
         for name, one in overview.streams.items()
     ]
@@ -129,6 +130,22 @@ def _edge(
         shown_us = completion.after.outputs.get(sender, MIN_TIMESTAMP)
     lag = behind(shown_us, newest_us)
     return {"from": sender, "to": to, "rate": rate, "exact": alone, "lag": lag}
+
+
+def _source_instant(
+    claim: Claim, completion: Completion | None, stream: str, us: int, newest_us: int
+) -> dict[str, Any]:
+    """Return where an injector stands; it is not behind where it has nothing to say.
+
+    Of a table that nobody waits for, rows may be as old as they are.
+    """
+    rests = ""
+    if not any(INJECTOR + stream in senders for senders in claim.senders.values()):
+        rests = "nothing waits for it"
+    elif completion is not None and is_idle(claim, completion, stream):
+        rests = "idle"
+    found = _instant("low", us, newest_us) | {"rests": rests}
+    return found | {"lag": None} if rests else found
 
 
 def _instant(name: str, us: int, newest_us: int) -> dict[str, Any]:

@@ -144,11 +144,17 @@ class Joining(PlainStream, Generic[Made]):
         productions: ProductionMode | None = None,
         delivery: DeliveryMode | None = None,
     ) -> Made:
-        """Pair each value with the row of its key in a table that changes.
+        """Pair each value with the row of its key in a table that changes: a lookup in a stream.
+
+        Elsewhere it is called a join with a table: of a KStream with a KTable in Kafka Streams, a
+        temporal join or a lookup join in SQL. What is a GlobalKTable there, a table that every key
+        needs as a whole, is a side input here, :class:`~millrace.SideInput`; a table that does not
+        change goes to all workers with :meth:`lookup`.
 
         Args:
             table: A stream of rows, with its key: a row stands from its timestamp until the next of
-                its key. For one that does not change see :meth:`lookup`.
+                its key. A table changes seldom: injected with ``low_watermark=mr.ArrivalTime(...)``
+                it follows the clock, so that values do not wait for its next row.
             how: ``left``: a value without a row is paired with None; ``inner``: it is left out.
             waits: Whether a value waits until the low watermark says that the row which stands at
                 its time is here. If not, it gets the newest that is here, at once.
@@ -199,7 +205,8 @@ class Joining(PlainStream, Generic[Made]):
     def lookup(self, table: Any, how: str = "left", *, key: str | None = None) -> Self:
         """Pair each value with the row of its key in a table that does not change.
 
-        The table goes to all workers, and the lookup is a stateless step: no shuffle, no state.
+        The table goes to all workers (a broadcast join), and the lookup is a stateless step: no
+        shuffle, no state. For a table that changes see :meth:`enrich`.
 
         Args:
             table: A mapping from key to row, or a bounded DataFrame, which is read now and whose

@@ -423,6 +423,12 @@ def _injector_pin(claim: Claim, completion: Completion, sender: str) -> Pin:
     )
 
 
+def is_idle(claim: Claim, completion: Completion, stream: str) -> bool:
+    """Return whether all processes of an injector have been silent for its time-out."""
+    entry = claim.injectors.get(stream)
+    return entry is not None and _slowest(entry, completion, stream) is None
+
+
 def _slowest(
     entry: InjectorEntry, completion: Completion, stream: str
 ) -> tuple[str, Process] | None:

@@ -6,8 +6,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from dashboard_scene import SCRIPT
+from dashboard_scene import SCRIPT, kept
 
+import millrace as mr
 from millrace.dashboard.points import Points
 from millrace.dashboard.pulse import Pulse
 from millrace.dashboard.watcher import CELLS, epochs_by_part, heat_of, stuck_in
@@ -35,6 +36,47 @@ def test_the_graph_has_levels_rates_and_lag_on_every_edge(page, flown):
         ("totals", "Alerts"): False, ("worst", "Alerts"): False, ("Alerts", "sink:alerts"): False,
     }  # fmt: skip
     assert all(one["rate"] is not None and one["lag"] is not None for one in graph["edges"])
+
+
+class Converted(mr.Computation):
+    """Looks rates up as they are: it does not wait for them."""
+
+    inputs = {"sales": mr.by("item")}
+    outputs = {"cents": int}
+    rates = mr.SideInput("rates", "currency", waits=False)
+
+    def process_record(self, record: mr.Record) -> None:
+        self.produce("cents", record.value["amount"] * self.rates.get("usd", {"rate": 1})["rate"])
+
+
+def test_a_stream_that_is_a_table_is_not_behind(page, tmp_path):
+    """Its rows are as old as they are: nothing is late by that."""
+    p = mr.Pipeline("shop")
+    newest = mr.BoundedDelay(0)
+    p.inject("sales", format=dict, low_watermark=newest)
+    p.inject("rates", format=dict, low_watermark=newest)
+    prices = p.inject("prices", format=dict, low_watermark=newest, idle="1 min")
+    p.add(Converted, name="Converted")
+    p.stream("sales").key_by("item").enrich(prices.key_by("item")).to("priced")
+    p.sink("priced", print)
+    p.sink("cents", print)
+    harness, state = kept(p, tmp_path / "ckpt", publish=True)
+    with harness as h:
+        h.advance_clock(mr.HOUR)
+        h.inject("rates", [({"currency": "usd", "rate": 2}, mr.HOUR)])
+        h.inject("prices", [({"item": "tea", "cents": 5}, mr.HOUR)])
+        h.advance_clock(2 * mr.HOUR)
+        h.inject("sales", [({"item": "tea", "amount": 3}, 2 * mr.HOUR)])
+        h.advance_clock(2 * mr.HOUR + mr.SECOND)
+        now = page(state).now()
+
+    streams = {name: node(now, f"injector:{name}") for name in ("sales", "rates", "prices")}
+    lags = {name: (one["lag"], one["rests"]) for name, one in streams.items()}
+    assert lags == {
+        "sales": (0.0, ""),
+        "rates": (None, "nothing waits for it"),
+        "prices": (None, "idle"),
+    }
 
 
 def test_the_culprit_is_lit_with_the_way_to_it(page, flown):

@@ -96,7 +96,7 @@ function curve(way) {
 
 function words(node) {
   if (node.kind === "sink") return `Output ${node.name}`;
-  const lag = node.ended ? "at the end of time"
+  const lag = node.ended ? "at the end of time" : node.rests ? node.rests
     : node.lag === null ? "no low watermark yet" : `${span(node.lag)} behind`;
   const kind = node.kind === "injector" ? "Injector" : "Computation";
   const late = node.late ? `, ${count(node.late)} late` : "";
@@ -123,7 +123,7 @@ function drawn(node, culprit, pick) {
   group.append(line(sink ? 28 : 23, "name", cut(node.name, sink ? 15 : 22)));
   if (sink) return group;
   group.append(line(42, "more", `${rate(node.rate)} · ${count(node.count)} records`));
-  const lag = node.ended ? "input ended"
+  const lag = node.ended ? "input ended" : node.rests ? node.rests
     : node.lag === null || node.lag === undefined ? "no low watermark" : `${span(node.lag)} behind`;
   group.append(line(59, "more", timers(node) ? `${lag} · ${timers(node)}` : lag));
   if (node.waits) group.append(line(76, "more", node.waits));
