@@ -180,10 +180,15 @@ class KeyFields:
         self, keys: Sequence[Any], windows: Sequence[tuple[int, int]], results: Sequence[Any]
     ) -> Sequence[Any]:
         """Return the rows of many results, with the start and end of the window of each."""
-        columns = [*zip(*keys, strict=True)] if len(self.keys) > 1 else [keys]
+        columns: list[Sequence[Any]] = [keys]
+        if len(self.keys) > 1:
+            columns = [*zip(*keys, strict=True)]
         if self.windows:
             columns += [list(map(datetime_of, instants)) for instants in zip(*windows, strict=True)]
-        columns += results.columns if self.results and isinstance(results, Results) else [results]
+        if self.results and isinstance(results, Results):
+            columns += results.columns
+        else:
+            columns.append(results)
         found = Results(record_of(self.names), columns)
         return found if self.make is None else [self.make(**row) for row in found]
 
