@@ -34,6 +34,31 @@ def test_its_test_passes_and_its_pipeline_can_be_explained(millrace: Any, projec
     assert shown.output.startswith("pipeline 'tea-house': 1 level"), shown.output
 
 
+def test_a_project_that_reads_kafka_runs_in_the_harness(
+    millrace: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert millrace("new", "tea-house", "--from", "kafka").exit_code == 0
+    monkeypatch.chdir(tmp_path / "tea-house")
+    test = "test_words_are_counted_early_on_time_and_late_even_after_a_crash"
+    done = subprocess.run(
+        [sys.executable, "-c", f"import test_pipeline as t; t.{test}()"],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    shown = millrace("explain", "pipeline.py:on_spark")
+    assert shown.output.startswith("pipeline 'tea-house': 1 level"), shown.output
+    written = tomllib.loads(Path("pyproject.toml").read_text())
+    millrace_with_kafka = requirement().replace("millrace-spark", "millrace-spark[kafka]", 1)
+    assert written["project"]["dependencies"] == [millrace_with_kafka, "pytest"]
+    planned = subprocess.run(
+        ["make", "-n", "words", "run", "ARGS=--realtime"], capture_output=True, text=True
+    )
+    assert planned.returncode == 0, planned.stderr
+    assert "--master 'local[2]' --realtime" in planned.stdout
+    compile(Path("send.py").read_text(), "send.py", "exec")
+
+
 def test_it_installs_the_millrace_that_wrote_it(project: Path) -> None:
     written = tomllib.loads((project / "pyproject.toml").read_text())
 
