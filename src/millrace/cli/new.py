@@ -160,14 +160,19 @@ def on_spark():
     return pipeline(source, mr.sinks.Parquet(OUT))
 ''',
     "send.py": '''\
-"""Sends some words to the topic."""
+"""Sends some words to the topic, which it makes if there is none."""
 
 import datetime as dt
 import json
 
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from pipeline import SERVERS, TOPIC
+
+admin = AdminClient({"bootstrap.servers": SERVERS})
+if TOPIC not in admin.list_topics(timeout=10).topics:
+    admin.create_topics([NewTopic(TOPIC, num_partitions=2)])[TOPIC].result()
 
 producer = Producer({"bootstrap.servers": SERVERS})
 for word in ("tea", "mate", "tea"):
@@ -236,8 +241,7 @@ A pipeline of Millrace: it counts the words of a Kafka topic in windows of a min
 - `make setup`: an environment with Millrace and pytest
 - `make test`: the pipeline in the Harness, without Kafka and Spark
 - `make words`: sends some words to the topic. The broker is that of `KAFKA_SERVERS`
-  (`localhost:9092`), the topic that of `WORDS_TOPIC` (`words`), which must be there, or be made
-  by the broker itself
+  (`localhost:9092`), the topic that of `WORDS_TOPIC` (`words`), which is made if there is none
 - `make run`: on a Spark of this machine, which needs Java 17 or newer, until Ctrl-C;
   `make run ARGS=--realtime` does it in real time, in milliseconds
 - `make status`: from another shell, where it stands
