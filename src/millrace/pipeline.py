@@ -18,7 +18,7 @@ from millrace.compile.change import ChangePlan
 from millrace.compile.explanation import PipelineExplanation
 from millrace.compile.topology import Topology
 from millrace.dataflow.stream import Stream
-from millrace.injectors.columns import arrow_schema
+from millrace.injectors.columns import arrow_schema, plain_types
 from millrace.injectors.key_injector import Keys
 from millrace.injectors.letters import Letters
 from millrace.injectors.signal_injector import Calls, streams_called
@@ -156,6 +156,7 @@ class Pipeline(Declarations):
             time_unit(unit, f"inject({stream!r}, unit)"),
             timestamp is INGRESS,
             names(was),
+            plain_types(source),
         )
         return Stream(self, stream)
 

@@ -14,6 +14,7 @@ import msgspec
 from millrace.dataflow.value import text
 from millrace.model.coder import BytesCoder, Coder, struct_fields, type_name
 from millrace.model.coroutines import truth
+from millrace.model.declarations import Declarations
 from millrace.model.errors import PipelineError
 from millrace.model.pane import PanedCoder
 from millrace.model.plain_stream import PlainStream
@@ -308,6 +309,35 @@ def key_names(extractor: KeyExtractor) -> tuple[str, ...]:
     if not isinstance(extractor, ByFields):
         return ("key",)
     return tuple(field.removeprefix("_") for field in extractor.fields)
+
+
+def declared_key_types(
+    pipeline: Declarations, stream: str, extractor: KeyExtractor
+) -> tuple[Any, ...]:
+    """Return the types of a key's fields by the nearest format, or source, before a stream.
+
+    Args:
+        pipeline: Whose stream it is.
+        stream: That the key is extracted of.
+        extractor: How.
+    """
+    if not isinstance(extractor, ByFields):
+        return (Any,)
+    while True:
+        injection = pipeline.injections.get(stream)
+        kind = pipeline.formats.get(stream, Any) if injection is None else injection.format
+        steps = [step for step in pipeline.steps if step.target == stream]
+        if kind is not Any or len(steps) != 1 or not steps[0].keeps_values:
+            break
+        stream = steps[0].source
+    columns = (
+        {} if injection is None or plain_format(kind) not in (Any, dict) else injection.columns
+    )
+    known = [field_type(plain_format(kind), field) for field in extractor.fields]
+    return tuple(
+        columns.get(field, Any) if kind is Any else kind
+        for field, kind in zip(extractor.fields, known, strict=True)
+    )
 
 
 def key_types(extractor: KeyExtractor, coder: Any) -> tuple[Any, ...]:

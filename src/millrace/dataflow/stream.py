@@ -24,7 +24,14 @@ from millrace.dataflow.aggregations import (
 )
 from millrace.dataflow.aggregations.catalog import Aggregate, together
 from millrace.dataflow.aggregations.fields import KeyFields
-from millrace.dataflow.element_types import Chosen, key_names, keyed, plain_format, sides
+from millrace.dataflow.element_types import (
+    Chosen,
+    declared_key_types,
+    key_names,
+    keyed,
+    plain_format,
+    sides,
+)
 from millrace.dataflow.grouping import GroupByKeyAndWindow
 from millrace.dataflow.joins.interval_join import JoinByKeyAndTime
 from millrace.dataflow.joins.join_state import Offset, nearness
@@ -566,7 +573,8 @@ class WindowedStream(Stream, Aggregating["WindowedStream"]):
         key_fields = None
         if keys:
             ends = self.windowing.window_fn.ends
-            key_fields = KeyFields(key_names(extractor), tuple(several), ends)
+            types = declared_key_types(self.pipeline, stream, extractor)
+            key_fields = KeyFields(key_names(extractor), tuple(several), ends, types)
 
         def add(computation: Computation, name: str) -> None:
             self.pipeline.add(computation, name=name, productions=productions, delivery=delivery)

@@ -203,6 +203,34 @@ def arrow_schema(ddl: str) -> pa.Schema:
     return pa.schema(_fields(ddl, ddl))
 
 
+#: Name of a type, of Spark's or in a schema -> what its values are.
+_PLAIN: Final = {
+    "string": str, "binary": bytes, "boolean": bool, "double": float, "float": float,
+    "long": int, "bigint": int, "integer": int, "int": int, "short": int, "smallint": int,
+    "byte": int, "tinyint": int,
+}  # fmt: skip
+
+
+def plain_types(source: Any) -> dict[str, Any]:
+    """Return column -> type of its values, of a source's columns of text, numbers and bytes.
+
+    Args:
+        source: A Spark DataFrame, or an injector with a schema; others have none.
+
+    >>> from types import SimpleNamespace
+    >>> plain_types(SimpleNamespace(schema="word string, at timestamp, sizes array<int>"))
+    {'word': str | None}
+    """
+    schema = getattr(source, "schema", None)
+    if isinstance(schema, str):
+        types = {field.name: field.type for field in arrow_schema(schema)}
+        known = {kind: _PLAIN[name] for name, kind in _TYPES.items() if name in _PLAIN}
+        return {name: known[kind] | None for name, kind in types.items() if kind in known}
+    fields = getattr(schema, "fields", ())
+    named = {field.name: field.dataType.typeName() for field in fields}
+    return {name: _PLAIN[kind] | None for name, kind in named.items() if kind in _PLAIN}
+
+
 def batches_of(rows: Iterable[Sequence[Any]], ddl: str, where: str) -> Iterator[pa.RecordBatch]:
     """Yield rows as batches.
 

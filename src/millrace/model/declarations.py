@@ -128,6 +128,7 @@ class Injection:
         unit: What an integer in the column with the event time counts; None if nobody said.
         ingress: Whether a record's event time is the clock's when it is read.
         was: Names that the stream had before.
+        columns: Column of the source -> type, of those whose values are text, numbers or bytes.
     """
 
     stream: str
@@ -145,6 +146,7 @@ class Injection:
     unit: TimeUnit | None = None
     ingress: bool = False
     was: tuple[str, ...] = ()
+    columns: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

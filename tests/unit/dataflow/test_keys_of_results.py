@@ -2,6 +2,7 @@
 
 import datetime as dt
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -176,6 +177,40 @@ def test_a_retraction_takes_back_the_row() -> None:
 def test_hot_keys_in_parts_have_their_key() -> None:
     found = results(lambda scores: scores.window(SECONDS).sum("points", fanout=4, keys=True))
     assert row("red", 0, value=12) in found
+
+
+def types_of(stream: Any) -> dict[str, Any]:
+    """Return the types that a sink of a stream would have its columns of."""
+    coder: Any = stream.pipeline.build().streams[stream.name].coder
+    return dict(coder.inner.fields)
+
+
+def test_a_keys_type_is_that_of_the_sources_column(tmp_path: Path) -> None:
+    p = mr.Pipeline("game")
+    files = mr.sources.Files(
+        tmp_path, schema="team string, points int, sizes array<int>, at timestamp"
+    )
+    rows = p.inject("scores", files, timestamp="at", low_watermark=mr.BoundedDelay(0))
+    large = rows.filter(lambda row: row["points"] > 3).key_by("team", "points", "sizes")
+    types = types_of(large.window(SECONDS).count(keys=True).to("counts"))
+    assert list(types.values())[:3] == [str | None, int | None, Any]
+    # What a function makes of a value has no columns that anybody knew.
+    made = rows.map(lambda row: row).key_by("team").window(SECONDS).count(keys=True).to("made")
+    assert types_of(made)["team"] is Any
+
+
+@pytest.mark.parametrize("fanout", [None, 4])
+def test_a_keys_type_is_that_of_the_format(fanout: int | None) -> None:
+    p = mr.Pipeline("game")
+    scores = p.inject("scores", format=Score).key_by("team", "points")
+    types = types_of(scores.window(SECONDS).count(keys=True, fanout=fanout).to("counts"))
+    assert types == {
+        "team": str,
+        "points": int,
+        "window_start": dt.datetime,
+        "window_end": dt.datetime,
+        "value": int,
+    }
 
 
 @pytest.mark.parametrize(

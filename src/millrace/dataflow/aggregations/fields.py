@@ -130,6 +130,7 @@ class KeyFields:
         keys: Name of the key's field; several if the key is a tuple.
         results: Names of the results of several aggregates; none of one alone, which is ``value``.
         windows: Whether a row has the start and the end of its window.
+        types: Of the key's fields, as far as streams before say them.
         make: What to make of a row, by name; by default a dict.
 
     >>> fields = KeyFields(("team",), (), windows=True)
@@ -140,6 +141,7 @@ class KeyFields:
     keys: tuple[str, ...]
     results: tuple[str, ...]
     windows: bool
+    types: tuple[Any, ...] = ()
     make: type | None = None
 
     def __post_init__(self) -> None:
@@ -196,13 +198,18 @@ class KeyFields:
         """Return the coder of the rows.
 
         Args:
-            keys: Type of each of the key's fields.
+            keys: Type of each of the key's fields, as what is grouped says it; none if it does not.
             result: Type or coder of the results.
         """
         of_window = [(name, dt.datetime) for name in self.of_window]
         several = self.results and isinstance(result, FieldsCoder)
         of_results = result.fields if several else ((VALUE_FIELD, result),)
-        return FieldsCoder((*zip(self.keys, keys, strict=True), *of_window, *of_results))
+        declared = self.types or (Any,) * len(self.keys)
+        types = [
+            other if kind is Any else kind
+            for kind, other in zip(keys or declared, declared, strict=True)
+        ]
+        return FieldsCoder((*zip(self.keys, types, strict=True), *of_window, *of_results))
 
     def making(self, format: Any) -> KeyFields:
         """Return the same, with rows of a class.

@@ -87,9 +87,8 @@ class DeclaredGrouping(Computation):
         kind = self.kind_of(formats)
         result = self.combine.result_type(kind) if self.format is Any else self.format
         if self.key_fields is not None and self.format is Any:
-            (extractor, *_), count = self.inputs.values(), len(self.key_fields.keys)
-            keys = key_types(extractor, formats[0]) or (Any,) * count
-            result = self.key_fields.result_type(keys, result)
+            (extractor, *_) = self.inputs.values()
+            result = self.key_fields.result_type(key_types(extractor, formats[0]), result)
         return PanedCoder(result, retracts=self._retracting)
 
     def typed(self, coders: Sequence[Coder], combine: CombineFn, *, ends: bool) -> Self:
