@@ -4,7 +4,8 @@ The documents are written to be read in the repository too. So README, CONTRIBUT
 lie where they lie and become pages here, as does the notebook with what its cells gave. A link to
 another file of the repository becomes a link to a copy in the site, and one whose text is a file's
 name gets that page's title. A block that needs Spark or a system of the reader's (``python spark``
-and ``python external``, see tests/spark/test_docs.py) is Python to the highlighter.
+and ``python external``, see tests/spark/test_docs.py), or another library (``python other``), is
+Python to the highlighter.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ OUTSIDE = {
 
 _LINK = re.compile(r"\[([^\[\]]*)\]\(([^)\s#:]+)(#[^)\s]*)?\)")
 _TITLE = re.compile(r"^# (.*)$", re.MULTILINE)
-_SPARK = re.compile(r"^```python (?:spark|external)$", re.MULTILINE)
+_SPARK = re.compile(r"^```python (?:spark|external|other)$", re.MULTILINE)
 
 
 def on_config(config: Any) -> Any:

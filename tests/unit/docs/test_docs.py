@@ -20,11 +20,13 @@ DOCUMENTS = [
     ),
 ]
 
-#: Blocks that run here; that need a Spark session; that name systems or data of the reader's.
-PYTHON = ("python", "python spark", "python external")
+#: Blocks that run here; that need a Spark session; that name systems or data of the reader's; that
+#: are of another system than Millrace.
+PYTHON = ("python", "python spark", "python external", "python other")
 
 _PLAIN = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _TEXT = re.compile(r"^```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_OTHER = re.compile(r"^```python other\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FENCE = re.compile(r"^```(.*)$", re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)#:]*)(?:#([^)]*))?\)")
 
@@ -45,6 +47,8 @@ def test_every_block_says_what_it_is(document: str) -> None:
     text = (ROOT / document).read_text()
 
     assert set(_FENCE.findall(text)[::2]) <= {*PYTHON, "sh", "text"}
+    for block in _OTHER.findall(text):
+        ast.parse(block)
     for block in _TEXT.findall(text):
         assert not _is_python(block), f"fence it as one of {PYTHON}, so that it runs: {block}"
 
