@@ -24,7 +24,7 @@ WORDS_OF_ALL = 50_000
 #: Pages that are not rewritten yet.
 TO_DO = {
     "docs/changing.md",
-    "docs/checkpoint-format.md", "docs/guide.md", "docs/injectors.md",
+    "docs/checkpoint-format.md", "docs/injectors.md",
     "docs/operating.md", "docs/realtime.md",
     "docs/running.md", "docs/time.md", "docs/tutorial.md", "docs/types.md",
     "docs/windows-and-triggers.md",
