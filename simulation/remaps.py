@@ -28,6 +28,7 @@ from millrace.windmill.balance_policy import Balance, Weight
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.loads import Loads
 from millrace.windmill.preparation import Preparation
+from millrace.windmill.transfer import remap
 from simulation import workload
 from simulation.changes import ChangingSimulation
 from simulation.scheduler import Scheduler
@@ -55,11 +56,10 @@ class _Remapping(Simulation):
         if random.random() < 0.4:
             return
         if self._balanced:
-            for name in epochs.loads:
-                epochs.loads[name] = _DrawnLoads(random)
             if epochs not in self._balancer:
                 how = Balance(above=1.01, splits=2, intervals=self._many // 2)
-                made = Balancer(epochs, tasks, how, beside=self._read_beside, every=1)
+                loads = {spec.name: _DrawnLoads(random) for spec in epochs.topology.computations}
+                made = Balancer(epochs, loads, tasks, how, beside=self._read_beside, every=1)
                 self._balancer[epochs] = made
             # What it raises is the epoch's, and ends the run.
             self._balancer[epochs].after_epoch(busy=True)
@@ -100,7 +100,7 @@ class _Remapping(Simulation):
 
     def _remap(self, epochs: Epochs, asked: Asked) -> None:
         try:
-            epochs.remap(asked.preparation.remaps, ready=asked.preparation.ready)
+            remap(epochs, asked.preparation.remaps, ready=asked.preparation.ready)
         except StoreError as refused:
             self._bear(asked.name, refused)
 

@@ -41,6 +41,7 @@ from millrace.plane.values import ROWS, value_columns
 from millrace.store import MemoryCaches, MemoryHardState
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.execution import Execution
+from millrace.windmill.loads import RunLoads
 from millrace.windmill.manifest import Manifest
 
 
@@ -146,6 +147,7 @@ class Live:
         """A driver takes the checkpoint over."""
         topology: Topology = self.pipeline.build()
         self.epochs = Epochs(topology, self.state, intervals=self.intervals)
+        self.loads = RunLoads(self.epochs)
         self.topology = topology = self.epochs.topology
         bind_sinks(topology, self.state.uuid)
         claim_sinks(topology, self.epochs)

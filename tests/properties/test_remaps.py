@@ -21,6 +21,7 @@ from millrace.testing.faults import Crash, CrashingState
 from millrace.windmill import transfer
 from millrace.windmill.epoch_log import end_of
 from millrace.windmill.epochs import Epochs
+from millrace.windmill.transfer import remap
 from tests.everything import Everything
 
 NAMES = ["Everything", "counted", "visits"]
@@ -143,7 +144,7 @@ def test_a_crash_at_any_write_of_a_remap_leaves_the_old_map_or_the_new() -> None
         before = h._epochs.positions.maps["Everything"]
         h._process.state.writes = writes
         with contextlib.suppress(Crash):
-            h._epochs.remap({"Everything": [mr.ops.Split(0), mr.ops.Merge(2, 3)]})
+            remap(h._epochs, {"Everything": [mr.ops.Split(0), mr.ops.Merge(2, 3)]})
         h._recover()
         after = h._epochs.positions.maps["Everything"]
         seen.add((writes, after == before))
@@ -161,7 +162,7 @@ def test_what_was_of_intervals_that_are_no_more_is_collected(productions: Any) -
     h.remap("Everything", [mr.ops.Split(0), mr.ops.Merge(2, 3)])
     h._process.state.writes = 2  # dies when it has written one of the two
     with pytest.raises(Crash):
-        h._epochs.remap({"Everything": [mr.ops.Split(1)]})
+        remap(h._epochs, {"Everything": [mr.ops.Split(1)]})
     h._recover()
     for n in range(1, STEPS):
         step(h, n)
@@ -205,14 +206,14 @@ def test_two_drivers_never_write_under_one_name() -> None:
     zombie = h._epochs
     state = CrashingState(h._durable)
     heir = Epochs(h._topology, state, intervals=4)
-    made = heir.remap({"Everything": [mr.ops.Split(0)]})
+    made = remap(heir, {"Everything": [mr.ops.Split(0)]})
     with pytest.raises(ZombieWriter):
-        zombie.remap({"Everything": [mr.ops.Split(0)]})
+        remap(zombie, {"Everything": [mr.ops.Split(0)]})
     assert sorted(made["Everything"].parents) == [4, 5]
     # One that reserved ids and slept: the next knows of them, and takes others.
     heir._claim()
     claimed = Epochs(h._topology, state, intervals=4)
-    made = claimed.remap({"Everything": [mr.ops.Merge(4, 5)]})
+    made = remap(claimed, {"Everything": [mr.ops.Merge(4, 5)]})
     assert made["Everything"].parents == {6: (4, 5)}
     claim = end_of(state.epochs).claim
     assert claim is not None
@@ -228,13 +229,13 @@ def test_a_driver_that_is_superseded_while_it_carries_says_so(monkeypatch: Any) 
     def others_come_first(*of: Any) -> Any:
         monkeypatch.undo()
         heir = Epochs(h._topology, state, intervals=4)
-        heir.remap({"Everything": [mr.ops.Split(0)]})
+        remap(heir, {"Everything": [mr.ops.Split(0)]})
         Collector(state).collect(heir.collectable())
         return whole(*of)
 
     monkeypatch.setattr(transfer, "all_carried", others_come_first)
     with pytest.raises(ZombieWriter):
-        zombie.remap({"Everything": [mr.ops.Split(0)]})
+        remap(zombie, {"Everything": [mr.ops.Split(0)]})
 
 
 def test_a_remap_that_cannot_be_says_why() -> None:
@@ -252,9 +253,9 @@ def test_a_remap_that_cannot_be_says_why() -> None:
         with pytest.raises(PipelineError, match=said):
             h.remap("Everything", remaps)
     with pytest.raises(PipelineError, match="no computation 'Nobody'"):
-        h._epochs.remap({"Nobody": [mr.ops.Split(0)]})
+        remap(h._epochs, {"Nobody": [mr.ops.Split(0)]})
     # Nor does one of nothing write: the epochs before a remap are not kept.
-    assert h._epochs.remap({"Everything": []})["Everything"].parents == {}
+    assert remap(h._epochs, {"Everything": []})["Everything"].parents == {}
     assert h._durable.epochs.last() == last
 
 
@@ -267,7 +268,7 @@ def test_nothing_is_remapped_while_an_epoch_is_tried_again() -> None:
     for one in (driver, Epochs(h._topology, h._durable, intervals=4)):
         last = h._durable.epochs.last()
         with pytest.raises(PipelineError, match=f"epoch {one.completed + 1} is unfinished"):
-            one.remap({"Everything": [mr.ops.Split(0)]})
+            remap(one, {"Everything": [mr.ops.Split(0)]})
         assert h._durable.epochs.last() == last
 
 

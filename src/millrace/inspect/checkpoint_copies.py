@@ -51,6 +51,7 @@ from millrace.store import (
 from millrace.store.durable_files import sync_directory
 from millrace.watermark.intervals import IDS, IntervalMap, KeyInterval
 from millrace.watermark.map_change import Merge, Split
+from millrace.windmill.claims import ids_after
 from millrace.windmill.epoch_log import claim_before, end_of
 from millrace.windmill.epochs import LogWriter
 from millrace.windmill.fence import seal_left
@@ -62,7 +63,6 @@ from millrace.windmill.transfer import (
     carried,
     check_between,
     first_id,
-    ids_after,
     maps_after,
     resized,
 )

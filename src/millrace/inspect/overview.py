@@ -34,7 +34,7 @@ from millrace.windmill.epochs import Epochs
 from millrace.windmill.history import Moment
 from millrace.windmill.loads import Loads
 from millrace.windmill.manifest import Claim, Completion, Manifest
-from millrace.windmill.migration import titled, titled_claim
+from millrace.windmill.renames import titled, titled_claim
 from millrace.windmill.results import NO_TIMES, Counters, HookTimes
 from millrace.windmill.source_stats import SourceStats
 from millrace.windmill.user_errors import Reasons, merge, total
@@ -402,9 +402,9 @@ class ComputationLoad(msgspec.Struct, frozen=True, kw_only=True):
     times: HookTimes = NO_TIMES
 
 
-def load_of_run(epochs: Epochs) -> dict[str, ComputationLoad]:
+def load_of_run(loads: Mapping[str, Loads]) -> dict[str, ComputationLoad]:
     """Return computation -> its load. It may be asked for beside the run's own thread."""
-    return {name: _load_of(loads) for name, loads in epochs.loads.items()}
+    return {name: _load_of(one) for name, one in loads.items()}
 
 
 def _load_of(loads: Loads) -> ComputationLoad:

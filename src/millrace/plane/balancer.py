@@ -12,7 +12,7 @@ Source: MillWheel, "Architecture" (7.1).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -28,7 +28,9 @@ from millrace.windmill.balance_policy import (
     weights_after,
 )
 from millrace.windmill.epochs import Epochs
+from millrace.windmill.loads import Loads
 from millrace.windmill.preparation import Preparation
+from millrace.windmill.transfer import remap
 
 _log = logging.getLogger("millrace")
 
@@ -60,11 +62,12 @@ class Balancer:
 
     Args:
         epochs: Of the run.
+        loads: Computation -> what its intervals cost lately.
         tasks: Tasks a level.
         how: How hard it is tried.
         beside: Has a preparation read, and may return before it has; here by default.
         is_near: Returns whether a preparation is as near as it gets; between two epochs by default.
-        remap: Remaps, as :meth:`~millrace.windmill.epochs.Epochs.remap`, which it is by default.
+        remap: Remaps, as :func:`~millrace.windmill.transfer.remap`, which it is by default.
         every: Epochs with records between two looks.
 
     Attributes:
@@ -75,15 +78,17 @@ class Balancer:
     def __init__(
         self,
         epochs: Epochs,
+        loads: Mapping[str, Loads],
         tasks: int,
         how: Balance,
         *,
         beside: Callable[[Preparation], object] = Preparation.read,
         is_near: Callable[[Preparation], bool] = lambda preparation: preparation.is_near(),
-        remap: Callable[..., Any] = lambda epochs, *of, **how: epochs.remap(*of, **how),
+        remap: Callable[..., Any] = remap,
         every: int = _EVERY,
     ) -> None:
         self._epochs = epochs
+        self._loads = loads
         self._tasks = tasks
         self._how = how
         self._beside = beside
@@ -163,7 +168,7 @@ class Balancer:
 
     def _decision(self, name: str) -> _Decided | None:
         intervals, tasks = self._epochs.positions.maps[name], self._tasks
-        weights = self._epochs.loads[name].weights(intervals)
+        weights = self._loads[name].weights(intervals)
         if name in self._left or not uneven(intervals, weights, tasks, self._how):
             return None
         remaps = evened(intervals, weights, tasks, self._how)
@@ -178,7 +183,7 @@ class Balancer:
         decided, self._decided = self._decided, None
         assert decided is not None, "it is prepared"
         name, intervals, remaps = decided.name, decided.intervals, decided.remaps
-        weights = self._epochs.loads[name].weights(intervals)
+        weights = self._loads[name].weights(intervals)
 
         def grouped(made: Remapped) -> IntervalMap:
             return cut_by_load(made.intervals, weights_after(made, weights), self._tasks)

@@ -46,8 +46,8 @@ from millrace.watermark.intervals import IntervalMap
 from millrace.windmill import rows
 from millrace.windmill.bundle import Attempt, Bundle, Position
 from millrace.windmill.channels import WEAK_PART
-from millrace.windmill.execution import Attempted, Execution
-from millrace.windmill.fence import Fence, IncarnationFence
+from millrace.windmill.execution import Attempted, Execution, Fence
+from millrace.windmill.fence import IncarnationFence
 from millrace.windmill.positions import Positions
 from millrace.windmill.record_ids import WEAK_ORIGIN, ids_of_causes, production_ids
 from millrace.windmill.results import Produced, footing_of, result_of

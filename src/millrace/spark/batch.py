@@ -41,6 +41,7 @@ from millrace.spark.status import Progress, Status
 from millrace.spark.status_text import as_line
 from millrace.store import MemoryHardState, is_object_store, local_path
 from millrace.windmill.epochs import Epochs
+from millrace.windmill.loads import RunLoads
 
 #: Pieces that are named in words; all of them are in the status.
 _NAMED = 5
@@ -145,6 +146,7 @@ def run_batch(pipeline: Declarations, spark: SparkSession, **given: Any) -> Stat
     # Only so that the plan, the manifest and the counters are those of a streaming epoch.
     state = MemoryHardState()
     epochs = Epochs(topology, state, intervals=1 << (tasks - 1).bit_length())
+    loads = RunLoads(epochs)
     manifest = epochs.begin(0, wall_time_us=time.time_ns() // 1000, injectors={}, draining=True)
     assert manifest is not None, "the first epoch of new state is not completed"
     started = time.perf_counter()
@@ -178,7 +180,7 @@ def run_batch(pipeline: Declarations, spark: SparkSession, **given: Any) -> Stat
     epochs.complete(manifest, report.results, report.sources)
     seen = Progress(topology.name)
     seen.add(report, time.perf_counter() - started)
-    status = replace(seen.status(epochs, WatermarkPublisher({}), state="drained"), left=left)
+    status = replace(seen.status(epochs, loads, WatermarkPublisher({}), state="drained"), left=left)
     if left:
         _log.warning("%s: %s", pipeline.name, said_of(left))
     display.finish(as_line(status))

@@ -34,7 +34,9 @@ from millrace.spark.status import Status
 from millrace.store import Mailbox
 from millrace.windmill.balance_policy import Balance
 from millrace.windmill.epochs import Epochs
+from millrace.windmill.loads import RunLoads
 from millrace.windmill.preparation import Preparation
+from millrace.windmill.transfer import remap
 
 if TYPE_CHECKING:
     from millrace.spark.run import Run
@@ -64,6 +66,7 @@ class RunParts:
     Attributes:
         topology: The pipeline.
         epochs: Of the checkpoint that it claimed.
+        loads: What its key intervals cost.
         publisher: What injectors publish.
         housekeeping: Collects beside the epochs.
         plan: Of the pipeline, attached to the checkpoint.
@@ -83,6 +86,7 @@ class RunParts:
 
     topology: Topology
     epochs: Epochs
+    loads: RunLoads
     publisher: WatermarkPublisher
     housekeeping: Housekeeping
     plan: StreamPlan
@@ -103,7 +107,7 @@ class RunParts:
         self,
         *,
         is_near: Callable[[Preparation], bool] = Preparation.is_near,
-        remap: Callable[..., Any] = Epochs.remap,
+        remap: Callable[..., Any] = remap,
     ) -> Balancer | None:
         """Return what has key intervals follow the load; None if they do not.
 
@@ -115,7 +119,13 @@ class RunParts:
             return None
         beside = self.housekeeping.prepare_beside
         return Balancer(
-            self.epochs, self.tasks, self.balance, beside=beside, is_near=is_near, remap=remap
+            self.epochs,
+            self.loads,
+            self.tasks,
+            self.balance,
+            beside=beside,
+            is_near=is_near,
+            remap=remap,
         )
 
 

@@ -41,6 +41,7 @@ from millrace.spark.ticks import Alarm, ticks
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.preparation import Preparation
 from millrace.windmill.source_stats import processes_of
+from millrace.windmill.transfer import remap
 
 _log = logging.getLogger("millrace")
 
@@ -214,7 +215,7 @@ class EpochEngine(Engine):
                 if self.run.stopping or not self.run.active:
                     raise ended()
                 if preparation.is_near():
-                    made = epochs.remap(preparation.remaps, ready=preparation.ready)[name]
+                    made = remap(epochs, preparation.remaps, ready=preparation.ready)[name]
                     beside.offer(epochs.collectable())
                     return RemapResult(len(made.intervals), epochs.completed)
             beside.prepare(preparation)

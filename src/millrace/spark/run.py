@@ -198,7 +198,9 @@ class Run:
         else:
             state = "stopped" if self.stopping or self.error is None else "failed"
         stuck = self._board.now() if active else []
-        status = self._progress.status(self.epochs, self.publisher, state=state, stuck=stuck)
+        status = self._progress.status(
+            self.epochs, self.parts.loads, self.publisher, state=state, stuck=stuck
+        )
         return self.engine.add_to(status, active=active)
 
     def _line(self) -> str:

@@ -50,6 +50,7 @@ from millrace.spark.run import Run
 from millrace.store import is_object_store, local_path, open_location
 from millrace.windmill.balance_policy import Balance
 from millrace.windmill.epochs import Epochs
+from millrace.windmill.loads import RunLoads
 
 #: A call that is ended at its time limit ends so many times later at the most.
 _ENDED_WITHIN: Final = 1.5
@@ -172,6 +173,7 @@ class _Opening:
             parts = RunParts(
                 topology=epochs.topology,
                 epochs=epochs,
+                loads=RunLoads(epochs),
                 publisher=publisher,
                 housekeeping=Housekeeping(epochs.state),
                 plan=plan,

@@ -20,6 +20,7 @@ from millrace.spark.realtime.latency import StepTimes
 from millrace.spark.status_text import as_html, as_line, as_text
 from millrace.store import Collected, Repair, Written
 from millrace.windmill.epochs import Epochs
+from millrace.windmill.loads import Loads
 from millrace.windmill.results import Counters
 
 
@@ -221,6 +222,7 @@ class Progress:
     def status(
         self,
         epochs: Epochs,
+        loads: Mapping[str, Loads],
         publisher: WatermarkPublisher,
         *,
         state: str,
@@ -271,7 +273,7 @@ class Progress:
             housekeeping_failures=self._written.failed
             + (beside.failed if beside is not None else 0),
             stuck=list(stuck),
-            load=load_of_run(epochs),
+            load=load_of_run(loads),
             backlog={} if self._waiting is None else self._waiting.now(),
             injected_bytes=self._injected_bytes,
             received_bytes=self._received_bytes,

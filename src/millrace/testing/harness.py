@@ -53,9 +53,11 @@ from millrace.testing.output import Output, tapped, with_taps
 from millrace.watermark.map_change import Remap
 from millrace.watermark.propagation import LowWatermarks
 from millrace.watermark.report import ONLY, Process
+from millrace.windmill import transfer
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.execution import Execution
 from millrace.windmill.history import WatermarkHistory
+from millrace.windmill.loads import RunLoads
 from millrace.windmill.manifest import Manifest
 from millrace.windmill.results import Counters
 from millrace.windmill.source_stats import processes_of
@@ -80,6 +82,7 @@ class HarnessProcess:
         topology: The pipeline, under the numbers of the checkpoint.
         state: The checkpoint, which a crash can cut off.
         epochs: Of the run.
+        loads: What its key intervals cost.
         caches: Of the task.
         driver: What the driver does in an epoch.
     """
@@ -97,6 +100,7 @@ class HarnessProcess:
         self.state = CrashingState(durable)
         self.caches = MemoryCaches()
         self.epochs = Epochs(topology, self.state, intervals=intervals)
+        self.loads = RunLoads(self.epochs)
         self.topology = self.epochs.topology
         publisher = WatermarkPublisher.of(self.topology) if publish else WatermarkPublisher({})
         self.driver = EpochDriver(
@@ -418,7 +422,7 @@ class Harness:
         before = self._epochs.positions.maps[name]
         while self._epochs.positions.maps[name] == before:
             try:
-                self._epochs.remap({name: asked})
+                transfer.remap(self._epochs, {name: asked})
                 break
             except Crash:
                 self._recover()

@@ -25,9 +25,10 @@ from millrace.compile.topology import StreamSpec, Topology
 from millrace.model.declarations import Since
 from millrace.model.errors import CheckpointMismatch
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, format_timestamp
+from millrace.watermark.map_change import Remapped
 from millrace.windmill.epoch_log import LogTail
 from millrace.windmill.manifest import Claim, Completion, InjectorEntry, Manifest
-from millrace.windmill.migration import read_as
+from millrace.windmill.renames import read_as
 
 _log = logging.getLogger("millrace")
 
@@ -75,6 +76,12 @@ def claim_of(
             and not getattr(sink := topology.sinks[edge.sink], "takes_back", False)
         ],
     )
+
+
+def ids_after(ids: Mapping[str, int], made: Mapping[str, Remapped]) -> dict[str, int]:
+    """Return what a claim says to reserve the ids of intervals that are to be made."""
+    taken = {name: 1 + max(one.parents) for name, one in made.items() if one.parents}
+    return {**ids, **taken}
 
 
 def registry_after(

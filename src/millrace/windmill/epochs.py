@@ -14,7 +14,7 @@ authority keeps).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from msgspec.structs import replace
 
@@ -24,12 +24,11 @@ from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.store import Collectable, EpochLog, Given, HardState
 from millrace.watermark.authority import Authority, Percentiles
 from millrace.watermark.intervals import IntervalMap
-from millrace.watermark.map_change import Remap, Remapped
-from millrace.windmill import claims, transfer
+from millrace.watermark.map_change import Remapped
+from millrace.windmill import claims
 from millrace.windmill.epoch_log import LogTail, end_of
 from millrace.windmill.fence import out_of_step, superseded_run
 from millrace.windmill.history import Moment, WatermarkHistory
-from millrace.windmill.loads import Loads, take
 from millrace.windmill.manifest import (
     Changes,
     Completion,
@@ -41,8 +40,8 @@ from millrace.windmill.manifest import (
     interval_maps,
     partition_of,
 )
-from millrace.windmill.migration import read_as
 from millrace.windmill.positions import Positions
+from millrace.windmill.renames import read_as
 from millrace.windmill.results import Counters, IntervalResult, count
 from millrace.windmill.source_offset import SourceOffset
 from millrace.windmill.source_stats import Sources, SourceStats, add_sources, ahead_of
@@ -121,6 +120,18 @@ _CLAIM_ENTRIES = 200
 _NO_SOURCES: Mapping[str, SourceStats] = {}
 
 
+class EpochObserver(Protocol):
+    """Follows the epochs of a run, of which it is soft state: a run that starts has a new one."""
+
+    def epoch_completed(self, results: Iterable[IntervalResult]) -> None:
+        """Take the results of an epoch that is about to be completed."""
+        ...
+
+    def remapped(self, made: Mapping[str, Remapped]) -> None:
+        """Take computation -> its key intervals, which were split and merged."""
+        ...
+
+
 class Epochs:
     """The epochs of one run.
 
@@ -143,7 +154,6 @@ class Epochs:
         authority: Low watermarks and reports.
         positions: Where every key interval stands after the last completed epoch.
         counters: Computation -> counts since the beginning.
-        loads: Computation -> what its intervals cost lately, as far as this process knows.
         sources: Injected stream -> what was observed of it since the beginning.
         history: The epochs that this process completed.
         places: Injected stream -> process of its injector -> how far it was read.
@@ -151,6 +161,7 @@ class Epochs:
         incarnation: The last of live tasks that is over and sealed; 0 if there was none.
         live: What live tasks left behind with the last completed epoch; None if it was not theirs.
         restored: What sinks are to take back before the next epoch; None if nothing.
+        observer: Follows the epochs from now on; None if nobody does.
         dead_letters: Those of this run, against the limit that its pipeline declares.
     """
 
@@ -170,7 +181,6 @@ class Epochs:
         self.drained = False
         self.open: Manifest | None = None
         self.counters = {spec.name: Counters() for spec in topology.computations}
-        self.loads = {spec.name: Loads() for spec in topology.computations}
         self.sources: Sources = {}
         self.history = WatermarkHistory()
         self.moved: dict[str, tuple[int, int]] = {}
@@ -184,6 +194,7 @@ class Epochs:
         self.positions = Positions(self.authority.bulletins)
         self._changed: Changes | None = None
         self._claim_entries = claim_entries or _CLAIM_ENTRIES
+        self.observer: EpochObserver | None = None
         self.wall_time_us = self._claim_entry = self._whole_entry = 0
         self.generation = 1 + (0 if end.claim is None else end.claim.generation)
         self._log = LogWriter(state.epochs, end.last, self.generation)
@@ -304,7 +315,8 @@ class Epochs:
         """
         changed = Changes.of(results, self.positions.entry)
         count(self.counters, [(r.computation, r.counters) for r in results], self.topology.titles)
-        take(self.loads, results)
+        if self.observer is not None:
+            self.observer.epoch_completed(results)
         for stream, stats in sources.items():
             known = self.sources.get(stream)
             if stats.letters and not (known and known.letters):
@@ -341,38 +353,31 @@ class Epochs:
         self._log.append(completion, lambda: self._completed(completion, changed))
         return completion
 
-    def remap(
-        self,
-        remaps: Mapping[str, Iterable[Remap]],
-        *,
-        grouped: transfer.Grouping = transfer.same,
-        ready: transfer.Ready | None = None,
-    ) -> dict[str, Remapped]:
-        """Split and merge key intervals between two epochs; return the maps, and who is new.
+    @property
+    def ids(self) -> Mapping[str, int]:
+        """Computation -> the first id that no key interval of it was given; see the claim."""
+        return self._ids
 
-        A claim reserves the ids of those that are made, each gets a snapshot, and it is done with
-        a completion that has the new maps. What live tasks left is sealed before.
+    def replace_maps(
+        self, made: Mapping[str, Remapped], carried: Callable[[Completion], Completion]
+    ) -> None:
+        """Go on with other key intervals, between two epochs.
+
+        A claim reserves the ids of those that are made, and a completion has the new maps.
 
         Args:
-            remaps: Computation -> what changes.
-            grouped: How intervals are grouped into tasks then.
-            ready: Of a :class:`~millrace.windmill.preparation.Preparation`.
+            made: Computation -> its map after.
+            carried: Given where all intervals stand; writes what the new ones begin with, and
+                returns where all stand then.
 
         Raises:
-            PipelineError: That cannot be, or not now; nothing was written.
-            CheckpointMismatch: Intervals that are to be one differ in what is of all keys.
+            ZombieWriter: A newer run has claimed the checkpoint.
         """
-        self.settle()
-        transfer.check_between(self.completed, self.open, self.live, drained=self.drained)
-        made = transfer.maps_after(self.positions.maps, self._ids, remaps, grouped)
-        if all(one.intervals == self.positions.maps[name] for name, one in made.items()):
-            return made  # so that the epochs before are kept
-        self._ids = transfer.ids_after(self._ids, made)
+        self._ids = claims.ids_after(self._ids, made)
         self._claim()
         whole = self.standing()
-        completion = self._log.ours(lambda: transfer.all_carried(whole, made, self.state, ready))
+        completion = self._log.ours(lambda: carried(whole))
         self._log.append(completion, lambda: self._remapped(completion, made))
-        return made
 
     def standing(self) -> Completion:
         """Return what a completion would say now, after the last completed epoch, of all."""
@@ -446,10 +451,11 @@ class Epochs:
     def _remapped(self, completion: Completion, made: Mapping[str, Remapped]) -> None:
         for name, one in made.items():
             self.positions.remap(name, one.intervals, completion)
-            self.loads[name].remap(one)
         self.positions.entry = self._whole_entry = self._log.last
         self._partitions, self._changed = completion.intervals, None
         self._settled_ids = self._ids
+        if self.observer is not None:
+            self.observer.remapped(made)
 
     def _recover(self, end: LogTail, uniform: IntervalMap) -> None:
         """Take up what the end of the log says."""

@@ -36,7 +36,6 @@ from millrace.store import (
 )
 from millrace.windmill.bundle import Bundle, Position
 from millrace.windmill.columnar import machine_for
-from millrace.windmill.fence import Fence
 from millrace.windmill.machine import Effects, Machine
 from millrace.windmill.results import (
     NO_TIMES,
@@ -51,6 +50,19 @@ from millrace.windmill.router import Router, RowsBuilder
 from millrace.windmill.source_dedup import deduplication_of
 
 _log = logging.getLogger(__name__)
+
+
+class Fence(Protocol):
+    """Says whether whoever has just made commits may go on."""
+
+    def check(self) -> None:
+        """Return if so.
+
+        Raises:
+            ZombieWriter: Others have gone on without this attempt.
+        """
+        ...
+
 
 _NOTHING_CONSUMED: Final[Mapping[bytes, bytes]] = MappingProxyType({})
 

@@ -12,7 +12,6 @@ Source: MillWheel 6.2, sequencers: "to ensure that no zombie writers can cause h
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 from millrace.model.errors import CheckpointMismatch, ZombieWriter
 from millrace.store import EpochLog, Incarnations
@@ -34,18 +33,6 @@ def refuse_superseded(log: EpochLog, manifest: Manifest) -> None:
     # what was not found after it was not collected, but never written.
     if not log.exists(manifest.entry):
         raise left_behind(manifest)
-
-
-class Fence(Protocol):
-    """Says whether whoever has just made commits may go on."""
-
-    def check(self) -> None:
-        """Return if so.
-
-        Raises:
-            ZombieWriter: Others have gone on without this attempt.
-        """
-        ...
 
 
 @dataclass(frozen=True, slots=True)

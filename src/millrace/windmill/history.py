@@ -8,7 +8,7 @@ import msgspec
 
 from millrace.model.time import MIN_TIMESTAMP
 from millrace.windmill.manifest import Completion
-from millrace.windmill.migration import titled
+from millrace.windmill.renames import titled
 from millrace.windmill.results import FirstLate
 
 #: A picture has some hundred pixels to the side, so nobody sees more moments than these.

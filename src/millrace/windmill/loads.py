@@ -20,6 +20,7 @@ from millrace.store import Repair
 from millrace.watermark.intervals import IntervalMap, KeyInterval
 from millrace.watermark.map_change import Remapped
 from millrace.windmill.balance_policy import Weight
+from millrace.windmill.epochs import Epochs
 from millrace.windmill.results import NO_TIMES, IntervalResult, Load
 
 #: What is left of an epoch's weight after the next: half is of the last three epochs.
@@ -207,20 +208,31 @@ class Loads:
         return [HotKey(key, share) for key, share in shares[:most]]
 
 
-def take(loads: Mapping[str, Loads], results: Iterable[IntervalResult]) -> None:
-    """Add what intervals cost in an epoch.
+class RunLoads(dict[str, Loads]):
+    """Computation -> what its intervals cost, in a run whose epochs it follows.
 
     Args:
-        loads: By computation.
-        results: What came of the epoch.
+        epochs: Of the run.
     """
-    found: dict[str, dict[int, Load]] = {name: {} for name in loads}
-    for result in results:
-        found[result.computation][result.interval] = result.load
-        if not result.replayed:
-            loads[result.computation].open(result.repair)
-    for name, known in loads.items():
-        known.add(found[name])
+
+    def __init__(self, epochs: Epochs) -> None:
+        super().__init__((spec.name, Loads()) for spec in epochs.topology.computations)
+        epochs.observer = self
+
+    def epoch_completed(self, results: Iterable[IntervalResult]) -> None:
+        """Add what intervals cost in an epoch."""
+        found: dict[str, dict[int, Load]] = {name: {} for name in self}
+        for result in results:
+            found[result.computation][result.interval] = result.load
+            if not result.replayed:
+                self[result.computation].open(result.repair)
+        for name, known in self.items():
+            known.add(found[name])
+
+    def remapped(self, made: Mapping[str, Remapped]) -> None:
+        """Let intervals that were made have what is known of those that they were made of."""
+        for name, one in made.items():
+            self[name].remap(one)
 
 
 _NEVER: Final = Lately(0.0, 0.0, 0.0, 0, 0, {})

@@ -41,7 +41,7 @@ class Preparation:
 
     Attributes:
         remaps: Those.
-        ready: What it has, for :meth:`Epochs.remap`, which takes it out.
+        ready: What it has, for :func:`~millrace.windmill.transfer.remap`, which takes it out.
         under_way: Whether :meth:`read` was asked for, and has not ended.
 
     >>> import millrace as mr
@@ -56,7 +56,7 @@ class Preparation:
     >>> h.inject("words", [("c", 3)])
     >>> preparation.is_near()
     True
-    >>> made = h._epochs.remap(preparation.remaps, ready=preparation.ready)
+    >>> made = remap(h._epochs, preparation.remaps, ready=preparation.ready)
     >>> len(made["counts"].intervals)
     2
     """

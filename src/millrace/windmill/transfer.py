@@ -45,6 +45,7 @@ from millrace.watermark.map_change import Remap, Remapped, remapped
 from millrace.watermark.percentiles import Outstanding
 from millrace.watermark.report import NOTHING_PENDING, Report
 from millrace.windmill import rows
+from millrace.windmill.epochs import Epochs
 from millrace.windmill.manifest import Completion, LiveMark, Manifest, interval_map, partition_of
 from millrace.windmill.rows import ALL_KEYS_ROW
 
@@ -342,6 +343,40 @@ def maps_after(
     return made
 
 
+def remap(
+    epochs: Epochs,
+    remaps: Mapping[str, Iterable[Remap]],
+    *,
+    grouped: Grouping = same,
+    ready: Ready | None = None,
+) -> dict[str, Remapped]:
+    """Split and merge key intervals between two epochs of a run; return their maps.
+
+    A claim reserves the ids of those that are made, each gets a snapshot, and it is done with a
+    completion that has the new maps. What live tasks left is sealed before.
+
+    Args:
+        epochs: Of the run.
+        remaps: Computation -> what changes.
+        grouped: How intervals are grouped into tasks then.
+        ready: Of a :class:`~millrace.windmill.preparation.Preparation`.
+
+    Raises:
+        PipelineError: That cannot be, or not now; nothing was written.
+        CheckpointMismatch: Intervals that are to be one differ in what is of all keys.
+        ZombieWriter: A newer run has claimed the checkpoint.
+    """
+    epochs.settle()
+    check_between(epochs.completed, epochs.open, epochs.live, drained=epochs.drained)
+    maps = epochs.positions.maps
+    made = maps_after(maps, epochs.ids, remaps, grouped)
+    if any(
+        one.intervals != maps[name] for name, one in made.items()
+    ):  # else epochs before are kept
+        epochs.replace_maps(made, lambda whole: all_carried(whole, made, epochs.state, ready))
+    return made
+
+
 def check_between(
     completed: int, unfinished: Manifest | None, live: LiveMark | None, *, drained: bool
 ) -> None:
@@ -365,12 +400,6 @@ def check_between(
     if completed < 0 or drained:
         why = "was drained: it has ended for good" if drained else "has no complete epoch yet"
         raise PipelineError(f"the checkpoint {why}, so there is nothing to divide.")
-
-
-def ids_after(ids: Mapping[str, int], made: Mapping[str, Remapped]) -> dict[str, int]:
-    """Return what a claim says to reserve the ids of intervals that are to be made."""
-    taken = {name: 1 + max(one.parents) for name, one in made.items() if one.parents}
-    return {**ids, **taken}
 
 
 def all_carried(

@@ -18,6 +18,7 @@ from tests.unit.plane.test_live_remaps import counting, on, to_rest, values
 def balancing_of(live: Live, *, every: int = 2) -> Balancer:
     return Balancer(
         live.epochs,
+        live.loads,
         live.tasks,
         Balance(above=1.01, intervals=8),
         is_near=Preparation.is_near_a_mark,
@@ -57,7 +58,7 @@ def test_intervals_and_ranges_follow_the_load_and_no_output_changes(seed: int) -
         on(live, anew=rng.random() < 0.3)
         ranges.add(tuple(live.epochs.positions.maps["Counted"].owned(n, 2) for n in range(2)))
     # What live tasks cost is known from their marks.
-    assert sum(live.epochs.loads["Counted"].lately(n).records for n in range(20)) > 0
+    assert sum(live.loads["Counted"].lately(n).records for n in range(20)) > 0
     live.finish()
     assert changed > 1
     assert balancing.splits > 0

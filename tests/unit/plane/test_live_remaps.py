@@ -19,6 +19,7 @@ from millrace.testing.faults import Crash, CrashingState
 from millrace.watermark.map_change import Merge, Split
 from millrace.windmill.fence import seal_left
 from millrace.windmill.preparation import Preparation
+from millrace.windmill.transfer import remap
 from tests.live import Feeds, InEpochs, Kept, Live, undisturbed
 
 
@@ -131,7 +132,7 @@ def test_no_remap_between_incarnations_and_no_crash_changes_an_output(
         to_rest(live)
         seal_left(live.state.incarnations)
         for _ in range(rng.randrange(1, 4)):
-            live.epochs.remap(some_remap(live, rng))
+            remap(live.epochs, some_remap(live, rng))
             ever += 1
         if n % 2:
             live.open()  # the driver was killed: another takes up what it left
@@ -201,7 +202,7 @@ def test_a_crash_at_any_write_of_a_remap_leaves_the_intervals_before_or_those_af
         state.writes = writes
         with contextlib.suppress(Crash):
             seal_left(state.incarnations)
-            live.epochs.remap({"Counted": [Split(0), Split(1)]})
+            remap(live.epochs, {"Counted": [Split(0), Split(1)]})
         state.writes = None
         live.open()
         found.append(len(live.epochs.positions.maps["Counted"].intervals))
@@ -267,7 +268,7 @@ def test_a_mark_that_stops_nothing_can_be_neither_remapped_nor_taken_for_the_las
     assert live.epochs.live is not None
     assert live.epochs.live.last is False
     with pytest.raises(PipelineError, match="not known to have stopped"):
-        live.epochs.remap({"Counted": [Split(0)]})
+        remap(live.epochs, {"Counted": [Split(0)]})
     to_rest(live)
     assert live.epochs.live.last is True
 
@@ -281,7 +282,7 @@ def test_intervals_that_live_tasks_left_are_remapped_by_who_goes_on_in_epochs() 
     live.plane.settle(live.clock_us)
     live.plane.end(live.clock_us)
     epochs = InEpochs(live)
-    assert len(epochs.epochs.remap({"Counted": [Split(0), Merge(2, 3)]})["Counted"].intervals) == 4
+    assert len(remap(epochs.epochs, {"Counted": [Split(0), Merge(2, 3)]})["Counted"].intervals) == 4
     live.feed(25)
     epochs.run(live.clock_us)
     live.open()
@@ -300,7 +301,7 @@ def test_a_newer_incarnation_is_not_sealed_away_twice() -> None:
     with contextlib.suppress(StoreError):
         seal_left(live.state.incarnations)
     with pytest.raises(ZombieWriter):
-        live.epochs.remap({"Counted": [Split(0)]})
+        remap(live.epochs, {"Counted": [Split(0)]})
     newer.boot()
     newer.finish()
     assert newer.epochs.drained

@@ -1,7 +1,5 @@
 """Keys of a megabyte, binary ones and markup, wherever a run's status shows keys."""
 
-from types import SimpleNamespace
-
 import pytest
 
 import millrace as mr
@@ -32,7 +30,7 @@ def hottest(*keys):
     loads = Loads()
     share = {encode_key(key): 100 // len(keys) for key in keys}
     loads.add({0: Load(100, seconds=1.0, hottest=share, times=HookTimes({-10: 100}, 0.1))})
-    load = load_of_run(SimpleNamespace(loads={"Counter": loads}))
+    load = load_of_run({"Counter": loads})
     return load, [hot.key for hot in load["Counter"].hottest]
 
 

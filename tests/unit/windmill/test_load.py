@@ -172,7 +172,7 @@ def test_a_run_names_its_hottest_keys_by_computation() -> None:
     for n in range(4):
         h.advance_watermark("words", n)
         h.inject("words", [("tea", 9)] * 300 + [(f"w{k}", 9) for k in range(100)])
-    load = load_of_run(h._epochs)["Counter"]
+    load = load_of_run(h._process.loads)["Counter"]
 
     assert load.hottest[0].key == "tea"
     assert load.hottest[0].share == pytest.approx(0.75, abs=0.15)

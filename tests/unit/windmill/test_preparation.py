@@ -12,6 +12,7 @@ import millrace as mr
 from millrace.model.errors import PipelineError, StoreError
 from millrace.store import CommitLog
 from millrace.windmill.preparation import Preparation
+from millrace.windmill.transfer import remap
 
 
 class Event(msgspec.Struct):
@@ -80,7 +81,7 @@ def test_the_remap_reads_what_was_committed_since_and_no_more(
     step(h, 2)
     assert preparation.is_near()
     reads.clear()
-    made = h._epochs.remap(preparation.remaps, ready=preparation.ready)
+    made = remap(h._epochs, preparation.remaps, ready=preparation.ready)
     assert reads == [(0, 3), (2, 3), (3, 3)]
     assert len(made["Sums"].intervals) == 4
     assert preparation.ready == {"Sums": {}}
@@ -108,7 +109,7 @@ def test_it_reads_on_while_epochs_go_on_but_not_for_ever() -> None:
         preparation.read()
         assert not preparation.under_way
     assert preparation.is_near()
-    h._epochs.remap(preparation.remaps, ready=preparation.ready)
+    remap(h._epochs, preparation.remaps, ready=preparation.ready)
     step(h, 7)
     assert sums(h) == expected(8)
 
@@ -159,7 +160,7 @@ def test_what_it_does_not_read_the_remap_reads(
     assert "the disk is tired" in caplog.text
     assert (preparation.ready, preparation.is_near()) == ({"Sums": {}}, True)
     reads.clear()
-    h._epochs.remap(preparation.remaps, ready=preparation.ready)
+    remap(h._epochs, preparation.remaps, ready=preparation.ready)
     assert reads == [(0, 1), (1, 1)]
     step(h, 1)
     assert sums(h) == expected(2)
@@ -185,7 +186,7 @@ def test_it_keeps_no_more_than_it_may(reads: list[tuple[int, int]], caplog: Any)
     said = f"rows of {those} are read while the run waits: they have more than {most:,} bytes"
     assert said in caplog.text
     assert less.is_near()
-    h._epochs.remap(less.remaps, ready=less.ready)
+    remap(h._epochs, less.remaps, ready=less.ready)
     step(h, 1)
     assert sums(h) == expected(2)
 
@@ -216,6 +217,6 @@ def test_what_is_collected_while_it_waits_is_read_from_newer_snapshots() -> None
     assert not preparation.is_near()
     preparation.read()
     assert preparation.is_near()
-    h._epochs.remap(preparation.remaps, ready=preparation.ready)
+    remap(h._epochs, preparation.remaps, ready=preparation.ready)
     step(h, steps)
     assert sums(h) == expected(steps + 1)

@@ -107,7 +107,7 @@ def test_intervals_of_a_run_follow_its_load() -> None:
     p.inject("numbers", format=int)
     p.add(Busy)
     with mr.testing.Harness(p, intervals=4) as h:
-        balancing: Any = Balancer(h._epochs, 2, Balance(intervals=4))
+        balancing: Any = Balancer(h._epochs, h._process.loads, 2, Balance(intervals=4))
         changed = []
         # A third of the records are of one key.
         for epoch in range(60):
@@ -130,7 +130,7 @@ def test_what_the_balancer_decides_takes_effect_when_it_is_read() -> None:
     asked: list[Preparation] = []
     with mr.testing.Harness(p, intervals=4) as h:
         how = Balance(intervals=4)
-        balancing = Balancer(h._epochs, 2, how, beside=asked.append, every=2)
+        balancing = Balancer(h._epochs, h._process.loads, 2, how, beside=asked.append, every=2)
 
         def epoch(n: int) -> bool:
             h.inject("numbers", [(0 if i % 3 == 0 else i, n) for i in range(90)])
@@ -160,7 +160,9 @@ def test_the_balancer_drops_what_it_decided_by_a_map_that_is_no_more(caplog: Any
     p.add(Busy)
     asked: list[Preparation] = []
     with mr.testing.Harness(p, intervals=4) as h, caplog.at_level("INFO"):
-        balancing = Balancer(h._epochs, 2, Balance(intervals=4), beside=asked.append)
+        balancing = Balancer(
+            h._epochs, h._process.loads, 2, Balance(intervals=4), beside=asked.append
+        )
         while not asked:
             h.inject("numbers", [(0 if i % 3 == 0 else i, 0) for i in range(90)])
             balancing.after_epoch(busy=True)

@@ -21,6 +21,7 @@ from millrace.plane.realtime.messages import StartTask
 from millrace.plane.realtime.source_progress import Stamps, steps
 from millrace.store import Seal, SegmentName
 from millrace.watermark.map_change import Remap, Remapped
+from millrace.windmill import transfer
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.fence import seal_left
 from millrace.windmill.manifest import LiveMark, Manifest
@@ -442,7 +443,7 @@ def to_other_intervals(
     if (superseded := epochs.superseded()) is not None:
         raise superseded
     seal_left(epochs.state.incarnations)
-    return epochs.remap(remaps, grouped=grouped, ready=ready)
+    return transfer.remap(epochs, remaps, grouped=grouped, ready=ready)
 
 
 def lasting(
