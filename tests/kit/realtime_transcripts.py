@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from millrace.compile.build import build
 from millrace.compile.topology import Topology, injector_name
+from millrace.injectors.offsets import SourceOffset
 from millrace.model.errors import PipelineError
 from millrace.model.time import LATEST_RECORD, MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.plane.packets import NO_MARK, Pipes
@@ -37,7 +38,6 @@ from millrace.windmill.epochs import Epochs
 from millrace.windmill.execution import Execution
 from millrace.windmill.manifest import decode_manifest
 from millrace.windmill.record_ids import FIRST_INJECTED
-from millrace.windmill.source_offset import SourceOffset
 
 _STREAM = "elements"
 _PROCESS = "script"

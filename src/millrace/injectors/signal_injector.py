@@ -27,11 +27,11 @@ from millrace.dataflow.operators import operator_of
 from millrace.dataflow.triggers.signal import names_in, streams_of
 from millrace.injectors.advance import Advance, Advances, Backlog
 from millrace.injectors.injector import Injector
+from millrace.injectors.offsets import SourceOffset
 from millrace.model.computation import Computation
 from millrace.model.errors import StoreError
 from millrace.model.time import MAX_TIMESTAMP, Instant
 from millrace.store import Mailbox, is_object_store, local_path, mailbox_at
-from millrace.windmill.source_offset import SourceOffset
 
 _log = logging.getLogger("millrace")
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from millrace.compile.topology import Topology
 from millrace.injectors.injector import NumberedInjector, Origin
-from millrace.injectors.offsets import Piece
+from millrace.injectors.offsets import Piece, SourceOffset
 from millrace.injectors.refusals import Refusal
 from millrace.model.errors import LETTER_MOST, RecordRejected, brief, brief_trace, cut, encodable
 from millrace.model.record import DeadLetter
@@ -38,7 +38,6 @@ from millrace.store import EpochLog
 from millrace.windmill.epoch_log import completions_to, end_of
 from millrace.windmill.manifest import Manifest
 from millrace.windmill.record_ids import LAST_ROW, ROW_BITS, injected_count
-from millrace.windmill.source_offset import SourceOffset
 from millrace.windmill.user_errors import Provenance
 
 

@@ -19,6 +19,7 @@ from typing import Protocol, TypeVar
 from msgspec.structs import replace
 
 from millrace.compile.topology import Topology, injector_name
+from millrace.injectors.offsets import SourceOffset
 from millrace.model.errors import StoreError, ZombieWriter
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.store import Collectable, EpochLog, Given, HardState
@@ -43,7 +44,6 @@ from millrace.windmill.manifest import (
 from millrace.windmill.positions import Positions
 from millrace.windmill.renames import read_as
 from millrace.windmill.results import Counters, IntervalResult, count
-from millrace.windmill.source_offset import SourceOffset
 from millrace.windmill.source_stats import Sources, SourceStats, add_sources, ahead_of
 from millrace.windmill.user_errors import DeadLetterWatch, tell_first, total
 

@@ -4,8 +4,7 @@ import pytest
 
 import millrace as mr
 from millrace.injectors.advance import along, decision
-from millrace.injectors.offsets import nothing_left
-from millrace.windmill.source_offset import SourceOffset
+from millrace.injectors.offsets import SourceOffset, nothing_left
 
 
 class Source(mr.sources.Injector):

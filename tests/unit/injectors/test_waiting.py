@@ -8,8 +8,8 @@ import pytest
 import millrace as mr
 from millrace.compile.build import build
 from millrace.injectors.advance import Backlog, along, decision
+from millrace.injectors.offsets import SourceOffset
 from millrace.injectors.signal_injector import Waiting, asking, backlog_of
-from millrace.windmill.source_offset import SourceOffset
 
 
 class Silent(mr.sources.Injector):

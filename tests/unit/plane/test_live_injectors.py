@@ -3,9 +3,9 @@
 import pytest
 
 import millrace as mr
+from millrace.injectors.offsets import SourceOffset
 from millrace.plane.realtime import injector_task
 from millrace.plane.realtime.injector_task import InjectorTask
-from millrace.windmill.source_offset import SourceOffset
 from tests.live import Feeds, Kept, Live
 
 

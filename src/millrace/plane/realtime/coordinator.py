@@ -22,6 +22,7 @@ import msgspec
 from msgspec.structs import replace
 
 from millrace.compile.topology import Topology
+from millrace.injectors.offsets import SourceOffset
 from millrace.model.errors import StoreError, ZombieWriter
 from millrace.model.time import SECOND
 from millrace.plane.commit_writer import check_consumed
@@ -63,7 +64,6 @@ from millrace.plane.sink_contract import Receipt
 from millrace.store import Collectable, HardState
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.manifest import LiveMark, Manifest, encode_entry
-from millrace.windmill.source_offset import SourceOffset
 
 _decode_receipt = msgspec.msgpack.Decoder(Receipt).decode
 

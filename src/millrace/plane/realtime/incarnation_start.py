@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import msgspec
 
 from millrace.compile.topology import Topology
+from millrace.injectors.offsets import SourceOffset
 from millrace.model.errors import CheckpointMismatch
 from millrace.plane.realtime.messages import StartTask
 from millrace.plane.realtime.source_progress import Stamps, steps
@@ -25,7 +26,6 @@ from millrace.windmill import transfer
 from millrace.windmill.epochs import Epochs
 from millrace.windmill.fence import seal_left
 from millrace.windmill.manifest import LiveMark, Manifest
-from millrace.windmill.source_offset import SourceOffset
 from millrace.windmill.source_stats import Sources, SourceStats
 from millrace.windmill.transfer import Grouping, Ready, same
 

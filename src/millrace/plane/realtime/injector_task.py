@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from millrace.injectors.advance import along, is_within
 from millrace.injectors.follower import Follower, Taken
 from millrace.injectors.injector import Injector
+from millrace.injectors.offsets import SourceOffset
 from millrace.injectors.rate_limit import EVERYONE
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.plane.packets import NO_MARK, Pipes
@@ -47,7 +48,6 @@ from millrace.watermark.report import Process
 from millrace.windmill.channels import Number, Sender
 from millrace.windmill.manifest import decode_manifest
 from millrace.windmill.record_ids import FIRST_INJECTED
-from millrace.windmill.source_offset import SourceOffset
 from millrace.windmill.source_stats import ahead_of
 
 

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import msgspec
 
+from millrace.injectors.offsets import SourceOffset
 from millrace.plane.reports import TaskReport
 from millrace.watermark.percentiles import Ahead
 from millrace.watermark.report import Process
-from millrace.windmill.source_offset import SourceOffset
 
 
 class TaskReady(msgspec.Struct, array_like=True, tag="hello"):

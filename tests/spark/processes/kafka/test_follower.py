@@ -14,9 +14,8 @@ import millrace as mr
 from millrace.connectors.kafka import source as kafka_injector
 from millrace.injectors.advance import along
 from millrace.injectors.follower import Follower, Taken
-from millrace.injectors.offsets import nothing_left
+from millrace.injectors.offsets import SourceOffset, nothing_left
 from millrace.model.errors import InputLost
-from millrace.windmill.source_offset import SourceOffset
 
 PATIENCE_S = 60
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from millrace.injectors.offsets import SourceOffset
 from millrace.model.errors import PipelineError, ZombieWriter
 from millrace.plane.realtime.coordinator import Orders, Where
 from millrace.plane.realtime.messages import (
@@ -27,7 +28,6 @@ from millrace.plane.realtime.messages import (
 from millrace.spark.realtime.control_connection import Address
 from millrace.spark.realtime.control_loop import ControlLoop, TaskLost
 from millrace.spark.realtime_engine import live_low_watermarks
-from millrace.windmill.source_offset import SourceOffset
 
 ALL: list[Where] = [(0, 0), (1, 0)]
 
