@@ -1,6 +1,6 @@
 """What the balancer does with 500,000 key intervals and 10,000 tasks, and when machines are lost.
 
-A simulation with the real balancer (``windmill/balance_policy.py``), real maps and authority.
+A simulation with the real balancer (``balance/policy.py``), real maps and authority.
 Loads and sizes of intervals are drawn from log-normal laws, and loads wander; a tenth of a percent
 of the intervals have a task's share of load each, half of it of one key. Three phases: from equal
 counts of intervals a task to an even load; then 1 % of the machines, ten tasks each, are lost for
@@ -35,11 +35,11 @@ from rich.table import Table
 
 import millrace as mr
 from benchmarks.machine import describe
+from millrace.balance.policy import Balance, Weight, balance
 from millrace.watermark.authority import Authority
 from millrace.watermark.intervals import IntervalMap, KeyInterval
 from millrace.watermark.map_change import Move, remapped
 from millrace.watermark.report import Report
-from millrace.windmill.balance_policy import Balance, Weight, balance
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

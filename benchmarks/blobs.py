@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 import millrace as mr
+from millrace.epochlog.run_log import Epochs
 from millrace.model.keys import encode_key, hash_key
 from millrace.store import (
     CacheLimit,
@@ -25,7 +26,6 @@ from millrace.store import (
     bring,
 )
 from millrace.windmill.bundle import Arrivals
-from millrace.windmill.epochs import Epochs
 from millrace.windmill.execution import Execution
 from tests.kit.epochs import run_epoch
 

@@ -30,6 +30,8 @@ from rich.table import Table
 
 import millrace as mr
 from benchmarks.machine import describe
+from millrace.epochlog.entries import Completion, Manifest, decode_manifest, encode_entry
+from millrace.epochlog.run_log import Epochs
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.keys import encode_key, hash_key
 from millrace.plane.epoch.driver import EpochDriver
@@ -41,9 +43,7 @@ from millrace.plane.task import Task
 from millrace.store import MemoryCaches, MemoryHardState
 from millrace.testing.feed import Feed, Read
 from millrace.watermark.report import ONLY, Report
-from millrace.windmill.epochs import Epochs
 from millrace.windmill.execution import Execution
-from millrace.windmill.manifest import Completion, Manifest, decode_manifest, encode_entry
 from millrace.windmill.results import Counters, IntervalResult
 
 _INTERVALS = (16, 1_024, 16_384, 131_072)

@@ -35,6 +35,7 @@ from rich.table import Table
 import millrace as mr
 from benchmarks.broker import broker_in
 from benchmarks.machine import describe
+from millrace.epochlog.entries import Manifest
 from millrace.injectors.columns import column_names
 from millrace.injectors.follower import Follower
 from millrace.plane.reports import TaskReport
@@ -43,7 +44,6 @@ from millrace.plane.runtime import Runtime, SourceColumns
 from millrace.plane.task import Task
 from millrace.plane.values import value_columns
 from millrace.watermark.propagation import LowWatermarks
-from millrace.windmill.manifest import Manifest
 
 SIZES = (1, 100, 10_000)
 RATE = 200

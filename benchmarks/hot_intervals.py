@@ -1,7 +1,7 @@
 """Tasks' loads with and without the balancer: Zipf keys, a hot range that moves, one hot key.
 
 Epochs of records go by task as on Spark, and what each interval reports (``windmill/results.py``,
-sampled keys included) reaches the balancer as in a run (``windmill/loads.py``); its remaps take
+sampled keys included) reaches the balancer as in a run (``balance/load.py``); its remaps take
 effect between two epochs. Only user code and disks are left out: a record costs what another does,
 so that an epoch lasts as long as its busiest task has records. What a remap itself costs is not in
 it. The shape is that of MillWheel's figures 13 and 14: load by task over time.
@@ -27,12 +27,12 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.machine import describe
+from millrace.balance.load import Loads
+from millrace.balance.policy import Balance, balance
 from millrace.model.keys import encode_key, hash_key
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.map_change import Merge, Move, Split, remapped
-from millrace.windmill.balance_policy import Balance, balance
 from millrace.windmill.bundle import Arrivals
-from millrace.windmill.loads import Loads
 from millrace.windmill.results import KeySampler, Load
 
 if TYPE_CHECKING:

@@ -20,15 +20,15 @@ import numpy as np
 import numpy.typing as npt
 
 import millrace as mr
+from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.source_stats import SourceStats
 from millrace.model.keys import encode_key, hash_key
 from millrace.store import LmdbCaches, LocalHardState
 from millrace.windmill.bundle import Arrivals
-from millrace.windmill.epochs import Epochs
 from millrace.windmill.execution import Execution
 from millrace.windmill.record_ids import SourceIds, injected_origin
 from millrace.windmill.results import Counters
 from millrace.windmill.source_dedup import Deduplicator
-from millrace.windmill.source_stats import SourceStats
 from tests.kit.epochs import run_epoch
 
 STREAM = "events"

@@ -41,6 +41,7 @@ from rich.table import Table
 import millrace as mr
 from benchmarks.machine import describe
 from benchmarks.trees import in_tree
+from millrace.epochlog.run_log import Epochs
 from millrace.injectors.follower import Taken
 from millrace.plane.realtime.coordinator import Coordinator
 from millrace.plane.realtime.host import IncarnationHost
@@ -48,7 +49,6 @@ from millrace.plane.realtime.injector_task import InjectorTask
 from millrace.plane.realtime.messages import StartTask, TaskReady
 from millrace.plane.runtime import Runtime, SourceColumns
 from millrace.store import LmdbCaches, LocalHardState
-from millrace.windmill.epochs import Epochs
 from millrace.windmill.execution import Execution
 
 SIZES = (1, 10, 100, 1_000, 10_000)

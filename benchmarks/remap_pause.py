@@ -39,9 +39,9 @@ from rich.table import Table
 import millrace as mr
 from benchmarks.machine import describe
 from benchmarks.spark_session import build_session
-from millrace.windmill import transfer
-from millrace.windmill.epochs import Epochs
-from millrace.windmill.preparation import Preparation
+from millrace.balance import transfer
+from millrace.balance.preparation import Preparation
+from millrace.epochlog.run_log import Epochs
 
 _EPOCHS = 5
 _WRITTEN_AN_EPOCH = 100_000

@@ -33,6 +33,8 @@ from rich.table import Table
 
 import millrace as mr
 from benchmarks.machine import describe
+from millrace.epochlog.entries import Manifest
+from millrace.epochlog.run_log import Epochs
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.plane.epoch.driver import EpochDriver
 from millrace.plane.exchange import LocalExchange, through_levels
@@ -41,9 +43,7 @@ from millrace.plane.runtime import Runtime
 from millrace.plane.task import Task
 from millrace.store import LmdbCaches, LocalHardState
 from millrace.testing.feed import Feed, Read
-from millrace.windmill.epochs import Epochs
 from millrace.windmill.execution import Execution
-from millrace.windmill.manifest import Manifest
 
 CASES = ("none", "still", "some", "changing")
 

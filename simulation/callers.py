@@ -9,12 +9,12 @@ from random import Random
 from typing import Any
 
 from millrace.compile.topology import Topology
+from millrace.epochlog.source_stats import Sources, SourceStats
 from millrace.injectors.follower import Follower, Polling
 from millrace.injectors.signal_injector import Calls, calls_in, put_call
 from millrace.model.errors import StoreError
 from millrace.model.keys import encode_key
 from millrace.store import HardState, Mailbox
-from millrace.windmill.source_stats import Sources, SourceStats
 from simulation.definitions import Wrong
 from simulation.scheduler import Scheduler
 

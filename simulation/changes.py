@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from random import Random
 
 from millrace.compile.topology import Topology
+from millrace.epochlog.entries import Claim
+from millrace.epochlog.run_log import Epochs
 from millrace.model.errors import CheckpointMismatch
 from millrace.store import HardState
-from millrace.windmill.epochs import Epochs
-from millrace.windmill.manifest import Claim
 from simulation import workload
 from simulation.program import Ends
 from simulation.scheduler import Process

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from millrace.compile.topology import Topology
+from millrace.epochlog.entries import Manifest
 from millrace.injectors.injector import Injector
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.time import MAX_TIMESTAMP
@@ -22,7 +23,6 @@ from millrace.plane.task import Task
 from millrace.store import Collector
 from millrace.testing.feed import Feed, Read
 from millrace.watermark.report import ONLY, Process
-from millrace.windmill.manifest import Manifest
 from millrace.windmill.record_ids import fingerprint
 from simulation.program import STREAM
 from simulation.sink_rows import Row, sink_rows

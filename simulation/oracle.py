@@ -20,6 +20,15 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from millrace.compile.topology import StreamSpec, Topology
+from millrace.epochlog.entries import (
+    Claim,
+    Completion,
+    Entry,
+    Manifest,
+    decode_entry,
+    interval_map,
+)
+from millrace.epochlog.reader import together
 from millrace.model.coder import struct_fields
 from millrace.model.errors import (
     CheckpointUnwritable,
@@ -31,15 +40,6 @@ from millrace.store import (
     HardState,
     MemoryCache,
     bring,
-)
-from millrace.windmill.epoch_log import together
-from millrace.windmill.manifest import (
-    Claim,
-    Completion,
-    Entry,
-    Manifest,
-    decode_entry,
-    interval_map,
 )
 from simulation.definitions import Wrong
 from simulation.driver import (

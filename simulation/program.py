@@ -10,12 +10,12 @@ from typing import Any, NamedTuple, Protocol
 from millrace.compile.topology import Topology
 from millrace.dataflow.stream import Stream
 from millrace.dataflow.triggers.signal import streams_of
+from millrace.epochlog.entries import Completion
 from millrace.injectors.watermark_policy import BoundedDelay
 from millrace.model.declarations import INGRESS
 from millrace.model.keys import decode_key
 from millrace.model.time import MAX_TIMESTAMP, SECOND, Duration
 from millrace.pipeline import Pipeline
-from millrace.windmill.manifest import Completion
 from simulation.callers import Heard
 from simulation.sink_rows import Row
 

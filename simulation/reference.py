@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from millrace.compile.topology import Topology
+from millrace.epochlog.entries import Claim, Completion, Manifest, decode_entry
+from millrace.epochlog.run_log import Epochs
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.plane.epoch.driver import EpochDriver
 from millrace.plane.exchange import LocalExchange, through_levels
@@ -22,9 +24,7 @@ from millrace.plane.runtime import Runtime
 from millrace.plane.task import Task
 from millrace.store import MemoryCaches, MemoryHardState
 from millrace.testing.invariants import check_low_watermarks
-from millrace.windmill.epochs import Epochs
 from millrace.windmill.execution import Execution
-from millrace.windmill.manifest import Claim, Completion, Manifest, decode_entry
 from simulation import computations
 from simulation.driver import drains, feeds
 from simulation.remap_oracle import remap_again

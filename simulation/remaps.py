@@ -15,20 +15,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 
+from millrace.balance.balancer import Balancer
+from millrace.balance.load import Loads
+from millrace.balance.policy import Balance, Weight
+from millrace.balance.preparation import Preparation
+from millrace.balance.transfer import remap
+from millrace.epochlog.run_log import Epochs
 from millrace.model.errors import (
     CheckpointMismatch,
     CheckpointUnwritable,
     PipelineError,
     StoreError,
 )
-from millrace.plane.balancer import Balancer
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.map_change import Merge, Split
-from millrace.windmill.balance_policy import Balance, Weight
-from millrace.windmill.epochs import Epochs
-from millrace.windmill.loads import Loads
-from millrace.windmill.preparation import Preparation
-from millrace.windmill.transfer import remap
 from simulation import workload
 from simulation.changes import ChangingSimulation
 from simulation.scheduler import Scheduler

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from random import Random
 
 from millrace.compile.topology import Topology
+from millrace.epochlog.entries import Claim
+from millrace.epochlog.run_log import Epochs
 from millrace.plane.runtime import Runtime
-from millrace.windmill.epochs import Epochs
 from millrace.windmill.execution import Execution
-from millrace.windmill.manifest import Claim
 from simulation import oracle, workload
 from simulation.driver import QueryLog, SinkFailed, drive
 from simulation.faults import Fault, Kind

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from millrace.compile.topology import Topology
+from millrace.epochlog.entries import Manifest
 from millrace.plane.exchange import sent_to, through_levels
 from millrace.plane.reports import reports_in
 from millrace.plane.task import Stage, Task
-from millrace.windmill.manifest import Manifest
 from simulation.hosts import Host
 from simulation.scheduler import Process
 

@@ -17,11 +17,11 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
+from millrace.epochlog.run_log import Epochs
 from millrace.model.errors import StoreError
 from millrace.model.time import SECOND
 from millrace.store import HardState, SnapshotPolicy, write_if_due
 from millrace.store.durable_files import TEMPORARY_SUFFIX
-from millrace.windmill.epochs import Epochs
 from simulation import computations
 from simulation.callers import Callers
 from simulation.fate import Fate

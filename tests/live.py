@@ -10,8 +10,11 @@ from typing import Any
 import pyarrow as pa
 
 import millrace as mr
+from millrace.balance.load import RunLoads
 from millrace.compile.explanation import python_reason
 from millrace.compile.topology import Topology
+from millrace.epochlog.entries import Manifest
+from millrace.epochlog.run_log import Epochs
 from millrace.injectors.columns import column_names
 from millrace.injectors.follower import Polling
 from millrace.injectors.offsets import advanced, packed_piece, pieces
@@ -39,10 +42,7 @@ from millrace.plane.sink_writer import SinkEncoder
 from millrace.plane.task import Task
 from millrace.plane.values import ROWS, value_columns
 from millrace.store import MemoryCaches, MemoryHardState
-from millrace.windmill.epochs import Epochs
 from millrace.windmill.execution import Execution
-from millrace.windmill.loads import RunLoads
-from millrace.windmill.manifest import Manifest
 
 
 class Feeds(mr.sources.Injector):

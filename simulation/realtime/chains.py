@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from millrace.compile.topology import Topology
+from millrace.epochlog.entries import Completion, interval_map
 from millrace.store import Commit
-from millrace.windmill.manifest import Completion, interval_map
 from millrace.windmill.record_ids import production_ids
 from millrace.windmill.router import RowsBuilder
 from simulation.oracle import whole

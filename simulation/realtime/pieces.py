@@ -8,15 +8,15 @@ from types import SimpleNamespace
 from typing import Any
 
 from millrace.compile.topology import Topology
+from millrace.epochlog.entries import Completion
+from millrace.epochlog.source_stats import SourceStats
 from millrace.model.pane import Paned
 from millrace.plane.commit_writer import GrownWriter
 from millrace.store import MemoryCache, MemoryCaches, MemoryHardState, bring
 from millrace.windmill import rows
 from millrace.windmill.execution import Execution
-from millrace.windmill.manifest import Completion
 from millrace.windmill.record_ids import FIRST_INJECTED, ROW_BITS
 from millrace.windmill.results import Counters, footing_of
-from millrace.windmill.source_stats import SourceStats
 from simulation import computations
 from simulation.oracle import same_completion
 from simulation.program import STREAM

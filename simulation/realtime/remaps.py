@@ -13,12 +13,12 @@ from __future__ import annotations
 from functools import partial
 from random import Random
 
+from millrace.balance.preparation import Preparation
+from millrace.epochlog.run_log import Epochs
 from millrace.model.errors import DamagedStore, PipelineError, StoreError, ZombieWriter
 from millrace.plane.realtime.incarnation_start import to_other_intervals
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.map_change import Remapped
-from millrace.windmill.epochs import Epochs
-from millrace.windmill.preparation import Preparation
 from simulation.realtime.simulation import RealtimeSimulation
 from simulation.realtime.workload import LiveWorkload
 from simulation.remaps import Asked, drawn_remaps, may_be_refused, read_beside

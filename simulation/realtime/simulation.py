@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from random import Random
 
+from millrace.epochlog.run_log import Epochs
 from millrace.plane import rows
 from millrace.plane.runtime import Runtime
 from millrace.store import HardState, Written
-from millrace.windmill.epochs import Epochs
 from simulation.faults import Fault, Kind
 from simulation.hosts import Host, HostCaches
 from simulation.realtime import oracle

@@ -1,5 +1,6 @@
 """Operations: what is done to a checkpoint, beside its run or without one."""
 
+from millrace.balance.policy import Balance
 from millrace.inspect import (
     add_savepoint,
     copy_checkpoint,
@@ -11,7 +12,6 @@ from millrace.inspect import (
     send_dead_letters,
 )
 from millrace.watermark.map_change import Merge, Split
-from millrace.windmill.balance_policy import Balance
 
 __all__ = [
     "Balance",

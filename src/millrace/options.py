@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Annotated, Any, Final, Literal, TypedDict, TypeVar, cast, get_type_hints
 
+from millrace.balance.policy import Balance
 from millrace.model.errors import PipelineError
 from millrace.model.time import Duration, Instant
-from millrace.windmill.balance_policy import Balance
 
 Options = TypeVar("Options")
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import millrace as mr
+from millrace.epochlog import run_log
 from millrace.testing.faults import CrashingState
-from millrace.windmill import epochs
 
 EPOCHS = 14
 #: More than an epoch writes, with its snapshots and all that is collected after it.
@@ -46,7 +46,7 @@ class Total(mr.Computation):
 def claims_are_repeated_soon():
     """So that the script crosses collections of the epoch log as well."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(epochs, "_CLAIM_ENTRIES", 6)
+        patch.setattr(run_log, "_CLAIM_ENTRIES", 6)
         yield
 
 

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import millrace as mr
+from millrace.epochlog.run_log import Epochs
 from millrace.model.errors import DamagedStore, StoreError
 from millrace.model.keys import encode_key, hash_key
 from millrace.store import (
@@ -25,7 +26,6 @@ from millrace.store import (
     write_if_due,
 )
 from millrace.windmill.bundle import Arrivals
-from millrace.windmill.epochs import Epochs
 from millrace.windmill.execution import Execution
 from tests.kit.epochs import run_epoch
 

@@ -17,9 +17,9 @@ import millrace as mr
 from millrace.connectors.lakes import delta_table
 from millrace.connectors.parquet import files
 from millrace.connectors.parquet.files import STAGING
+from millrace.epochlog.run_log import Epochs
 from millrace.plane.realtime.incarnation_start import from_live_tasks
 from millrace.plane.sink_contract import sinks_by_edge
-from millrace.windmill.epochs import Epochs
 from tests.live import Feeds, InEpochs, Live
 
 

@@ -9,6 +9,7 @@ from uuid import uuid4
 import pytest
 
 import millrace as mr
+from millrace.epochlog.run_log import Epochs
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.errors import MillraceError, PipelineError, RunFailed, ZombieWriter
 from millrace.plane.stuck import NO_LIMITS
@@ -23,7 +24,6 @@ from millrace.spark.progress_display import Where
 from millrace.spark.run import Run
 from millrace.spark.split_settings import SplitSettings
 from millrace.store import LocalBlobs, Mailbox, MemoryHardState
-from millrace.windmill.epochs import Epochs
 
 COLLISION = (
     "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. Multiple streaming jobs detected "

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from millrace.compile.topology import ComputationSpec
+from millrace.epochlog.entries import Manifest
+from millrace.epochlog.fence import EpochFence
+from millrace.epochlog.positions import Positions
 from millrace.plane.commit_writer import PutWriter
 from millrace.plane.epoch.host import attempt_of_epoch
 from millrace.windmill.bundle import Arrivals
 from millrace.windmill.execution import Execution
-from millrace.windmill.fence import EpochFence
-from millrace.windmill.manifest import Manifest
-from millrace.windmill.positions import Positions
 from millrace.windmill.results import Produced
 
 

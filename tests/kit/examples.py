@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import millrace as mr
 from millrace.compile.topology import StreamSpec, Topology
+from millrace.epochlog.run_log import Epochs
 from millrace.injectors.offsets import PIECE_DDL
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.declarations import Injection
@@ -32,7 +33,6 @@ from millrace.spark.data_types import struct_type
 from millrace.spark.plan import StreamPlan
 from millrace.spark.source import sources_of
 from millrace.store import MemoryHardState
-from millrace.windmill.epochs import Epochs
 
 #: Values that a column takes as they are.
 _AS_THEY_ARE = (bytes, dt.datetime, dt.date, Decimal)

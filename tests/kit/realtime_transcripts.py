@@ -15,6 +15,8 @@ import pyarrow as pa
 
 from millrace.compile.build import build
 from millrace.compile.topology import Topology, injector_name
+from millrace.epochlog.entries import decode_manifest
+from millrace.epochlog.run_log import Epochs
 from millrace.injectors.offsets import SourceOffset
 from millrace.model.errors import PipelineError
 from millrace.model.time import LATEST_RECORD, MAX_TIMESTAMP, MIN_TIMESTAMP
@@ -34,9 +36,7 @@ from millrace.store import MemoryCaches, MemoryHardState
 from millrace.testing.output import Output, tapped
 from millrace.testing.transcript import Transcript, TranscriptElement
 from millrace.watermark.propagation import Message
-from millrace.windmill.epochs import Epochs
 from millrace.windmill.execution import Execution
-from millrace.windmill.manifest import decode_manifest
 from millrace.windmill.record_ids import FIRST_INJECTED
 
 _STREAM = "elements"

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from millrace.balance.policy import Balance, Weight, balance
 from millrace.watermark.intervals import HASH_SPACE, IntervalMap
 from millrace.watermark.map_change import Merge, Move, Split, remapped
-from millrace.windmill.balance_policy import Balance, Weight, balance
 
 
 class World:

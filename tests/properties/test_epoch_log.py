@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 import millrace as mr
 from millrace.compile.topology import Topology
+from millrace.epochlog.entries import Completion, Manifest
+from millrace.epochlog.positions import Followed, Positions
+from millrace.epochlog.reader import completion_of, latest
+from millrace.epochlog.run_log import Epochs
 from millrace.model.time import MAX_TIMESTAMP
 from millrace.store import MemoryHardState
 from millrace.watermark.report import NOTHING_PENDING, Report
 from millrace.windmill.bundle import Position
-from millrace.windmill.epoch_log import completion_of, latest
-from millrace.windmill.epochs import Epochs
-from millrace.windmill.manifest import Completion, Manifest
-from millrace.windmill.positions import Followed, Positions
 from millrace.windmill.results import Counters, IntervalResult
 
 INTERVALS = 8

@@ -18,12 +18,12 @@ from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
 import millrace as mr
+from millrace.balance import transfer
+from millrace.balance.transfer import resized
 from millrace.model.errors import MillraceError
 from millrace.store import MemoryCaches, open_location
 from millrace.testing.invariants import check_interval, check_low_watermarks
 from millrace.watermark.intervals import IntervalMap
-from millrace.windmill import transfer
-from millrace.windmill.transfer import resized
 from tests.everything import Everything
 from tests.live import Feeds, InEpochs, Kept, Live
 

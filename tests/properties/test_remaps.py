@@ -15,13 +15,13 @@ from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
 import millrace as mr
+from millrace.balance import transfer
+from millrace.balance.transfer import remap
+from millrace.epochlog.reader import end_of
+from millrace.epochlog.run_log import Epochs
 from millrace.model.errors import PipelineError, ZombieWriter
 from millrace.store import Collector, decode_segment
 from millrace.testing.faults import Crash, CrashingState
-from millrace.windmill import transfer
-from millrace.windmill.epoch_log import end_of
-from millrace.windmill.epochs import Epochs
-from millrace.windmill.transfer import remap
 from tests.everything import Everything
 
 NAMES = ["Everything", "counted", "visits"]

@@ -17,6 +17,9 @@ import msgspec
 import pytest
 from greenlet import getcurrent
 
+from millrace.epochlog import fence, reader
+from millrace.epochlog.entries import encode_entry
+from millrace.epochlog.run_log import Epochs, LogWriter
 from millrace.model.computation import WEAK
 from millrace.model.errors import ZombieWriter
 from millrace.plane import commit_writer
@@ -40,10 +43,8 @@ from millrace.store.cache import changes
 from millrace.store.commit_log import ComputationSegments
 from millrace.store.repair import NOTHING
 from millrace.watermark.authority import Authority
-from millrace.windmill import epoch_log, execution, fence, rows
-from millrace.windmill.epochs import Epochs, LogWriter
+from millrace.windmill import execution, rows
 from millrace.windmill.execution import Execution
-from millrace.windmill.manifest import encode_entry
 from simulation import Simulation, driver
 from simulation.hosts import _SharedCache
 from simulation.spark import Job
@@ -446,7 +447,7 @@ def a_restart_forgets_low_watermarks(patch):
 
 @mutant
 def a_restart_takes_what_the_last_epoch_changed_for_all(patch):
-    patch.setattr(epoch_log, "together", lambda said: said[-1])
+    patch.setattr(reader, "together", lambda said: said[-1])
 
 
 @mutant

@@ -3,11 +3,11 @@
 import pytest
 
 from millrace.compile.topology import ComputationSpec
+from millrace.epochlog.run_log import Epochs
 from millrace.injectors.signal_injector import Calls
 from millrace.injectors.watermark_policy import ArrivalTime
 from millrace.plane.realtime.source_progress import IngressTimes
 from millrace.plane.rows import Outbox
-from millrace.windmill.epochs import Epochs
 from simulation import Simulation
 from simulation.realtime import RealtimeSimulation
 

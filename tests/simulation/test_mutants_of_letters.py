@@ -8,8 +8,8 @@ import letters
 import pytest
 from msgspec.structs import replace
 
+from millrace.epochlog.run_log import Epochs
 from millrace.injectors.letters import LetterLog, Letters
-from millrace.windmill.epochs import Epochs
 from millrace.windmill.router import Router
 from millrace.windmill.user_errors import Provenance
 

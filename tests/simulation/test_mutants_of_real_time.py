@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from millrace.epochlog.fence import IncarnationFence
+from millrace.epochlog.run_log import Epochs
 from millrace.model.errors import CheckpointUnwritable
 from millrace.plane import commit_writer, task_watermarks
 from millrace.plane.admission import Demultiplexer
@@ -21,8 +23,6 @@ from millrace.plane.realtime.messages import MarkPassed
 from millrace.store import AheadCache, collection
 from millrace.store.incarnations import Incarnations, _End
 from millrace.store.local_blobs import LocalAppender
-from millrace.windmill.epochs import Epochs
-from millrace.windmill.fence import IncarnationFence
 from millrace.windmill.router import RowsBuilder
 from simulation.realtime import RealtimeSimulation
 

@@ -9,6 +9,10 @@ from itertools import chain
 import pytest
 from msgspec.structs import replace
 
+from millrace.balance import transfer
+from millrace.balance.preparation import Preparation
+from millrace.epochlog.entries import decode_manifest, encode_entry
+from millrace.epochlog.run_log import Epochs
 from millrace.plane.realtime import incarnation_start
 from millrace.plane.realtime.coordinator import Coordinator
 from millrace.plane.realtime.host import IncarnationHost
@@ -16,10 +20,7 @@ from millrace.plane.realtime.injector_task import InjectorTask
 from millrace.store import MemoryCache
 from millrace.store.cache import CachePosition
 from millrace.watermark.report import NOTHING_PENDING
-from millrace.windmill import rows, transfer
-from millrace.windmill.epochs import Epochs
-from millrace.windmill.manifest import decode_manifest, encode_entry
-from millrace.windmill.preparation import Preparation
+from millrace.windmill import rows
 from simulation.realtime import RealtimeRemapping
 from simulation.realtime.query import Query
 from simulation.remaps import RemappingSimulation

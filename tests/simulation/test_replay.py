@@ -10,8 +10,8 @@ from random import Random
 import pytest
 
 import simulation
+from millrace.epochlog.run_log import Epochs
 from millrace.plane import commit_writer
-from millrace.windmill.epochs import Epochs
 from simulation import Simulation, shrink
 from simulation.__main__ import PLANES
 from simulation.faults import OF_REAL_TIME

@@ -12,9 +12,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 import millrace as mr
+from millrace.epochlog.run_log import Epochs
 from millrace.model.errors import CheckpointMismatch, RunFailed
 from millrace.spark.asks import CallAsked, UpdateAsked, ask
-from millrace.windmill.epochs import Epochs
 
 
 class Hours(mr.Computation):

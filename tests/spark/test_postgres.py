@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 
 import millrace as mr
 from millrace.connectors.postgres.ledger import Away, Ledger
+from millrace.epochlog.run_log import Epochs
 from millrace.model.errors import CheckpointMismatch, PipelineError, RunFailed
-from millrace.windmill.epochs import Epochs
 
 
 class Total(msgspec.Struct):

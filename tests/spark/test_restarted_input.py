@@ -13,9 +13,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import millrace as mr
+from millrace.epochlog.entries import Manifest, decode_entry
 from millrace.model.errors import RunFailed
 from millrace.store import open_location
-from millrace.windmill.manifest import Manifest, decode_entry
 
 LEAST = "spark.sql.files.minPartitionNum"
 #: Two ways in which a session may cut the same files: at every two kilobytes, and hardly at all.

@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import millrace as mr
+from millrace.epochlog.run_log import Epochs
 from millrace.model.errors import RunFailed
-from millrace.windmill.epochs import Epochs
 
 
 class Inner(msgspec.Struct):

@@ -20,8 +20,8 @@ import pandas as pd
 import pytest
 
 import millrace as mr
+from millrace.epochlog.entries import Completion, decode_entry
 from millrace.store import open_location
-from millrace.windmill.manifest import Completion, decode_entry
 from millrace_examples.zeitgeist import flights
 
 ROOT = Path(__file__).parents[2]

@@ -47,7 +47,7 @@ def test_a_type_checker_knows_the_options_of_each_plane(tmp_path: Path) -> None:
     lines = [
         "from typing import Any",
         "from millrace.pipeline import Pipeline",
-        "from millrace.windmill.balance_policy import Balance",
+        "from millrace.balance.policy import Balance",
         "def program(p: Pipeline, spark: Any, maybe: bool) -> None:",
         *(f"    {call}" for call, _ in CALLS),
     ]
@@ -56,7 +56,7 @@ def test_a_type_checker_knows_the_options_of_each_plane(tmp_path: Path) -> None:
     # Alone, and not with all that they import, which would take a minute.
     sources = [
         str(ROOT / "src" / "millrace" / name)
-        for name in ("pipeline.py", "options.py", "windmill/balance_policy.py", "model/time.py")
+        for name in ("pipeline.py", "options.py", "balance/policy.py", "model/time.py")
     ]
     # In a process of its own: mypy raises the limit of recursion, and leaves it there.
     ran = subprocess.run(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from millrace.epochlog.entries import decode_entry, interval_map
 from millrace.injectors.letters import LetterLog
 from millrace.inspect import Checkpoint, state_at
 from millrace.inspect.overview import Ended, ended
@@ -19,7 +20,6 @@ from millrace.store import (
     verify_interval,
     verify_segments,
 )
-from millrace.windmill.manifest import decode_entry, interval_map
 
 
 def verify(location: str) -> Verified:

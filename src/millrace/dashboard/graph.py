@@ -9,10 +9,10 @@ from millrace.compile.registry import SINK
 from millrace.compile.topology import INJECTOR
 from millrace.dashboard.plain import behind, millis
 from millrace.dashboard.points import Points
+from millrace.epochlog.entries import Claim, Completion
 from millrace.inspect import Checkpoint, WatermarkExplanation
 from millrace.inspect.watermark import is_idle
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
-from millrace.windmill.manifest import Claim, Completion
 
 #: Before a stream that a sink reads, in the id of its node; an injector has its own prefix.
 _SINK = "sink:"

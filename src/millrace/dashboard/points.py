@@ -9,10 +9,10 @@ from typing import Any, Final
 import msgspec
 
 from millrace.dashboard.plain import millis
+from millrace.epochlog.entries import Completion, decode_entry
 from millrace.model.errors import StoreError
 from millrace.model.time import MIN_TIMESTAMP, SECOND
 from millrace.store import EpochLog
-from millrace.windmill.manifest import Completion, decode_entry
 
 #: A chart has some thousand pixels to the side. Beyond, every other of the older half goes.
 _POINTS_MAX: Final = 1_024

@@ -17,6 +17,10 @@ import msgspec
 from millrace.compile.change import REFUSED, ChangePlan, PartChange, planned
 from millrace.compile.schemas import Schema, Shape
 from millrace.compile.topology import Topology
+from millrace.epochlog import claims
+from millrace.epochlog.entries import interval_map
+from millrace.epochlog.history import Moment
+from millrace.epochlog.reader import end_of
 from millrace.inspect.computation import ComputationInspection, Interval
 from millrace.inspect.overview import (
     Ended,
@@ -47,10 +51,6 @@ from millrace.store import (
     open_location,
 )
 from millrace.watermark.report import NOTHING_PENDING
-from millrace.windmill import claims
-from millrace.windmill.epoch_log import end_of
-from millrace.windmill.history import Moment
-from millrace.windmill.manifest import interval_map
 
 T = TypeVar("T")
 

@@ -4,7 +4,7 @@ A copy is a checkpoint of its own: a snapshot of each key interval, and an epoch
 entries. It shares no file with the original, has no commits, and another uuid, so that
 no cache and no sink takes it for the original.
 
-A copy may have another number of key intervals (``windmill/transfer.py``).
+A copy may have another number of key intervals (``balance/transfer.py``).
 
 Source: MillWheel 6.1 (hard state outlives its processes), 7.1 (key intervals split and merge);
 docs/changing.md.
@@ -37,6 +37,21 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from millrace.balance.transfer import (
+    Pair,
+    Read,
+    all_carried,
+    carried,
+    check_between,
+    first_id,
+    maps_after,
+    resized,
+)
+from millrace.epochlog.claims import ids_after
+from millrace.epochlog.entries import Claim, Completion, Restoration, encode_entry, interval_map
+from millrace.epochlog.fence import seal_left
+from millrace.epochlog.reader import claim_before, end_of
+from millrace.epochlog.run_log import LogWriter
 from millrace.inspect.checkpoint import Checkpoint, open_checkpoint, state_at
 from millrace.inspect.letters import copy_letters, forget_letters
 from millrace.inspect.overview import ended
@@ -51,21 +66,6 @@ from millrace.store import (
 from millrace.store.durable_files import sync_directory
 from millrace.watermark.intervals import IDS, IntervalMap, KeyInterval
 from millrace.watermark.map_change import Merge, Split
-from millrace.windmill.claims import ids_after
-from millrace.windmill.epoch_log import claim_before, end_of
-from millrace.windmill.epochs import LogWriter
-from millrace.windmill.fence import seal_left
-from millrace.windmill.manifest import Claim, Completion, Restoration, encode_entry, interval_map
-from millrace.windmill.transfer import (
-    Pair,
-    Read,
-    all_carried,
-    carried,
-    check_between,
-    first_id,
-    maps_after,
-    resized,
-)
 
 Location = str | os.PathLike[str]
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from millrace.connectors.lakes.delta_log import require_deltalake
+from millrace.epochlog.entries import Completion
 from millrace.injectors.letters import PROCESS, LetterLog, letters_read
 from millrace.inspect.checkpoint import state_at
 from millrace.inspect.overview import ended
@@ -22,7 +23,6 @@ from millrace.model.declarations import AGAIN
 from millrace.model.errors import InputLost, PipelineError
 from millrace.model.record import DeadLetter
 from millrace.store import HardState
-from millrace.windmill.manifest import Completion
 from millrace.windmill.user_errors import reason_of
 
 Location = str | os.PathLike[str]

@@ -21,7 +21,14 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from millrace.balance.load import Loads
 from millrace.compile.topology import INJECTOR, injector_name
+from millrace.epochlog import reader
+from millrace.epochlog.entries import Claim, Completion, Manifest
+from millrace.epochlog.history import Moment
+from millrace.epochlog.renames import titled, titled_claim
+from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.source_stats import SourceStats
 from millrace.inspect.json_text import key_text, shortened
 from millrace.model.errors import DamagedStore, NotKept
 from millrace.model.keys import decode_key
@@ -29,14 +36,7 @@ from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, format_timestamp
 from millrace.store import EpochLog, Mailbox
 from millrace.watermark.propagation import LowWatermarks
 from millrace.watermark.report import PendingTimers
-from millrace.windmill import epoch_log
-from millrace.windmill.epochs import Epochs
-from millrace.windmill.history import Moment
-from millrace.windmill.loads import Loads
-from millrace.windmill.manifest import Claim, Completion, Manifest
-from millrace.windmill.renames import titled, titled_claim
 from millrace.windmill.results import NO_TIMES, Counters, HookTimes
-from millrace.windmill.source_stats import SourceStats
 from millrace.windmill.user_errors import Reasons, merge, total
 
 T = TypeVar("T")
@@ -66,12 +66,12 @@ def ended(log: EpochLog, epoch: int | None = None) -> Ended:
         NotKept: The log does not say it, or not any more.
         DamagedStore: An entry that is needed is gone or cannot be read.
     """
-    found = Ended(*_steadily(log, lambda: epoch_log.latest(log)))
+    found = Ended(*_steadily(log, lambda: reader.latest(log)))
     if epoch is None or (found.completion is not None and found.completion.epoch == epoch):
         return found
-    completion = _steadily(log, lambda: epoch_log.completion_of(log, epoch))
+    completion = _steadily(log, lambda: reader.completion_of(log, epoch))
     if completion is None:
-        kept = _steadily(log, lambda: list(epoch_log.completions(log)))
+        kept = _steadily(log, lambda: list(reader.completions(log)))
         there = f"{kept[0].epoch} to {kept[-1].epoch}" if kept else "none"
         raise NotKept(
             f"epoch {epoch} is not in the epoch log of this checkpoint; there are {there}. Open it "
@@ -110,7 +110,7 @@ def fitted(found: Ended) -> Ended:
 def moments(log: EpochLog) -> list[Moment]:
     """Return where the low watermarks stood after each epoch that a log still has."""
     called = known_otherwise(ended(log))
-    return _steadily(log, lambda: [Moment.of(done, called) for done in epoch_log.completions(log)])
+    return _steadily(log, lambda: [Moment.of(done, called) for done in reader.completions(log)])
 
 
 def known_otherwise(found: Ended) -> dict[str, str]:

@@ -18,6 +18,8 @@ import msgspec
 
 from millrace.compile.topology import INJECTOR
 from millrace.dataflow.grouping.panes import address_of
+from millrace.epochlog.entries import Claim, Completion, InjectorEntry
+from millrace.epochlog.source_stats import SourceStats
 from millrace.injectors.rate_limit import too_far
 from millrace.inspect.checkpoint import Checkpoint, read_latest
 from millrace.inspect.computation import ComputationInspection, Interval
@@ -30,8 +32,6 @@ from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, format_duration, f
 from millrace.store import HardState
 from millrace.watermark.report import ONLY, Process
 from millrace.windmill import rows
-from millrace.windmill.manifest import Claim, Completion, InjectorEntry
-from millrace.windmill.source_stats import SourceStats
 
 INJECTED = "injector"
 HOLD = "hold"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from millrace.windmill.history import Moment
+    from millrace.epochlog.history import Moment
 
 
 def plot_panes(

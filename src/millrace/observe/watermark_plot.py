@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from millrace.compile.topology import INJECTOR
+from millrace.epochlog.history import Moment, WatermarkHistory
 from millrace.inspect import open_checkpoint
 from millrace.model.errors import PipelineError
 from millrace.model.record import LateRecord
 from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD
 from millrace.observe.two_clocks import Scale, ends_of, new_axes
-from millrace.windmill.history import Moment, WatermarkHistory
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

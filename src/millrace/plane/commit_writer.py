@@ -29,6 +29,8 @@ from typing import Final, Protocol
 from msgspec.structs import replace
 
 from millrace.compile.topology import ComputationSpec
+from millrace.epochlog.fence import IncarnationFence
+from millrace.epochlog.positions import Positions
 from millrace.model.computation import WEAK
 from millrace.model.errors import DamagedCache, DamagedStore, StoreError, ZombieWriter
 from millrace.store import (
@@ -47,8 +49,6 @@ from millrace.windmill import rows
 from millrace.windmill.bundle import Attempt, Bundle, Position
 from millrace.windmill.channels import WEAK_PART
 from millrace.windmill.execution import Attempted, Execution, Fence
-from millrace.windmill.fence import IncarnationFence
-from millrace.windmill.positions import Positions
 from millrace.windmill.record_ids import WEAK_ORIGIN, ids_of_causes, production_ids
 from millrace.windmill.results import Produced, footing_of, result_of
 from millrace.windmill.router import RowsBuilder

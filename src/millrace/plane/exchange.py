@@ -11,11 +11,11 @@ from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
+from millrace.epochlog.entries import Manifest
 from millrace.plane import wire
 from millrace.plane.epoch.host import LevelStage
 from millrace.plane.runtime import Runtime
 from millrace.plane.task import Stage, Task
-from millrace.windmill.manifest import Manifest
 
 #: What stands for the rows between two stages: a DataFrame, lists of batches, a job's blocks.
 Rows = TypeVar("Rows")

@@ -18,13 +18,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from millrace.compile.topology import ComputationSpec
+from millrace.epochlog.positions import Positions
 from millrace.plane.admission import Admission, Through
 from millrace.plane.commit_writer import CommitWriter
 from millrace.plane.inbox import Inbox
 from millrace.plane.rows import Rows
 from millrace.windmill.bundle import Attempt, KeyedRecords
 from millrace.windmill.execution import Attempted
-from millrace.windmill.positions import Positions
 from millrace.windmill.results import Produced
 
 

@@ -18,6 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from millrace.compile.topology import Topology
+from millrace.epochlog.entries import Manifest
+from millrace.epochlog.reader import completions_to, end_of
 from millrace.injectors.injector import NumberedInjector, Origin
 from millrace.injectors.offsets import Piece, SourceOffset
 from millrace.injectors.refusals import Refusal
@@ -35,8 +37,6 @@ from millrace.model.time import (
 )
 from millrace.plane.values import shown
 from millrace.store import EpochLog
-from millrace.windmill.epoch_log import completions_to, end_of
-from millrace.windmill.manifest import Manifest
 from millrace.windmill.record_ids import LAST_ROW, ROW_BITS, injected_count
 from millrace.windmill.user_errors import Provenance
 

@@ -9,6 +9,8 @@ from types import MappingProxyType
 from typing import Protocol
 
 from millrace.compile.topology import Topology
+from millrace.epochlog.entries import Manifest
+from millrace.epochlog.positions import Followed, Positions
 from millrace.plane.refusal import Origins
 from millrace.plane.sink_contract import LiveWriter, TaskWriter
 from millrace.plane.values import SinkColumns, ValueReader
@@ -16,8 +18,6 @@ from millrace.store import Written
 from millrace.windmill.columnar import machine_for
 from millrace.windmill.execution import Execution
 from millrace.windmill.machine import Machine
-from millrace.windmill.manifest import Manifest
-from millrace.windmill.positions import Followed, Positions
 from millrace.windmill.router import Router
 
 

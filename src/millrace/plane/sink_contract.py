@@ -38,7 +38,7 @@ from millrace.model.errors import PipelineError, SinkError
 from millrace.plane.values import SinkColumns
 
 if TYPE_CHECKING:
-    from millrace.windmill.epochs import Epochs
+    from millrace.epochlog.run_log import Epochs
 
 
 class Receipt(msgspec.Struct, array_like=True):

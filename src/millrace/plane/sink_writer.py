@@ -16,11 +16,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.compile.topology import Topology
+from millrace.epochlog.fence import IncarnationFence
 from millrace.plane import wire
 from millrace.plane.json_values import to_json
 from millrace.plane.runtime import Runtime, columns_of_sinks
 from millrace.plane.sink_contract import LiveWriting, Receipt, Writings
-from millrace.windmill.fence import IncarnationFence
 from millrace.windmill.ordering import decode_keys
 from millrace.windmill.record_ids import unseal
 

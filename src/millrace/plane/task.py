@@ -11,12 +11,12 @@ from typing import Protocol
 import pyarrow as pa
 
 from millrace.compile.topology import Topology
+from millrace.epochlog.entries import Manifest
 from millrace.injectors.offsets import Piece
 from millrace.model.time import MIN_TIMESTAMP
 from millrace.plane.refusal import EventTimes
 from millrace.plane.runtime import Runtime
 from millrace.watermark.propagation import LowWatermarks
-from millrace.windmill.manifest import Manifest
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from millrace.compile.topology import ComputationSpec, Topology, injector_name
+from millrace.epochlog.positions import Positions
 from millrace.model.time import MAX_TIMESTAMP
 from millrace.plane.packets import Packet
 from millrace.watermark.propagation import LowWatermarks, Message
 from millrace.watermark.senders import SenderWatermarks
-from millrace.windmill.positions import Positions
 
 
 class TaskWatermarks:

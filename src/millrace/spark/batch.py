@@ -18,8 +18,10 @@ from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 
+from millrace.balance.load import RunLoads
 from millrace.compile.build import build
 from millrace.compile.topology import Topology
+from millrace.epochlog.run_log import Epochs
 from millrace.injectors.injector import Injector
 from millrace.injectors.offsets import Piece
 from millrace.injectors.watermark_publisher import WatermarkPublisher
@@ -40,8 +42,6 @@ from millrace.spark.source import sources_of
 from millrace.spark.status import Progress, Status
 from millrace.spark.status_text import as_line
 from millrace.store import MemoryHardState, is_object_store, local_path
-from millrace.windmill.epochs import Epochs
-from millrace.windmill.loads import RunLoads
 
 #: Pieces that are named in words; all of them are in the status.
 _NAMED = 5

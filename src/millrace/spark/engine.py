@@ -15,13 +15,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from pyspark.sql import SparkSession
 
+from millrace.balance.balancer import Balancer
+from millrace.balance.load import RunLoads
+from millrace.balance.policy import Balance
+from millrace.balance.preparation import Preparation
+from millrace.balance.transfer import remap
 from millrace.compile.explanation import PipelineExplanation
 from millrace.compile.topology import Topology
+from millrace.epochlog.run_log import Epochs
 from millrace.injectors.advance import Backlog
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.errors import PipelineError
 from millrace.model.time import Duration
-from millrace.plane.balancer import Balancer
 from millrace.plane.stuck import CallLimits
 from millrace.spark.console import Quiet
 from millrace.spark.housekeeping import Housekeeping
@@ -32,11 +37,6 @@ from millrace.spark.progress_display import Where
 from millrace.spark.source import Source
 from millrace.spark.status import Status
 from millrace.store import Mailbox
-from millrace.windmill.balance_policy import Balance
-from millrace.windmill.epochs import Epochs
-from millrace.windmill.loads import RunLoads
-from millrace.windmill.preparation import Preparation
-from millrace.windmill.transfer import remap
 
 if TYPE_CHECKING:
     from millrace.spark.run import Run
@@ -112,7 +112,7 @@ class RunParts:
         """Return what has key intervals follow the load; None if they do not.
 
         Args:
-            is_near: As :class:`~millrace.plane.balancer.Balancer` takes it.
+            is_near: As :class:`~millrace.balance.balancer.Balancer` takes it.
             remap: The same.
         """
         if self.balance is None:

@@ -13,7 +13,11 @@ from typing import Any, ClassVar, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # the name all of Spark's documentation uses
 
+from millrace.balance.preparation import Preparation
+from millrace.balance.transfer import remap
 from millrace.compile.topology import Topology
+from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.source_stats import processes_of
 from millrace.injectors.advance import Backlog
 from millrace.injectors.injector import Injector
 from millrace.injectors.rate_limit import EVERYONE, Gate
@@ -38,10 +42,6 @@ from millrace.spark.plan import SETTINGS
 from millrace.spark.source import sources_of
 from millrace.spark.split_settings import SplitSettings
 from millrace.spark.ticks import Alarm, ticks
-from millrace.windmill.epochs import Epochs
-from millrace.windmill.preparation import Preparation
-from millrace.windmill.source_stats import processes_of
-from millrace.windmill.transfer import remap
 
 _log = logging.getLogger("millrace")
 

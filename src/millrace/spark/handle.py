@@ -21,6 +21,10 @@ from typing import Any, Protocol
 from millrace.compile.build import build
 from millrace.compile.explanation import PipelineExplanation as PipelineExplanation
 from millrace.dashboard import Dashboard
+from millrace.epochlog.claims import plan_of
+from millrace.epochlog.history import WatermarkHistory
+from millrace.epochlog.reader import end_of
+from millrace.epochlog.run_log import Epochs
 from millrace.inspect import WatermarkExplanation, explain_watermark
 from millrace.model.declarations import Declarations
 from millrace.model.errors import CheckpointMismatch, PipelineError, UpdateFailed
@@ -30,10 +34,6 @@ from millrace.spark.run import Run
 from millrace.spark.status import Status
 from millrace.store import location_of
 from millrace.watermark.map_change import Merge, Split
-from millrace.windmill.claims import plan_of
-from millrace.windmill.epoch_log import end_of
-from millrace.windmill.epochs import Epochs
-from millrace.windmill.history import WatermarkHistory
 
 
 class Starter(Protocol):

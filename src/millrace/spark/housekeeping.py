@@ -7,9 +7,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from millrace.balance.preparation import Preparation
 from millrace.model.errors import StoreError
 from millrace.store import Collectable, Collected, Collector, HardState
-from millrace.windmill.preparation import Preparation
 
 _log = logging.getLogger(__name__)
 

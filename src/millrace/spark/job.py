@@ -11,11 +11,11 @@ from typing import Any
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.storagelevel import StorageLevel
 
+from millrace.epochlog.entries import Manifest
 from millrace.plane.reports import Messages, TaskReport
 from millrace.plane.sink_contract import WriteAgain
 from millrace.spark.failure import CAREFULLY, worker_died
 from millrace.spark.plan import Plan
-from millrace.windmill.manifest import Manifest
 
 _log = logging.getLogger("millrace")
 

@@ -21,6 +21,7 @@ from pyspark.sql import functions as F  # the name all of Spark's documentation 
 from pyspark.sql import types as T
 
 from millrace.compile.topology import Edge, Topology
+from millrace.epochlog.entries import Manifest, Partition, encode_entry
 from millrace.model.errors import PipelineError
 from millrace.plane import wire
 from millrace.plane.batch_level import BatchLevelStage
@@ -43,7 +44,6 @@ from millrace.spark.stage import OnSpark
 from millrace.spark.worker import Blueprint
 from millrace.store import HardState
 from millrace.watermark.intervals import IntervalMap
-from millrace.windmill.manifest import Manifest, Partition, encode_entry
 
 #: Flips the sign bit, so that signed numbers sort as the unsigned ones do.
 _SIGN = -(1 << 63)

@@ -13,7 +13,9 @@ from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 
+from millrace.balance.preparation import Preparation
 from millrace.compile.topology import Topology
+from millrace.epochlog.source_stats import processes_of
 from millrace.injectors.columns import arrow_schema
 from millrace.injectors.injector import Injector
 from millrace.injectors.offsets import nothing_left
@@ -41,8 +43,6 @@ from millrace.spark.realtime.settings import check_settings, has_slots, session_
 from millrace.spark.realtime.stages import live_stages, strung
 from millrace.spark.source import sources_of
 from millrace.spark.status import Status
-from millrace.windmill.preparation import Preparation
-from millrace.windmill.source_stats import processes_of
 
 #: Spark refuses shorter batches than this, unless told otherwise.
 _LEAST_BATCH: Final = "spark.sql.streaming.realTimeMode.minBatchDuration"

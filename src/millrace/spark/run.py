@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from math import inf
 from typing import Any, Final, NamedTuple
 
+from millrace.balance.preparation import Preparation
 from millrace.compile.topology import Topology
 from millrace.dataflow.triggers.signal import called
 from millrace.injectors.injector import Injector
@@ -38,7 +39,6 @@ from millrace.spark.status_text import as_line
 from millrace.spark.stuck_board import Board
 from millrace.store import location_of
 from millrace.watermark.map_change import Merge, Split
-from millrace.windmill.preparation import Preparation
 
 _log = logging.getLogger("millrace")
 

@@ -19,9 +19,12 @@ from uuid import uuid4
 
 from pyspark.sql import SparkSession
 
+from millrace.balance.load import RunLoads
+from millrace.balance.policy import Balance
 from millrace.compile.build import build
 from millrace.compile.explanation import PipelineExplanation
 from millrace.compile.topology import Topology
+from millrace.epochlog.run_log import Epochs
 from millrace.injectors.letters import bind_letters
 from millrace.injectors.signal_injector import Calls
 from millrace.injectors.watermark_publisher import WatermarkPublisher
@@ -48,9 +51,6 @@ from millrace.spark.progress_display import where_to_show
 from millrace.spark.realtime_engine import RealtimeSetup
 from millrace.spark.run import Run
 from millrace.store import is_object_store, local_path, open_location
-from millrace.windmill.balance_policy import Balance
-from millrace.windmill.epochs import Epochs
-from millrace.windmill.loads import RunLoads
 
 #: A call that is ended at its time limit ends so many times later at the most.
 _ENDED_WITHIN: Final = 1.5

@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from millrace.balance.load import Loads
+from millrace.epochlog.run_log import Epochs
 from millrace.injectors.advance import Backlog
 from millrace.injectors.signal_injector import Waiting
 from millrace.injectors.watermark_publisher import WatermarkPublisher
@@ -19,8 +21,6 @@ from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.realtime.latency import StepTimes
 from millrace.spark.status_text import as_html, as_line, as_text
 from millrace.store import Collected, Repair, Written
-from millrace.windmill.epochs import Epochs
-from millrace.windmill.loads import Loads
 from millrace.windmill.results import Counters
 
 

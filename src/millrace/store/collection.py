@@ -6,7 +6,7 @@ What is needed, of an interval whose last commit is n in the last completed epoc
   productions of n+1. So only snapshots up to n count, and nothing after the older of the last two
   of them is touched. Of the two the newer may turn out damaged;
 * productions of commits up to n: by nobody. Their epoch is complete, so its sinks have its rows,
-  and no attempt at it may go on (:mod:`millrace.windmill.fence`);
+  and no attempt at it may go on (:mod:`millrace.epochlog.fence`);
 * for a reader that is behind (a host whose cache is old, a slow task): what it finds collected
   while it reads, it looks for again, in newer snapshots (:func:`~millrace.store.bring`).
 

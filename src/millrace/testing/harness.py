@@ -15,10 +15,16 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from millrace.balance import transfer
+from millrace.balance.load import RunLoads
 from millrace.compile.topology import Topology, injector_name
 from millrace.dataflow.operators import operator_of
 from millrace.dataflow.triggers.signal import called
 from millrace.dataflow.windowing import Windowing
+from millrace.epochlog.entries import Manifest
+from millrace.epochlog.history import WatermarkHistory
+from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.source_stats import processes_of
 from millrace.injectors.key_injector import Keys
 from millrace.injectors.letters import LetterLog, bind_letters
 from millrace.injectors.offsets import Offsets
@@ -53,14 +59,8 @@ from millrace.testing.output import Output, tapped, with_taps
 from millrace.watermark.map_change import Remap
 from millrace.watermark.propagation import LowWatermarks
 from millrace.watermark.report import ONLY, Process
-from millrace.windmill import transfer
-from millrace.windmill.epochs import Epochs
 from millrace.windmill.execution import Execution
-from millrace.windmill.history import WatermarkHistory
-from millrace.windmill.loads import RunLoads
-from millrace.windmill.manifest import Manifest
 from millrace.windmill.results import Counters
-from millrace.windmill.source_stats import processes_of
 
 #: A snapshot every three commits or so, that a test of a few epochs crosses snapshots and
 #: collections as a run of weeks does.

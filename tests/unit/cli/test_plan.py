@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import millrace as mr
+from millrace.epochlog.run_log import Epochs
 from millrace.model.errors import CheckpointMismatch
 from millrace.store import open_location
-from millrace.windmill.epochs import Epochs
 
 from .conftest import Checkpoint, Counter
 

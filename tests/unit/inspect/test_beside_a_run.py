@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 import millrace as mr
+from millrace.epochlog.run_log import Epochs
 from millrace.inspect import Checkpoint, explain_watermark, read_latest
 from millrace.inspect.overview import moments
 from millrace.model.errors import DamagedStore, NotKept
@@ -17,7 +18,6 @@ from millrace.store import (
     bring,
     encode_snapshot,
 )
-from millrace.windmill.epochs import Epochs
 
 
 class Sum(mr.Computation):

@@ -8,6 +8,8 @@ import pytest
 
 import millrace as mr
 from millrace.compile.registry import Registry
+from millrace.epochlog.claims import claim_of
+from millrace.epochlog.entries import Completion, decode_entry, encode_entry
 from millrace.inspect import (
     Checkpoint,
     DeliveredIds,
@@ -19,8 +21,6 @@ from millrace.inspect import (
 from millrace.model.errors import CoderError, NotKept, PipelineError
 from millrace.store import MemoryHardState
 from millrace.testing import harness as harness_module
-from millrace.windmill.claims import claim_of
-from millrace.windmill.manifest import Completion, decode_entry, encode_entry
 
 
 class Visit(msgspec.Struct):

@@ -3,12 +3,12 @@
 import pytest
 
 import millrace as mr
+from millrace.epochlog.entries import encode_entry
+from millrace.epochlog.run_log import Epochs
 from millrace.inspect import Hop, explain_watermark
 from millrace.model.time import format_timestamp
 from millrace.store import MemoryCache, MemoryHardState, SnapshotHead, bring, encode_snapshot
 from millrace.watermark.report import Report
-from millrace.windmill.epochs import Epochs
-from millrace.windmill.manifest import encode_entry
 
 
 class Gate(mr.Computation):

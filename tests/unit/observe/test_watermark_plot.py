@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import millrace as mr
+from millrace.epochlog.run_log import Epochs
 from millrace.store import open_location
-from millrace.windmill.epochs import Epochs
 
 pytest.importorskip("matplotlib")
 

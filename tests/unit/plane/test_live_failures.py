@@ -9,6 +9,8 @@ import msgspec
 import pytest
 
 import millrace as mr
+from millrace.epochlog.entries import Completion, LiveMark, decode_entry
+from millrace.epochlog.positions import Positions
 from millrace.model.errors import (
     CheckpointUnwritable,
     DamagedCache,
@@ -33,8 +35,6 @@ from millrace.store import (
 )
 from millrace.watermark.authority import Bulletin
 from millrace.watermark.report import NOTHING_PENDING
-from millrace.windmill.manifest import Completion, LiveMark, decode_entry
-from millrace.windmill.positions import Positions
 from millrace.windmill.results import Counters, IntervalResult, footing
 from millrace.windmill.router import RowsBuilder
 from tests.live import Feeds, Kept, Live

@@ -11,15 +11,15 @@ import msgspec
 import pytest
 
 import millrace as mr
+from millrace.balance.preparation import Preparation
+from millrace.balance.transfer import remap
+from millrace.epochlog.fence import seal_left
 from millrace.model.errors import PipelineError, StoreError, ZombieWriter
 from millrace.plane.realtime.incarnation_start import decode_note, to_other_intervals
 from millrace.plane.realtime.messages import RenewTask, StartTask, StopTask, TaskReady
 from millrace.store import Collector, CommitLog, MemoryHardState
 from millrace.testing.faults import Crash, CrashingState
 from millrace.watermark.map_change import Merge, Split
-from millrace.windmill.fence import seal_left
-from millrace.windmill.preparation import Preparation
-from millrace.windmill.transfer import remap
 from tests.live import Feeds, InEpochs, Kept, Live, undisturbed
 
 

@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 import millrace as mr
+from millrace.epochlog.source_stats import processes_of
 from millrace.inspect.watermark import explain_watermark
 from millrace.model.time import format_duration
 from millrace.plane.realtime.messages import Hold, SourceProgress
-from millrace.windmill.source_stats import processes_of
 from tests.live import Feeds, InEpochs, Kept, Live
 
 SCHEMA = "key long, at long"

@@ -3,10 +3,10 @@
 import pytest
 
 import millrace as mr
+from millrace.epochlog.entries import decode_entry
 from millrace.model.errors import PipelineError
 from millrace.plane.rows import Outbox
 from millrace.plane.task import Task
-from millrace.windmill.manifest import decode_entry
 from millrace.windmill.router import RowsBuilder
 from tests.live import Feeds, Live
 

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 import millrace as mr
+from millrace.epochlog.run_log import Epochs
 from millrace.inspect import Checkpoint
 from millrace.inspect.overview import overview_of_log, overview_of_run
-from millrace.windmill.epochs import Epochs
 from tests.live import Feeds, InEpochs, Kept, Live
 
 #: Of more keys than key intervals, each record with a timer of its own, half by either clock.

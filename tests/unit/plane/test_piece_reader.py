@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
+from millrace.epochlog.run_log import Epochs
 from millrace.injectors.columns import column_names
 from millrace.injectors.offsets import Piece, packed_piece
 from millrace.model.keys import encode_key, hash_key
@@ -29,7 +30,6 @@ from millrace.plane.sink_writer import values_and_ids
 from millrace.plane.task import Task
 from millrace.plane.values import value_columns
 from millrace.store import MemoryCaches, MemoryHardState
-from millrace.windmill.epochs import Epochs
 from millrace.windmill.execution import Execution
 from millrace.windmill.record_ids import fingerprint
 from millrace.windmill.user_errors import total

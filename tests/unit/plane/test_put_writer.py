@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 import millrace as mr
+from millrace.epochlog import fence as fence_module
+from millrace.epochlog.positions import Followed
+from millrace.epochlog.run_log import Epochs
 from millrace.model.errors import ZombieWriter
 from millrace.model.keys import encode_key, hash_key
 from millrace.store import MemoryCaches, MemoryHardState
 from millrace.watermark.report import Report
-from millrace.windmill import fence as fence_module
 from millrace.windmill.bundle import Arrivals
-from millrace.windmill.epochs import Epochs
 from millrace.windmill.execution import Execution
-from millrace.windmill.positions import Followed
 from millrace.windmill.results import NO_TIMES
 from tests.kit.epochs import run_epoch
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import millrace as mr
 from millrace.compile.build import build
+from millrace.epochlog.run_log import Epochs
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.plane.epoch.driver import EpochDriver
 from millrace.plane.exchange import LocalExchange, through_levels
@@ -17,7 +18,6 @@ from millrace.plane.task import Task
 from millrace.store import MemoryCaches, MemoryHardState
 from millrace.testing.feed import Feed, Read
 from millrace.watermark.report import ONLY
-from millrace.windmill.epochs import Epochs
 from millrace.windmill.execution import Execution
 from simulation.sink_rows import sink_rows
 

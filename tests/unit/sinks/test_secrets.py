@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import millrace as mr
+from millrace.epochlog.run_log import Epochs
 from millrace.model.errors import PipelineError
 from millrace.store import MemoryHardState
-from millrace.windmill.epochs import Epochs
 
 SECRET = "hunter2-hunter2"
 

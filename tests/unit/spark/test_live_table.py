@@ -8,12 +8,12 @@ from rich.console import Console
 
 import millrace as mr
 from millrace.compile.build import build
+from millrace.epochlog.run_log import Epochs
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.plane.stuck import Stuck
 from millrace.spark.progress_display import LiveTable, ProgressDisplay, Where, where_to_show
 from millrace.spark.status import Progress, Status
 from millrace.store import MemoryHardState
-from millrace.windmill.epochs import Epochs
 from millrace.windmill.results import Counters
 
 NINE = 1_795_165_200 * mr.SECOND  # 2026-11-20T09:00:00Z

@@ -9,7 +9,9 @@ from typing import Any, ClassVar
 import pytest
 
 import millrace as mr
+from millrace.balance.preparation import Preparation
 from millrace.compile.build import build
+from millrace.epochlog.run_log import Epochs
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.declarations import Declarations
 from millrace.model.errors import PipelineError, RunFailed
@@ -23,8 +25,6 @@ from millrace.spark.metrics.lines import MetricLines
 from millrace.spark.progress_display import Where
 from millrace.spark.run import Run
 from millrace.store import LocalBlobs, Mailbox, MemoryHardState
-from millrace.windmill.epochs import Epochs
-from millrace.windmill.preparation import Preparation
 
 
 class Driven(Engine):

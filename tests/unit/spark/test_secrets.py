@@ -3,11 +3,11 @@
 import pytest
 
 import millrace as mr
+from millrace.epochlog.run_log import Epochs
 from millrace.spark.metrics.lines import MetricLines
 from millrace.spark.metrics.table import values
 from millrace.spark.status_text import as_html, as_text
 from millrace.store import open_location
-from millrace.windmill.epochs import Epochs
 from tests.unit.spark.test_status_text import status
 
 pytest.importorskip("confluent_kafka")

@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 import millrace as mr
+from millrace.epochlog.run_log import Epochs
 from millrace.model.errors import CheckpointMismatch, PipelineError, UpdateFailed
 from millrace.spark.asks import UpdateAsked, acts_of
 from millrace.spark.handle import Handle
 from millrace.store import MemoryHardState
-from millrace.windmill.epochs import Epochs
 
 
 class Counted(mr.Computation):

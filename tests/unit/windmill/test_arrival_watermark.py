@@ -3,8 +3,8 @@
 import pytest
 
 import millrace as mr
+from millrace.epochlog.run_log import Epochs
 from millrace.store import MemoryHardState
-from millrace.windmill.epochs import Epochs
 
 
 class First(mr.Computation):

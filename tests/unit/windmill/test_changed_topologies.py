@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import millrace as mr
+from millrace.epochlog.run_log import Epochs
 from millrace.model.errors import CheckpointMismatch, PipelineError
-from millrace.windmill.epochs import Epochs
-from tests.unit.windmill.test_changed_pipelines import restarted as changed
+from tests.unit.epochlog.test_changed_pipelines import restarted as changed
 
 
 class Totals(mr.Computation):

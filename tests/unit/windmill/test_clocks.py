@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 import millrace as mr
+from millrace.epochlog.run_log import Epochs
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.errors import UserCodeError
 from millrace.plane.epoch.driver import EpochDriver
@@ -15,7 +16,6 @@ from millrace.plane.task import Task
 from millrace.store import MemoryCaches, MemoryHardState
 from millrace.testing.feed import Feed, Read
 from millrace.testing.output import tapped
-from millrace.windmill.epochs import Epochs
 from millrace.windmill.execution import Execution
 
 

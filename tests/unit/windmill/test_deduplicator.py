@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import millrace as mr
+from millrace.epochlog.run_log import Epochs
 from millrace.model.keys import encode_key, hash_key
 from millrace.store import MemoryCaches, MemoryHardState
 from millrace.windmill.bundle import Arrivals
-from millrace.windmill.epochs import Epochs
 from millrace.windmill.execution import Execution
 from millrace.windmill.record_ids import SourceIds, fingerprint, injected_origin
 from millrace.windmill.source_dedup import Deduplicator

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 import millrace as mr
+from millrace.epochlog.claims import plan_of
+from millrace.epochlog.reader import end_of
+from millrace.epochlog.run_log import Epochs
 from millrace.model.errors import CheckpointMismatch, PipelineError
-from millrace.windmill.claims import plan_of
-from millrace.windmill.epoch_log import end_of
-from millrace.windmill.epochs import Epochs
 
 
 class Totals(mr.Computation):

@@ -16,6 +16,10 @@ import pytest
 import millrace as mr
 from millrace.compile.registry import Registry
 from millrace.compile.topology import Topology
+from millrace.epochlog.claims import claim_of
+from millrace.epochlog.entries import Manifest, encode_entry
+from millrace.epochlog.reader import latest
+from millrace.epochlog.run_log import Epochs
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.plane.epoch.driver import EpochDriver
 from millrace.plane.exchange import LocalExchange, through_levels
@@ -26,11 +30,7 @@ from millrace.store import HardState, LocalHardState, MemoryCaches, MemoryHardSt
 from millrace.testing.feed import Feed, Read
 from millrace.testing.output import tapped
 from millrace.watermark.report import ONLY
-from millrace.windmill.claims import claim_of
-from millrace.windmill.epoch_log import latest
-from millrace.windmill.epochs import Epochs
 from millrace.windmill.execution import Execution
-from millrace.windmill.manifest import Manifest, encode_entry
 from millrace.windmill.record_ids import fingerprint
 
 BATCHES = [

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 import millrace as mr
+from millrace.epochlog.claims import plan_of
+from millrace.epochlog.reader import end_of
+from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.source_stats import SourceStats
 from millrace.model.errors import CheckpointMismatch, PipelineError
 from millrace.watermark.percentiles import Ahead
 from millrace.watermark.report import Process
-from millrace.windmill.claims import plan_of
-from millrace.windmill.epoch_log import end_of
-from millrace.windmill.epochs import Epochs
-from millrace.windmill.source_stats import SourceStats
 
 
 class Counts(mr.Computation):

@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from millrace.compile.topology import Topology, injector_name
+from millrace.epochlog.entries import Completion, Manifest
+from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.source_stats import processes_of
 from millrace.injectors.offsets import places_after
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.time import MIN_TIMESTAMP
 from millrace.plane.reports import TaskReport
-from millrace.windmill.epochs import Epochs
-from millrace.windmill.manifest import Completion, Manifest
-from millrace.windmill.source_stats import processes_of
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.compile.topology import ComputationSpec
+from millrace.epochlog.entries import Manifest
+from millrace.epochlog.fence import EpochFence
 from millrace.model.errors import InvariantViolation
 from millrace.plane import wire
 from millrace.plane.admission import EpochAdmission
@@ -27,8 +29,6 @@ from millrace.plane.rows import Outbox, Rows
 from millrace.plane.task import Task
 from millrace.watermark.propagation import Pending, WatermarkPropagation
 from millrace.windmill.bundle import Attempt
-from millrace.windmill.fence import EpochFence
-from millrace.windmill.manifest import Manifest
 from millrace.windmill.results import IntervalResult
 
 _EMPTY = wire.SCHEMA.empty_table()

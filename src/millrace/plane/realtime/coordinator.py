@@ -22,6 +22,8 @@ import msgspec
 from msgspec.structs import replace
 
 from millrace.compile.topology import Topology
+from millrace.epochlog.entries import LiveMark, Manifest, encode_entry
+from millrace.epochlog.run_log import Epochs
 from millrace.injectors.offsets import SourceOffset
 from millrace.model.errors import StoreError, ZombieWriter
 from millrace.model.time import SECOND
@@ -62,8 +64,6 @@ from millrace.plane.realtime.source_progress import Pace
 from millrace.plane.reports import TaskReport
 from millrace.plane.sink_contract import Receipt
 from millrace.store import Collectable, HardState
-from millrace.windmill.epochs import Epochs
-from millrace.windmill.manifest import LiveMark, Manifest, encode_entry
 
 _decode_receipt = msgspec.msgpack.Decoder(Receipt).decode
 

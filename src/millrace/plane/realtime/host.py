@@ -13,6 +13,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 
 from millrace.compile.topology import ComputationSpec
+from millrace.epochlog.entries import decode_manifest
+from millrace.epochlog.fence import IncarnationFence
+from millrace.epochlog.positions import Followed
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.plane.admission import Arrived, ChannelAdmission, Demultiplexer, Through
 from millrace.plane.commit_writer import WEAK_TURNS, GrownWriter
@@ -34,9 +37,6 @@ from millrace.store import KEPT_TURNS
 from millrace.windmill import rows
 from millrace.windmill.bundle import Attempt
 from millrace.windmill.channels import Number, Sender
-from millrace.windmill.fence import IncarnationFence
-from millrace.windmill.manifest import decode_manifest
-from millrace.windmill.positions import Followed
 from millrace.windmill.record_ids import LAST_ROW
 from millrace.windmill.results import IntervalResult, Produced
 

@@ -15,19 +15,19 @@ from typing import Any, Protocol
 
 import msgspec
 
+from millrace.balance import transfer
+from millrace.balance.transfer import Grouping, Ready, same
 from millrace.compile.topology import Topology
+from millrace.epochlog.entries import LiveMark, Manifest
+from millrace.epochlog.fence import seal_left
+from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.source_stats import Sources, SourceStats
 from millrace.injectors.offsets import SourceOffset
 from millrace.model.errors import CheckpointMismatch
 from millrace.plane.realtime.messages import StartTask
 from millrace.plane.realtime.source_progress import Stamps, steps
 from millrace.store import Seal, SegmentName
 from millrace.watermark.map_change import Remap, Remapped
-from millrace.windmill import transfer
-from millrace.windmill.epochs import Epochs
-from millrace.windmill.fence import seal_left
-from millrace.windmill.manifest import LiveMark, Manifest
-from millrace.windmill.source_stats import Sources, SourceStats
-from millrace.windmill.transfer import Grouping, Ready, same
 
 #: Injected stream -> process -> its number.
 Numbers = dict[str, dict[str, int]]
@@ -433,7 +433,7 @@ def to_other_intervals(
         epochs: Of the run, which goes on.
         remaps: Computation -> what changes.
         grouped: How intervals are grouped into tasks then.
-        ready: What was read before: see :mod:`millrace.windmill.preparation`.
+        ready: What was read before: see :mod:`millrace.balance.preparation`.
 
     Raises:
         PipelineError: That cannot be, or not now; nothing was written.

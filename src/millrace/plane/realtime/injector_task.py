@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
+from millrace.epochlog.entries import decode_manifest
+from millrace.epochlog.source_stats import ahead_of
 from millrace.injectors.advance import along, is_within
 from millrace.injectors.follower import Follower, Taken
 from millrace.injectors.injector import Injector
@@ -46,9 +48,7 @@ from millrace.plane.task import Task, turns_manifest
 from millrace.store import GrownSegment
 from millrace.watermark.report import Process
 from millrace.windmill.channels import Number, Sender
-from millrace.windmill.manifest import decode_manifest
 from millrace.windmill.record_ids import FIRST_INJECTED
-from millrace.windmill.source_stats import ahead_of
 
 
 class Following:

@@ -19,8 +19,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+from millrace.balance.balancer import Balancer
 from millrace.model.errors import PipelineError, StoreError, ZombieWriter
-from millrace.plane.balancer import Balancer
 from millrace.spark.engine import ended
 
 _log = logging.getLogger("millrace")

@@ -17,8 +17,8 @@ from pyspark.sql import functions as F
 
 import millrace as mr
 from millrace.cli.main import main
+from millrace.epochlog.run_log import Epochs
 from millrace.model.errors import RunFailed, SinkError
-from millrace.windmill.epochs import Epochs
 from millrace_examples.kafka.count_words import pipeline
 
 

@@ -3,9 +3,9 @@
 import pytest
 
 import millrace as mr
+from millrace.epochlog.run_log import Epochs
 from millrace.model.errors import CheckpointMismatch
 from millrace.store import MemoryHardState
-from millrace.windmill.epochs import Epochs
 
 
 class Counts(mr.Computation):

@@ -15,11 +15,11 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from millrace.balance.transfer import check_between, maps_after
+from millrace.epochlog.run_log import Epochs
 from millrace.model.errors import StoreError
 from millrace.store import HardState, MemoryCache, bring, looked_at
 from millrace.watermark.map_change import Remap
-from millrace.windmill.epochs import Epochs
-from millrace.windmill.transfer import check_between, maps_after
 
 _log = logging.getLogger("millrace")
 
@@ -41,7 +41,7 @@ class Preparation:
 
     Attributes:
         remaps: Those.
-        ready: What it has, for :func:`~millrace.windmill.transfer.remap`, which takes it out.
+        ready: What it has, for :func:`~millrace.balance.transfer.remap`, which takes it out.
         under_way: Whether :meth:`read` was asked for, and has not ended.
 
     >>> import millrace as mr

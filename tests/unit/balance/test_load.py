@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import millrace as mr
+from millrace.balance.load import Loads
+from millrace.balance.policy import Weight
 from millrace.inspect import load_of_run
 from millrace.model.keys import encode_key, hash_key
 from millrace.plane.reports import MarkReport, decode, encode
@@ -16,9 +18,7 @@ from millrace.testing import Harness
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.map_change import Merge, Split, remapped
 from millrace.watermark.report import NOTHING_PENDING
-from millrace.windmill.balance_policy import Weight
 from millrace.windmill.bundle import Arrivals, KeyedRecords
-from millrace.windmill.loads import Loads
 from millrace.windmill.results import (
     HOTTEST,
     CommitSizes,

@@ -19,18 +19,8 @@ from typing import Protocol, TypeVar
 from msgspec.structs import replace
 
 from millrace.compile.topology import Topology, injector_name
-from millrace.injectors.offsets import SourceOffset
-from millrace.model.errors import StoreError, ZombieWriter
-from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
-from millrace.store import Collectable, EpochLog, Given, HardState
-from millrace.watermark.authority import Authority, Percentiles
-from millrace.watermark.intervals import IntervalMap
-from millrace.watermark.map_change import Remapped
-from millrace.windmill import claims
-from millrace.windmill.epoch_log import LogTail, end_of
-from millrace.windmill.fence import out_of_step, superseded_run
-from millrace.windmill.history import Moment, WatermarkHistory
-from millrace.windmill.manifest import (
+from millrace.epochlog import claims
+from millrace.epochlog.entries import (
     Changes,
     Completion,
     Entry,
@@ -41,10 +31,20 @@ from millrace.windmill.manifest import (
     interval_maps,
     partition_of,
 )
-from millrace.windmill.positions import Positions
-from millrace.windmill.renames import read_as
+from millrace.epochlog.fence import out_of_step, superseded_run
+from millrace.epochlog.history import Moment, WatermarkHistory
+from millrace.epochlog.positions import Positions
+from millrace.epochlog.reader import LogTail, end_of
+from millrace.epochlog.renames import read_as
+from millrace.epochlog.source_stats import Sources, SourceStats, add_sources, ahead_of
+from millrace.injectors.offsets import SourceOffset
+from millrace.model.errors import StoreError, ZombieWriter
+from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+from millrace.store import Collectable, EpochLog, Given, HardState
+from millrace.watermark.authority import Authority, Percentiles
+from millrace.watermark.intervals import IntervalMap
+from millrace.watermark.map_change import Remapped
 from millrace.windmill.results import Counters, IntervalResult, count
-from millrace.windmill.source_stats import Sources, SourceStats, add_sources, ahead_of
 from millrace.windmill.user_errors import DeadLetterWatch, tell_first, total
 
 _Made = TypeVar("_Made")

@@ -9,18 +9,11 @@ from typing import Any
 import pytest
 
 import millrace as mr
-from millrace.plane.balancer import Balancer
+from millrace.balance.balancer import Balancer
+from millrace.balance.policy import Balance, Weight, cut_by_load, evened, uneven, weights_after
+from millrace.balance.preparation import Preparation
 from millrace.watermark.intervals import HASH_SPACE, IntervalMap
 from millrace.watermark.map_change import remapped
-from millrace.windmill.balance_policy import (
-    Balance,
-    Weight,
-    cut_by_load,
-    evened,
-    uneven,
-    weights_after,
-)
-from millrace.windmill.preparation import Preparation
 
 TASKS, INTERVALS = 4, 32
 

@@ -10,15 +10,15 @@ from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
 from millrace.compile.topology import ComputationSpec, Topology
+from millrace.epochlog.entries import Changes, Manifest, Partition
+from millrace.epochlog.fence import left_behind, refuse_superseded
+from millrace.epochlog.reader import completions_to
 from millrace.model.errors import DamagedStore
 from millrace.store import EpochLog
 from millrace.watermark.authority import Bulletin
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.report import NOTHING_PENDING, Report
 from millrace.windmill.bundle import NO_RECORDS, Attempt, Bundle, KeyedRecords, Position
-from millrace.windmill.epoch_log import completions_to
-from millrace.windmill.fence import left_behind, refuse_superseded
-from millrace.windmill.manifest import Changes, Manifest, Partition
 
 #: Intervals that a task brings to another shape in a turn, besides those that have work.
 _RESHAPED_AT_ONCE: Final = 4

@@ -3,13 +3,13 @@
 import pytest
 
 import millrace as mr
+from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.source_stats import SourceStats
 from millrace.model.errors import CheckpointMismatch, ZombieWriter
 from millrace.store import MemoryHardState
 from millrace.watermark.report import Report
 from millrace.windmill.bundle import Position
-from millrace.windmill.epochs import Epochs
 from millrace.windmill.results import Counters, IntervalResult
-from millrace.windmill.source_stats import SourceStats
 
 
 class Count(mr.Computation):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from millrace.epochlog.entries import Completion
+from millrace.epochlog.run_log import LogWriter
 from millrace.model.errors import CheckpointUnwritable, DamagedStore, ZombieWriter
 from millrace.store import MemoryHardState
-from millrace.windmill.epochs import LogWriter
-from millrace.windmill.manifest import Completion
 
 COMPLETION = Completion(
     epoch=1, generation=1, drained=False, wall_time_us=0, after={}, intervals={}, numbers={},

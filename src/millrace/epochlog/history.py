@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import msgspec
 
+from millrace.epochlog.entries import Completion
+from millrace.epochlog.renames import titled
 from millrace.model.time import MIN_TIMESTAMP
-from millrace.windmill.manifest import Completion
-from millrace.windmill.renames import titled
 from millrace.windmill.results import FirstLate
 
 #: A picture has some hundred pixels to the side, so nobody sees more moments than these.

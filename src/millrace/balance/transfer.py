@@ -31,6 +31,8 @@ import xxhash
 from msgspec.structs import replace
 
 from millrace.dataflow.columnar.plan import cut_chunk
+from millrace.epochlog.entries import Completion, LiveMark, Manifest, interval_map, partition_of
+from millrace.epochlog.run_log import Epochs
 from millrace.model.errors import (
     CheckpointMismatch,
     DamagedStore,
@@ -45,8 +47,6 @@ from millrace.watermark.map_change import Remap, Remapped, remapped
 from millrace.watermark.percentiles import Outstanding
 from millrace.watermark.report import NOTHING_PENDING, Report
 from millrace.windmill import rows
-from millrace.windmill.epochs import Epochs
-from millrace.windmill.manifest import Completion, LiveMark, Manifest, interval_map, partition_of
 from millrace.windmill.rows import ALL_KEYS_ROW
 
 #: A row and its value.
@@ -359,7 +359,7 @@ def remap(
         epochs: Of the run.
         remaps: Computation -> what changes.
         grouped: How intervals are grouped into tasks then.
-        ready: Of a :class:`~millrace.windmill.preparation.Preparation`.
+        ready: Of a :class:`~millrace.balance.preparation.Preparation`.
 
     Raises:
         PipelineError: That cannot be, or not now; nothing was written.

@@ -22,13 +22,13 @@ from millrace.compile.identity import identity, sunk
 from millrace.compile.registry import SINK, Registry
 from millrace.compile.schemas import Shape, reshape_of
 from millrace.compile.topology import StreamSpec, Topology
+from millrace.epochlog.entries import Claim, Completion, InjectorEntry, Manifest
+from millrace.epochlog.reader import LogTail
+from millrace.epochlog.renames import read_as
 from millrace.model.declarations import Since
 from millrace.model.errors import CheckpointMismatch
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, format_timestamp
 from millrace.watermark.map_change import Remapped
-from millrace.windmill.epoch_log import LogTail
-from millrace.windmill.manifest import Claim, Completion, InjectorEntry, Manifest
-from millrace.windmill.renames import read_as
 
 _log = logging.getLogger("millrace")
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 import millrace as mr
+from millrace.epochlog.entries import Completion, Manifest, decode_entry, encode_entry
+from millrace.epochlog.positions import Followed
+from millrace.epochlog.run_log import Epochs
 from millrace.model.errors import DamagedStore, ZombieWriter
 from millrace.store import MemoryHardState
 from millrace.watermark.report import Report
 from millrace.windmill.bundle import Position
-from millrace.windmill.epochs import Epochs
-from millrace.windmill.manifest import Completion, Manifest, decode_entry, encode_entry
-from millrace.windmill.positions import Followed
 from millrace.windmill.results import Counters, IntervalResult
 
 

@@ -16,21 +16,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from millrace.balance.load import Loads
+from millrace.balance.policy import Balance, busiest, cut_by_load, evened, uneven, weights_after
+from millrace.balance.preparation import Preparation
+from millrace.balance.transfer import remap
+from millrace.epochlog.run_log import Epochs
 from millrace.model.errors import CheckpointMismatch
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.map_change import Merge, Remapped, Split
-from millrace.windmill.balance_policy import (
-    Balance,
-    busiest,
-    cut_by_load,
-    evened,
-    uneven,
-    weights_after,
-)
-from millrace.windmill.epochs import Epochs
-from millrace.windmill.loads import Loads
-from millrace.windmill.preparation import Preparation
-from millrace.windmill.transfer import remap
 
 _log = logging.getLogger("millrace")
 
@@ -67,7 +60,7 @@ class Balancer:
         how: How hard it is tried.
         beside: Has a preparation read, and may return before it has; here by default.
         is_near: Returns whether a preparation is as near as it gets; between two epochs by default.
-        remap: Remaps, as :func:`~millrace.windmill.transfer.remap`, which it is by default.
+        remap: Remaps, as :func:`~millrace.balance.transfer.remap`, which it is by default.
         every: Epochs with records between two looks.
 
     Attributes:

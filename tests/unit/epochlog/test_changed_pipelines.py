@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 import millrace as mr
+from millrace.epochlog.run_log import Epochs
 from millrace.model.errors import CheckpointMismatch
-from millrace.windmill.epochs import Epochs
 
 # One class in four versions of a program.
 Before = msgspec.defstruct("Total", [("total", int, 0)])

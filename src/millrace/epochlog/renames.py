@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from millrace.compile.topology import Topology, injector_name
+from millrace.epochlog.entries import Claim, Completion
+from millrace.epochlog.reader import LogTail
 from millrace.watermark.propagation import LowWatermarks
-from millrace.windmill.epoch_log import LogTail
-from millrace.windmill.manifest import Claim, Completion
 
 _Value = TypeVar("_Value")
 

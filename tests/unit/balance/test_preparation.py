@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 import millrace as mr
+from millrace.balance.preparation import Preparation
+from millrace.balance.transfer import remap
 from millrace.model.errors import PipelineError, StoreError
 from millrace.store import CommitLog
-from millrace.windmill.preparation import Preparation
-from millrace.windmill.transfer import remap
 
 
 class Event(msgspec.Struct):

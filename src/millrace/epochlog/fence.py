@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from millrace.epochlog.entries import Claim, Manifest, decode_entry
 from millrace.model.errors import CheckpointMismatch, ZombieWriter
 from millrace.store import EpochLog, Incarnations
-from millrace.windmill.manifest import Claim, Manifest, decode_entry
 
 
 def refuse_superseded(log: EpochLog, manifest: Manifest) -> None:

@@ -11,9 +11,9 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
+from millrace.epochlog.entries import Claim, Completion, Entry, Manifest, decode_entry
 from millrace.model.errors import DamagedStore
 from millrace.store import EpochLog
-from millrace.windmill.manifest import Claim, Completion, Entry, Manifest, decode_entry
 
 _Value = TypeVar("_Value")
 

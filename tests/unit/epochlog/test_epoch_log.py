@@ -3,10 +3,10 @@
 import pytest
 
 import millrace as mr
+from millrace.epochlog.reader import completions, latest
+from millrace.epochlog.run_log import Epochs
 from millrace.model.errors import DamagedStore
 from millrace.store import MemoryHardState
-from millrace.windmill.epoch_log import completions, latest
-from millrace.windmill.epochs import Epochs
 
 
 class Pass(mr.Computation):

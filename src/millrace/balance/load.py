@@ -15,12 +15,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
+from millrace.balance.policy import Weight
+from millrace.epochlog.run_log import Epochs
 from millrace.model.keys import hash_key
 from millrace.store import Repair
 from millrace.watermark.intervals import IntervalMap, KeyInterval
 from millrace.watermark.map_change import Remapped
-from millrace.windmill.balance_policy import Weight
-from millrace.windmill.epochs import Epochs
 from millrace.windmill.results import NO_TIMES, IntervalResult, Load
 
 #: What is left of an epoch's weight after the next: half is of the last three epochs.

@@ -20,12 +20,12 @@ import msgspec
 
 from millrace.compile.registry import Registry
 from millrace.compile.topology import INJECTOR, ComputationSpec
+from millrace.epochlog.source_stats import Sources
 from millrace.injectors.offsets import SourceOffset
 from millrace.watermark.intervals import IntervalMap, KeyInterval
 from millrace.watermark.propagation import LowWatermarks, WatermarkPropagation
 from millrace.watermark.report import Report
 from millrace.windmill.results import Counters, IntervalResult
-from millrace.windmill.source_stats import Sources
 
 
 class IntervalEntry(msgspec.Struct, frozen=True):

@@ -6,11 +6,11 @@ import random
 
 import pytest
 
+from millrace.balance.balancer import Balancer
+from millrace.balance.policy import Balance
+from millrace.balance.preparation import Preparation
 from millrace.model.errors import ZombieWriter
-from millrace.plane.balancer import Balancer
 from millrace.plane.realtime.incarnation_start import to_other_intervals
-from millrace.windmill.balance_policy import Balance
-from millrace.windmill.preparation import Preparation
 from tests.live import Live, undisturbed
 from tests.unit.plane.test_live_remaps import counting, on, to_rest, values
 

@@ -1,0 +1,1 @@
+"""The epoch log: claims, manifests and completions, and what a run does with them."""
