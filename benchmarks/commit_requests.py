@@ -41,8 +41,8 @@ from millrace.plane.epoch.driver import EpochDriver
 from millrace.plane.epoch.host import LevelStage
 from millrace.plane.exchange import LocalExchange, through_levels
 from millrace.plane.reports import TaskReport, reports_in
-from millrace.plane.runtime import Runtime
 from millrace.plane.task import Task
+from millrace.plane.worker_process import Runtime
 from millrace.store import (
     BucketOptions,
     BucketUrl,

@@ -40,9 +40,9 @@ from millrace.injectors.columns import column_names
 from millrace.injectors.follower import Follower
 from millrace.plane.reports import TaskReport
 from millrace.plane.row_encoder import LiveRows, injected
-from millrace.plane.runtime import Runtime, SourceColumns
 from millrace.plane.task import Task
 from millrace.plane.values import value_columns
+from millrace.plane.worker_process import Runtime, SourceColumns
 from millrace.watermark.propagation import LowWatermarks
 
 SIZES = (1, 100, 10_000)

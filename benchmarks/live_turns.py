@@ -47,7 +47,7 @@ from millrace.plane.realtime.coordinator import Coordinator
 from millrace.plane.realtime.host import IncarnationHost
 from millrace.plane.realtime.injector_task import InjectorTask
 from millrace.plane.realtime.messages import StartTask, TaskReady
-from millrace.plane.runtime import Runtime, SourceColumns
+from millrace.plane.worker_process import Runtime, SourceColumns
 from millrace.store import LmdbCaches, LocalHardState
 from millrace.windmill.execution import Execution
 

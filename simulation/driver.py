@@ -18,8 +18,8 @@ from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.time import MAX_TIMESTAMP
 from millrace.plane.epoch.driver import EpochDriver
 from millrace.plane.reports import TaskReport, reports_in
-from millrace.plane.runtime import Runtime
 from millrace.plane.task import Task
+from millrace.plane.worker_process import Runtime
 from millrace.store import Collector
 from millrace.testing.feed import Feed, Read
 from millrace.watermark.report import ONLY, Process

@@ -8,7 +8,7 @@ from random import Random
 from millrace.compile.topology import Topology
 from millrace.epochlog.entries import Claim
 from millrace.epochlog.run_log import Epochs
-from millrace.plane.runtime import Runtime
+from millrace.plane.worker_process import Runtime
 from millrace.windmill.execution import Execution
 from simulation import oracle, workload
 from simulation.driver import QueryLog, SinkFailed, drive

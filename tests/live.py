@@ -30,7 +30,6 @@ from millrace.plane.realtime.incarnation_start import from_live_tasks
 from millrace.plane.realtime.injector_task import InjectorTask
 from millrace.plane.realtime.local_run import LocalPlane
 from millrace.plane.reports import Messages, TaskReport
-from millrace.plane.runtime import Runtime, SourceColumns
 from millrace.plane.sink_contract import (
     bind_sinks,
     claim_sinks,
@@ -41,6 +40,7 @@ from millrace.plane.sink_contract import (
 from millrace.plane.sink_writer import SinkEncoder
 from millrace.plane.task import Task
 from millrace.plane.values import ROWS, value_columns
+from millrace.plane.worker_process import Runtime, SourceColumns
 from millrace.store import MemoryCaches, MemoryHardState
 from millrace.windmill.execution import Execution
 

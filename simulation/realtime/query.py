@@ -28,7 +28,7 @@ from millrace.plane.realtime.messages import (
     ToTask,
 )
 from millrace.plane.realtime.task import LiveTask, Sent
-from millrace.plane.runtime import Runtime
+from millrace.plane.worker_process import Runtime
 from simulation.hosts import Host
 from simulation.scheduler import Killed, Process
 

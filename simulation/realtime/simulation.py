@@ -8,7 +8,7 @@ from random import Random
 
 from millrace.epochlog.run_log import Epochs
 from millrace.plane import rows
-from millrace.plane.runtime import Runtime
+from millrace.plane.worker_process import Runtime
 from millrace.store import HardState, Written
 from simulation.faults import Fault, Kind
 from simulation.hosts import Host, HostCaches

@@ -30,8 +30,8 @@ from millrace.plane.refusal import EventTimes
 from millrace.plane.reports import TaskReport
 from millrace.plane.row_encoder import LiveRows, RowEncoder, number_at, row_ids
 from millrace.plane.rows import Outbox, Rows
-from millrace.plane.runtime import Runtime
 from millrace.plane.task import Task, turns_manifest
+from millrace.plane.worker_process import Runtime
 from millrace.store import MemoryCaches, MemoryHardState
 from millrace.testing.output import Output, tapped
 from millrace.testing.transcript import Transcript, TranscriptElement

@@ -23,8 +23,8 @@ from millrace.plane.partials_stage import Lifter
 from millrace.plane.reports import TaskReport, count, observe_processes, report_row
 from millrace.plane.row_encoder import RowEncoder
 from millrace.plane.rows import Outbox
-from millrace.plane.runtime import SourceColumns
 from millrace.plane.task import Task
+from millrace.plane.worker_process import SourceColumns
 from millrace.windmill.record_ids import LAST_ROW, ROW_BITS
 
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 from millrace.epochlog.entries import Manifest
 from millrace.plane import wire
 from millrace.plane.epoch.host import LevelStage
-from millrace.plane.runtime import Runtime
 from millrace.plane.task import Stage, Task
+from millrace.plane.worker_process import Runtime
 
 #: What stands for the rows between two stages: a DataFrame, lists of batches, a job's blocks.
 Rows = TypeVar("Rows")

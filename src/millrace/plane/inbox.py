@@ -23,9 +23,9 @@ from millrace.plane import wire
 from millrace.plane.refusal import refuse
 from millrace.plane.reports import SourceObserver, TaskReport, count, observe_processes
 from millrace.plane.rows import Outbox
-from millrace.plane.runtime import SourceColumns
 from millrace.plane.task import Task
 from millrace.plane.values import shown
+from millrace.plane.worker_process import SourceColumns
 from millrace.windmill.bundle import Again, Arrivals
 from millrace.windmill.ordering import KeyColumn, arrival_order
 from millrace.windmill.record_ids import (

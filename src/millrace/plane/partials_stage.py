@@ -23,9 +23,9 @@ from millrace.model.errors import RAISED
 from millrace.plane import wire
 from millrace.plane.reports import SourceObserver, TaskReport, report_row
 from millrace.plane.rows import Rows
-from millrace.plane.runtime import SourceColumns
 from millrace.plane.task import Task
 from millrace.plane.values import ValueReader
+from millrace.plane.worker_process import SourceColumns
 from millrace.windmill.record_ids import are_weak, injected_origin
 
 

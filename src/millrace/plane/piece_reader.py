@@ -25,9 +25,9 @@ from millrace.plane import wire
 from millrace.plane.reports import TaskReport, observe_processes, report_row
 from millrace.plane.row_encoder import Injected, Keying, RowEncoder, injected
 from millrace.plane.rows import Outbox
-from millrace.plane.runtime import SourceColumns
 from millrace.plane.stragglers import Enough
 from millrace.plane.task import Stage, Task
+from millrace.plane.worker_process import SourceColumns
 from millrace.windmill.record_ids import injected_origin, place
 
 Ints = npt.NDArray[np.int64]

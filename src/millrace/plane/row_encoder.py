@@ -45,10 +45,10 @@ from millrace.plane.partials_stage import Lifter, NativeLifter, lifted_schema
 from millrace.plane.refusal import BatchOrigins, EventTimes, FindOrigins, refuse, refuse_again
 from millrace.plane.reports import TaskReport, count
 from millrace.plane.rows import Outbox, Rows, are_few
-from millrace.plane.runtime import Runtime, SourceColumns
 from millrace.plane.task import Task
 from millrace.plane.values import shown
 from millrace.plane.whole_numbers import encoded_numbers, hashes_of_numbers
+from millrace.plane.worker_process import Runtime, SourceColumns
 from millrace.watermark.percentiles import Ahead
 from millrace.windmill.record_ids import (
     FINGERPRINT_BYTES,

@@ -19,8 +19,8 @@ from millrace.compile.topology import Topology
 from millrace.epochlog.fence import IncarnationFence
 from millrace.plane import wire
 from millrace.plane.json_values import to_json
-from millrace.plane.runtime import Runtime, columns_of_sinks
 from millrace.plane.sink_contract import LiveWriting, Receipt, Writings
+from millrace.plane.worker_process import Runtime, columns_of_sinks
 from millrace.windmill.ordering import decode_keys
 from millrace.windmill.record_ids import unseal
 

@@ -15,7 +15,7 @@ from millrace.epochlog.entries import Manifest
 from millrace.injectors.offsets import Piece
 from millrace.model.time import MIN_TIMESTAMP
 from millrace.plane.refusal import EventTimes
-from millrace.plane.runtime import Runtime
+from millrace.plane.worker_process import Runtime
 from millrace.watermark.propagation import LowWatermarks
 
 

@@ -31,12 +31,12 @@ from millrace.plane.exchange import through_levels
 from millrace.plane.packets import PACKET_DDL
 from millrace.plane.partials_stage import LiftStage
 from millrace.plane.piece_reader import ReadStage
-from millrace.plane.runtime import SourceColumns
 from millrace.plane.sink_contract import task_writers
 from millrace.plane.sink_writer import SinkEncoder
 from millrace.plane.stragglers import Enough
 from millrace.plane.stuck import NO_LIMITS, CallLimits
 from millrace.plane.task import Stage
+from millrace.plane.worker_process import SourceColumns
 from millrace.spark.data_types import struct_type
 from millrace.spark.pickling import captured, pickle_topology
 from millrace.spark.source import Numbering, Source, native_rows, python_rows

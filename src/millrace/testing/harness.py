@@ -39,10 +39,10 @@ from millrace.model.time import MAX_TIMESTAMP, Duration, Instant, duration_us, t
 from millrace.plane.epoch.driver import EpochDriver
 from millrace.plane.exchange import LocalExchange, through_levels
 from millrace.plane.reports import TaskReport, reports_in
-from millrace.plane.runtime import Runtime
 from millrace.plane.sink_contract import bind_sinks, task_writers
 from millrace.plane.sink_writer import write_to_sinks
 from millrace.plane.task import Task
+from millrace.plane.worker_process import Runtime
 from millrace.store import (
     Collector,
     Mailbox,

@@ -11,9 +11,9 @@ from millrace.compile.topology import Topology
 from millrace.model.coder import MsgpackCoder
 from millrace.plane import wire
 from millrace.plane.reports import Messages
-from millrace.plane.runtime import Runtime
 from millrace.plane.sink_writer import SinkEncoder
 from millrace.plane.values import SinkColumns
+from millrace.plane.worker_process import Runtime
 
 
 class Echo(mr.Computation):

@@ -25,10 +25,10 @@ from millrace.plane.partials_stage import LiftStage
 from millrace.plane.piece_reader import ReadStage
 from millrace.plane.reports import TaskReport, reports_in
 from millrace.plane.row_encoder import encoded, fingerprints, microseconds
-from millrace.plane.runtime import Runtime, SourceColumns
 from millrace.plane.sink_writer import values_and_ids
 from millrace.plane.task import Task
 from millrace.plane.values import value_columns
+from millrace.plane.worker_process import Runtime, SourceColumns
 from millrace.store import MemoryCaches, MemoryHardState
 from millrace.windmill.execution import Execution
 from millrace.windmill.record_ids import fingerprint

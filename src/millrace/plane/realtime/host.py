@@ -29,10 +29,10 @@ from millrace.plane.realtime.task import Sent, TaskStats
 from millrace.plane.realtime.weak import weak_computations
 from millrace.plane.reports import MarkReport
 from millrace.plane.rows import Outbox, Rows
-from millrace.plane.runtime import Runtime
 from millrace.plane.sink_writer import LiveSinkWriter, SinkWriter
 from millrace.plane.task import Task, turns_manifest
 from millrace.plane.task_watermarks import TaskWatermarks
+from millrace.plane.worker_process import Runtime
 from millrace.store import KEPT_TURNS
 from millrace.windmill import rows
 from millrace.windmill.bundle import Attempt

@@ -43,8 +43,8 @@ from millrace.plane.realtime.task import Sent, TaskStats
 from millrace.plane.reports import MarkReport, TaskReport
 from millrace.plane.row_encoder import LiveRows, number_at
 from millrace.plane.rows import Rows
-from millrace.plane.runtime import Runtime
 from millrace.plane.task import Task, turns_manifest
+from millrace.plane.worker_process import Runtime
 from millrace.store import GrownSegment
 from millrace.watermark.report import Process
 from millrace.windmill.channels import Number, Sender

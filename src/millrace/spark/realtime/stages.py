@@ -27,7 +27,7 @@ from millrace.plane.packets import PACKET_DDL, PACKET_SCHEMA
 from millrace.plane.realtime.host import IncarnationHost
 from millrace.plane.realtime.injector_task import InjectorTask
 from millrace.plane.realtime.task import LiveTask, Sent
-from millrace.plane.runtime import Runtime
+from millrace.plane.worker_process import Runtime
 from millrace.spark.clock import elapsed_us, now_us
 from millrace.spark.realtime.control_connection import Address, ControlConnection
 from millrace.spark.realtime.latency import StepTimer
