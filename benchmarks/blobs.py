@@ -14,6 +14,8 @@ import numpy as np
 
 import millrace as mr
 from millrace.epochlog.run_log import Epochs
+from millrace.kernel.bundle import Arrivals
+from millrace.kernel.execution import Execution
 from millrace.model.keys import encode_key, hash_key
 from millrace.store import (
     CacheLimit,
@@ -25,8 +27,6 @@ from millrace.store import (
     SnapshotWriter,
     bring,
 )
-from millrace.windmill.bundle import Arrivals
-from millrace.windmill.execution import Execution
 from tests.kit.epochs import run_epoch
 
 _PATIENCE_S = 60

@@ -36,6 +36,7 @@ from benchmarks.machine import describe
 from millrace.epochlog.entries import Manifest
 from millrace.epochlog.run_log import Epochs
 from millrace.injectors.watermark_publisher import WatermarkPublisher
+from millrace.kernel.execution import Execution
 from millrace.model.keys import encode_key, hash_key
 from millrace.plane.epoch.driver import EpochDriver
 from millrace.plane.epoch.host import LevelStage
@@ -57,7 +58,6 @@ from millrace.store import (
 from millrace.store.snapshot_writer import write_if_due
 from millrace.testing.feed import Feed, Read
 from millrace.watermark.report import ONLY
-from millrace.windmill.execution import Execution
 
 _INTERVALS = (16, 128, 1_024, 8_192)
 _TASKS = 4

@@ -33,6 +33,8 @@ from benchmarks.machine import describe
 from millrace.epochlog.entries import Completion, Manifest, decode_manifest, encode_entry
 from millrace.epochlog.run_log import Epochs
 from millrace.injectors.watermark_publisher import WatermarkPublisher
+from millrace.kernel.execution import Execution
+from millrace.kernel.results import Counters, IntervalResult
 from millrace.model.keys import encode_key, hash_key
 from millrace.plane.epoch.driver import EpochDriver
 from millrace.plane.epoch.host import LevelStage
@@ -43,8 +45,6 @@ from millrace.plane.worker_process import Runtime
 from millrace.store import MemoryCaches, MemoryHardState
 from millrace.testing.feed import Feed, Read
 from millrace.watermark.report import ONLY, Report
-from millrace.windmill.execution import Execution
-from millrace.windmill.results import Counters, IntervalResult
 
 _INTERVALS = (16, 1_024, 16_384, 131_072)
 _ACTIVE = 10

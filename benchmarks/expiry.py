@@ -30,9 +30,9 @@ import millrace as mr
 from benchmarks.arguments import integers
 from benchmarks.machine import describe
 from benchmarks.one_interval import OneInterval, bundles
+from millrace.kernel import rows
+from millrace.kernel.bundle import NO_RECORDS
 from millrace.model.keys import encode_key, hash_key
-from millrace.windmill import rows
-from millrace.windmill.bundle import NO_RECORDS
 
 _KEPT = [100_000, 1_000_000, 10_000_000]
 _A_KEY = 100

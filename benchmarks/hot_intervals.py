@@ -1,6 +1,6 @@
 """Tasks' loads with and without the balancer: Zipf keys, a hot range that moves, one hot key.
 
-Epochs of records go by task as on Spark, and what each interval reports (``windmill/results.py``,
+Epochs of records go by task as on Spark, and what each interval reports (``kernel/results.py``,
 sampled keys included) reaches the balancer as in a run (``balance/load.py``); its remaps take
 effect between two epochs. Only user code and disks are left out: a record costs what another does,
 so that an epoch lasts as long as its busiest task has records. What a remap itself costs is not in
@@ -29,11 +29,11 @@ from rich.table import Table
 from benchmarks.machine import describe
 from millrace.balance.load import Loads
 from millrace.balance.policy import Balance, balance
+from millrace.kernel.bundle import Arrivals
+from millrace.kernel.results import KeySampler, Load
 from millrace.model.keys import encode_key, hash_key
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.map_change import Merge, Move, Split, remapped
-from millrace.windmill.bundle import Arrivals
-from millrace.windmill.results import KeySampler, Load
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -22,13 +22,13 @@ import numpy.typing as npt
 import millrace as mr
 from millrace.epochlog.run_log import Epochs
 from millrace.epochlog.source_stats import SourceStats
+from millrace.kernel.bundle import Arrivals
+from millrace.kernel.execution import Execution
+from millrace.kernel.record_ids import SourceIds, injected_origin
+from millrace.kernel.results import Counters
+from millrace.kernel.source_dedup import Deduplicator
 from millrace.model.keys import encode_key, hash_key
 from millrace.store import LmdbCaches, LocalHardState
-from millrace.windmill.bundle import Arrivals
-from millrace.windmill.execution import Execution
-from millrace.windmill.record_ids import SourceIds, injected_origin
-from millrace.windmill.results import Counters
-from millrace.windmill.source_dedup import Deduplicator
 from tests.kit.epochs import run_epoch
 
 STREAM = "events"

@@ -27,9 +27,9 @@ from rich.table import Table
 import millrace as mr
 from benchmarks.dedup import Count
 from benchmarks.kernel import STREAM, Batch, Kernel, batches
+from millrace.kernel.execution import _stopped
+from millrace.kernel.results import CommitSizes, KeySampler, StateSizes
 from millrace.store import Size
-from millrace.windmill.execution import _stopped
-from millrace.windmill.results import CommitSizes, KeySampler, StateSizes
 
 #: Path, distinct keys, records an epoch, epochs.
 CASES = [

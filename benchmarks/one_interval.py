@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 import millrace as mr
+from millrace.kernel.bundle import Arrivals, Attempt, Bundle, KeyedRecords, Position
+from millrace.kernel.machine import Effects, Machine
+from millrace.kernel.router import Router
 from millrace.model.keys import encode_key, hash_key
 from millrace.store import Commit, LmdbCaches
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.report import NOTHING_PENDING
-from millrace.windmill.bundle import Arrivals, Attempt, Bundle, KeyedRecords, Position
-from millrace.windmill.machine import Effects, Machine
-from millrace.windmill.router import Router
 
 _BUNDLE = 100_000
 _MAP = IntervalMap.uniform(1)

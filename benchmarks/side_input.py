@@ -36,6 +36,7 @@ from benchmarks.machine import describe
 from millrace.epochlog.entries import Manifest
 from millrace.epochlog.run_log import Epochs
 from millrace.injectors.watermark_publisher import WatermarkPublisher
+from millrace.kernel.execution import Execution
 from millrace.plane.epoch.driver import EpochDriver
 from millrace.plane.exchange import LocalExchange, through_levels
 from millrace.plane.reports import TaskReport, reports_in
@@ -43,7 +44,6 @@ from millrace.plane.task import Task
 from millrace.plane.worker_process import Runtime
 from millrace.store import LmdbCaches, LocalHardState
 from millrace.testing.feed import Feed, Read
-from millrace.windmill.execution import Execution
 
 CASES = ("none", "still", "some", "changing")
 

@@ -45,14 +45,14 @@ from rich.table import Table
 import millrace as mr
 from benchmarks.machine import describe
 from benchmarks.trees import in_tree
+from millrace.kernel.bundle import Arrivals, Attempt, Bundle, Position
+from millrace.kernel.columnar import machine_for
+from millrace.kernel.execution import Execution
+from millrace.kernel.router import Router
 from millrace.model.keys import encode_key, hash_key
 from millrace.plane.commit_writer import PutWriter
 from millrace.store import LmdbCaches, LocalHardState
 from millrace.watermark.intervals import IntervalMap
-from millrace.windmill.bundle import Arrivals, Attempt, Bundle, Position
-from millrace.windmill.columnar import machine_for
-from millrace.windmill.execution import Execution
-from millrace.windmill.router import Router
 
 SIZES = (1, 10, 100, 1_000)
 KEYS = (1_000, 200_000)

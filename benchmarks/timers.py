@@ -26,7 +26,7 @@ from rich.table import Table
 import millrace as mr
 from benchmarks.machine import describe
 from benchmarks.one_interval import OneInterval, bundles
-from millrace.windmill.bundle import NO_RECORDS, KeyedRecords
+from millrace.kernel.bundle import NO_RECORDS, KeyedRecords
 
 _PENDING = (10_000, 100_000, 1_000_000, 4_000_000)
 _FIRING = 1_000

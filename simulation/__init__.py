@@ -10,7 +10,7 @@ wrong (:mod:`.oracle`), and with what windows, triggers and modes are by definit
     python -m simulation --schedules 10000
 
 What is real: the stages and the driver's part of an epoch (:mod:`millrace.plane`),
-:class:`~millrace.windmill.execution.Execution` and its machines,
+:class:`~millrace.kernel.execution.Execution` and its machines,
 :class:`~millrace.epochlog.run_log.Epochs`, the injectors' publisher, all of
 :class:`~millrace.store.LocalHardState` down to its system calls, and all of
 :class:`~millrace.store.ObjectHardState` down to its requests. What is not: the disk and the bucket

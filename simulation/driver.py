@@ -15,6 +15,7 @@ from millrace.compile.topology import Topology
 from millrace.epochlog.entries import Manifest
 from millrace.injectors.injector import Injector
 from millrace.injectors.watermark_publisher import WatermarkPublisher
+from millrace.kernel.record_ids import fingerprint
 from millrace.model.time import MAX_TIMESTAMP
 from millrace.plane.epoch.driver import EpochDriver
 from millrace.plane.reports import TaskReport, reports_in
@@ -23,7 +24,6 @@ from millrace.plane.worker_process import Runtime
 from millrace.store import Collector
 from millrace.testing.feed import Feed, Read
 from millrace.watermark.report import ONLY, Process
-from millrace.windmill.record_ids import fingerprint
 from simulation.program import STREAM
 from simulation.sink_rows import Row, sink_rows
 from simulation.spark import Job

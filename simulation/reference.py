@@ -17,6 +17,7 @@ from millrace.compile.topology import Topology
 from millrace.epochlog.entries import Claim, Completion, Manifest, decode_entry
 from millrace.epochlog.run_log import Epochs
 from millrace.injectors.watermark_publisher import WatermarkPublisher
+from millrace.kernel.execution import Execution
 from millrace.plane.epoch.driver import EpochDriver
 from millrace.plane.exchange import LocalExchange, through_levels
 from millrace.plane.reports import TaskReport, reports_in
@@ -24,7 +25,6 @@ from millrace.plane.task import Task
 from millrace.plane.worker_process import Runtime
 from millrace.store import MemoryCaches, MemoryHardState
 from millrace.testing.invariants import check_low_watermarks
-from millrace.windmill.execution import Execution
 from simulation import computations
 from simulation.driver import drains, feeds
 from simulation.remap_oracle import remap_again

@@ -8,8 +8,8 @@ from random import Random
 from millrace.compile.topology import Topology
 from millrace.epochlog.entries import Claim
 from millrace.epochlog.run_log import Epochs
+from millrace.kernel.execution import Execution
 from millrace.plane.worker_process import Runtime
-from millrace.windmill.execution import Execution
 from simulation import oracle, workload
 from simulation.driver import QueryLog, SinkFailed, drive
 from simulation.faults import Fault, Kind

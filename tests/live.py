@@ -19,6 +19,7 @@ from millrace.injectors.columns import column_names
 from millrace.injectors.follower import Polling
 from millrace.injectors.offsets import advanced, packed_piece, pieces
 from millrace.injectors.watermark_publisher import WatermarkPublisher
+from millrace.kernel.execution import Execution
 from millrace.plane.encode_stage import EncodeStage
 from millrace.plane.epoch.driver import EpochDriver, Turn
 from millrace.plane.exchange import LocalExchange, through_levels
@@ -42,7 +43,6 @@ from millrace.plane.task import Task
 from millrace.plane.values import ROWS, value_columns
 from millrace.plane.worker_process import Runtime, SourceColumns
 from millrace.store import MemoryCaches, MemoryHardState
-from millrace.windmill.execution import Execution
 
 
 class Feeds(mr.sources.Injector):

@@ -8,9 +8,9 @@ from typing import Any
 
 from millrace.compile.topology import Topology
 from millrace.epochlog.entries import Completion, interval_map
+from millrace.kernel.record_ids import production_ids
+from millrace.kernel.router import RowsBuilder
 from millrace.store import Commit
-from millrace.windmill.record_ids import production_ids
-from millrace.windmill.router import RowsBuilder
 from simulation.oracle import whole
 from simulation.program import NEVER_US
 from simulation.realtime.history import History, Owner, Written

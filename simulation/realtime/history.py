@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from millrace.compile.topology import ComputationSpec
+from millrace.kernel.bundle import Bundle
+from millrace.kernel.execution import Execution
+from millrace.kernel.machine import Effects
 from millrace.store import Commit, GrownSegment, Incarnations, Repair, Seal, SegmentName, View
-from millrace.windmill.bundle import Bundle
-from millrace.windmill.execution import Execution
-from millrace.windmill.machine import Effects
 from simulation.scheduler import Process, Scheduler
 
 #: Computation and interval.

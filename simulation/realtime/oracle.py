@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from millrace.epochlog.entries import Completion
 from millrace.injectors.advance import Advances
+from millrace.kernel.record_ids import record_id
 from millrace.model.errors import (
     CheckpointUnwritable,
     DamagedStore,
@@ -37,7 +38,6 @@ from millrace.model.keys import decode_key
 from millrace.plane.sink_writer import key_texts
 from millrace.store import HardState, MemoryCache, bring
 from millrace.testing.invariants import check_low_watermarks
-from millrace.windmill.record_ids import record_id
 from simulation.definitions import Wrong
 from simulation.oracle import epoch_log, rows_in, whole
 from simulation.program import NEVER_US, Evidence

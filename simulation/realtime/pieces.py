@@ -10,13 +10,13 @@ from typing import Any
 from millrace.compile.topology import Topology
 from millrace.epochlog.entries import Completion
 from millrace.epochlog.source_stats import SourceStats
+from millrace.kernel import rows
+from millrace.kernel.execution import Execution
+from millrace.kernel.record_ids import FIRST_INJECTED, ROW_BITS
+from millrace.kernel.results import Counters, footing_of
 from millrace.model.pane import Paned
 from millrace.plane.commit_writer import GrownWriter
 from millrace.store import MemoryCache, MemoryCaches, MemoryHardState, bring
-from millrace.windmill import rows
-from millrace.windmill.execution import Execution
-from millrace.windmill.record_ids import FIRST_INJECTED, ROW_BITS
-from millrace.windmill.results import Counters, footing_of
 from simulation import computations
 from simulation.oracle import same_completion
 from simulation.program import STREAM

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 import millrace as mr
 from millrace.epochlog.run_log import Epochs
+from millrace.kernel.bundle import Arrivals
+from millrace.kernel.execution import Execution
 from millrace.model.errors import DamagedStore, StoreError
 from millrace.model.keys import encode_key, hash_key
 from millrace.store import (
@@ -25,8 +27,6 @@ from millrace.store import (
     lmdb_environments,
     write_if_due,
 )
-from millrace.windmill.bundle import Arrivals
-from millrace.windmill.execution import Execution
 from tests.kit.epochs import run_epoch
 
 INTERVALS = 2

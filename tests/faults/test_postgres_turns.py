@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 import millrace as mr
 from millrace.connectors.postgres import live_writer
 from millrace.connectors.postgres.live_writer import TableWriter
+from millrace.kernel.record_ids import production_ids
 from millrace.model.coder import Coder, MsgpackCoder
 from millrace.model.errors import CheckpointMismatch, SinkError, ZombieWriter
 from millrace.model.pane import Pane, Paned, PanedCoder, Window
 from millrace.plane.sink_contract import Binding
 from millrace.plane.values import SinkColumns
-from millrace.windmill.record_ids import production_ids
 
 
 class Total(msgspec.Struct):

@@ -8,11 +8,11 @@ from millrace.compile.topology import ComputationSpec
 from millrace.epochlog.entries import Manifest
 from millrace.epochlog.fence import EpochFence
 from millrace.epochlog.positions import Positions
+from millrace.kernel.bundle import Arrivals
+from millrace.kernel.execution import Execution
+from millrace.kernel.results import Produced
 from millrace.plane.commit_writer import PutWriter
 from millrace.plane.epoch.host import attempt_of_epoch
-from millrace.windmill.bundle import Arrivals
-from millrace.windmill.execution import Execution
-from millrace.windmill.results import Produced
 
 
 def run_epoch(

@@ -18,6 +18,8 @@ from millrace.compile.topology import Topology, injector_name
 from millrace.epochlog.entries import decode_manifest
 from millrace.epochlog.run_log import Epochs
 from millrace.injectors.offsets import SourceOffset
+from millrace.kernel.execution import Execution
+from millrace.kernel.record_ids import FIRST_INJECTED
 from millrace.model.errors import PipelineError
 from millrace.model.time import LATEST_RECORD, MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.plane.packets import NO_MARK, Pipes
@@ -36,8 +38,6 @@ from millrace.store import MemoryCaches, MemoryHardState
 from millrace.testing.output import Output, tapped
 from millrace.testing.transcript import Transcript, TranscriptElement
 from millrace.watermark.propagation import Message
-from millrace.windmill.execution import Execution
-from millrace.windmill.record_ids import FIRST_INJECTED
 
 _STREAM = "elements"
 _PROCESS = "script"

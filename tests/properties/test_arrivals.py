@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millrace.kernel.bundle import Arrivals
+from millrace.kernel.ordering import in_order, keys_at
+from millrace.kernel.rows import key_row
 from millrace.model.keys import decode_key
 from millrace.plane.inbox import ArrowKeys
 from millrace.watermark.intervals import IntervalMap
-from millrace.windmill.bundle import Arrivals
-from millrace.windmill.ordering import in_order, keys_at
-from millrace.windmill.rows import key_row
 
 #: Few hashes, so that different keys often share one; at the edges of intervals, where it matters.
 hashes = st.sampled_from([0, 1, 2**62 - 1, 2**62, 2**63, 2**64 - 1])

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import millrace as mr
+from millrace.kernel import rows
+from millrace.kernel.bundle import NO_RECORDS, Arrivals, Attempt, Bundle, Position
+from millrace.kernel.execution import Execution
+from millrace.kernel.record_ids import SourceIds, fingerprint, injected_origin
 from millrace.model.keys import encode_key, hash_key
 from millrace.plane.commit_writer import PutWriter
 from millrace.store import MemoryCaches, MemoryHardState
 from millrace.watermark.intervals import IntervalMap
-from millrace.windmill import rows
-from millrace.windmill.bundle import NO_RECORDS, Arrivals, Attempt, Bundle, Position
-from millrace.windmill.execution import Execution
-from millrace.windmill.record_ids import SourceIds, fingerprint, injected_origin
 
 S = mr.SECOND
 #: The low watermark before the records, and after them.

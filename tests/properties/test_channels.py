@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.windmill.channels import Channels, number_of, sender_of
-from millrace.windmill.record_ids import FIRST_INJECTED, ROW_BITS, WEAK_ORIGIN
-from millrace.windmill.rows import ChannelRow
+from millrace.kernel.channels import Channels, number_of, sender_of
+from millrace.kernel.record_ids import FIRST_INJECTED, ROW_BITS, WEAK_ORIGIN
+from millrace.kernel.rows import ChannelRow
 
 INTERVALS = (0, 3, 5_000)
 

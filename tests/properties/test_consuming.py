@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 import millrace as mr
 from millrace.epochlog.entries import decode_entry
+from millrace.kernel.record_ids import fingerprint, production_ids
+from millrace.kernel.rows import ChannelRow
 from millrace.model.keys import encode_key, hash_key
 from millrace.plane.admission import ChannelAdmission
 from millrace.plane.inbox import Inbox
@@ -18,8 +20,6 @@ from millrace.plane.row_encoder import ids_of
 from millrace.plane.rows import Outbox, RowColumns, Rows
 from millrace.plane.task import Task
 from millrace.watermark.intervals import IntervalMap
-from millrace.windmill.record_ids import fingerprint, production_ids
-from millrace.windmill.rows import ChannelRow
 from tests.live import Feeds, Live
 
 

@@ -5,7 +5,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import millrace as mr
-from millrace.windmill.source_dedup import BloomFilter, RotatingFilter
+from millrace.kernel.source_dedup import BloomFilter, RotatingFilter
 
 SLACK = 64 * mr.SECOND
 KEYS = "abc"

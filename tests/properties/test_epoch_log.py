@@ -17,11 +17,11 @@ from millrace.epochlog.entries import Completion, Manifest
 from millrace.epochlog.positions import Followed, Positions
 from millrace.epochlog.reader import completion_of, latest
 from millrace.epochlog.run_log import Epochs
+from millrace.kernel.bundle import Position
+from millrace.kernel.results import Counters, IntervalResult
 from millrace.model.time import MAX_TIMESTAMP
 from millrace.store import MemoryHardState
 from millrace.watermark.report import NOTHING_PENDING, Report
-from millrace.windmill.bundle import Position
-from millrace.windmill.results import Counters, IntervalResult
 
 INTERVALS = 8
 NAMES = ("Above", "Below")

@@ -18,13 +18,13 @@ import millrace as mr
 from millrace.epochlog.entries import Manifest
 from millrace.injectors.advance import Advances, along, decision
 from millrace.injectors.follower import Polling
+from millrace.kernel.channels import number_of, sender_of
+from millrace.kernel.record_ids import injected_count
+from millrace.kernel.user_errors import total
 from millrace.plane.reports import TaskReport
 from millrace.plane.row_encoder import LiveRows, ids_of, number_at
 from millrace.plane.task import Task
 from millrace.watermark.propagation import LowWatermarks
-from millrace.windmill.channels import number_of, sender_of
-from millrace.windmill.record_ids import injected_count
-from millrace.windmill.user_errors import total
 from tests.live import Feeds, Kept, Live
 
 

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from millrace.windmill.ordering import arrival_order, coded, lasts
+from millrace.kernel.ordering import arrival_order, coded, lasts
 
 near = st.integers(0, 5)
 wide = st.integers(0, 2**62)

@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millrace.kernel import rows
+from millrace.kernel.ordering import decode_keys, key_rows
 from millrace.model.keys import decode_key, encode_key
-from millrace.windmill import rows
-from millrace.windmill.ordering import decode_keys, key_rows
 
 numbers = st.integers(-(2**63), 2**63 - 1)
 texts = st.one_of(st.text(max_size=8), st.text("abc", min_size=150, max_size=170))

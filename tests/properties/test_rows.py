@@ -8,11 +8,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from millrace.kernel import rows
 from millrace.model.errors import DamagedStore
 from millrace.model.keys import encode_key, hash_key
 from millrace.model.time import MAX_TIMESTAMP
 from millrace.store import ROW_BYTES_MAX, Commit, MemoryCache
-from millrace.windmill import rows
 
 # Few and short, so that one is a prefix of another; and longer than a row takes.
 KEYS = st.one_of(

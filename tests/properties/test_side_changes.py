@@ -9,12 +9,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import millrace as mr
+from millrace.kernel.bundle import Arrivals, Attempt, Bundle, Position
+from millrace.kernel.machine import Machine
+from millrace.kernel.router import Router
 from millrace.model.keys import encode_key
 from millrace.store import Commit, MemoryCache
 from millrace.watermark.intervals import IntervalMap
-from millrace.windmill.bundle import Arrivals, Attempt, Bundle, Position
-from millrace.windmill.machine import Machine
-from millrace.windmill.router import Router
 
 INTERVALS = 3
 

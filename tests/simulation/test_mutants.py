@@ -20,6 +20,8 @@ from greenlet import getcurrent
 from millrace.epochlog import fence, reader
 from millrace.epochlog.entries import encode_entry
 from millrace.epochlog.run_log import Epochs, LogWriter
+from millrace.kernel import execution, rows
+from millrace.kernel.execution import Execution
 from millrace.model.computation import WEAK
 from millrace.model.errors import ZombieWriter
 from millrace.plane import commit_writer
@@ -43,8 +45,6 @@ from millrace.store.cache import changes
 from millrace.store.commit_log import ComputationSegments
 from millrace.store.repair import NOTHING
 from millrace.watermark.authority import Authority
-from millrace.windmill import execution, rows
-from millrace.windmill.execution import Execution
 from simulation import Simulation, driver
 from simulation.hosts import _SharedCache
 from simulation.spark import Job

@@ -5,8 +5,8 @@ from msgspec.structs import replace
 
 from millrace.compile import schemas
 from millrace.compile.change import PartChange
+from millrace.kernel.migration import Reshaping
 from millrace.watermark.authority import Authority
-from millrace.windmill.migration import Reshaping
 from simulation.changes import ChangingSimulation
 
 #: Mutant -> where it was found last, and whether without any fault.

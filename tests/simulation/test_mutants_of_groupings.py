@@ -13,13 +13,13 @@ from millrace.dataflow.grouping.window_state import Merging, WindowRow
 from millrace.dataflow.partials.fanout import CombineByPart
 from millrace.dataflow.triggers.data import _Threshold
 from millrace.dataflow.windows import SlidingWindows
+from millrace.kernel import rows
+from millrace.kernel.execution import Execution
+from millrace.kernel.router import RowsBuilder
 from millrace.model.pane import Paned, PanedCoder, Timing
 from millrace.model.stream import Spread
 from millrace.plane import commit_writer
 from millrace.plane.partials_stage import Lifter
-from millrace.windmill import rows
-from millrace.windmill.execution import Execution
-from millrace.windmill.router import RowsBuilder
 from simulation import Simulation, simulation
 from simulation.hosts import _SharedCache
 

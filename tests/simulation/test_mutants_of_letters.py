@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from millrace.epochlog.run_log import Epochs
 from millrace.injectors.letters import LetterLog, Letters
-from millrace.windmill.router import Router
-from millrace.windmill.user_errors import Provenance
+from millrace.kernel.router import Router
+from millrace.kernel.user_errors import Provenance
 
 #: Mutant -> a script that finds it.
 SEEDS = {}

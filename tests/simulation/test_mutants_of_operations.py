@@ -5,10 +5,10 @@ import pytest
 from millrace.dataflow.aggregations.several import Several
 from millrace.dataflow.element_types import Picks
 from millrace.dataflow.joins.table_join import EnrichByKey, Lookup
+from millrace.kernel.cells import BoundMap, BoundSide, ExpiringMap, Keeping
+from millrace.kernel.timers import KeyTimers
 from millrace.model.stream import OfRecord
 from millrace.plane.rows import Outbox
-from millrace.windmill.cells import BoundMap, BoundSide, ExpiringMap, Keeping
-from millrace.windmill.timers import KeyTimers
 from simulation import Simulation
 from simulation.realtime import RealtimeSimulation
 

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from millrace.epochlog.fence import IncarnationFence
 from millrace.epochlog.run_log import Epochs
+from millrace.kernel.router import RowsBuilder
 from millrace.model.errors import CheckpointUnwritable
 from millrace.plane import commit_writer, task_watermarks
 from millrace.plane.admission import Demultiplexer
@@ -23,7 +24,6 @@ from millrace.plane.realtime.messages import MarkPassed
 from millrace.store import AheadCache, collection
 from millrace.store.incarnations import Incarnations, _End
 from millrace.store.local_blobs import LocalAppender
-from millrace.windmill.router import RowsBuilder
 from simulation.realtime import RealtimeSimulation
 
 #: Mutant -> the schedule that found it last, to look there first.

@@ -13,6 +13,7 @@ from millrace.balance import transfer
 from millrace.balance.preparation import Preparation
 from millrace.epochlog.entries import decode_manifest, encode_entry
 from millrace.epochlog.run_log import Epochs
+from millrace.kernel import rows
 from millrace.plane.realtime import incarnation_start
 from millrace.plane.realtime.coordinator import Coordinator
 from millrace.plane.realtime.host import IncarnationHost
@@ -20,7 +21,6 @@ from millrace.plane.realtime.injector_task import InjectorTask
 from millrace.store import MemoryCache
 from millrace.store.cache import CachePosition
 from millrace.watermark.report import NOTHING_PENDING
-from millrace.windmill import rows
 from simulation.realtime import RealtimeRemapping
 from simulation.realtime.query import Query
 from simulation.remaps import RemappingSimulation

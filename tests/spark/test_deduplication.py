@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 import millrace as mr
-from millrace.windmill.record_ids import fingerprint
+from millrace.kernel.record_ids import fingerprint
 
 
 class Event(msgspec.Struct):

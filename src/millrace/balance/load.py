@@ -17,11 +17,11 @@ from typing import Final, NamedTuple
 
 from millrace.balance.policy import Weight
 from millrace.epochlog.run_log import Epochs
+from millrace.kernel.results import NO_TIMES, IntervalResult, Load
 from millrace.model.keys import hash_key
 from millrace.store import Repair
 from millrace.watermark.intervals import IntervalMap, KeyInterval
 from millrace.watermark.map_change import Remapped
-from millrace.windmill.results import NO_TIMES, IntervalResult, Load
 
 #: What is left of an epoch's weight after the next: half is of the last three epochs.
 KEPT: Final = 0.8

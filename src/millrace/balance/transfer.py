@@ -33,6 +33,8 @@ from msgspec.structs import replace
 from millrace.dataflow.columnar.plan import cut_chunk
 from millrace.epochlog.entries import Completion, LiveMark, Manifest, interval_map, partition_of
 from millrace.epochlog.run_log import Epochs
+from millrace.kernel import rows
+from millrace.kernel.rows import ALL_KEYS_ROW
 from millrace.model.errors import (
     CheckpointMismatch,
     DamagedStore,
@@ -46,8 +48,6 @@ from millrace.watermark.intervals import IDS, IntervalMap, KeyInterval
 from millrace.watermark.map_change import Remap, Remapped, remapped
 from millrace.watermark.percentiles import Outstanding
 from millrace.watermark.report import NOTHING_PENDING, Report
-from millrace.windmill import rows
-from millrace.windmill.rows import ALL_KEYS_ROW
 
 #: A row and its value.
 Pair = tuple[bytes, bytes]

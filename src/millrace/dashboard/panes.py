@@ -17,10 +17,10 @@ from millrace.compile.schemas import Schema
 from millrace.compile.state_values import reader
 from millrace.dashboard.plain import key_shown, millis, shown
 from millrace.inspect import Checkpoint, Interval, WindowState, keys_of
+from millrace.kernel.router import RowsBuilder
 from millrace.model.errors import MillraceError
 from millrace.model.keys import decode_key, encode_key, hash_key
 from millrace.model.pane import Pane
-from millrace.windmill.router import RowsBuilder
 
 #: A picture has room for so many.
 _PANES_MAX: Final = 60

@@ -22,10 +22,10 @@ from millrace.compile.registry import Registry
 from millrace.compile.topology import INJECTOR, ComputationSpec
 from millrace.epochlog.source_stats import Sources
 from millrace.injectors.offsets import SourceOffset
+from millrace.kernel.results import Counters, IntervalResult
 from millrace.watermark.intervals import IntervalMap, KeyInterval
 from millrace.watermark.propagation import LowWatermarks, WatermarkPropagation
 from millrace.watermark.report import Report
-from millrace.windmill.results import Counters, IntervalResult
 
 
 class IntervalEntry(msgspec.Struct, frozen=True):

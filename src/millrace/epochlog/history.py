@@ -8,8 +8,8 @@ import msgspec
 
 from millrace.epochlog.entries import Completion
 from millrace.epochlog.renames import titled
+from millrace.kernel.results import FirstLate
 from millrace.model.time import MIN_TIMESTAMP
-from millrace.windmill.results import FirstLate
 
 #: A picture has some hundred pixels to the side, so nobody sees more moments than these.
 _MOMENTS_MAX = 4_096

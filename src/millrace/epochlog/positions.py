@@ -13,12 +13,12 @@ from millrace.compile.topology import ComputationSpec, Topology
 from millrace.epochlog.entries import Changes, Manifest, Partition
 from millrace.epochlog.fence import left_behind, refuse_superseded
 from millrace.epochlog.reader import completions_to
+from millrace.kernel.bundle import NO_RECORDS, Attempt, Bundle, KeyedRecords, Position
 from millrace.model.errors import DamagedStore
 from millrace.store import EpochLog
 from millrace.watermark.authority import Bulletin
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.report import NOTHING_PENDING, Report
-from millrace.windmill.bundle import NO_RECORDS, Attempt, Bundle, KeyedRecords, Position
 
 #: Intervals that a task brings to another shape in a turn, besides those that have work.
 _RESHAPED_AT_ONCE: Final = 4

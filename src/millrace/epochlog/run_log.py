@@ -38,14 +38,14 @@ from millrace.epochlog.reader import LogTail, end_of
 from millrace.epochlog.renames import read_as
 from millrace.epochlog.source_stats import Sources, SourceStats, add_sources, ahead_of
 from millrace.injectors.offsets import SourceOffset
+from millrace.kernel.results import Counters, IntervalResult, count
+from millrace.kernel.user_errors import DeadLetterWatch, tell_first, total
 from millrace.model.errors import StoreError, ZombieWriter
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.store import Collectable, EpochLog, Given, HardState
 from millrace.watermark.authority import Authority, Percentiles
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.map_change import Remapped
-from millrace.windmill.results import Counters, IntervalResult, count
-from millrace.windmill.user_errors import DeadLetterWatch, tell_first, total
 
 _Made = TypeVar("_Made")
 

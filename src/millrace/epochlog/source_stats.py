@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import msgspec
 
+from millrace.kernel.user_errors import Reasons, merge
 from millrace.model.time import MIN_TIMESTAMP
 from millrace.watermark.percentiles import Ahead
 from millrace.watermark.report import ONLY, Process
-from millrace.windmill.user_errors import Reasons, merge
 
 
 class SourceStats(msgspec.Struct, omit_defaults=True):

@@ -26,12 +26,12 @@ from millrace.inspect.pending import (
     WindowState,
     cell_reader,
 )
+from millrace.kernel import rows
 from millrace.model.errors import NotKept
 from millrace.model.keys import decode_key, encode_key, hash_key
 from millrace.model.state import BagState, MapState, SideInput
 from millrace.store import View
 from millrace.watermark.report import NOTHING_PENDING, Report
-from millrace.windmill import rows
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):

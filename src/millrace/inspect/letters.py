@@ -19,11 +19,11 @@ from millrace.epochlog.entries import Completion
 from millrace.injectors.letters import PROCESS, LetterLog, letters_read
 from millrace.inspect.checkpoint import state_at
 from millrace.inspect.overview import ended
+from millrace.kernel.user_errors import reason_of
 from millrace.model.declarations import AGAIN
 from millrace.model.errors import InputLost, PipelineError
 from millrace.model.record import DeadLetter
 from millrace.store import HardState
-from millrace.windmill.user_errors import reason_of
 
 Location = str | os.PathLike[str]
 

@@ -30,14 +30,14 @@ from millrace.epochlog.renames import titled, titled_claim
 from millrace.epochlog.run_log import Epochs
 from millrace.epochlog.source_stats import SourceStats
 from millrace.inspect.json_text import key_text, shortened
+from millrace.kernel.results import NO_TIMES, Counters, HookTimes
+from millrace.kernel.user_errors import Reasons, merge, total
 from millrace.model.errors import DamagedStore, NotKept
 from millrace.model.keys import decode_key
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, format_timestamp
 from millrace.store import EpochLog, Mailbox
 from millrace.watermark.propagation import LowWatermarks
 from millrace.watermark.report import PendingTimers
-from millrace.windmill.results import NO_TIMES, Counters, HookTimes
-from millrace.windmill.user_errors import Reasons, merge, total
 
 T = TypeVar("T")
 

@@ -13,10 +13,10 @@ import msgspec
 from millrace.compile.schemas import Schema
 from millrace.compile.state_values import Encoded, plain_reader, reader
 from millrace.dataflow.grouping.window_state import WindowRow
+from millrace.kernel import rows
 from millrace.model.keys import decode_key
 from millrace.model.record import TimeDomain
 from millrace.store import View
-from millrace.windmill import rows
 
 
 class PendingTimer(msgspec.Struct, frozen=True, kw_only=True):

@@ -26,12 +26,12 @@ from millrace.inspect.computation import ComputationInspection, Interval
 from millrace.inspect.json_text import shortened
 from millrace.inspect.overview import ComputationOverview
 from millrace.inspect.pending import PendingHold, PendingTimer, WindowState, hold_of
+from millrace.kernel import rows
 from millrace.model.errors import PipelineError
 from millrace.model.record import LOW_WATERMARK
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, format_duration, format_timestamp
 from millrace.store import HardState
 from millrace.watermark.report import ONLY, Process
-from millrace.windmill import rows
 
 INJECTED = "injector"
 HOLD = "hold"

@@ -13,7 +13,7 @@ A cell is declared on the class and used on the instance, inside ``process_recor
 Each cell takes a type, or a :class:`~millrace.model.coder.Coder` for bytes of the user's own
 making. With ``expires="1 h"`` what it keeps is forgotten so long after its last write: by event
 time, when the low watermark is there, or with ``domain=mr.WALL_TIME`` by the wall clock. The kernel
-gives the declared cells their contents (``windmill/cells.py``); here they only know their format,
+gives the declared cells their contents (``kernel/cells.py``); here they only know their format,
 and refuse use outside of a hook.
 
 Source: MillWheel, "Persistent State" (4.4), figure 9.

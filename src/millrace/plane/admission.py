@@ -16,18 +16,11 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.compile.topology import ComputationSpec, Topology
-from millrace.model.computation import AT_LEAST_ONCE
-from millrace.model.keys import decode_key
-from millrace.plane import wire
-from millrace.plane.inbox import Inbox
-from millrace.plane.packets import NO_MARK, Packet, rows_of
-from millrace.plane.rows import EdgeSet, RowColumns, Rows
-from millrace.watermark.intervals import IntervalMap
-from millrace.windmill import rows
-from millrace.windmill.bundle import Bundle, KeyedRecords
-from millrace.windmill.channels import Channels, Number, Sender, number_of, sender_of
-from millrace.windmill.ordering import Ints, coded, lasts
-from millrace.windmill.record_ids import (
+from millrace.kernel import rows
+from millrace.kernel.bundle import Bundle, KeyedRecords
+from millrace.kernel.channels import Channels, Number, Sender, number_of, sender_of
+from millrace.kernel.ordering import Ints, coded, lasts
+from millrace.kernel.record_ids import (
     FIRST_INJECTED,
     ROW_BITS,
     SourceIds,
@@ -37,6 +30,13 @@ from millrace.windmill.record_ids import (
     is_weak,
     unseal,
 )
+from millrace.model.computation import AT_LEAST_ONCE
+from millrace.model.keys import decode_key
+from millrace.plane import wire
+from millrace.plane.inbox import Inbox
+from millrace.plane.packets import NO_MARK, Packet, rows_of
+from millrace.plane.rows import EdgeSet, RowColumns, Rows
+from millrace.watermark.intervals import IntervalMap
 
 
 class Arrived(NamedTuple):

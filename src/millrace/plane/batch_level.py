@@ -15,6 +15,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.compile.topology import ComputationSpec
+from millrace.kernel import rows
+from millrace.kernel.broadcast import signal_streams, signals_in
+from millrace.kernel.bundle import Attempt, Bundle, Position, Signal
+from millrace.kernel.machine import Effects
+from millrace.kernel.record_ids import production_ids
+from millrace.kernel.results import Counters, IntervalResult
+from millrace.kernel.rows import tables_in
+from millrace.kernel.source_dedup import without_repeats
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.plane import wire
 from millrace.plane.inbox import Inbox
@@ -26,14 +34,6 @@ from millrace.plane.task import Task
 from millrace.store import MemoryCache, MemoryCaches
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.report import NOTHING_PENDING
-from millrace.windmill import rows
-from millrace.windmill.broadcast import signal_streams, signals_in
-from millrace.windmill.bundle import Attempt, Bundle, Position, Signal
-from millrace.windmill.machine import Effects
-from millrace.windmill.record_ids import production_ids
-from millrace.windmill.results import Counters, IntervalResult
-from millrace.windmill.rows import tables_in
-from millrace.windmill.source_dedup import without_repeats
 
 _EVERYTHING = IntervalMap.uniform(1)
 

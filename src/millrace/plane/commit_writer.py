@@ -31,6 +31,13 @@ from msgspec.structs import replace
 from millrace.compile.topology import ComputationSpec
 from millrace.epochlog.fence import IncarnationFence
 from millrace.epochlog.positions import Positions
+from millrace.kernel import rows
+from millrace.kernel.bundle import Attempt, Bundle, Position
+from millrace.kernel.channels import WEAK_PART
+from millrace.kernel.execution import Attempted, Execution, Fence
+from millrace.kernel.record_ids import WEAK_ORIGIN, ids_of_causes, production_ids
+from millrace.kernel.results import Produced, footing_of, result_of
+from millrace.kernel.router import RowsBuilder
 from millrace.model.computation import WEAK
 from millrace.model.errors import DamagedCache, DamagedStore, StoreError, ZombieWriter
 from millrace.store import (
@@ -45,13 +52,6 @@ from millrace.store import (
     TaskCommits,
 )
 from millrace.watermark.intervals import IntervalMap
-from millrace.windmill import rows
-from millrace.windmill.bundle import Attempt, Bundle, Position
-from millrace.windmill.channels import WEAK_PART
-from millrace.windmill.execution import Attempted, Execution, Fence
-from millrace.windmill.record_ids import WEAK_ORIGIN, ids_of_causes, production_ids
-from millrace.windmill.results import Produced, footing_of, result_of
-from millrace.windmill.router import RowsBuilder
 
 _log = logging.getLogger(__name__)
 

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from millrace.injectors.injector import Origin
 from millrace.injectors.offsets import Piece
 from millrace.injectors.refusals import column_of
+from millrace.kernel.record_ids import LAST_ROW, ROW_BITS
 from millrace.plane import reports, wire
 from millrace.plane.partials_stage import Lifter
 from millrace.plane.reports import TaskReport, count, observe_processes, report_row
@@ -25,7 +26,6 @@ from millrace.plane.row_encoder import RowEncoder
 from millrace.plane.rows import Outbox
 from millrace.plane.task import Task
 from millrace.plane.worker_process import SourceColumns
-from millrace.windmill.record_ids import LAST_ROW, ROW_BITS
 
 
 @dataclass(frozen=True)

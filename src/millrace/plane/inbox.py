@@ -17,6 +17,18 @@ import pyarrow.compute as pc
 from millrace.compile.topology import ComputationSpec, Edge
 from millrace.injectors.injector import Origin
 from millrace.injectors.refusals import Refusal
+from millrace.kernel.bundle import Again, Arrivals
+from millrace.kernel.ordering import KeyColumn, arrival_order
+from millrace.kernel.record_ids import (
+    NO_FINGERPRINT,
+    ROW_BITS,
+    SourceIds,
+    injected_origin,
+    null_id,
+    unseal,
+)
+from millrace.kernel.router import RowsBuilder
+from millrace.kernel.user_errors import note
 from millrace.model.coder import is_immutable
 from millrace.model.time import EARLIEST_RECORD
 from millrace.plane import wire
@@ -26,18 +38,6 @@ from millrace.plane.rows import Outbox
 from millrace.plane.task import Task
 from millrace.plane.values import shown
 from millrace.plane.worker_process import SourceColumns
-from millrace.windmill.bundle import Again, Arrivals
-from millrace.windmill.ordering import KeyColumn, arrival_order
-from millrace.windmill.record_ids import (
-    NO_FINGERPRINT,
-    ROW_BITS,
-    SourceIds,
-    injected_origin,
-    null_id,
-    unseal,
-)
-from millrace.windmill.router import RowsBuilder
-from millrace.windmill.user_errors import note
 
 
 def keys_in(column: pa.ChunkedArray) -> Sequence[bytes]:

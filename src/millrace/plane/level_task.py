@@ -19,13 +19,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from millrace.compile.topology import ComputationSpec
 from millrace.epochlog.positions import Positions
+from millrace.kernel.bundle import Attempt, KeyedRecords
+from millrace.kernel.execution import Attempted
+from millrace.kernel.results import Produced
 from millrace.plane.admission import Admission, Through
 from millrace.plane.commit_writer import CommitWriter
 from millrace.plane.inbox import Inbox
 from millrace.plane.rows import Rows
-from millrace.windmill.bundle import Attempt, KeyedRecords
-from millrace.windmill.execution import Attempted
-from millrace.windmill.results import Produced
 
 
 class LevelTask:

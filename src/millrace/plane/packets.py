@@ -29,13 +29,13 @@ import pyarrow as pa
 import pyarrow.ipc as ipc
 from msgspec.structs import replace
 
+from millrace.kernel.channels import Number, Sender
 from millrace.model.errors import InvariantViolation
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, is_over
 from millrace.plane.packet_codec import LeftOut, Terse
 from millrace.plane.rows import RowColumns, Rows
 from millrace.plane.wire import parts_by_task
 from millrace.watermark.propagation import Message
-from millrace.windmill.channels import Number, Sender
 
 #: A task that gets no rows is told no more often than this.
 ALONE_US = 15_000

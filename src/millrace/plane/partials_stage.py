@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from millrace.compile.topology import Edge
 from millrace.dataflow.partials import Lift, Lifted
+from millrace.kernel.record_ids import are_weak, injected_origin
 from millrace.model.errors import RAISED
 from millrace.plane import wire
 from millrace.plane.reports import SourceObserver, TaskReport, report_row
@@ -26,7 +27,6 @@ from millrace.plane.rows import Rows
 from millrace.plane.task import Task
 from millrace.plane.values import ValueReader
 from millrace.plane.worker_process import SourceColumns
-from millrace.windmill.record_ids import are_weak, injected_origin
 
 
 class Lifter:

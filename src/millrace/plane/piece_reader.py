@@ -21,6 +21,7 @@ import pyarrow as pa
 from millrace.injectors.injector import Injector
 from millrace.injectors.offsets import Piece, unpacked_piece
 from millrace.injectors.refusals import COLUMN
+from millrace.kernel.record_ids import injected_origin, place
 from millrace.plane import wire
 from millrace.plane.reports import TaskReport, observe_processes, report_row
 from millrace.plane.row_encoder import Injected, Keying, RowEncoder, injected
@@ -28,7 +29,6 @@ from millrace.plane.rows import Outbox
 from millrace.plane.stragglers import Enough
 from millrace.plane.task import Stage, Task
 from millrace.plane.worker_process import SourceColumns
-from millrace.windmill.record_ids import injected_origin, place
 
 Ints = npt.NDArray[np.int64]
 

@@ -23,6 +23,8 @@ from millrace.epochlog.reader import completions_to, end_of
 from millrace.injectors.injector import NumberedInjector, Origin
 from millrace.injectors.offsets import Piece, SourceOffset
 from millrace.injectors.refusals import Refusal
+from millrace.kernel.record_ids import LAST_ROW, ROW_BITS, injected_count
+from millrace.kernel.user_errors import Provenance
 from millrace.model.errors import LETTER_MOST, RecordRejected, brief, brief_trace, cut, encodable
 from millrace.model.record import DeadLetter
 from millrace.model.time import (
@@ -37,8 +39,6 @@ from millrace.model.time import (
 )
 from millrace.plane.values import shown
 from millrace.store import EpochLog
-from millrace.windmill.record_ids import LAST_ROW, ROW_BITS, injected_count
-from millrace.windmill.user_errors import Provenance
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 
 from millrace.compile.topology import Edge
 from millrace.epochlog.source_stats import Sources, SourceStats, add_sources
+from millrace.kernel.results import Counters, IntervalResult
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.plane import wire
 from millrace.plane.sink_contract import Receipt
@@ -29,7 +30,6 @@ from millrace.plane.task import Task
 from millrace.store import NOTHING, Repair, Written
 from millrace.watermark.percentiles import Ahead
 from millrace.watermark.report import ONLY, Process
-from millrace.windmill.results import Counters, IntervalResult
 
 
 class TaskReport(msgspec.Struct, array_like=True):

@@ -31,6 +31,19 @@ from millrace.injectors.columns import conformed
 from millrace.injectors.injector import Injector, Origin
 from millrace.injectors.letters import letter_in
 from millrace.injectors.refusals import Refusal, column_of, refusals_of
+from millrace.kernel.record_ids import (
+    FINGERPRINT_BYTES,
+    FIRST_INJECTED,
+    LIVE_ORIGIN,
+    MADE_BITS,
+    NO_FINGERPRINT,
+    ROW_BITS,
+    injected_origin,
+    null_id,
+    place,
+)
+from millrace.kernel.router import RowsBuilder
+from millrace.kernel.user_errors import note
 from millrace.model.errors import RAISED, CoderError, PipelineError, brief_error
 from millrace.model.keys import hash_key
 from millrace.model.time import (
@@ -50,19 +63,6 @@ from millrace.plane.values import shown
 from millrace.plane.whole_numbers import encoded_numbers, hashes_of_numbers
 from millrace.plane.worker_process import Runtime, SourceColumns
 from millrace.watermark.percentiles import Ahead
-from millrace.windmill.record_ids import (
-    FINGERPRINT_BYTES,
-    FIRST_INJECTED,
-    LIVE_ORIGIN,
-    MADE_BITS,
-    NO_FINGERPRINT,
-    ROW_BITS,
-    injected_origin,
-    null_id,
-    place,
-)
-from millrace.windmill.router import RowsBuilder
-from millrace.windmill.user_errors import note
 
 
 class Keying:
@@ -686,7 +686,7 @@ class LiveRows:
 def row_ids(stream: int, process: int, numbers: Ints) -> RowIds:
     """Return what gives ids to the rows that records become; for the arguments see :func:`ids_of`.
 
-    >>> from millrace.windmill.record_ids import injected_count
+    >>> from millrace.kernel.record_ids import injected_count
     >>> ids = row_ids(0, 0, np.array([5, 6]))
     >>> [injected_count((LIVE_ORIGIN, low)) for low in ids(np.array([2, 1]))[1].tolist()]
     [5, 5, 6]
@@ -728,7 +728,7 @@ def ids_of(stream: int, process: int, numbers: Ints, made: Any = 0) -> tuple[Int
 def number_at(count: int) -> tuple[int, int]:
     """Return the last number that a record's rows have among its process's, by its place.
 
-    >>> from millrace.windmill.record_ids import injected_count
+    >>> from millrace.kernel.record_ids import injected_count
     >>> injected_count(number_at(7 << 40)) == 7 << 40
     True
     """

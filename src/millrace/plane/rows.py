@@ -17,14 +17,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from millrace.kernel.record_ids import production_ids
+from millrace.kernel.results import IntervalResult
+from millrace.kernel.router import RowsBuilder
 from millrace.model.errors import PipelineError
 from millrace.plane import wire
 from millrace.plane.task import Task
 from millrace.plane.wire import parts_by_task
 from millrace.watermark.intervals import IntervalMap
-from millrace.windmill.record_ids import production_ids
-from millrace.windmill.results import IntervalResult
-from millrace.windmill.router import RowsBuilder
 
 #: Up to so many rows are few. A turn of one record takes a third of the CPU time that it takes in
 #: Arrow, one of 50 six tenths (docs/design/2026-11-27-rows-and-bundle.md).

@@ -17,12 +17,12 @@ import pyarrow as pa
 
 from millrace.compile.topology import Topology
 from millrace.epochlog.fence import IncarnationFence
+from millrace.kernel.ordering import decode_keys
+from millrace.kernel.record_ids import unseal
 from millrace.plane import wire
 from millrace.plane.json_values import to_json
 from millrace.plane.sink_contract import LiveWriting, Receipt, Writings
 from millrace.plane.worker_process import Runtime, columns_of_sinks
-from millrace.windmill.ordering import decode_keys
-from millrace.windmill.record_ids import unseal
 
 
 class SinkEncoder:
@@ -171,7 +171,7 @@ def key_bytes(encoded: list[bytes | None]) -> list[bytes | None]:
 
 
 def _ids(origins: npt.NDArray[np.int64], sequences: npt.NDArray[np.int64]) -> pa.Array:
-    """Return the ids of records as :func:`~millrace.windmill.record_ids.record_id` makes them."""
+    """Return the ids of records as :func:`~millrace.kernel.record_ids.record_id` makes them."""
     halves = np.stack([origins, sequences], axis=1).astype(">i8").tobytes()
     ids = pa.FixedSizeBinaryArray.from_buffers(
         pa.binary(16), len(origins), [None, pa.py_buffer(halves)]

@@ -56,13 +56,13 @@ from typing import IO, Any, Final, NamedTuple
 
 import msgspec
 
+from millrace.kernel.execution import Running
+from millrace.kernel.machine import Machine
+from millrace.kernel.results import TIMED
 from millrace.model.errors import ProcessKilled, TimeLimitExceeded, brief
 from millrace.model.keys import encode_key
 from millrace.model.record import Record, Timer
 from millrace.model.time import format_timestamp
-from millrace.windmill.execution import Running
-from millrace.windmill.machine import Machine
-from millrace.windmill.results import TIMED
 
 _log = logging.getLogger("millrace")
 

@@ -18,8 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millrace.kernel.ordering import ENCODED_NUMBER, NUMBER_TAG, SHIFT, decoded_numbers
 from millrace.model.keys import HASH_SEED
-from millrace.windmill.ordering import ENCODED_NUMBER, NUMBER_TAG, SHIFT, decoded_numbers
 
 Hashes = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int64]

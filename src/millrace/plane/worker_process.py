@@ -11,14 +11,14 @@ from typing import Protocol
 from millrace.compile.topology import Topology
 from millrace.epochlog.entries import Manifest
 from millrace.epochlog.positions import Followed, Positions
+from millrace.kernel.columnar import machine_for
+from millrace.kernel.execution import Execution
+from millrace.kernel.machine import Machine
+from millrace.kernel.router import Router
 from millrace.plane.refusal import Origins
 from millrace.plane.sink_contract import LiveWriter, TaskWriter
 from millrace.plane.values import SinkColumns, ValueReader
 from millrace.store import Written
-from millrace.windmill.columnar import machine_for
-from millrace.windmill.execution import Execution
-from millrace.windmill.machine import Machine
-from millrace.windmill.router import Router
 
 
 @dataclass(frozen=True)

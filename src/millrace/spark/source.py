@@ -23,6 +23,7 @@ from millrace.compile.sink_limits import fields_of
 from millrace.compile.topology import Edge, StreamSpec, Topology
 from millrace.injectors.injector import Injector
 from millrace.injectors.watermark_policy import WatermarkColumn
+from millrace.kernel.record_ids import FINGERPRINT_BYTES, LAST_ROW, ROW_BITS
 from millrace.model.declarations import Injection
 from millrace.model.errors import PipelineError
 from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD, TimeUnit, in_microseconds
@@ -40,7 +41,6 @@ from millrace.spark.source_checks import (
     check_values,
     is_timestamp,
 )
-from millrace.windmill.record_ids import FINGERPRINT_BYTES, LAST_ROW, ROW_BITS
 
 #: Column with the first part of a row's place in its source.
 _PARTITION = "partition"
@@ -374,7 +374,7 @@ def _key(edge: Edge, source: Source) -> Column:
 def _fingerprint(source: Source) -> list[Column]:
     """Return the column with the fingerprints of the records' ids, if the source has ids.
 
-    They are those of :func:`millrace.windmill.record_ids.fingerprint`; null for a null id.
+    They are those of :func:`millrace.kernel.record_ids.fingerprint`; null for a null id.
     """
     if source.injection.id is None:
         return []

@@ -13,6 +13,7 @@ from millrace.injectors.signal_injector import Waiting
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.inspect import ComputationLoad, load_of_run, overview_of_run
 from millrace.inspect.overview import dead_letters_of
+from millrace.kernel.results import Counters
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, SECOND
 from millrace.plane.reports import TaskReport
 from millrace.plane.stragglers import Left
@@ -21,7 +22,6 @@ from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.realtime.latency import StepTimes
 from millrace.spark.status_text import as_html, as_line, as_text
 from millrace.store import Collected, Repair, Written
-from millrace.windmill.results import Counters
 
 
 @dataclass(frozen=True, repr=False)

@@ -19,6 +19,7 @@ from math import isfinite, isinf
 from pathlib import Path
 
 from millrace.compile.topology import Topology
+from millrace.kernel.execution import Execution, Running
 from millrace.model.errors import PipelineError
 from millrace.plane.sink_contract import LiveWriter, TaskWriter
 from millrace.plane.stuck import NO_LIMITS, CallLimits, Probe, TimeLimit, Watch
@@ -33,7 +34,6 @@ from millrace.store import (
     cache_directories,
 )
 from millrace.store.checkpoint_format import file_name
-from millrace.windmill.execution import Execution, Running
 
 
 @dataclass(frozen=True)

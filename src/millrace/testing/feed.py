@@ -20,6 +20,7 @@ from millrace.injectors.columns import column_names, conformed
 from millrace.injectors.injector import Injector, Origin
 from millrace.injectors.offsets import Offsets, Piece, advanced, pieces
 from millrace.injectors.refusals import Refusal, column_of, refusals_of
+from millrace.kernel.record_ids import fingerprint
 from millrace.model.declarations import Injection as Injecting
 from millrace.model.errors import CoderError, PipelineError, brief
 from millrace.model.stream import by
@@ -32,7 +33,6 @@ from millrace.plane.rows import Outbox
 from millrace.plane.task import Task
 from millrace.plane.values import ROWS, ValueReader, shown, value_columns
 from millrace.watermark.report import Process
-from millrace.windmill.record_ids import fingerprint
 
 
 @dataclass(frozen=True)

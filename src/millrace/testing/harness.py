@@ -32,6 +32,8 @@ from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.inspect import Checkpoint, WatermarkExplanation, explain_watermark
 from millrace.inspect.letters import Sending, send
 from millrace.inspect.overview import dead_letters_of
+from millrace.kernel.execution import Execution
+from millrace.kernel.results import Counters
 from millrace.model.declarations import Declarations
 from millrace.model.errors import PipelineError, WatermarkRegression
 from millrace.model.record import LateRecord
@@ -59,8 +61,6 @@ from millrace.testing.output import Output, tapped, with_taps
 from millrace.watermark.map_change import Remap
 from millrace.watermark.propagation import LowWatermarks
 from millrace.watermark.report import ONLY, Process
-from millrace.windmill.execution import Execution
-from millrace.windmill.results import Counters
 
 #: A snapshot every three commits or so, that a test of a few epochs crosses snapshots and
 #: collections as a run of weeks does.

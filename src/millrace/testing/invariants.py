@@ -10,13 +10,13 @@ import itertools
 import msgspec
 
 from millrace.compile.topology import ComputationSpec
+from millrace.kernel import rows
 from millrace.model.errors import InvariantViolation
 from millrace.model.time import MAX_TIMESTAMP
 from millrace.store import Caches, HardState, MemoryCaches, bring
 from millrace.watermark.percentiles import Outstanding
 from millrace.watermark.propagation import LowWatermarks
 from millrace.watermark.report import Report
-from millrace.windmill import rows
 
 
 def check_low_watermarks(before: LowWatermarks, after: LowWatermarks) -> None:

@@ -15,13 +15,13 @@ import pyarrow as pa
 from millrace.compile.build import build
 from millrace.compile.topology import Topology
 from millrace.connectors.function_sink import ArrowSink
+from millrace.kernel.record_ids import record_id
+from millrace.kernel.router import sink_key
 from millrace.model.declarations import Declarations, SinkDeclaration
 from millrace.model.errors import PipelineError
 from millrace.model.pane import Pane, Paned, Timing, Window
 from millrace.model.time import datetime_of, timestamp_us
 from millrace.plane.sink_writer import values_and_ids
-from millrace.windmill.record_ids import record_id
-from millrace.windmill.router import sink_key
 
 #: Columns of a sink's row that are no part of the value: the record's and the pane's.
 _NO_VALUE = (

@@ -11,15 +11,8 @@ import millrace as mr
 from millrace.balance.load import Loads
 from millrace.balance.policy import Weight
 from millrace.inspect import load_of_run
-from millrace.model.keys import encode_key, hash_key
-from millrace.plane.reports import MarkReport, decode, encode
-from millrace.store import NOTHING, Commit, MemoryCache, Repair, Size, View
-from millrace.testing import Harness
-from millrace.watermark.intervals import IntervalMap
-from millrace.watermark.map_change import Merge, Split, remapped
-from millrace.watermark.report import NOTHING_PENDING
-from millrace.windmill.bundle import Arrivals, KeyedRecords
-from millrace.windmill.results import (
+from millrace.kernel.bundle import Arrivals, KeyedRecords
+from millrace.kernel.results import (
     HOTTEST,
     CommitSizes,
     Counters,
@@ -29,6 +22,13 @@ from millrace.windmill.results import (
     Load,
     StateSizes,
 )
+from millrace.model.keys import encode_key, hash_key
+from millrace.plane.reports import MarkReport, decode, encode
+from millrace.store import NOTHING, Commit, MemoryCache, Repair, Size, View
+from millrace.testing import Harness
+from millrace.watermark.intervals import IntervalMap
+from millrace.watermark.map_change import Merge, Split, remapped
+from millrace.watermark.report import NOTHING_PENDING
 
 
 def keyed(counts: dict[bytes, int], weights: dict[bytes, int] | None = None) -> KeyedRecords:

@@ -12,10 +12,10 @@ from millrace.cli.main import main
 from millrace.compile.topology import Topology
 from millrace.epochlog.run_log import Epochs
 from millrace.epochlog.source_stats import SourceStats
+from millrace.kernel.bundle import Arrivals
+from millrace.kernel.execution import Execution
 from millrace.model.keys import encode_key, hash_key
 from millrace.store import LmdbCaches, open_location
-from millrace.windmill.bundle import Arrivals
-from millrace.windmill.execution import Execution
 from tests.kit.epochs import run_epoch
 
 Millrace = Callable[..., Result]

@@ -8,7 +8,7 @@ import millrace as mr
 from millrace.dataflow.columnar import windows
 from millrace.dataflow.columnar.chunks import ColumnarBundle, Done, Keyed, Stored
 from millrace.dataflow.columnar.windows import WindowColumns
-from millrace.windmill import rows
+from millrace.kernel import rows
 
 
 def sums() -> mr.Pipeline:

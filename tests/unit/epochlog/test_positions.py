@@ -8,11 +8,11 @@ import millrace as mr
 from millrace.epochlog.entries import Completion, Manifest, decode_entry, encode_entry
 from millrace.epochlog.positions import Followed
 from millrace.epochlog.run_log import Epochs
+from millrace.kernel.bundle import Position
+from millrace.kernel.results import Counters, IntervalResult
 from millrace.model.errors import DamagedStore, ZombieWriter
 from millrace.store import MemoryHardState
 from millrace.watermark.report import Report
-from millrace.windmill.bundle import Position
-from millrace.windmill.results import Counters, IntervalResult
 
 
 class Count(mr.Computation):

@@ -5,11 +5,11 @@ import pytest
 import millrace as mr
 from millrace.epochlog.run_log import Epochs
 from millrace.epochlog.source_stats import SourceStats
+from millrace.kernel.bundle import Position
+from millrace.kernel.results import Counters, IntervalResult
 from millrace.model.errors import CheckpointMismatch, ZombieWriter
 from millrace.store import MemoryHardState
 from millrace.watermark.report import Report
-from millrace.windmill.bundle import Position
-from millrace.windmill.results import Counters, IntervalResult
 
 
 class Count(mr.Computation):

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from millrace.kernel import rows
+from millrace.kernel.rows import ALL_KEYS_ROW
 from millrace.store import LocalHardState, MemoryCache, bring, chain_of, decode_segment
 from millrace.testing.feed import Feed, Read
-from millrace.windmill import rows
-from millrace.windmill.rows import ALL_KEYS_ROW
 
 ROWS, BYTES, INTERVALS, EPOCHS = 100, 1000, 4, 3
 

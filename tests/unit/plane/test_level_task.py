@@ -13,14 +13,14 @@ from millrace.compile.topology import ComputationSpec
 from millrace.epochlog.fence import EpochFence
 from millrace.epochlog.positions import Followed, Positions
 from millrace.epochlog.run_log import Epochs
+from millrace.kernel.bundle import Arrivals, Attempt, Bundle, KeyedRecords
+from millrace.kernel.execution import Attempted, Execution
+from millrace.kernel.results import Produced
 from millrace.model.keys import encode_key, hash_key
 from millrace.plane.level_task import LevelTask
 from millrace.plane.rows import NO_ROWS
 from millrace.store import MemoryCaches, MemoryHardState
 from millrace.watermark.intervals import IntervalMap
-from millrace.windmill.bundle import Arrivals, Attempt, Bundle, KeyedRecords
-from millrace.windmill.execution import Attempted, Execution
-from millrace.windmill.results import Produced
 
 INTERVALS = IntervalMap.uniform(4)
 

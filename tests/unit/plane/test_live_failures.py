@@ -11,6 +11,8 @@ import pytest
 import millrace as mr
 from millrace.epochlog.entries import Completion, LiveMark, decode_entry
 from millrace.epochlog.positions import Positions
+from millrace.kernel.results import Counters, IntervalResult, footing
+from millrace.kernel.router import RowsBuilder
 from millrace.model.errors import (
     CheckpointUnwritable,
     DamagedCache,
@@ -35,8 +37,6 @@ from millrace.store import (
 )
 from millrace.watermark.authority import Bulletin
 from millrace.watermark.report import NOTHING_PENDING
-from millrace.windmill.results import Counters, IntervalResult, footing
-from millrace.windmill.router import RowsBuilder
 from tests.live import Feeds, Kept, Live
 
 FOOTING = footing(NOTHING_PENDING, Counters(), weak=False)

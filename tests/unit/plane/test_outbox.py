@@ -4,10 +4,10 @@ import pytest
 
 import millrace as mr
 from millrace.epochlog.entries import decode_entry
+from millrace.kernel.router import RowsBuilder
 from millrace.model.errors import PipelineError
 from millrace.plane.rows import Outbox
 from millrace.plane.task import Task
-from millrace.windmill.router import RowsBuilder
 from tests.live import Feeds, Live
 
 

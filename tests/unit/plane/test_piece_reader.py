@@ -15,6 +15,9 @@ import millrace as mr
 from millrace.epochlog.run_log import Epochs
 from millrace.injectors.columns import column_names
 from millrace.injectors.offsets import Piece, packed_piece
+from millrace.kernel.execution import Execution
+from millrace.kernel.record_ids import fingerprint
+from millrace.kernel.user_errors import total
 from millrace.model.keys import encode_key, hash_key
 from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD
 from millrace.plane import wire
@@ -30,9 +33,6 @@ from millrace.plane.task import Task
 from millrace.plane.values import value_columns
 from millrace.plane.worker_process import Runtime, SourceColumns
 from millrace.store import MemoryCaches, MemoryHardState
-from millrace.windmill.execution import Execution
-from millrace.windmill.record_ids import fingerprint
-from millrace.windmill.user_errors import total
 
 NOW = 10 * mr.HOUR
 

@@ -11,13 +11,13 @@ import millrace as mr
 from millrace.epochlog import fence as fence_module
 from millrace.epochlog.positions import Followed
 from millrace.epochlog.run_log import Epochs
+from millrace.kernel.bundle import Arrivals
+from millrace.kernel.execution import Execution
+from millrace.kernel.results import NO_TIMES
 from millrace.model.errors import ZombieWriter
 from millrace.model.keys import encode_key, hash_key
 from millrace.store import MemoryCaches, MemoryHardState
 from millrace.watermark.report import Report
-from millrace.windmill.bundle import Arrivals
-from millrace.windmill.execution import Execution
-from millrace.windmill.results import NO_TIMES
 from tests.kit.epochs import run_epoch
 
 

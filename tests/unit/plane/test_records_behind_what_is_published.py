@@ -10,6 +10,7 @@ import millrace as mr
 from millrace.compile.build import build
 from millrace.epochlog.run_log import Epochs
 from millrace.injectors.watermark_publisher import WatermarkPublisher
+from millrace.kernel.execution import Execution
 from millrace.plane.epoch.driver import EpochDriver
 from millrace.plane.exchange import LocalExchange, through_levels
 from millrace.plane.reports import TaskReport, reports_in
@@ -18,7 +19,6 @@ from millrace.plane.worker_process import Runtime
 from millrace.store import MemoryCaches, MemoryHardState
 from millrace.testing.feed import Feed, Read
 from millrace.watermark.report import ONLY
-from millrace.windmill.execution import Execution
 from simulation.sink_rows import sink_rows
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import millrace as mr
+from millrace.kernel.execution import Running
 from millrace.plane.stuck import Stuck, Watch
-from millrace.windmill.execution import Running
 
 
 class Slow(mr.Computation):

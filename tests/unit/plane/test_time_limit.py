@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import millrace as mr
+from millrace.kernel import results
 from millrace.model.errors import TimeLimitExceeded, UserCodeError
 from millrace.plane.stuck import Stuck, TimeLimit, Watch
 from millrace.testing import Harness, exceed_time_limit
-from millrace.windmill import results
 
 LIMIT_S = 20.0
 
@@ -184,7 +184,7 @@ def test_only_the_call_that_was_meant_is_ended() -> None:
     with pytest.raises(TimeLimitExceeded):
         limit.interrupted(0, meant)
 
-    import millrace.windmill.machine as ours
+    import millrace.kernel.machine as ours
 
     kernel = frame_of("found['frame'] = sys._getframe()", ours.__file__)
     limit.end(kernel, main)

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.connectors.postgres.live_writer import Consumed, senders_of
+from millrace.kernel.record_ids import ROW_BITS
 from millrace.model.errors import InvariantViolation
-from millrace.windmill.record_ids import ROW_BITS
 
 
 def halves(records: list[tuple[int, int, int]]) -> tuple[np.ndarray, np.ndarray]:

@@ -10,11 +10,11 @@ import millrace as mr
 from millrace.compile.build import build
 from millrace.epochlog.run_log import Epochs
 from millrace.injectors.watermark_publisher import WatermarkPublisher
+from millrace.kernel.results import Counters
 from millrace.plane.stuck import Stuck
 from millrace.spark.progress_display import LiveTable, ProgressDisplay, Where, where_to_show
 from millrace.spark.status import Progress, Status
 from millrace.store import MemoryHardState
-from millrace.windmill.results import Counters
 
 NINE = 1_795_165_200 * mr.SECOND  # 2026-11-20T09:00:00Z
 

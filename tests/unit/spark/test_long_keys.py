@@ -6,12 +6,12 @@ import millrace as mr
 from millrace.balance.load import Loads
 from millrace.dashboard.watcher import calls_in, epochs_by_part, hottest_in
 from millrace.inspect import load_of_run
+from millrace.kernel.results import HookTimes, Load
 from millrace.model.keys import encode_key
 from millrace.spark.metrics.lines import MetricLines
 from millrace.spark.status_text import as_html, as_line, as_text
 from millrace.store import open_location
 from millrace.testing import Harness
-from millrace.windmill.results import HookTimes, Load
 from tests.unit.spark.test_status_text import status
 
 MEGABYTE = 1 << 20

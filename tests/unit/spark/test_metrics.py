@@ -13,12 +13,12 @@ import pytest
 
 import millrace as mr
 from millrace.inspect import ComputationLoad, KeyShare
+from millrace.kernel.results import HookTimes
 from millrace.model.errors import PipelineError
 from millrace.spark.metrics import lines as lines_module
 from millrace.spark.metrics.lines import MetricLines
 from millrace.spark.metrics.prometheus import Scrapes
 from millrace.spark.metrics.table import values
-from millrace.windmill.results import HookTimes
 from tests.unit.spark.test_status_text import BEFORE_ANYTHING, IN_THE_MIDDLE, NINE, status
 
 pytest.importorskip("prometheus_client")

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from millrace.inspect import ComputationLoad
+from millrace.kernel.results import HookTimes
 from millrace.spark.metrics.lines import MetricLines
 from millrace.spark.metrics.table import COUNTER, METRICS, NUMBERS
-from millrace.windmill.results import HookTimes
 from tests.unit.spark.test_status_text import status
 
 OPERATING = Path(__file__).parents[3] / "docs" / "operating.md"

@@ -6,8 +6,8 @@ import pytest
 
 import millrace as mr
 from millrace.inspect import ComputationLoad
+from millrace.kernel.results import HookTimes
 from millrace.spark.metrics.opentelemetry import observe
-from millrace.windmill.results import HookTimes
 from tests.unit.spark.test_status_text import BEFORE_ANYTHING, IN_THE_MIDDLE, NINE, status
 
 sdk = pytest.importorskip("opentelemetry.sdk.metrics")

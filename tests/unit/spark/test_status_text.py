@@ -11,9 +11,9 @@ import pytest
 import millrace as mr
 from millrace.injectors.advance import Backlog
 from millrace.inspect import ComputationLoad, KeyShare
+from millrace.kernel.results import Counters, HookTimes
 from millrace.spark.status import Status
 from millrace.spark.status_text import as_line
-from millrace.windmill.results import Counters, HookTimes
 
 NINE = 1_795_165_200 * mr.SECOND  # 2026-11-20T09:00:00Z
 

@@ -201,7 +201,7 @@ def test_a_broken_invariant_is_found_when_the_harness_closes(h, monkeypatch):
     p = mr.Pipeline("p")
     p.inject("events")
     p.add(Holds)
-    monkeypatch.setattr("millrace.windmill.timers.earliest_us", lambda *_: mr.MAX_TIMESTAMP)
+    monkeypatch.setattr("millrace.kernel.timers.earliest_us", lambda *_: mr.MAX_TIMESTAMP)
     h = Harness(p)
     h.inject("events", [(event(), 0)])
 

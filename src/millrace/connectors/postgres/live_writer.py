@@ -30,9 +30,9 @@ import pyarrow as pa
 from millrace.connectors.postgres.ledger import Away, Ledger, connect, said
 from millrace.connectors.postgres.tables import in_turn
 from millrace.connectors.postgres.text import as_array, as_arrays
+from millrace.kernel.record_ids import ROW_BITS
 from millrace.model.errors import InvariantViolation, SinkError, brief
 from millrace.model.time import SECOND
-from millrace.windmill.record_ids import ROW_BITS
 
 _Integers = npt.NDArray[np.int64]
 
@@ -98,7 +98,7 @@ class Consumed:
 def senders_of(origins: _Integers, sequences: _Integers) -> _Integers:
     """Return who sent records: a computation's interval, or a process of an injected stream.
 
-    >>> from millrace.windmill.record_ids import production_ids
+    >>> from millrace.kernel.record_ids import production_ids
     >>> origin, sequences = production_ids(3, 7, 5, 2)
     >>> senders_of(np.full(2, origin), np.array(sequences)) == (3 << 31) + 5
     array([ True,  True])

@@ -17,6 +17,8 @@ import pyarrow as pa
 from millrace.compile.topology import ComputationSpec
 from millrace.epochlog.entries import Manifest
 from millrace.epochlog.fence import EpochFence
+from millrace.kernel.bundle import Attempt
+from millrace.kernel.results import IntervalResult
 from millrace.model.errors import InvariantViolation
 from millrace.plane import wire
 from millrace.plane.admission import EpochAdmission
@@ -28,8 +30,6 @@ from millrace.plane.reports import TaskReport, report_row
 from millrace.plane.rows import Outbox, Rows
 from millrace.plane.task import Task
 from millrace.watermark.propagation import Pending, WatermarkPropagation
-from millrace.windmill.bundle import Attempt
-from millrace.windmill.results import IntervalResult
 
 _EMPTY = wire.SCHEMA.empty_table()
 

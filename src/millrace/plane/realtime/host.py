@@ -16,6 +16,11 @@ from millrace.compile.topology import ComputationSpec
 from millrace.epochlog.entries import decode_manifest
 from millrace.epochlog.fence import IncarnationFence
 from millrace.epochlog.positions import Followed
+from millrace.kernel import rows
+from millrace.kernel.bundle import Attempt
+from millrace.kernel.channels import Number, Sender
+from millrace.kernel.record_ids import LAST_ROW
+from millrace.kernel.results import IntervalResult, Produced
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.plane.admission import Arrived, ChannelAdmission, Demultiplexer, Through
 from millrace.plane.commit_writer import WEAK_TURNS, GrownWriter
@@ -34,11 +39,6 @@ from millrace.plane.task import Task, turns_manifest
 from millrace.plane.task_watermarks import TaskWatermarks
 from millrace.plane.worker_process import Runtime
 from millrace.store import KEPT_TURNS
-from millrace.windmill import rows
-from millrace.windmill.bundle import Attempt
-from millrace.windmill.channels import Number, Sender
-from millrace.windmill.record_ids import LAST_ROW
-from millrace.windmill.results import IntervalResult, Produced
 
 
 class Marks:

@@ -24,6 +24,8 @@ from millrace.injectors.follower import Follower, Taken
 from millrace.injectors.injector import Injector
 from millrace.injectors.offsets import SourceOffset
 from millrace.injectors.rate_limit import EVERYONE
+from millrace.kernel.channels import Number, Sender
+from millrace.kernel.record_ids import FIRST_INJECTED
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.plane.packets import NO_MARK, Pipes
 from millrace.plane.realtime.incarnation_start import Decided, decode_decided, encode_note
@@ -47,8 +49,6 @@ from millrace.plane.task import Task, turns_manifest
 from millrace.plane.worker_process import Runtime
 from millrace.store import GrownSegment
 from millrace.watermark.report import Process
-from millrace.windmill.channels import Number, Sender
-from millrace.windmill.record_ids import FIRST_INJECTED
 
 
 class Following:

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping
 
 from millrace.compile.topology import ComputationSpec, Edge, Topology, injector_name
+from millrace.kernel.record_ids import STREAMS_MAX, TASKS_MAX
 from millrace.model.computation import AT_LEAST_ONCE, WEAK, lacks_hook
 from millrace.plane.sink_contract import sinks_by_edge
-from millrace.windmill.record_ids import STREAMS_MAX, TASKS_MAX
 
 
 def weak_computations(

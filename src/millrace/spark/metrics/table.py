@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
+from millrace.kernel.results import LONGEST, SHORTEST, HookTimes
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, SECOND
 from millrace.spark.status import Status
-from millrace.windmill.results import LONGEST, SHORTEST, HookTimes
 
 #: Kinds: only grows while a checkpoint, or a process, lasts; may fall, too; counts by size.
 COUNTER: Final = "counter"

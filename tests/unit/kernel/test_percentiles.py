@@ -3,9 +3,9 @@
 import pytest
 
 import millrace as mr
+from millrace.kernel.timers import percentiles_of
 from millrace.model.errors import UserCodeError, WatermarkRegression
 from millrace.watermark.report import Report
-from millrace.windmill.timers import percentiles_of
 from tests.live import Feeds
 
 

@@ -17,9 +17,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from millrace.windmill import rows
-from millrace.windmill.ordering import SPAN, coded, lasts
-from millrace.windmill.record_ids import FIRST_INJECTED, ROW_BITS, are_weak, is_weak
+from millrace.kernel import rows
+from millrace.kernel.ordering import SPAN, coded, lasts
+from millrace.kernel.record_ids import FIRST_INJECTED, ROW_BITS, are_weak, is_weak
 
 #: Of a record's id: who sent it, and which part of it did.
 Sender = tuple[int, int]

@@ -19,6 +19,20 @@ from typing import Any, Final, NamedTuple, Protocol
 from msgspec.structs import replace
 
 from millrace.compile.topology import ComputationSpec, Topology
+from millrace.kernel.bundle import Bundle, Position
+from millrace.kernel.columnar import machine_for
+from millrace.kernel.machine import Effects, Machine
+from millrace.kernel.results import (
+    NO_TIMES,
+    CommitSizes,
+    IntervalResult,
+    KeySampler,
+    Load,
+    StateSizes,
+    footing,
+)
+from millrace.kernel.router import Router, RowsBuilder
+from millrace.kernel.source_dedup import deduplication_of
 from millrace.model.errors import DamagedCache, DamagedStore, StoreError
 from millrace.model.record import Record, Timer
 from millrace.store import (
@@ -34,20 +48,6 @@ from millrace.store import (
     bring,
     chain_of,
 )
-from millrace.windmill.bundle import Bundle, Position
-from millrace.windmill.columnar import machine_for
-from millrace.windmill.machine import Effects, Machine
-from millrace.windmill.results import (
-    NO_TIMES,
-    CommitSizes,
-    IntervalResult,
-    KeySampler,
-    Load,
-    StateSizes,
-    footing,
-)
-from millrace.windmill.router import Router, RowsBuilder
-from millrace.windmill.source_dedup import deduplication_of
 
 _log = logging.getLogger(__name__)
 

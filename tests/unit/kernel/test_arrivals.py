@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from millrace.kernel.bundle import Arrivals
 from millrace.watermark.intervals import IntervalMap
-from millrace.windmill.bundle import Arrivals
 
 
 def arrivals(*records):

@@ -1,7 +1,7 @@
 """State cells with a key under them: reads through the view, writes gathered for the commit.
 
 One bound cell serves all keys of a computation: the machine points the shared
-:class:`~millrace.windmill.timers.KeyRows` at a key, calls ``begin``, runs user code, and calls
+:class:`~millrace.kernel.timers.KeyRows` at a key, calls ``begin``, runs user code, and calls
 ``flush``. Nothing is encoded that did not change.
 
 What a cell that expires keeps has a timer of the kernel's own, which each write moves on. So
@@ -23,6 +23,9 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from millrace.dataflow.side_stream import SIZES
+from millrace.kernel import rows
+from millrace.kernel.rows import ALL_KEYS_ROW, map_prefix, pack_entry, unpack_entry
+from millrace.kernel.timers import KeyRows, KeyTimers
 from millrace.model.coder import MsgpackCoder
 from millrace.model.copies import own_copy
 from millrace.model.errors import (
@@ -42,9 +45,6 @@ from millrace.model.state import (
     StateDescriptor,
     ValueState,
 )
-from millrace.windmill import rows
-from millrace.windmill.rows import ALL_KEYS_ROW, map_prefix, pack_entry, unpack_entry
-from millrace.windmill.timers import KeyRows, KeyTimers
 
 
 class Bound(StateDescriptor[Any]):

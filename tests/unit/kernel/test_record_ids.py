@@ -3,7 +3,7 @@
 import pytest
 
 import millrace as mr
-from millrace.windmill.record_ids import injected_origin, place, production_ids
+from millrace.kernel.record_ids import injected_origin, place, production_ids
 
 
 class First(mr.Computation):

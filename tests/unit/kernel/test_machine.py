@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 import millrace as mr
+from millrace.kernel.bundle import NO_RECORDS, Arrivals, Attempt, Bundle, Position
+from millrace.kernel.machine import Machine
+from millrace.kernel.router import Router
 from millrace.model.errors import DamagedCache
 from millrace.model.keys import encode_key, hash_key
 from millrace.store import Commit, MemoryCache
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.report import NOTHING_PENDING, Report
-from millrace.windmill.bundle import NO_RECORDS, Arrivals, Attempt, Bundle, Position
-from millrace.windmill.machine import Machine
-from millrace.windmill.router import Router
 
 INTERVALS = IntervalMap.uniform(1)
 

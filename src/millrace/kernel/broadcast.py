@@ -20,6 +20,14 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from millrace.compile.topology import ComputationSpec, StreamSpec
+from millrace.kernel import rows
+from millrace.kernel.bundle import Bundle, KeyedRecords, KeyGroup, Signal
+from millrace.kernel.cells import BoundSide, TableChange
+from millrace.kernel.results import Counters
+from millrace.kernel.rows import ALL_KEYS_ROW
+from millrace.kernel.timers import KeyTimers
+from millrace.kernel.user_api import UserApi
+from millrace.kernel.user_errors import Failures
 from millrace.model.computation import Computation
 from millrace.model.errors import RAISED
 from millrace.model.keys import decode_key, encode_key
@@ -28,14 +36,6 @@ from millrace.model.record import DeadLetter, Record
 from millrace.model.state import SideInput
 from millrace.model.time import MIN_TIMESTAMP
 from millrace.store import View
-from millrace.windmill import rows
-from millrace.windmill.bundle import Bundle, KeyedRecords, KeyGroup, Signal
-from millrace.windmill.cells import BoundSide, TableChange
-from millrace.windmill.results import Counters
-from millrace.windmill.rows import ALL_KEYS_ROW
-from millrace.windmill.timers import KeyTimers
-from millrace.windmill.user_api import UserApi
-from millrace.windmill.user_errors import Failures
 
 #: Counter of keys that have windows and were not told, for they are too long to stand in a row.
 UNTOLD = "signals_untold"

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from itertools import chain, repeat
 
-from millrace.windmill.results import LONGEST, SHORTEST, HookTimer, HookTimes
+from millrace.kernel.results import LONGEST, SHORTEST, HookTimer, HookTimes
 
 
 class Clock:

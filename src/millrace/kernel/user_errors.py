@@ -24,6 +24,9 @@ import msgspec
 from millrace.compile.sink_limits import fields_of
 from millrace.compile.topology import Topology
 from millrace.dataflow.partials.partial import Partial, PartialCoder
+from millrace.kernel.bundle import Bundle
+from millrace.kernel.cells import BoundSide
+from millrace.kernel.record_ids import place_in_words
 from millrace.model.coder import JsonCoder, MsgpackCoder, struct_fields
 from millrace.model.errors import (
     LETTER_MOST,
@@ -51,9 +54,6 @@ from millrace.model.time import (
     format_duration,
     format_timestamp,
 )
-from millrace.windmill.bundle import Bundle
-from millrace.windmill.cells import BoundSide
-from millrace.windmill.record_ids import place_in_words
 
 _log = logging.getLogger("millrace")
 

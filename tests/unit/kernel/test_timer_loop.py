@@ -3,8 +3,8 @@
 import pytest
 
 import millrace as mr
+from millrace.kernel import machine
 from millrace.model.errors import TimerLoop
-from millrace.windmill import machine
 
 
 @pytest.fixture(autouse=True)

@@ -5,12 +5,12 @@ import pytest
 
 import millrace as mr
 from millrace.epochlog.run_log import Epochs
+from millrace.kernel.bundle import Arrivals
+from millrace.kernel.execution import Execution
+from millrace.kernel.record_ids import SourceIds, fingerprint, injected_origin
+from millrace.kernel.source_dedup import Deduplicator
 from millrace.model.keys import encode_key, hash_key
 from millrace.store import MemoryCaches, MemoryHardState
-from millrace.windmill.bundle import Arrivals
-from millrace.windmill.execution import Execution
-from millrace.windmill.record_ids import SourceIds, fingerprint, injected_origin
-from millrace.windmill.source_dedup import Deduplicator
 from tests.kit.epochs import run_epoch
 
 SLACK = 64

@@ -42,13 +42,13 @@ from typing import Any, Final, TypeVar
 import msgspec
 import numpy as np
 
+from millrace.kernel.bundle import KeyedRecords
+from millrace.kernel.router import RowsBuilder
+from millrace.kernel.user_errors import Reasons, merge, tell_first
 from millrace.model.record import Record, Timer
 from millrace.model.time import format_timestamp
 from millrace.store import NOTHING, Commit, Repair, Size, View
 from millrace.watermark.report import Report
-from millrace.windmill.bundle import KeyedRecords
-from millrace.windmill.router import RowsBuilder
-from millrace.windmill.user_errors import Reasons, merge, tell_first
 
 Given = TypeVar("Given", Record, Timer)
 

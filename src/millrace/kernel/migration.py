@@ -19,14 +19,14 @@ from sortedcontainers import SortedDict
 from millrace.compile.schemas import Reshape, schema_of
 from millrace.compile.state_values import reader
 from millrace.compile.topology import ComputationSpec
+from millrace.kernel import rows
+from millrace.kernel.bundle import Bundle
+from millrace.kernel.user_errors import Failures
 from millrace.model.errors import RAISED
 from millrace.model.keys import decode_key
 from millrace.model.record import DeadLetter
 from millrace.store import OverView, View
 from millrace.watermark.report import Report
-from millrace.windmill import rows
-from millrace.windmill.bundle import Bundle
-from millrace.windmill.user_errors import Failures
 
 #: Told of a value that cannot be migrated: the key's part of a row, the cell, the value, the error.
 Refused = Callable[[bytes, str, Any, BaseException], None]

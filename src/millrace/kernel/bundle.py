@@ -25,14 +25,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from millrace.model.keys import decode_key
-from millrace.model.record import LOW_WATERMARK, WALL_TIME, Record
-from millrace.model.time import MIN_TIMESTAMP
-from millrace.store import View
-from millrace.watermark.intervals import IntervalMap, KeyInterval
-from millrace.watermark.report import NOTHING_PENDING, Report
-from millrace.windmill import rows
-from millrace.windmill.ordering import (
+from millrace.kernel import rows
+from millrace.kernel.ordering import (
     KeyColumn,
     arrival_order,
     collide,
@@ -44,8 +38,14 @@ from millrace.windmill.ordering import (
     key_rows,
     keys_at,
 )
-from millrace.windmill.record_ids import SourceIds
-from millrace.windmill.timers import DueTimers, pending_by
+from millrace.kernel.record_ids import SourceIds
+from millrace.kernel.timers import DueTimers, pending_by
+from millrace.model.keys import decode_key
+from millrace.model.record import LOW_WATERMARK, WALL_TIME, Record
+from millrace.model.time import MIN_TIMESTAMP
+from millrace.store import View
+from millrace.watermark.intervals import IntervalMap, KeyInterval
+from millrace.watermark.report import NOTHING_PENDING, Report
 
 Column = npt.NDArray[Any]
 
@@ -247,7 +247,7 @@ class KeyedRecords:
     """Records of one interval, sorted by key; the records of key k lie in cuts[k]:cuts[k + 1].
 
     Attributes:
-        key_rows: The part of a row that names each key (:mod:`millrace.windmill.rows`).
+        key_rows: The part of a row that names each key (:mod:`millrace.kernel.rows`).
         encoded: The keys, encoded.
         keys: The keys as user code has them.
         values: The records' values; the next columns are by record, too.

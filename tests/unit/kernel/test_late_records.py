@@ -5,7 +5,7 @@ import logging
 import pytest
 
 import millrace as mr
-from millrace.windmill.results import FirstLate
+from millrace.kernel.results import FirstLate
 
 
 class Note(mr.Computation):

@@ -24,6 +24,16 @@ import msgspec
 from millrace.compile.topology import ComputationSpec, Topology
 from millrace.dataflow.operators import operator_of
 from millrace.dataflow.side_stream import WAITING
+from millrace.kernel import rows
+from millrace.kernel.broadcast import DeferredRecords, SideTables, signal_streams, told
+from millrace.kernel.bundle import Bundle, KeyGroup, key_groups_of
+from millrace.kernel.cells import CellBinding
+from millrace.kernel.migration import Reshaping
+from millrace.kernel.results import NO_LOAD, Counters, FirstLate, HookTimer, Load
+from millrace.kernel.router import Router, RowsBuilder
+from millrace.kernel.timers import DueTimers, KeyRows, KeyTimers, percentiles_of, report_of
+from millrace.kernel.user_api import KeyHold, UserApi
+from millrace.kernel.user_errors import Failures, Provenance, note, timer_loop
 from millrace.model.computation import Computation
 from millrace.model.coroutines import unrun
 from millrace.model.errors import (
@@ -42,16 +52,6 @@ from millrace.model.record import DeadLetter, LateRecord, Record, TimeDomain, Ti
 from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD, MAX_TIMESTAMP, format_timestamp
 from millrace.store import View
 from millrace.watermark.report import Report
-from millrace.windmill import rows
-from millrace.windmill.broadcast import DeferredRecords, SideTables, signal_streams, told
-from millrace.windmill.bundle import Bundle, KeyGroup, key_groups_of
-from millrace.windmill.cells import CellBinding
-from millrace.windmill.migration import Reshaping
-from millrace.windmill.results import NO_LOAD, Counters, FirstLate, HookTimer, Load
-from millrace.windmill.router import Router, RowsBuilder
-from millrace.windmill.timers import DueTimers, KeyRows, KeyTimers, percentiles_of, report_of
-from millrace.windmill.user_api import KeyHold, UserApi
-from millrace.windmill.user_errors import Failures, Provenance, note, timer_loop
 
 
 def first_late(bundle: Bundle, key: Any, n: int) -> FirstLate:

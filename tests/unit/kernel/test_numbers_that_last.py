@@ -21,6 +21,8 @@ from millrace.epochlog.entries import Manifest, encode_entry
 from millrace.epochlog.reader import latest
 from millrace.epochlog.run_log import Epochs
 from millrace.injectors.watermark_publisher import WatermarkPublisher
+from millrace.kernel.execution import Execution
+from millrace.kernel.record_ids import fingerprint
 from millrace.plane.epoch.driver import EpochDriver
 from millrace.plane.exchange import LocalExchange, through_levels
 from millrace.plane.reports import TaskReport, reports_in
@@ -30,8 +32,6 @@ from millrace.store import HardState, LocalHardState, MemoryCaches, MemoryHardSt
 from millrace.testing.feed import Feed, Read
 from millrace.testing.output import tapped
 from millrace.watermark.report import ONLY
-from millrace.windmill.execution import Execution
-from millrace.windmill.record_ids import fingerprint
 
 BATCHES = [
     [("a", "tea", 3), ("b", "milk", 5), ("c", "tea", 4)],
@@ -151,7 +151,7 @@ def _told(topology: Topology, batches: Sequence[pa.RecordBatch]) -> list[tuple[A
 
 #: Two epochs, and a third of which Totals has committed and Ranks has not; ``after`` is what sinks
 #: got of it, and of a fourth. When the format has changed it is made anew by
-#: ``python -m tests.unit.windmill.test_numbers_that_last``.
+#: ``python -m tests.unit.kernel.test_numbers_that_last``.
 WRITTEN = Path(__file__).parent / "data" / "checkpoint.json"
 BEFORE = json.loads(WRITTEN.read_text())
 

@@ -13,6 +13,11 @@ from typing import Any
 import msgspec
 
 from millrace.compile.topology import ComputationSpec, Topology
+from millrace.kernel import rows
+from millrace.kernel.bundle import Bundle
+from millrace.kernel.router import Router, RowsBuilder
+from millrace.kernel.timers import KeyRows, KeyTimers
+from millrace.kernel.user_errors import late_production
 from millrace.model.computation import Computation, lacks_hook
 from millrace.model.errors import LateProduction, PipelineError, brief
 from millrace.model.keys import encode_key
@@ -28,11 +33,6 @@ from millrace.model.time import (
     duration_us,
     timestamp_us,
 )
-from millrace.windmill import rows
-from millrace.windmill.bundle import Bundle
-from millrace.windmill.router import Router, RowsBuilder
-from millrace.windmill.timers import KeyRows, KeyTimers
-from millrace.windmill.user_errors import late_production
 
 
 class KeyHold:

@@ -37,11 +37,11 @@ import numpy.typing as npt
 from msgspec.structs import replace
 
 from millrace.compile.topology import ComputationSpec
+from millrace.kernel import rows
+from millrace.kernel.bundle import Bundle, KeyedRecords
+from millrace.kernel.machine import Effects
 from millrace.model.time import MAX_TIMESTAMP
 from millrace.store import View
-from millrace.windmill import rows
-from millrace.windmill.bundle import Bundle, KeyedRecords
-from millrace.windmill.machine import Effects
 
 Column = npt.NDArray[np.uint64]
 

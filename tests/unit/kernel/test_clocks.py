@@ -7,6 +7,7 @@ import pytest
 import millrace as mr
 from millrace.epochlog.run_log import Epochs
 from millrace.injectors.watermark_publisher import WatermarkPublisher
+from millrace.kernel.execution import Execution
 from millrace.model.errors import UserCodeError
 from millrace.plane.epoch.driver import EpochDriver
 from millrace.plane.exchange import LocalExchange, through_levels
@@ -16,7 +17,6 @@ from millrace.plane.worker_process import Runtime
 from millrace.store import MemoryCaches, MemoryHardState
 from millrace.testing.feed import Feed, Read
 from millrace.testing.output import tapped
-from millrace.windmill.execution import Execution
 
 
 class Remind(mr.Computation):

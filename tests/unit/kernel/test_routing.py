@@ -3,9 +3,9 @@
 import pytest
 
 import millrace as mr
+from millrace.kernel.router import Router, RowsBuilder
 from millrace.model.errors import CoderError
 from millrace.model.keys import decode_key, hash_key
-from millrace.windmill.router import Router, RowsBuilder
 
 
 class Consumer(mr.Computation):

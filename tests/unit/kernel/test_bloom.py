@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from millrace.windmill.source_dedup import BloomFilter, RotatingFilter
+from millrace.kernel.source_dedup import BloomFilter, RotatingFilter
 
 
 def ids(count, seed=0):

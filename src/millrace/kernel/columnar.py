@@ -15,6 +15,11 @@ import numpy as np
 
 from millrace.compile.topology import ComputationSpec, Topology
 from millrace.dataflow.columnar.chunks import ColumnarBundle, Emitted, Keyed, Stored
+from millrace.kernel import rows
+from millrace.kernel.bundle import Bundle, KeyedRecords
+from millrace.kernel.machine import Around, Machine
+from millrace.kernel.router import Router, panes_of
+from millrace.kernel.rows import ALL_KEYS, ALL_KEYS_ROW
 from millrace.model.errors import RAISED, InvariantViolation
 from millrace.model.keys import decode_key, encode_key
 from millrace.model.record import Timer
@@ -22,11 +27,6 @@ from millrace.model.time import MAX_TIMESTAMP
 from millrace.store import View
 from millrace.watermark.percentiles import Outstanding
 from millrace.watermark.report import Report
-from millrace.windmill import rows
-from millrace.windmill.bundle import Bundle, KeyedRecords
-from millrace.windmill.machine import Around, Machine
-from millrace.windmill.router import Router, panes_of
-from millrace.windmill.rows import ALL_KEYS, ALL_KEYS_ROW
 
 
 class ColumnarMachine(Machine):

@@ -20,8 +20,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from millrace.kernel import rows
 from millrace.model.keys import decode_key
-from millrace.windmill import rows
 
 
 class KeyColumn(Sequence[bytes]):
@@ -205,7 +205,7 @@ def decoded_numbers(table: npt.NDArray[np.void]) -> npt.NDArray[np.int64]:
 
 
 def key_rows(hash8s: bytes, keys: Sequence[bytes]) -> list[bytes]:
-    """Return :func:`millrace.windmill.rows.key_row` of many keys.
+    """Return :func:`millrace.kernel.rows.key_row` of many keys.
 
     Args:
         hash8s: The keys' hashes, as rows have them, one after another.

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 import millrace as mr
+from millrace.kernel.bundle import Arrivals, Attempt, Bundle, Position
+from millrace.kernel.machine import Machine
+from millrace.kernel.router import Router
 from millrace.model.keys import encode_key, hash_key
 from millrace.store import Commit, MemoryCache
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.report import Report
-from millrace.windmill.bundle import Arrivals, Attempt, Bundle, Position
-from millrace.windmill.machine import Machine
-from millrace.windmill.router import Router
 
 
 class SpyingView:

@@ -18,6 +18,8 @@ import msgspec
 from millrace.compile.sink_limits import limited
 from millrace.compile.topology import Topology
 from millrace.dataflow.columnar.chunks import Emitted
+from millrace.kernel.record_ids import nth
+from millrace.kernel.user_errors import opened
 from millrace.model.coder import Coder
 from millrace.model.copies import own_copy
 from millrace.model.errors import RAISED, CoderError, PipelineError, brief_error
@@ -25,8 +27,6 @@ from millrace.model.keys import decode_key, encode_key, hash_key
 from millrace.model.pane import Paned, PanedCoder, PanedExtractor, Window
 from millrace.model.record import DeadLetter
 from millrace.model.stream import ByKey, KeyExtractor, Spread, Step
-from millrace.windmill.record_ids import nth
-from millrace.windmill.user_errors import opened
 
 
 class RowsBuilder:

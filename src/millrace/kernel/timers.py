@@ -19,13 +19,8 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from millrace.compile.topology import ComputationSpec
-from millrace.model.record import LOW_WATERMARK, WALL_TIME
-from millrace.model.time import MAX_TIMESTAMP
-from millrace.store import View
-from millrace.watermark.percentiles import Outstanding
-from millrace.watermark.report import NOTHING_PENDING, Report
-from millrace.windmill import rows
-from millrace.windmill.rows import (
+from millrace.kernel import rows
+from millrace.kernel.rows import (
     Due,
     Setting,
     pack_setting,
@@ -34,6 +29,11 @@ from millrace.windmill.rows import (
     timer_rows,
     unpack_setting,
 )
+from millrace.model.record import LOW_WATERMARK, WALL_TIME
+from millrace.model.time import MAX_TIMESTAMP
+from millrace.store import View
+from millrace.watermark.percentiles import Outstanding
+from millrace.watermark.report import NOTHING_PENDING, Report
 
 
 class KeyRows:
