@@ -38,12 +38,12 @@ from millrace.epochlog.run_log import Epochs
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.kernel.execution import Execution
 from millrace.model.keys import encode_key, hash_key
-from millrace.plane.epoch.driver import EpochDriver
-from millrace.plane.epoch.host import LevelStage
-from millrace.plane.exchange import LocalExchange, through_levels
-from millrace.plane.reports import TaskReport, reports_in
-from millrace.plane.task import Task
-from millrace.plane.worker_process import Runtime
+from millrace.runtime.epoch.driver import EpochDriver
+from millrace.runtime.epoch.host import LevelStage
+from millrace.runtime.exchange import LocalExchange, through_levels
+from millrace.runtime.reports import TaskReport, reports_in
+from millrace.runtime.task import Task
+from millrace.runtime.worker_process import Runtime
 from millrace.store import (
     BucketOptions,
     BucketUrl,

@@ -28,8 +28,8 @@ from rich.table import Table
 import millrace as mr
 from benchmarks.arguments import integers
 from benchmarks.machine import describe
-from millrace.plane.sink_contract import Binding
-from millrace.plane.values import SinkColumns
+from millrace.runtime.sink_contract import Binding
+from millrace.runtime.values import SinkColumns
 
 
 class Row(msgspec.Struct):

@@ -7,7 +7,7 @@ unpacks, and 16 bytes as they are, with all that Kafka knows of a message:
     backlog   as many as there are, from a full topic: CPU by record, of that thread, and of the
               whole process (librdkafka fetches and unpacks in threads of its own)
 
-Making rows of what was taken (:class:`~millrace.plane.row_encoder.LiveRows`), of 1, 100 and
+Making rows of what was taken (:class:`~millrace.runtime.row_encoder.LiveRows`), of 1, 100 and
 10,000 records, with and without source ids: for keys in a column, which are made in Arrow, and for
 keys that a function takes from each record. ``columns`` is the part before either.
 """
@@ -38,11 +38,11 @@ from benchmarks.machine import describe
 from millrace.epochlog.entries import Manifest
 from millrace.injectors.columns import column_names
 from millrace.injectors.follower import Follower
-from millrace.plane.reports import TaskReport
-from millrace.plane.row_encoder import LiveRows, injected
-from millrace.plane.task import Task
-from millrace.plane.values import value_columns
-from millrace.plane.worker_process import Runtime, SourceColumns
+from millrace.runtime.reports import TaskReport
+from millrace.runtime.row_encoder import LiveRows, injected
+from millrace.runtime.task import Task
+from millrace.runtime.values import value_columns
+from millrace.runtime.worker_process import Runtime, SourceColumns
 from millrace.watermark.propagation import LowWatermarks
 
 SIZES = (1, 100, 10_000)

@@ -44,11 +44,11 @@ from benchmarks.trees import in_tree
 from millrace.epochlog.run_log import Epochs
 from millrace.injectors.follower import Taken
 from millrace.kernel.execution import Execution
-from millrace.plane.realtime.coordinator import Coordinator
-from millrace.plane.realtime.host import IncarnationHost
-from millrace.plane.realtime.injector_task import InjectorTask
-from millrace.plane.realtime.messages import StartTask, TaskReady
-from millrace.plane.worker_process import Runtime, SourceColumns
+from millrace.runtime.realtime.coordinator import Coordinator
+from millrace.runtime.realtime.host import IncarnationHost
+from millrace.runtime.realtime.injector_task import InjectorTask
+from millrace.runtime.realtime.messages import StartTask, TaskReady
+from millrace.runtime.worker_process import Runtime, SourceColumns
 from millrace.store import LmdbCaches, LocalHardState
 
 SIZES = (1, 10, 100, 1_000, 10_000)

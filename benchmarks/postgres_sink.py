@@ -24,8 +24,8 @@ import millrace as mr
 from benchmarks import result
 from benchmarks.postgres import postgres
 from millrace.model.coder import MsgpackCoder
-from millrace.plane.sink_contract import Binding
-from millrace.plane.values import SinkColumns
+from millrace.runtime.sink_contract import Binding
+from millrace.runtime.values import SinkColumns
 
 
 class Row(msgspec.Struct):

@@ -50,7 +50,7 @@ from millrace.kernel.columnar import machine_for
 from millrace.kernel.execution import Execution
 from millrace.kernel.router import Router
 from millrace.model.keys import encode_key, hash_key
-from millrace.plane.commit_writer import PutWriter
+from millrace.runtime.commit_writer import PutWriter
 from millrace.store import LmdbCaches, LocalHardState
 from millrace.watermark.intervals import IntervalMap
 

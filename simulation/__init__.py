@@ -9,7 +9,7 @@ wrong (:mod:`.oracle`), and with what windows, triggers and modes are by definit
     python -m simulation --seed 17 --trace
     python -m simulation --schedules 10000
 
-What is real: the stages and the driver's part of an epoch (:mod:`millrace.plane`),
+What is real: the stages and the driver's part of an epoch (:mod:`millrace.runtime`),
 :class:`~millrace.kernel.execution.Execution` and its machines,
 :class:`~millrace.epochlog.run_log.Epochs`, the injectors' publisher, all of
 :class:`~millrace.store.LocalHardState` down to its system calls, and all of

@@ -17,10 +17,10 @@ from millrace.injectors.injector import Injector
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.kernel.record_ids import fingerprint
 from millrace.model.time import MAX_TIMESTAMP
-from millrace.plane.epoch.driver import EpochDriver
-from millrace.plane.reports import TaskReport, reports_in
-from millrace.plane.task import Task
-from millrace.plane.worker_process import Runtime
+from millrace.runtime.epoch.driver import EpochDriver
+from millrace.runtime.reports import TaskReport, reports_in
+from millrace.runtime.task import Task
+from millrace.runtime.worker_process import Runtime
 from millrace.store import Collector
 from millrace.testing.feed import Feed, Read
 from millrace.watermark.report import ONLY, Process

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from millrace.model.errors import StoreError
-from millrace.plane.worker_process import Runtime
+from millrace.runtime.worker_process import Runtime
 from millrace.store import COMMIT_BYTES, Cache, CachePosition, Commit, MemoryCache, View
 from millrace.store.snapshots import Rows
 

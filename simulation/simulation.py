@@ -9,7 +9,7 @@ from millrace.compile.topology import Topology
 from millrace.epochlog.entries import Claim
 from millrace.epochlog.run_log import Epochs
 from millrace.kernel.execution import Execution
-from millrace.plane.worker_process import Runtime
+from millrace.runtime.worker_process import Runtime
 from simulation import oracle, workload
 from simulation.driver import QueryLog, SinkFailed, drive
 from simulation.faults import Fault, Kind

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from millrace.compile.topology import Topology
-from millrace.plane import wire
-from millrace.plane.sink_writer import values_and_ids
+from millrace.runtime import wire
+from millrace.runtime.sink_writer import values_and_ids
 
 
 class Row(NamedTuple):

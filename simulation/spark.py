@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from millrace.compile.topology import Topology
 from millrace.epochlog.entries import Manifest
-from millrace.plane.exchange import sent_to, through_levels
-from millrace.plane.reports import reports_in
-from millrace.plane.task import Stage, Task
+from millrace.runtime.exchange import sent_to, through_levels
+from millrace.runtime.reports import reports_in
+from millrace.runtime.task import Stage, Task
 from simulation.hosts import Host
 from simulation.scheduler import Process
 

@@ -20,28 +20,28 @@ from millrace.injectors.follower import Polling
 from millrace.injectors.offsets import advanced, packed_piece, pieces
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.kernel.execution import Execution
-from millrace.plane.encode_stage import EncodeStage
-from millrace.plane.epoch.driver import EpochDriver, Turn
-from millrace.plane.exchange import LocalExchange, through_levels
-from millrace.plane.packets import packed, unpacked
-from millrace.plane.piece_reader import ReadStage
-from millrace.plane.realtime.coordinator import Coordinator, Marked
-from millrace.plane.realtime.host import IncarnationHost
-from millrace.plane.realtime.incarnation_start import from_live_tasks
-from millrace.plane.realtime.injector_task import InjectorTask
-from millrace.plane.realtime.local_run import LocalPlane
-from millrace.plane.reports import Messages, TaskReport
-from millrace.plane.sink_contract import (
+from millrace.runtime.encode_stage import EncodeStage
+from millrace.runtime.epoch.driver import EpochDriver, Turn
+from millrace.runtime.exchange import LocalExchange, through_levels
+from millrace.runtime.packets import packed, unpacked
+from millrace.runtime.piece_reader import ReadStage
+from millrace.runtime.realtime.coordinator import Coordinator, Marked
+from millrace.runtime.realtime.host import IncarnationHost
+from millrace.runtime.realtime.incarnation_start import from_live_tasks
+from millrace.runtime.realtime.injector_task import InjectorTask
+from millrace.runtime.realtime.local_run import LocalPlane
+from millrace.runtime.reports import Messages, TaskReport
+from millrace.runtime.sink_contract import (
     bind_sinks,
     claim_sinks,
     live_writers,
     sinks_by_edge,
     task_writers,
 )
-from millrace.plane.sink_writer import SinkEncoder
-from millrace.plane.task import Task
-from millrace.plane.values import ROWS, value_columns
-from millrace.plane.worker_process import Runtime, SourceColumns
+from millrace.runtime.sink_writer import SinkEncoder
+from millrace.runtime.task import Task
+from millrace.runtime.values import ROWS, value_columns
+from millrace.runtime.worker_process import Runtime, SourceColumns
 from millrace.store import MemoryCaches, MemoryHardState
 
 

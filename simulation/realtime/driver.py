@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from millrace.injectors.offsets import nothing_left
 from millrace.model.errors import CheckpointMismatch, SinkError, StoreError, ZombieWriter
-from millrace.plane.realtime.coordinator import Coordinator, Marked, Orders
+from millrace.runtime.realtime.coordinator import Coordinator, Marked, Orders
 from millrace.store import Collector
 from simulation.driver import injectors
 from simulation.program import STREAM

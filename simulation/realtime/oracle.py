@@ -35,7 +35,7 @@ from millrace.model.errors import (
     ZombieWriter,
 )
 from millrace.model.keys import decode_key
-from millrace.plane.sink_writer import key_texts
+from millrace.runtime.sink_writer import key_texts
 from millrace.store import HardState, MemoryCache, bring
 from millrace.testing.invariants import check_low_watermarks
 from simulation.definitions import Wrong

@@ -15,7 +15,7 @@ from millrace.kernel.execution import Execution
 from millrace.kernel.record_ids import FIRST_INJECTED, ROW_BITS
 from millrace.kernel.results import Counters, footing_of
 from millrace.model.pane import Paned
-from millrace.plane.commit_writer import GrownWriter
+from millrace.runtime.commit_writer import GrownWriter
 from millrace.store import MemoryCache, MemoryCaches, MemoryHardState, bring
 from simulation import computations
 from simulation.oracle import same_completion

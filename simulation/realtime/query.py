@@ -15,10 +15,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from millrace.model.errors import MillraceError
-from millrace.plane.realtime.coordinator import Orders, Where
-from millrace.plane.realtime.host import IncarnationHost
-from millrace.plane.realtime.injector_task import InjectorTask
-from millrace.plane.realtime.messages import (
+from millrace.runtime.realtime.coordinator import Orders, Where
+from millrace.runtime.realtime.host import IncarnationHost
+from millrace.runtime.realtime.injector_task import InjectorTask
+from millrace.runtime.realtime.messages import (
     FromTask,
     RenewTask,
     StartTask,
@@ -27,8 +27,8 @@ from millrace.plane.realtime.messages import (
     TaskReady,
     ToTask,
 )
-from millrace.plane.realtime.task import LiveTask, Sent
-from millrace.plane.worker_process import Runtime
+from millrace.runtime.realtime.task import LiveTask, Sent
+from millrace.runtime.worker_process import Runtime
 from simulation.hosts import Host
 from simulation.scheduler import Killed, Process
 

@@ -16,7 +16,7 @@ from random import Random
 from millrace.balance.preparation import Preparation
 from millrace.epochlog.run_log import Epochs
 from millrace.model.errors import DamagedStore, PipelineError, StoreError, ZombieWriter
-from millrace.plane.realtime.incarnation_start import to_other_intervals
+from millrace.runtime.realtime.incarnation_start import to_other_intervals
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.map_change import Remapped
 from simulation.realtime.simulation import RealtimeSimulation

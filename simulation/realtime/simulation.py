@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from random import Random
 
 from millrace.epochlog.run_log import Epochs
-from millrace.plane import rows
-from millrace.plane.worker_process import Runtime
+from millrace.runtime import rows
+from millrace.runtime.worker_process import Runtime
 from millrace.store import HardState, Written
 from simulation.faults import Fault, Kind
 from simulation.hosts import Host, HostCaches

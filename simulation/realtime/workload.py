@@ -11,9 +11,9 @@ from millrace.injectors.columns import column_names
 from millrace.injectors.injector import Injector
 from millrace.model.errors import PipelineError
 from millrace.model.time import MILLISECOND, SECOND
-from millrace.plane import rows
-from millrace.plane.values import ROWS, value_columns
-from millrace.plane.worker_process import SourceColumns
+from millrace.runtime import rows
+from millrace.runtime.values import ROWS, value_columns
+from millrace.runtime.worker_process import SourceColumns
 from simulation.callers import heard
 from simulation.computations import Computations
 from simulation.groupings import Groupings

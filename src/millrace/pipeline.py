@@ -39,7 +39,7 @@ from millrace.model.errors import PipelineError
 from millrace.model.record import DeadLetter, DeadLetterLimit, LateRecord
 from millrace.model.time import DAY, HOUR, LATEST_RECORD, Duration, TimeUnit, duration_us, time_unit
 from millrace.options import BatchOptions, EpochOptions, RealtimeOptions, RunOptions
-from millrace.plane.realtime.weak import refused_weak
+from millrace.runtime.realtime.weak import refused_weak
 
 if TYPE_CHECKING:
     from millrace.spark.handle import Handle

@@ -18,8 +18,8 @@ import millrace as mr
 from millrace.connectors.postgres.text import as_arrays
 from millrace.model.coder import MsgpackCoder
 from millrace.model.errors import PipelineError, SinkError
-from millrace.plane.sink_contract import Binding, bind_sinks
-from millrace.plane.values import SinkColumns
+from millrace.runtime.sink_contract import Binding, bind_sinks
+from millrace.runtime.values import SinkColumns
 
 D = Decimal
 NOON = dt.datetime(2026, 1, 2, 12, tzinfo=dt.UTC)

@@ -18,8 +18,8 @@ from millrace.connectors.lakes import delta_table
 from millrace.connectors.parquet import files
 from millrace.connectors.parquet.files import STAGING
 from millrace.epochlog.run_log import Epochs
-from millrace.plane.realtime.incarnation_start import from_live_tasks
-from millrace.plane.sink_contract import sinks_by_edge
+from millrace.runtime.realtime.incarnation_start import from_live_tasks
+from millrace.runtime.sink_contract import sinks_by_edge
 from tests.live import Feeds, InEpochs, Live
 
 

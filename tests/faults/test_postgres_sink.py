@@ -16,8 +16,8 @@ import millrace as mr
 from millrace.model.coder import MsgpackCoder
 from millrace.model.errors import CheckpointMismatch, PipelineError, SinkError, ZombieWriter
 from millrace.model.pane import Pane, Paned, PanedCoder, Window
-from millrace.plane.sink_contract import Binding, WriteAgain
-from millrace.plane.values import SinkColumns
+from millrace.runtime.sink_contract import Binding, WriteAgain
+from millrace.runtime.values import SinkColumns
 
 
 class Total(msgspec.Struct):

@@ -20,8 +20,8 @@ from millrace.kernel.record_ids import production_ids
 from millrace.model.coder import Coder, MsgpackCoder
 from millrace.model.errors import CheckpointMismatch, SinkError, ZombieWriter
 from millrace.model.pane import Pane, Paned, PanedCoder, Window
-from millrace.plane.sink_contract import Binding
-from millrace.plane.values import SinkColumns
+from millrace.runtime.sink_contract import Binding
+from millrace.runtime.values import SinkColumns
 
 
 class Total(msgspec.Struct):

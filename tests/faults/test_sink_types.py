@@ -17,7 +17,7 @@ import pytest
 
 import millrace as mr
 from millrace.model.errors import MillraceError, PipelineError
-from millrace.plane.sink_contract import bind_sinks
+from millrace.runtime.sink_contract import bind_sinks
 
 NOON = dt.datetime(2026, 1, 2, 12, tzinfo=dt.UTC)
 DAY = dt.date(2026, 1, 2)

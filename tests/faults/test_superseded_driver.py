@@ -12,7 +12,7 @@ import millrace as mr
 from millrace.epochlog.run_log import Epochs
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.errors import MillraceError, PipelineError, RunFailed, ZombieWriter
-from millrace.plane.stuck import NO_LIMITS
+from millrace.runtime.stuck import NO_LIMITS
 from millrace.spark.console import Quiet
 from millrace.spark.engine import RunParts
 from millrace.spark.epoch_engine import EpochEngine

@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from field_types import EQUAL, Kind, Outcome, lettered, raised, refused, same
 
 import millrace as mr
-from millrace.plane.sink_contract import WriteAgain, bind_sinks
+from millrace.runtime.sink_contract import WriteAgain, bind_sinks
 
 #: What a user's own table has for a kind in PostgreSQL; the rest is ``jsonb``.
 POSTGRES_TYPES: dict[Any, str] = {

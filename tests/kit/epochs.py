@@ -11,8 +11,8 @@ from millrace.epochlog.positions import Positions
 from millrace.kernel.bundle import Arrivals
 from millrace.kernel.execution import Execution
 from millrace.kernel.results import Produced
-from millrace.plane.commit_writer import PutWriter
-from millrace.plane.epoch.host import attempt_of_epoch
+from millrace.runtime.commit_writer import PutWriter
+from millrace.runtime.epoch.host import attempt_of_epoch
 
 
 def run_epoch(

@@ -28,7 +28,7 @@ from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.declarations import Injection
 from millrace.model.stream import ByFields
 from millrace.model.time import timestamp_us
-from millrace.plane.values import ROWS, SinkColumns
+from millrace.runtime.values import ROWS, SinkColumns
 from millrace.spark.data_types import struct_type
 from millrace.spark.plan import StreamPlan
 from millrace.spark.source import sources_of

@@ -22,18 +22,18 @@ from millrace.kernel.execution import Execution
 from millrace.kernel.record_ids import FIRST_INJECTED
 from millrace.model.errors import PipelineError
 from millrace.model.time import LATEST_RECORD, MAX_TIMESTAMP, MIN_TIMESTAMP
-from millrace.plane.packets import NO_MARK, Pipes
-from millrace.plane.realtime.coordinator import Coordinator
-from millrace.plane.realtime.host import IncarnationHost
-from millrace.plane.realtime.local_run import LocalPlane
-from millrace.plane.realtime.messages import FromTask, Mark, MarkPassed, StartTask, ToTask
-from millrace.plane.realtime.task import LiveTask, Sent, TaskStats
-from millrace.plane.refusal import EventTimes
-from millrace.plane.reports import TaskReport
-from millrace.plane.row_encoder import LiveRows, RowEncoder, number_at, row_ids
-from millrace.plane.rows import Outbox, Rows
-from millrace.plane.task import Task, turns_manifest
-from millrace.plane.worker_process import Runtime
+from millrace.runtime.packets import NO_MARK, Pipes
+from millrace.runtime.realtime.coordinator import Coordinator
+from millrace.runtime.realtime.host import IncarnationHost
+from millrace.runtime.realtime.local_run import LocalPlane
+from millrace.runtime.realtime.messages import FromTask, Mark, MarkPassed, StartTask, ToTask
+from millrace.runtime.realtime.task import LiveTask, Sent, TaskStats
+from millrace.runtime.refusal import EventTimes
+from millrace.runtime.reports import TaskReport
+from millrace.runtime.row_encoder import LiveRows, RowEncoder, number_at, row_ids
+from millrace.runtime.rows import Outbox, Rows
+from millrace.runtime.task import Task, turns_manifest
+from millrace.runtime.worker_process import Runtime
 from millrace.store import MemoryCaches, MemoryHardState
 from millrace.testing.output import Output, tapped
 from millrace.testing.transcript import Transcript, TranscriptElement

@@ -12,7 +12,7 @@ from millrace.kernel.bundle import Arrivals
 from millrace.kernel.ordering import in_order, keys_at
 from millrace.kernel.rows import key_row
 from millrace.model.keys import decode_key
-from millrace.plane.inbox import ArrowKeys
+from millrace.runtime.inbox import ArrowKeys
 from millrace.watermark.intervals import IntervalMap
 
 #: Few hashes, so that different keys often share one; at the edges of intervals, where it matters.

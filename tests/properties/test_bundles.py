@@ -16,7 +16,7 @@ from millrace.kernel.bundle import NO_RECORDS, Arrivals, Attempt, Bundle, Positi
 from millrace.kernel.execution import Execution
 from millrace.kernel.record_ids import SourceIds, fingerprint, injected_origin
 from millrace.model.keys import encode_key, hash_key
-from millrace.plane.commit_writer import PutWriter
+from millrace.runtime.commit_writer import PutWriter
 from millrace.store import MemoryCaches, MemoryHardState
 from millrace.watermark.intervals import IntervalMap
 

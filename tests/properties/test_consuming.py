@@ -13,12 +13,12 @@ from millrace.epochlog.entries import decode_entry
 from millrace.kernel.record_ids import fingerprint, production_ids
 from millrace.kernel.rows import ChannelRow
 from millrace.model.keys import encode_key, hash_key
-from millrace.plane.admission import ChannelAdmission
-from millrace.plane.inbox import Inbox
-from millrace.plane.reports import TaskReport
-from millrace.plane.row_encoder import ids_of
-from millrace.plane.rows import Outbox, RowColumns, Rows
-from millrace.plane.task import Task
+from millrace.runtime.admission import ChannelAdmission
+from millrace.runtime.inbox import Inbox
+from millrace.runtime.reports import TaskReport
+from millrace.runtime.row_encoder import ids_of
+from millrace.runtime.rows import Outbox, RowColumns, Rows
+from millrace.runtime.task import Task
 from millrace.watermark.intervals import IntervalMap
 from tests.live import Feeds, Live
 

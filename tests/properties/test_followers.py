@@ -21,9 +21,9 @@ from millrace.injectors.follower import Polling
 from millrace.kernel.channels import number_of, sender_of
 from millrace.kernel.record_ids import injected_count
 from millrace.kernel.user_errors import total
-from millrace.plane.reports import TaskReport
-from millrace.plane.row_encoder import LiveRows, ids_of, number_at
-from millrace.plane.task import Task
+from millrace.runtime.reports import TaskReport
+from millrace.runtime.row_encoder import LiveRows, ids_of, number_at
+from millrace.runtime.task import Task
 from millrace.watermark.propagation import LowWatermarks
 from tests.live import Feeds, Kept, Live
 
@@ -222,7 +222,7 @@ def test_rows_are_the_same_however_they_are_cut(kind, monkeypatch):
 
     @given(st.lists(st.integers(0, 50), min_size=1, max_size=12), st.integers(0, 12), st.data())
     def check(numbers, few, data):
-        monkeypatch.setattr("millrace.plane.rows.FEW", few)
+        monkeypatch.setattr("millrace.runtime.rows.FEW", few)
         table = {
             "n": np.array(numbers),
             "at": np.array(numbers) * 1000,

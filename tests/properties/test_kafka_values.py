@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import millrace as mr
 from millrace.connectors.kafka.sink import encode_rows
 from millrace.model.errors import CoderError
-from millrace.plane.values import SinkColumns
+from millrace.runtime.values import SinkColumns
 
 
 class Colour(enum.Enum):

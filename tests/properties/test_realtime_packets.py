@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace.plane import packets as packets
-from millrace.plane.packets import Pipes, Received, rows_of
-from millrace.plane.rows import Rows
+from millrace.runtime import packets as packets
+from millrace.runtime.packets import Pipes, Received, rows_of
+from millrace.runtime.rows import Rows
 from millrace.watermark.propagation import Message
 
 NOTHING = Message({}, {}, {})

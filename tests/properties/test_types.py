@@ -29,7 +29,7 @@ import pytest
 from field_types import CONTAINERS, EQUAL, ITEMS, KINDS, Kind, Outcome, nested, word_of
 
 import millrace as mr
-from millrace.plane.sink_contract import bind_sinks
+from millrace.runtime.sink_contract import bind_sinks
 
 
 @pytest.mark.parametrize("place", places.PLACES)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.model.keys import encode_key, hash_key
-from millrace.plane import whole_numbers
-from millrace.plane.whole_numbers import encoded_numbers, hashes_of_numbers, numbers_of
+from millrace.runtime import whole_numbers
+from millrace.runtime.whole_numbers import encoded_numbers, hashes_of_numbers, numbers_of
 
 numbers = st.one_of(
     st.integers(-(1 << 63), (1 << 63) - 1),

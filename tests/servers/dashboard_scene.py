@@ -14,7 +14,7 @@ import msgspec
 import millrace as mr
 from millrace.compile.build import build
 from millrace.inspect import key_text, shortened
-from millrace.plane.stuck import Stuck
+from millrace.runtime.stuck import Stuck
 from millrace.store import LocalHardState
 
 SCRIPT = "<script>document.title='pwned'</script><img src=x onerror=document.title='pwned'>"

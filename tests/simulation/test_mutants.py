@@ -24,9 +24,9 @@ from millrace.kernel import execution, rows
 from millrace.kernel.execution import Execution
 from millrace.model.computation import WEAK
 from millrace.model.errors import ZombieWriter
-from millrace.plane import commit_writer
-from millrace.plane.commit_writer import PutWriter
-from millrace.plane.level_task import LevelTask
+from millrace.runtime import commit_writer
+from millrace.runtime.commit_writer import PutWriter
+from millrace.runtime.level_task import LevelTask
 from millrace.store import (
     Collector,
     EpochLog,

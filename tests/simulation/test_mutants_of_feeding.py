@@ -6,8 +6,8 @@ from millrace.compile.topology import ComputationSpec
 from millrace.epochlog.run_log import Epochs
 from millrace.injectors.signal_injector import Calls
 from millrace.injectors.watermark_policy import ArrivalTime
-from millrace.plane.realtime.source_progress import IngressTimes
-from millrace.plane.rows import Outbox
+from millrace.runtime.realtime.source_progress import IngressTimes
+from millrace.runtime.rows import Outbox
 from simulation import Simulation
 from simulation.realtime import RealtimeSimulation
 

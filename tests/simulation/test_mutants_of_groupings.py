@@ -18,8 +18,8 @@ from millrace.kernel.execution import Execution
 from millrace.kernel.router import RowsBuilder
 from millrace.model.pane import Paned, PanedCoder, Timing
 from millrace.model.stream import Spread
-from millrace.plane import commit_writer
-from millrace.plane.partials_stage import Lifter
+from millrace.runtime import commit_writer
+from millrace.runtime.partials_stage import Lifter
 from simulation import Simulation, simulation
 from simulation.hosts import _SharedCache
 

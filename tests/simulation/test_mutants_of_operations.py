@@ -8,7 +8,7 @@ from millrace.dataflow.joins.table_join import EnrichByKey, Lookup
 from millrace.kernel.cells import BoundMap, BoundSide, ExpiringMap, Keeping
 from millrace.kernel.timers import KeyTimers
 from millrace.model.stream import OfRecord
-from millrace.plane.rows import Outbox
+from millrace.runtime.rows import Outbox
 from simulation import Simulation
 from simulation.realtime import RealtimeSimulation
 

@@ -11,16 +11,16 @@ from millrace.epochlog.fence import IncarnationFence
 from millrace.epochlog.run_log import Epochs
 from millrace.kernel.router import RowsBuilder
 from millrace.model.errors import CheckpointUnwritable
-from millrace.plane import commit_writer, task_watermarks
-from millrace.plane.admission import Demultiplexer
-from millrace.plane.commit_writer import GrownWriter
-from millrace.plane.packets import Received, _decode
-from millrace.plane.realtime import coordinator
-from millrace.plane.realtime.coordinator import Coordinator
-from millrace.plane.realtime.host import IncarnationHost
-from millrace.plane.realtime.incarnation_start import TaskNote
-from millrace.plane.realtime.injector_task import InjectorTask
-from millrace.plane.realtime.messages import MarkPassed
+from millrace.runtime import commit_writer, task_watermarks
+from millrace.runtime.admission import Demultiplexer
+from millrace.runtime.commit_writer import GrownWriter
+from millrace.runtime.packets import Received, _decode
+from millrace.runtime.realtime import coordinator
+from millrace.runtime.realtime.coordinator import Coordinator
+from millrace.runtime.realtime.host import IncarnationHost
+from millrace.runtime.realtime.incarnation_start import TaskNote
+from millrace.runtime.realtime.injector_task import InjectorTask
+from millrace.runtime.realtime.messages import MarkPassed
 from millrace.store import AheadCache, collection
 from millrace.store.incarnations import Incarnations, _End
 from millrace.store.local_blobs import LocalAppender

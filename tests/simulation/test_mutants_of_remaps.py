@@ -14,10 +14,10 @@ from millrace.balance.preparation import Preparation
 from millrace.epochlog.entries import decode_manifest, encode_entry
 from millrace.epochlog.run_log import Epochs
 from millrace.kernel import rows
-from millrace.plane.realtime import incarnation_start
-from millrace.plane.realtime.coordinator import Coordinator
-from millrace.plane.realtime.host import IncarnationHost
-from millrace.plane.realtime.injector_task import InjectorTask
+from millrace.runtime.realtime import incarnation_start
+from millrace.runtime.realtime.coordinator import Coordinator
+from millrace.runtime.realtime.host import IncarnationHost
+from millrace.runtime.realtime.injector_task import InjectorTask
 from millrace.store import MemoryCache
 from millrace.store.cache import CachePosition
 from millrace.watermark.report import NOTHING_PENDING

@@ -11,7 +11,7 @@ import pytest
 
 import simulation
 from millrace.epochlog.run_log import Epochs
-from millrace.plane import commit_writer
+from millrace.runtime import commit_writer
 from simulation import Simulation, shrink
 from simulation.__main__ import PLANES
 from simulation.faults import OF_REAL_TIME

@@ -16,8 +16,8 @@ import msgspec
 from millrace.dataflow.windowing import AccumulationMode
 from millrace.model.errors import PipelineError
 from millrace.model.record import LateRecord
-from millrace.observe.pane_plot import plot_panes
-from millrace.observe.watermark_plot import plot_watermarks
+from millrace.plots.pane_plot import plot_panes
+from millrace.plots.watermark_plot import plot_watermarks
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,7 +9,7 @@ from millrace.injectors.letters import LetterLog
 from millrace.inspect import Checkpoint, state_at
 from millrace.inspect.overview import Ended, ended
 from millrace.model.errors import InputLost, StoreError
-from millrace.plane.commit_writer import check_consumed
+from millrace.runtime.commit_writer import check_consumed
 from millrace.store import (
     Finding,
     HardState,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from millrace.model.errors import PipelineError, SinkError
-from millrace.plane.by_value import pickle_by_value
+from millrace.runtime.by_value import pickle_by_value
 
 
 class Taking(Protocol):
@@ -113,7 +113,7 @@ class _TurnsOfTaking:
 
 
 if TYPE_CHECKING:
-    from millrace.plane.sink_contract import Binding
+    from millrace.runtime.sink_contract import Binding
 
 
 class ArrowSink:

@@ -28,7 +28,7 @@ from millrace.dashboard.pulse import Pulse
 from millrace.inspect import Checkpoint, Interval, explain_watermark, read_latest
 from millrace.model.errors import MillraceError
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
-from millrace.plane.stuck import Stuck
+from millrace.runtime.stuck import Stuck
 from millrace.store import HardState, LocalHardState, Mailbox
 
 _SUFFIX: Final = ".stuck"

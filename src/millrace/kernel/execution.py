@@ -1,7 +1,7 @@
 """Execution: GetData and user code for one bundle, and the caches that it reads.
 
 It runs computations of one topology against one checkpoint. When what comes of a bundle is durable
-is the business of a commit writer (``plane/commit_writer.py``).
+is the business of a commit writer (``runtime/commit_writer.py``).
 
 Source: Streaming Engine, GetData; MillWheel 6.2 (who alone writes a key may read back what it
 wrote).
@@ -97,7 +97,7 @@ class Running:
 
 
 class Probing(Protocol):
-    """Finds out which calls of user code end their process; see ``plane/stuck.py``."""
+    """Finds out which calls of user code end their process; see ``runtime/stuck.py``."""
 
     @property
     def over(self) -> bool:

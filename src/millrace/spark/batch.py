@@ -28,8 +28,8 @@ from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.declarations import Declarations
 from millrace.model.errors import MillraceError, PipelineError
 from millrace.options import BatchOptions, with_defaults
-from millrace.plane.sink_contract import bind_sinks, claim_sinks
-from millrace.plane.stragglers import Enough, Left
+from millrace.runtime.sink_contract import bind_sinks, claim_sinks
+from millrace.runtime.stragglers import Enough, Left
 from millrace.spark.connect import refuse_connect
 from millrace.spark.console import Quiet
 from millrace.spark.external import external_pieces, pieces_there

@@ -23,9 +23,9 @@ from typing import Any, BinaryIO
 #: behind.
 NEEDED = (
     "pyspark.worker",
-    "millrace.plane.by_value",
-    "millrace.plane.realtime.injector_task",
-    "millrace.plane.realtime.host",
+    "millrace.runtime.by_value",
+    "millrace.runtime.realtime.injector_task",
+    "millrace.runtime.realtime.host",
     "millrace.spark.worker",
     "millrace.spark.realtime.stages",
     "millrace.spark.source",

@@ -27,7 +27,7 @@ from millrace.injectors.advance import Backlog
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.errors import PipelineError
 from millrace.model.time import Duration
-from millrace.plane.stuck import CallLimits
+from millrace.runtime.stuck import CallLimits
 from millrace.spark.console import Quiet
 from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.metrics.lines import MetricLines

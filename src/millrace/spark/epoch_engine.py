@@ -23,10 +23,10 @@ from millrace.injectors.injector import Injector
 from millrace.injectors.rate_limit import EVERYONE, Gate
 from millrace.model.errors import CheckpointMismatch, MillraceError, PipelineError, RunFailed
 from millrace.model.time import SECOND, Duration, duration_us
-from millrace.plane.epoch.driver import EpochDriver
-from millrace.plane.partials_stage import Payoff
-from millrace.plane.realtime.incarnation_start import from_live_tasks
-from millrace.plane.sink_contract import sinks_by_edge
+from millrace.runtime.epoch.driver import EpochDriver
+from millrace.runtime.partials_stage import Payoff
+from millrace.runtime.realtime.incarnation_start import from_live_tasks
+from millrace.runtime.sink_contract import sinks_by_edge
 from millrace.spark.engine import EFFECT_S, Engine, RemapResult, RunParts, Setup, ended
 from millrace.spark.external import external
 from millrace.spark.failure import failed

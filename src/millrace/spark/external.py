@@ -2,8 +2,8 @@
 
 In a stream ``latestOffset`` is where an injector decides how far an epoch reads, in a process
 beside the driver; the end is in Spark's offset log before any worker reads. Its rows stand for
-pieces of that, which the first stage reads (:mod:`millrace.plane.piece_reader`): no record is a row
-of Spark's here. A batch reads what there is when it begins, decided in the driver.
+pieces of that, which the first stage reads (:mod:`millrace.runtime.piece_reader`): no record is a
+row of Spark's here. A batch reads what there is when it begins, decided in the driver.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from millrace.injectors.offsets import (
 from millrace.injectors.rate_limit import Gate
 from millrace.model.errors import PipelineError
 from millrace.model.time import Instant
-from millrace.plane.by_value import pickle_by_value
+from millrace.runtime.by_value import pickle_by_value
 
 NAME = "millrace_injector"
 #: The option with the pickled injector, passwords and all: Spark keeps what is so named out of its

@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.storagelevel import StorageLevel
 
 from millrace.epochlog.entries import Manifest
-from millrace.plane.reports import Messages, TaskReport
-from millrace.plane.sink_contract import WriteAgain
+from millrace.runtime.reports import Messages, TaskReport
+from millrace.runtime.sink_contract import WriteAgain
 from millrace.spark.failure import CAREFULLY, worker_died
 from millrace.spark.plan import Plan
 

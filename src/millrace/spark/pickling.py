@@ -15,7 +15,7 @@ from typing import Any
 from millrace.compile.topology import Topology
 from millrace.injectors.injector import Injector
 from millrace.model.stream import ByFunction, ByRecord, OfRecord
-from millrace.plane.by_value import pickle_by_value
+from millrace.runtime.by_value import pickle_by_value
 
 
 def pickle_topology(topology: Topology) -> bytes:

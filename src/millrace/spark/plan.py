@@ -23,20 +23,20 @@ from pyspark.sql import types as T
 from millrace.compile.topology import Edge, Topology
 from millrace.epochlog.entries import Manifest, Partition, encode_entry
 from millrace.model.errors import PipelineError
-from millrace.plane import wire
-from millrace.plane.batch_level import BatchLevelStage
-from millrace.plane.encode_stage import EncodeStage
-from millrace.plane.epoch.host import LevelStage
-from millrace.plane.exchange import through_levels
-from millrace.plane.packets import PACKET_DDL
-from millrace.plane.partials_stage import LiftStage
-from millrace.plane.piece_reader import ReadStage
-from millrace.plane.sink_contract import task_writers
-from millrace.plane.sink_writer import SinkEncoder
-from millrace.plane.stragglers import Enough
-from millrace.plane.stuck import NO_LIMITS, CallLimits
-from millrace.plane.task import Stage
-from millrace.plane.worker_process import SourceColumns
+from millrace.runtime import wire
+from millrace.runtime.batch_level import BatchLevelStage
+from millrace.runtime.encode_stage import EncodeStage
+from millrace.runtime.epoch.host import LevelStage
+from millrace.runtime.exchange import through_levels
+from millrace.runtime.packets import PACKET_DDL
+from millrace.runtime.partials_stage import LiftStage
+from millrace.runtime.piece_reader import ReadStage
+from millrace.runtime.sink_contract import task_writers
+from millrace.runtime.sink_writer import SinkEncoder
+from millrace.runtime.stragglers import Enough
+from millrace.runtime.stuck import NO_LIMITS, CallLimits
+from millrace.runtime.task import Stage
+from millrace.runtime.worker_process import SourceColumns
 from millrace.spark.data_types import struct_type
 from millrace.spark.pickling import captured, pickle_topology
 from millrace.spark.source import Numbering, Source, native_rows, python_rows

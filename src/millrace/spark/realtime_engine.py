@@ -22,11 +22,11 @@ from millrace.injectors.offsets import nothing_left
 from millrace.injectors.watermark_policy import WatermarkColumn
 from millrace.model.errors import PipelineError, StoreError, ZombieWriter
 from millrace.model.time import SECOND, Duration, duration_us
-from millrace.plane.by_value import pickle_by_value
-from millrace.plane.realtime.coordinator import Coordinator, Marked, Where
-from millrace.plane.realtime.incarnation_start import to_other_intervals
-from millrace.plane.realtime.messages import TaskReady, TaskStatus
-from millrace.plane.sink_contract import check_live, live_writers
+from millrace.runtime.by_value import pickle_by_value
+from millrace.runtime.realtime.coordinator import Coordinator, Marked, Where
+from millrace.runtime.realtime.incarnation_start import to_other_intervals
+from millrace.runtime.realtime.messages import TaskReady, TaskStatus
+from millrace.runtime.sink_contract import check_live, live_writers
 from millrace.spark.clock import elapsed_us
 from millrace.spark.engine import EFFECT_S, Engine, RemapResult, RunParts, Setup
 from millrace.spark.failure import CAREFULLY, failed, headline

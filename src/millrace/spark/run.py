@@ -27,7 +27,7 @@ from millrace.injectors.signal_injector import Waiting, asking, put_call
 from millrace.inspect import add_savepoint, check_savepoint, savepoints
 from millrace.model.errors import MillraceError, NotKept, PipelineError, ZombieWriter
 from millrace.model.time import SECOND, Duration, duration_us
-from millrace.plane.reports import TaskReport
+from millrace.runtime.reports import TaskReport
 from millrace.spark.asks import OUTLIVING, Listener, acts_of
 from millrace.spark.engine import Engine, RemapResult, RunParts
 from millrace.spark.failure import failed, headline

@@ -27,8 +27,8 @@ from millrace.kernel.record_ids import FINGERPRINT_BYTES, LAST_ROW, ROW_BITS
 from millrace.model.declarations import Injection
 from millrace.model.errors import PipelineError
 from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD, TimeUnit, in_microseconds
-from millrace.plane import wire
-from millrace.plane.values import ROWS, check_format, value_columns
+from millrace.runtime import wire
+from millrace.runtime.values import ROWS, check_format, value_columns
 from millrace.spark.data_types import struct_type
 from millrace.spark.source_checks import (
     INTEGERS,

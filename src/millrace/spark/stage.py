@@ -8,9 +8,9 @@ from math import inf
 import pyarrow as pa
 
 from millrace.epochlog.entries import decode_manifest
-from millrace.plane.packets import packed, unpacked
-from millrace.plane.sink_writer import SinkEncoder
-from millrace.plane.task import Stage, Task
+from millrace.runtime.packets import packed, unpacked
+from millrace.runtime.sink_writer import SinkEncoder
+from millrace.runtime.task import Stage, Task
 from millrace.spark.worker import Blueprint, runtime_of
 
 

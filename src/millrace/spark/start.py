@@ -32,9 +32,9 @@ from millrace.model.declarations import Declarations
 from millrace.model.errors import CheckpointMismatch, PipelineError
 from millrace.model.time import SECOND, Duration, duration_us
 from millrace.options import EpochOptions, RealtimeOptions, check_options, with_defaults
-from millrace.plane.realtime.weak import refused_weak
-from millrace.plane.sink_contract import bind_sinks, claim_sinks
-from millrace.plane.stuck import CallLimits
+from millrace.runtime.realtime.weak import refused_weak
+from millrace.runtime.sink_contract import bind_sinks, claim_sinks
+from millrace.runtime.stuck import CallLimits
 from millrace.spark.application import pipeline_at
 from millrace.spark.clock import now_us
 from millrace.spark.connect import refuse_connect

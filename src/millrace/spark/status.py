@@ -15,9 +15,9 @@ from millrace.inspect import ComputationLoad, load_of_run, overview_of_run
 from millrace.inspect.overview import dead_letters_of
 from millrace.kernel.results import Counters
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, SECOND
-from millrace.plane.reports import TaskReport
-from millrace.plane.stragglers import Left
-from millrace.plane.stuck import Stuck
+from millrace.runtime.reports import TaskReport
+from millrace.runtime.stragglers import Left
+from millrace.runtime.stuck import Stuck
 from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.realtime.latency import StepTimes
 from millrace.spark.status_text import as_html, as_line, as_text

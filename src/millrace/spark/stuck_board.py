@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from millrace.model.errors import StoreError
-from millrace.plane.stuck import Stuck
+from millrace.runtime.stuck import Stuck
 from millrace.store import Mailbox
 
 _log = logging.getLogger("millrace")

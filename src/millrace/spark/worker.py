@@ -21,9 +21,9 @@ from pathlib import Path
 from millrace.compile.topology import Topology
 from millrace.kernel.execution import Execution, Running
 from millrace.model.errors import PipelineError
-from millrace.plane.sink_contract import LiveWriter, TaskWriter
-from millrace.plane.stuck import NO_LIMITS, CallLimits, Probe, TimeLimit, Watch
-from millrace.plane.worker_process import Runtime, SourceColumns
+from millrace.runtime.sink_contract import LiveWriter, TaskWriter
+from millrace.runtime.stuck import NO_LIMITS, CallLimits, Probe, TimeLimit, Watch
+from millrace.runtime.worker_process import Runtime, SourceColumns
 from millrace.spark.stuck_board import Reporter
 from millrace.store import (
     CacheLimit,

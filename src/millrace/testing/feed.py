@@ -25,13 +25,13 @@ from millrace.model.declarations import Injection as Injecting
 from millrace.model.errors import CoderError, PipelineError, brief
 from millrace.model.stream import by
 from millrace.model.time import LATEST_RECORD, MIN_TIMESTAMP, timestamp_us
-from millrace.plane.partials_stage import Lifter
-from millrace.plane.refusal import EventTimes
-from millrace.plane.reports import TaskReport, report_row
-from millrace.plane.row_encoder import RowEncoder, fingerprints, microseconds
-from millrace.plane.rows import Outbox
-from millrace.plane.task import Task
-from millrace.plane.values import ROWS, ValueReader, shown, value_columns
+from millrace.runtime.partials_stage import Lifter
+from millrace.runtime.refusal import EventTimes
+from millrace.runtime.reports import TaskReport, report_row
+from millrace.runtime.row_encoder import RowEncoder, fingerprints, microseconds
+from millrace.runtime.rows import Outbox
+from millrace.runtime.task import Task
+from millrace.runtime.values import ROWS, ValueReader, shown, value_columns
 from millrace.watermark.report import Process
 
 

@@ -38,13 +38,13 @@ from millrace.model.declarations import Declarations
 from millrace.model.errors import PipelineError, WatermarkRegression
 from millrace.model.record import LateRecord
 from millrace.model.time import MAX_TIMESTAMP, Duration, Instant, duration_us, timestamp_us
-from millrace.plane.epoch.driver import EpochDriver
-from millrace.plane.exchange import LocalExchange, through_levels
-from millrace.plane.reports import TaskReport, reports_in
-from millrace.plane.sink_contract import bind_sinks, task_writers
-from millrace.plane.sink_writer import write_to_sinks
-from millrace.plane.task import Task
-from millrace.plane.worker_process import Runtime
+from millrace.runtime.epoch.driver import EpochDriver
+from millrace.runtime.exchange import LocalExchange, through_levels
+from millrace.runtime.reports import TaskReport, reports_in
+from millrace.runtime.sink_contract import bind_sinks, task_writers
+from millrace.runtime.sink_writer import write_to_sinks
+from millrace.runtime.task import Task
+from millrace.runtime.worker_process import Runtime
 from millrace.store import (
     Collector,
     Mailbox,

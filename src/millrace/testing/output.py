@@ -21,7 +21,7 @@ from millrace.model.declarations import Declarations, SinkDeclaration
 from millrace.model.errors import PipelineError
 from millrace.model.pane import Pane, Paned, Timing, Window
 from millrace.model.time import datetime_of, timestamp_us
-from millrace.plane.sink_writer import values_and_ids
+from millrace.runtime.sink_writer import values_and_ids
 
 #: Columns of a sink's row that are no part of the value: the record's and the pane's.
 _NO_VALUE = (

@@ -10,9 +10,9 @@ from millrace.balance.balancer import Balancer
 from millrace.balance.policy import Balance
 from millrace.balance.preparation import Preparation
 from millrace.model.errors import ZombieWriter
-from millrace.plane.realtime.incarnation_start import to_other_intervals
+from millrace.runtime.realtime.incarnation_start import to_other_intervals
 from tests.live import Live, undisturbed
-from tests.unit.plane.test_live_remaps import counting, on, to_rest, values
+from tests.unit.runtime.test_live_remaps import counting, on, to_rest, values
 
 
 def balancing_of(live: Live, *, every: int = 2) -> Balancer:

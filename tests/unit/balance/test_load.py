@@ -23,7 +23,7 @@ from millrace.kernel.results import (
     StateSizes,
 )
 from millrace.model.keys import encode_key, hash_key
-from millrace.plane.reports import MarkReport, decode, encode
+from millrace.runtime.reports import MarkReport, decode, encode
 from millrace.store import NOTHING, Commit, MemoryCache, Repair, Size, View
 from millrace.testing import Harness
 from millrace.watermark.intervals import IntervalMap

@@ -12,8 +12,8 @@ import pytest
 
 import millrace as mr
 from millrace.injectors.letters import bind_letters
-from millrace.plane.sink_contract import bind_sinks
-from millrace.plane.values import SinkColumns
+from millrace.runtime.sink_contract import bind_sinks
+from millrace.runtime.values import SinkColumns
 from millrace.store import open_location
 from tests.live import Feeds, InEpochs, Kept, Live
 

@@ -12,7 +12,7 @@ import pytest
 import millrace as mr
 from millrace.compile.checks import OF_PANES
 from millrace.model.errors import PipelineError
-from millrace.plane import values
+from millrace.runtime import values
 
 
 class Adding:

@@ -21,7 +21,7 @@ from millrace.dataflow.aggregations.fields import FieldsCoder, Results, record_o
 from millrace.model.coder import MsgpackCoder, PickleCoder
 from millrace.model.errors import CoderError
 from millrace.model.pane import PanedCoder
-from millrace.plane.values import SinkColumns
+from millrace.runtime.values import SinkColumns
 
 NO_NUL = SinkLimits(nul=False)
 FAR_EAST = dt.timezone(dt.timedelta(hours=5))

@@ -11,7 +11,7 @@ import millrace as mr
 from millrace.dataflow.aggregations import Distinct, Top
 from millrace.dataflow.aggregations.several import Part, Several
 from millrace.model.errors import PipelineError
-from millrace.plane.values import SinkColumns
+from millrace.runtime.values import SinkColumns
 
 
 class Bid(msgspec.Struct):

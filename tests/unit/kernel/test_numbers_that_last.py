@@ -23,11 +23,11 @@ from millrace.epochlog.run_log import Epochs
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.kernel.execution import Execution
 from millrace.kernel.record_ids import fingerprint
-from millrace.plane.epoch.driver import EpochDriver
-from millrace.plane.exchange import LocalExchange, through_levels
-from millrace.plane.reports import TaskReport, reports_in
-from millrace.plane.task import Task
-from millrace.plane.worker_process import Runtime
+from millrace.runtime.epoch.driver import EpochDriver
+from millrace.runtime.exchange import LocalExchange, through_levels
+from millrace.runtime.reports import TaskReport, reports_in
+from millrace.runtime.task import Task
+from millrace.runtime.worker_process import Runtime
 from millrace.store import HardState, LocalHardState, MemoryCaches, MemoryHardState
 from millrace.testing.feed import Feed, Read
 from millrace.testing.output import tapped

@@ -12,8 +12,8 @@ import pytest
 
 import millrace as mr
 from millrace.model.errors import PipelineError, SinkError
-from millrace.plane.sink_contract import Binding, check_live, live_writers
-from millrace.plane.values import SinkColumns
+from millrace.runtime.sink_contract import Binding, check_live, live_writers
+from millrace.runtime.values import SinkColumns
 
 
 class Total(msgspec.Struct):

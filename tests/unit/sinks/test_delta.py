@@ -15,8 +15,8 @@ import millrace as mr
 from millrace.connectors.lakes import delta_table, table
 from millrace.connectors.parquet.files import STAGING
 from millrace.model.errors import CheckpointMismatch, PipelineError, SinkError
-from millrace.plane.sink_contract import Binding
-from millrace.plane.values import SinkColumns
+from millrace.runtime.sink_contract import Binding
+from millrace.runtime.values import SinkColumns
 
 deltalake = pytest.importorskip("deltalake", reason="an extra: pip install 'millrace-spark[delta]'")
 

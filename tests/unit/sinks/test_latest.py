@@ -19,8 +19,8 @@ from millrace.connectors.parquet import files
 from millrace.connectors.parquet.files import STAGING
 from millrace.model.errors import PipelineError, SinkError
 from millrace.model.pane import PanedCoder
-from millrace.plane.sink_contract import Binding
-from millrace.plane.values import SinkColumns
+from millrace.runtime.sink_contract import Binding
+from millrace.runtime.values import SinkColumns
 
 deltalake = pytest.importorskip("deltalake", reason="an extra: pip install 'millrace-spark[delta]'")
 

@@ -14,7 +14,7 @@ import pyspark
 import pytest
 
 import millrace as mr
-from millrace.plane.by_value import pickle_by_value
+from millrace.runtime.by_value import pickle_by_value
 from millrace.spark.daemon import unheard, without_zips
 from millrace.spark.realtime.control_connection import Address
 from millrace.spark.realtime.stages import LiveStage

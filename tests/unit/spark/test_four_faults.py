@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import millrace as mr
-from millrace.plane.stuck import Probe, Stuck, TimeLimit, Watch
+from millrace.runtime.stuck import Probe, Stuck, TimeLimit, Watch
 from millrace.spark.metrics.table import values
 from millrace.spark.status import Progress, Status
 

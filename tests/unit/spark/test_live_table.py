@@ -11,7 +11,7 @@ from millrace.compile.build import build
 from millrace.epochlog.run_log import Epochs
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.kernel.results import Counters
-from millrace.plane.stuck import Stuck
+from millrace.runtime.stuck import Stuck
 from millrace.spark.progress_display import LiveTable, ProgressDisplay, Where, where_to_show
 from millrace.spark.status import Progress, Status
 from millrace.store import MemoryHardState

@@ -3,7 +3,7 @@
 import pyarrow as pa
 
 import millrace as mr
-from millrace.plane.reports import TaskReport, observe_processes
+from millrace.runtime.reports import TaskReport, observe_processes
 from millrace.watermark.report import Process
 
 NEVER = mr.MIN_TIMESTAMP

@@ -15,7 +15,7 @@ from millrace.epochlog.run_log import Epochs
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.declarations import Declarations
 from millrace.model.errors import PipelineError, RunFailed
-from millrace.plane.stuck import NO_LIMITS
+from millrace.runtime.stuck import NO_LIMITS
 from millrace.spark.asks import acts_of
 from millrace.spark.console import Quiet
 from millrace.spark.engine import Engine, RemapResult, RunParts

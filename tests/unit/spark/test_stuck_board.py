@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from millrace.plane.stuck import Stuck
+from millrace.runtime.stuck import Stuck
 from millrace.spark.metrics.table import values
 from millrace.spark.stuck_board import Board, Reporter
 from millrace.store import LocalHardState, Mailbox, MemoryBlobs

@@ -14,7 +14,7 @@ from millrace.connectors.latest import check_key, key_columns
 from millrace.connectors.parquet.files import FILE_LIMITS
 
 if TYPE_CHECKING:
-    from millrace.plane.sink_contract import Binding
+    from millrace.runtime.sink_contract import Binding
 
 
 class Delta(TableSink):

@@ -13,7 +13,7 @@ from millrace.model.errors import PipelineError
 from millrace.store import local_path
 
 if TYPE_CHECKING:
-    from millrace.plane.sink_contract import Binding
+    from millrace.runtime.sink_contract import Binding
 
 
 class Iceberg(TableSink):

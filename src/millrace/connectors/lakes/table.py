@@ -33,7 +33,7 @@ from millrace.model.errors import MillraceError, PipelineError, SinkError
 from millrace.store.durable_files import sync_directory
 
 if TYPE_CHECKING:
-    from millrace.plane.sink_contract import Binding
+    from millrace.runtime.sink_contract import Binding
 
 _log = logging.getLogger("millrace")
 

@@ -30,7 +30,7 @@ from millrace.store import local_path
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from millrace.plane.sink_contract import Binding
+    from millrace.runtime.sink_contract import Binding
 
 
 class Parquet:

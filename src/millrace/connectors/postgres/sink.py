@@ -24,13 +24,13 @@ from millrace.connectors.postgres.tables import ID, RETRACTED, TASK, Column, Tab
 from millrace.connectors.postgres.text import as_csv
 from millrace.model.errors import PipelineError, SinkError, ZombieWriter, brief
 from millrace.model.time import SECOND, Duration, duration_us
-from millrace.plane.sink_contract import WriteAgain
+from millrace.runtime.sink_contract import WriteAgain
 
 if TYPE_CHECKING:
     import psycopg
 
     from millrace.connectors.postgres.live_writer import Turns
-    from millrace.plane.sink_contract import Binding
+    from millrace.runtime.sink_contract import Binding
 
 #: Rows are kept until there are so many bytes of them: one COPY.
 _COPY_BYTES = 8 << 20

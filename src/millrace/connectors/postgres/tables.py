@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from millrace.compile.sink_limits import DECIMAL_DIGITS, DECIMAL_SCALE, ColumnLimit
 from millrace.model.errors import PipelineError
-from millrace.plane.values import SinkColumns
+from millrace.runtime.values import SinkColumns
 
 if TYPE_CHECKING:
     import psycopg

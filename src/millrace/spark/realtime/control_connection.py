@@ -28,7 +28,7 @@ from multiprocessing.connection import (
 from typing import Any, Final
 
 from millrace.model.errors import MillraceError
-from millrace.plane.realtime.messages import (
+from millrace.runtime.realtime.messages import (
     Said,
     TaskReady,
     ToTask,

@@ -14,8 +14,8 @@ from math import inf
 from typing import TypeVar
 
 from millrace.model.errors import MillraceError, PipelineError
-from millrace.plane.realtime.coordinator import Coordinator, Orders, Where
-from millrace.plane.realtime.messages import (
+from millrace.runtime.realtime.coordinator import Coordinator, Orders, Where
+from millrace.runtime.realtime.messages import (
     At,
     Hold,
     RenewTask,

@@ -18,7 +18,7 @@ from math import ceil, inf, log2
 from struct import Struct
 from typing import Final, NamedTuple
 
-from millrace.plane.realtime.messages import Stepped
+from millrace.runtime.realtime.messages import Stepped
 
 #: Buckets within a factor of two: what is said of a percentile is at most a fifth too much.
 _PARTS: Final = 4

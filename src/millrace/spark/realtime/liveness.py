@@ -24,8 +24,8 @@ from typing import Final
 
 from millrace.model.errors import MillraceError
 from millrace.model.time import SECOND, format_duration
-from millrace.plane.realtime.coordinator import Where
-from millrace.plane.realtime.messages import At, Said, StatusQuery, TaskReady, ToTask
+from millrace.runtime.realtime.coordinator import Where
+from millrace.runtime.realtime.messages import At, Said, StatusQuery, TaskReady, ToTask
 from millrace.spark.realtime.process_id import ProcessId
 
 #: How long a task may say nothing before it is asked what it does; and how often it is. Of a limit

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from millrace.plane.realtime.incarnation_start import Processes
+from millrace.runtime.realtime.incarnation_start import Processes
 
 #: An answer that takes longer is for the next time.
 _WAIT_S = 1.0

@@ -20,7 +20,7 @@ from millrace.model.errors import (
     WatermarkRegression,
     ZombieWriter,
 )
-from millrace.plane.realtime.coordinator import Where
+from millrace.runtime.realtime.coordinator import Where
 from millrace.spark.realtime.liveness import TaskHung
 
 #: To try again would change nothing.

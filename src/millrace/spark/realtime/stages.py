@@ -23,11 +23,11 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from millrace.plane.packets import PACKET_DDL, PACKET_SCHEMA
-from millrace.plane.realtime.host import IncarnationHost
-from millrace.plane.realtime.injector_task import InjectorTask
-from millrace.plane.realtime.task import LiveTask, Sent
-from millrace.plane.worker_process import Runtime
+from millrace.runtime.packets import PACKET_DDL, PACKET_SCHEMA
+from millrace.runtime.realtime.host import IncarnationHost
+from millrace.runtime.realtime.injector_task import InjectorTask
+from millrace.runtime.realtime.task import LiveTask, Sent
+from millrace.runtime.worker_process import Runtime
 from millrace.spark.clock import elapsed_us, now_us
 from millrace.spark.realtime.control_connection import Address, ControlConnection
 from millrace.spark.realtime.latency import StepTimer

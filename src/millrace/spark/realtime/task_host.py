@@ -31,7 +31,7 @@ from math import inf
 from typing import Final, Protocol
 
 from millrace.model.errors import MillraceError
-from millrace.plane.realtime.messages import (
+from millrace.runtime.realtime.messages import (
     At,
     RenewTask,
     Said,
@@ -43,8 +43,8 @@ from millrace.plane.realtime.messages import (
     TaskReady,
     ToTask,
 )
-from millrace.plane.realtime.task import LiveTask, Sent
-from millrace.plane.stuck import Standstill
+from millrace.runtime.realtime.task import LiveTask, Sent
+from millrace.runtime.stuck import Standstill
 from millrace.spark.clock import now_us
 from millrace.spark.realtime.control_connection import ConnectionBroken, packed_error
 from millrace.spark.realtime.flow_control import BYTES_MOST, FlowControl, TurnBudget

@@ -15,8 +15,8 @@ from confluent_kafka import Producer
 import millrace as mr
 from millrace.connectors.kafka import messages
 from millrace.model.keys import encode_key
-from millrace.plane.sink_writer import key_bytes
-from millrace.plane.values import SinkColumns
+from millrace.runtime.sink_writer import key_bytes
+from millrace.runtime.values import SinkColumns
 
 HEADERS = [("a", b"1"), ("a", b"\xff"), ("b", None), ("c", b""), ("millrace-id", b"\xff\x00")]
 

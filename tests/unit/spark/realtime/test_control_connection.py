@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from millrace.model.errors import UserCodeError
-from millrace.plane.realtime.messages import (
+from millrace.runtime.realtime.messages import (
     Hold,
     Mark,
     Said,

@@ -11,8 +11,8 @@ import pytest
 
 from millrace.injectors.offsets import SourceOffset
 from millrace.model.errors import PipelineError, ZombieWriter
-from millrace.plane.realtime.coordinator import Orders, Where
-from millrace.plane.realtime.messages import (
+from millrace.runtime.realtime.coordinator import Orders, Where
+from millrace.runtime.realtime.messages import (
     Hold,
     Mark,
     RenewTask,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.plane.realtime.messages import Stepped, decode_said, encode
+from millrace.runtime.realtime.messages import Stepped, decode_said, encode
 from millrace.spark.realtime.latency import StepsSeen, StepTimer, StepTimes, below_s, bucket
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from millrace.plane.realtime.coordinator import Where
-from millrace.plane.realtime.messages import At, StatusQuery, TaskStatus, ToTask
+from millrace.runtime.realtime.coordinator import Where
+from millrace.runtime.realtime.messages import At, StatusQuery, TaskStatus, ToTask
 from millrace.spark.realtime.liveness import Liveness
 
 ONE, OTHER = (1, 0), (1, 1)

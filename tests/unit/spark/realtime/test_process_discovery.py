@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from millrace.plane.realtime.incarnation_start import Processes
+from millrace.runtime.realtime.incarnation_start import Processes
 from millrace.spark.realtime.process_discovery import ProcessDiscovery
 
 

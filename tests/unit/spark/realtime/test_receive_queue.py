@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from millrace.plane.realtime.messages import Mark, StopTask, ToTask
+from millrace.runtime.realtime.messages import Mark, StopTask, ToTask
 from millrace.spark.realtime.flow_control import TurnBudget
 from millrace.spark.realtime.task_host import ReceivedPackets, ReceiveQueue
 

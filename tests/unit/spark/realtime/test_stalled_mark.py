@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from millrace.plane.realtime.coordinator import Where
-from millrace.plane.realtime.messages import At, StatusQuery, TaskReady, ToTask
+from millrace.runtime.realtime.coordinator import Where
+from millrace.runtime.realtime.messages import At, StatusQuery, TaskReady, ToTask
 from millrace.spark.realtime.liveness import Liveness, StalledMark
 
 HOSTS = {(1, 0): TaskReady(1, 0, "here", 42), (1, 1): TaskReady(1, 1, "here", 43)}

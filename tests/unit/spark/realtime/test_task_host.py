@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 import pytest
 
 from millrace.model.errors import UserCodeError
-from millrace.plane.realtime.messages import (
+from millrace.runtime.realtime.messages import (
     At,
     FromTask,
     Mark,
@@ -27,7 +27,7 @@ from millrace.plane.realtime.messages import (
     TaskStatus,
     ToTask,
 )
-from millrace.plane.realtime.task import Sent, TaskStats
+from millrace.runtime.realtime.task import Sent, TaskStats
 from millrace.spark.realtime import latency as steps_module
 from millrace.spark.realtime import task_host
 from millrace.spark.realtime.flow_control import TurnBudget

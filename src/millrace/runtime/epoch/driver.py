@@ -1,0 +1,155 @@
+"""The driver's part of an epoch: publish, begin, run, complete.
+
+Between beginning and completing it does not matter who runs the stages: a function that is given
+the manifest does, and returns what the tasks reported.
+
+Source: MillWheel 5.2 (injectors publish), 6.2 and 7.2 (the authority keeps what it knows).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from millrace.compile.topology import Topology, injector_name
+from millrace.epochlog.entries import Completion, Manifest
+from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.source_stats import processes_of
+from millrace.injectors.offsets import places_after
+from millrace.injectors.watermark_publisher import WatermarkPublisher
+from millrace.model.time import MIN_TIMESTAMP
+from millrace.runtime.reports import TaskReport
+
+
+@dataclass(frozen=True)
+class Turn:
+    """An epoch that was run: what it began with, what came of it, and what is known after it.
+
+    Attributes:
+        manifest: What it began with.
+        report: What its tasks reported.
+        completion: What is known after it.
+        parts: How long the driver spent on each part, in seconds: ``planning`` up to the manifest,
+            ``tasks`` and ``sinks``, which are published when all tasks have ended, ``completing``.
+    """
+
+    manifest: Manifest
+    report: TaskReport
+    completion: Completion
+    parts: dict[str, float]
+
+
+@dataclass
+class EpochDriver:
+    """Runs the epochs of a run, one after the other.
+
+    Attributes:
+        topology: The pipeline.
+        epochs: Of the run; it holds the checkpoint.
+        publisher: What injectors publish by their policies.
+        scripted: Percentile -> injected stream -> what it published by hand, 100 the low watermark
+            itself; only where somebody scripts time.
+        estimates: Whether percentiles are estimated from the records, and not scripted.
+        tasks: How many tasks a level an epoch has that is begun now; 0 where there is never another
+            number of them.
+    """
+
+    topology: Topology
+    epochs: Epochs
+    publisher: WatermarkPublisher
+    scripted: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+    estimates: bool = True
+    tasks: int = 0
+
+    def published(self, wall_time_us: int) -> dict[str, int]:
+        """Return injected stream -> what it publishes now: never below what it did."""
+        outputs = self.epochs.authority.low_watermarks.outputs
+        by_hand = self.scripted.get(100, {})
+        before = {
+            spec.name: max(outputs[injector_name(spec.name)], by_hand.get(spec.name, MIN_TIMESTAMP))
+            for spec in self.topology.injected()
+        }
+        processes = processes_of(self.epochs.sources)
+        by_policy = self.publisher.published(
+            processes,
+            wall_time_us=wall_time_us,
+            before=before,
+            last_epoch_us=self.epochs.wall_time_us,
+        )
+        return before | by_policy
+
+    def percentiles(self, published: Mapping[str, int]) -> Mapping[int, Mapping[str, int]]:
+        """Return percentile -> injected stream -> what it publishes for that share."""
+        return self.epochs.estimated(published) if self.estimates else self.scripted
+
+    def settled(self, manifest: Manifest, published: Mapping[str, int]) -> bool:
+        """Return whether an epoch with what is published now would move no low watermark."""
+        return (
+            published == manifest.injectors
+            and self.epochs.estimated(published) == manifest.percentiles
+        )
+
+    def run(
+        self,
+        number: int,
+        stages: Callable[[Manifest], tuple[TaskReport, float]],
+        *,
+        wall_time_us: int,
+        draining: bool = False,
+        splitting: Mapping[str, str] | None = None,
+    ) -> Turn | None:
+        """Run one epoch; return None if it is completed already.
+
+        Args:
+            number: The one after the last completed.
+            stages: Runs the epoch's stages, and its sinks, at a manifest; returns what tasks
+                reported, and how long it took to publish what they had written, in seconds.
+            wall_time_us: What time it is.
+            draining: Whether the input ends with it.
+            splitting: Settings by which its input is cut into partitions.
+
+        Raises:
+            ZombieWriter: A newer run has claimed the checkpoint.
+            DeadLettersExceeded: There are too many. The epoch has completed.
+        """
+        epochs, began = self.epochs, time.perf_counter()
+        published = self.published(wall_time_us)
+        manifest = epochs.begin(
+            number,
+            wall_time_us=wall_time_us,
+            injectors=published,
+            draining=draining,
+            percentiles=self.percentiles(published),
+            splitting=splitting,
+            tasks=self.tasks,
+        )
+        if manifest is None:
+            return None
+        planned = time.perf_counter()
+        report, publishing = stages(manifest)
+        ran = time.perf_counter()
+        self._hear(report, manifest)
+        places = places_after(epochs.places, report.reached)
+        completion = epochs.complete(manifest, report.results, report.sources, places=places)
+        epochs.dead_letters.check()
+        parts = {
+            "planning": planned - began,
+            "tasks": ran - planned - publishing,
+            "sinks": publishing,
+            "completing": time.perf_counter() - ran,
+        }
+        return Turn(manifest, report, completion, parts)
+
+    def _hear(self, report: TaskReport, manifest: Manifest) -> None:
+        """Take what the epoch observed of processes as what is remembered of them."""
+        heard = self.publisher.heard(
+            {stream: stats.by_process() for stream, stats in report.sources.items()},
+            processes_of(self.epochs.sources),
+            manifest.wall_time_us,
+        )
+        for stats in report.sources.values():
+            stats.processes = {}
+        for stream, processes in heard.items():
+            if processes:
+                report.source(stream).processes = processes

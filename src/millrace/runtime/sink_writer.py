@@ -1,0 +1,273 @@
+"""Rows that leave the last level: as columns for sinks, and as messages for the driver.
+
+In an epoch they leave the task as rows, or go to what writes a sink in the task. In real time a
+sink that tasks write by epoch is written by mark: what a task is given between two marks is one
+epoch's. A live sink gets its rows in every turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millrace.compile.topology import Topology
+from millrace.epochlog.fence import IncarnationFence
+from millrace.kernel.ordering import decode_keys
+from millrace.kernel.record_ids import unseal
+from millrace.runtime import wire
+from millrace.runtime.json_values import to_json
+from millrace.runtime.sink_contract import LiveWriting, Receipt, Writings
+from millrace.runtime.worker_process import Runtime, columns_of_sinks
+
+
+class SinkEncoder:
+    """Where rows leave the last stage of an epoch: to sinks, and as messages to the driver.
+
+    What leaves as a row has the columns of :meth:`ddl`: ``edge``, ``report`` (of the task, on the
+    edge REPORT; of a sink that tasks write, its receipt, on the sink's edge), and for every sink
+    that wants a DataFrame a struct of its columns.
+
+    Args:
+        runtime: Of the process.
+        epoch: The epoch.
+        task: Number of the task.
+    """
+
+    def __init__(self, runtime: Runtime, epoch: int, task: int) -> None:
+        self._runtime = runtime
+        self._columns = runtime.sink_columns
+        self._epoch = epoch
+        self._task = task
+        self._kept = [number for number in self._columns if number not in runtime.writers]
+        self._schema = pa.schema(
+            [
+                ("edge", pa.int32()),
+                ("report", pa.binary()),
+                *((f"k{number}", self._columns[number].arrow) for number in self._kept),
+            ]
+        )
+
+    @staticmethod
+    def ddl(topology: Topology, written: Collection[int]) -> str:
+        """Return the columns that leave, for Spark.
+
+        Args:
+            topology: The pipeline.
+            written: Edges to sinks that tasks write.
+        """
+        kept = (
+            f"k{number} {columns.ddl}"
+            for number, columns in columns_of_sinks(topology).items()
+            if number not in written
+        )
+        return ", ".join(["edge int", "report binary", *kept])
+
+    def batches(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield a batch for every sink that gets rows, and the messages to the driver."""
+        writings = Writings(self._runtime.writers, self._epoch, self._task)
+        try:
+            for batch in rows:
+                edges = batch.column("edge").to_numpy()
+                for number in np.unique(edges).tolist():
+                    chosen = wire.where(batch, edges == number)
+                    if number == wire.REPORT:
+                        yield self._row(number, chosen.column("value"))
+                    elif number in self._runtime.writers:
+                        records = sink_records(self._runtime, number, chosen)
+                        writings.write(number, pa.RecordBatch.from_struct_array(records))
+                    elif number in self._columns:
+                        yield self._row(number, None, sink_records(self._runtime, number, chosen))
+            for number, receipt in writings.close().items():
+                told = wire.encode(Receipt(self._task, receipt))
+                yield self._row(number, pa.array([told], pa.binary()))
+        except BaseException:
+            writings.abort()
+            raise
+
+    def _row(
+        self, number: int, report: pa.Array | None, records: pa.Array | None = None
+    ) -> pa.RecordBatch:
+        there = records if report is None else report
+        assert there is not None, "a row is a message or a record"
+        count = len(there)
+        arrays = [
+            pa.array(np.full(count, number, dtype=np.int32)),
+            pa.nulls(count, pa.binary()) if report is None else report,
+            *(
+                records if edge == number else pa.nulls(count, self._columns[edge].arrow)
+                for edge in self._kept
+            ),
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+def write_to_sinks(runtime: Runtime, epoch: int, rows: Iterable[pa.RecordBatch]) -> None:
+    """Have the only task of an epoch write to the sinks that tasks write, and to no other."""
+    writings = Writings(runtime.writers, epoch, 0)
+    for batch in rows if runtime.writers else ():
+        edges = batch.column("edge").to_numpy()
+        for number in runtime.writers.keys() & set(edges.tolist()):
+            records = sink_records(runtime, number, wire.where(batch, edges == number))
+            writings.write(number, pa.RecordBatch.from_struct_array(records))
+    writings.close()
+
+
+def sink_records(runtime: Runtime, edge: int, rows: pa.RecordBatch) -> pa.StructArray:
+    """Return rows of the wire on an edge to a sink as the columns that the sink gets."""
+    values, origins, sequences = values_and_ids(runtime.topology, edge, rows)
+    columns, keys = runtime.sink_columns[edge], rows.column("key").to_pylist()
+    return columns.array(
+        values,
+        key_bytes(keys) if columns.key_type is bytes else key_texts(keys),
+        rows.column("ts"),
+        _ids(origins, sequences),
+    )
+
+
+def values_and_ids(
+    topology: Topology, edge: int, rows: pa.RecordBatch
+) -> tuple[list[bytes], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the encoded values of rows on an edge to a sink, and both halves of their ids."""
+    values = rows.column("value").to_pylist()
+    origins = rows.column("origin").to_numpy()
+    sequences = rows.column("sequence").to_numpy()
+    if topology.edge(edge).identified:
+        stream = topology.edge(edge).stream
+        values, ids = unseal(stream, values, origins, topology.streams[stream].slacks)
+        origins, sequences = ids.halves_over(origins, sequences)
+    return values, origins, sequences
+
+
+def key_texts(encoded: list[bytes | None]) -> list[str | None]:
+    """Return keys for a sink's ``_key`` column: text as it is, else its repr.
+
+    >>> from millrace.model.keys import encode_key
+    >>> key_texts([encode_key("JFK"), encode_key(7), None])
+    ['JFK', '7', None]
+    """
+    keys = iter(decode_keys([key for key in encoded if key]))
+    texts = (key if isinstance(key, str) else repr(key) for key in keys)
+    return [next(texts) if key else None for key in encoded]
+
+
+def key_bytes(encoded: list[bytes | None]) -> list[bytes | None]:
+    r"""Return keys for a sink that takes bytes: bytes as they are, text as UTF-8, else JSON.
+
+    >>> from millrace.model.keys import encode_key
+    >>> key_bytes([encode_key("JFK"), encode_key(b"\xff"), encode_key((7, True)), None])
+    [b'JFK', b'\xff', b'[7,true]', None]
+    """
+    keys = iter(decode_keys([key for key in encoded if key]))
+    made = (
+        key if isinstance(key, bytes) else key.encode() if isinstance(key, str) else to_json(key)
+        for key in keys
+    )
+    return [next(made) if key else None for key in encoded]
+
+
+def _ids(origins: npt.NDArray[np.int64], sequences: npt.NDArray[np.int64]) -> pa.Array:
+    """Return the ids of records as :func:`~millrace.kernel.record_ids.record_id` makes them."""
+    halves = np.stack([origins, sequences], axis=1).astype(">i8").tobytes()
+    ids = pa.FixedSizeBinaryArray.from_buffers(
+        pa.binary(16), len(origins), [None, pa.py_buffer(halves)]
+    )
+    return ids.cast(pa.binary())
+
+
+class SinkWriter(Protocol):
+    """What takes the rows that leave one task of the last level, in one incarnation."""
+
+    def write(self, rows: pa.RecordBatch, epoch: int) -> None:
+        """Take rows on edges to sinks, that come before the mark of an epoch."""
+        ...
+
+    def pass_mark(self, epoch: int) -> dict[int, bytes]:
+        """Have everything durable that came before a mark; return edge -> receipt."""
+        ...
+
+    def close(self) -> None:
+        """Give up what no mark has closed."""
+        ...
+
+
+class LiveSinkWriter:
+    """Where rows leave one task.
+
+    Args:
+        runtime: Of the process.
+        incarnation: The incarnation.
+        generation: Of the run.
+        task: Number of the task.
+    """
+
+    def __init__(self, runtime: Runtime, incarnation: int, generation: int, task: int) -> None:
+        self._runtime = runtime
+        self._task = task
+        self._fence = IncarnationFence(runtime.execution.state.incarnations, incarnation)
+        self._live: dict[int, LiveWriting] = {
+            edge: writer.begin(incarnation, generation, task)
+            for edge, writer in runtime.live_writers.items()
+        }
+        self._by_mark: dict[int, Writings] = {}
+        self._unflushed: set[int] = set()
+
+    def write(self, rows: pa.RecordBatch, epoch: int) -> None:
+        """Write rows on edges to sinks; of commits that are durable, here and above.
+
+        A live sink gets nothing of commits that the next incarnation will not know: as long as that
+        has not begun, its seal has whatever was durable.
+
+        Args:
+            rows: Of the wire.
+            epoch: The mark that they come before.
+
+        Raises:
+            ZombieWriter: Another incarnation has begun.
+        """
+        edges = rows.column("edge").to_numpy()
+        if self._live and any(number in self._live for number in np.unique(edges).tolist()):
+            self._fence.check()
+        for number in np.unique(edges).tolist():
+            if number not in self._runtime.sink_columns:
+                continue
+            chosen = wire.where(rows, edges == number)
+            struct = sink_records(self._runtime, number, chosen)
+            records = pa.RecordBatch.from_struct_array(struct)
+            if number in self._live:
+                origins = chosen.column("origin").to_numpy()
+                sequences = chosen.column("sequence").to_numpy()
+                self._live[number].write(records, origins, sequences)
+                self._unflushed.add(number)
+            else:
+                self._before(epoch).write(number, records)
+
+    def _before(self, epoch: int) -> Writings:
+        if epoch not in self._by_mark:
+            self._by_mark[epoch] = Writings(self._runtime.writers, epoch, self._task)
+        return self._by_mark[epoch]
+
+    def pass_mark(self, epoch: int) -> dict[int, bytes]:
+        """Have everything durable that was written before a mark; return edge -> receipt."""
+        for number in self._unflushed:
+            self._live[number].flush()
+        self._unflushed.clear()
+        if epoch not in self._by_mark:
+            return {}
+        receipts = self._by_mark[epoch].close()
+        del self._by_mark[epoch]
+        return {edge: wire.encode(Receipt(self._task, of)) for edge, of in receipts.items()}
+
+    def close(self) -> None:
+        """Give up what no mark has closed."""
+        for writings in self._by_mark.values():
+            writings.abort()
+        for live in self._live.values():
+            with suppress(Exception):  # what ends the incarnation is told, not what follows from it
+                live.close()
+        self._by_mark.clear()
+        self._live.clear()

@@ -1,0 +1,189 @@
+"""What a process that runs tasks keeps from one task to the next: execution, readers, columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import Protocol
+
+from millrace.compile.topology import Topology
+from millrace.epochlog.entries import Manifest
+from millrace.epochlog.positions import Followed, Positions
+from millrace.kernel.columnar import machine_for
+from millrace.kernel.execution import Execution
+from millrace.kernel.machine import Machine
+from millrace.kernel.router import Router
+from millrace.runtime.refusal import Origins
+from millrace.runtime.sink_contract import LiveWriter, TaskWriter
+from millrace.runtime.values import SinkColumns, ValueReader
+from millrace.store import Written
+
+
+@dataclass(frozen=True)
+class SourceColumns:
+    """What a task must know of an injected stream's source, where rows come as its columns.
+
+    Attributes:
+        number: Of the source.
+        stream: The injected stream.
+        columns: Those that make a value.
+        native: Whether keys are in columns, too.
+        names_processes: Whether rows tell of the processes that they came by.
+        id: Column that names records; None if none does.
+        bare: Whether event times are integers whose unit was not said.
+    """
+
+    number: int
+    stream: str
+    columns: tuple[str, ...]
+    native: bool
+    names_processes: bool
+    id: str | None = None
+    bare: bool = False
+
+
+class SnapshotRequests(Protocol):
+    """What writes snapshots beside the tasks."""
+
+    def offer(self, computation: str, intervals: Iterable[int], mark: int | None = None) -> None:
+        """Have the intervals looked at, which have had a commit. Returns at once.
+
+        Args:
+            computation: Name of the computation.
+            intervals: Its intervals.
+            mark: The mark that the commits came before, if they are in grown segments.
+        """
+        ...
+
+    def passed(self, mark: int) -> None:
+        """Have those intervals looked at that have kept grown segments for long."""
+        ...
+
+    def take(self) -> Written:
+        """Return what became of snapshots since this was called last."""
+        ...
+
+
+class NoSnapshots:
+    """Writes none: who runs the tasks does it, or there is nothing to write."""
+
+    def offer(self, computation: str, intervals: Iterable[int], mark: int | None = None) -> None:
+        """Do nothing."""
+
+    def passed(self, mark: int) -> None:
+        """Do nothing."""
+
+    def take(self) -> Written:
+        """Return that nothing was written."""
+        return Written()
+
+
+class Runtime:
+    """A pipeline as a process runs tasks of it.
+
+    Args:
+        topology: The pipeline.
+        tasks: Number of tasks a level.
+        execution: The machines and their store; None in a batch, which keeps no state.
+        snapshots: Told of every interval that had a commit.
+        sources: Of the injected streams whose rows come as columns.
+        lift: Whether senders combine values for groupings.
+        writers: Edge to a sink -> what tasks write its rows with; of the others, rows leave.
+        live_writers: The same for sinks that live tasks write in every turn.
+        live: Whether tasks do not end. Then who reads a source sees it, and nobody else.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        *,
+        tasks: int,
+        execution: Execution | None = None,
+        snapshots: SnapshotRequests | None = None,
+        sources: Sequence[SourceColumns] = (),
+        lift: bool = True,
+        writers: Mapping[int, TaskWriter] = MappingProxyType({}),
+        live_writers: Mapping[int, LiveWriter] = MappingProxyType({}),
+        live: bool = False,
+    ) -> None:
+        self.writers = writers
+        self.live_writers = live_writers
+        self.live = live
+        self.topology = topology
+        self.tasks = tasks
+        self.sources = tuple(sources)
+        self.snapshots: SnapshotRequests = snapshots or NoSnapshots()
+        self.lift = lift
+        self._execution = execution
+
+    @property
+    def execution(self) -> Execution:
+        """The machines and their store, of a streaming run."""
+        assert self._execution is not None, "a batch has no execution: it keeps no state"
+        return self._execution
+
+    def positions(self, manifest: Manifest) -> Positions:
+        """Return where intervals stand when an epoch begins."""
+        return self._followed.at(manifest)
+
+    @cached_property
+    def _followed(self) -> Followed:
+        return Followed(self.topology, self.execution.state.epochs)
+
+    @cached_property
+    def origins(self) -> Origins:
+        """Finds what refused rows were in their sources."""
+        log = None if self._execution is None else self._execution.state.epochs
+        return Origins(self.topology, log, live=self.live)
+
+    @cached_property
+    def router(self) -> Router:
+        """Sends values down the pipeline's streams."""
+        return Router(self.topology)
+
+    @cached_property
+    def machines(self) -> Mapping[str, Machine]:
+        """Computation -> its machine, of a batch."""
+        return {
+            spec.name: machine_for(self.topology, spec, self.router)
+            for spec in self.topology.computations
+        }
+
+    @cached_property
+    def readers(self) -> Mapping[str, ValueReader]:
+        """Injected stream -> reader of its values."""
+        return {
+            source.stream: ValueReader(
+                source.stream, self.topology.streams[source.stream].format, source.columns
+            )
+            for source in self.sources
+        }
+
+    @cached_property
+    def sink_columns(self) -> Mapping[int, SinkColumns]:
+        """Edge to a sink -> the columns of its rows."""
+        by_tasks = {**self.writers, **self.live_writers}
+        key_types = {edge: getattr(writer, "key_type", str) for edge, writer in by_tasks.items()}
+        return columns_of_sinks(self.topology, key_types)
+
+
+def columns_of_sinks(
+    topology: Topology, key_types: Mapping[int, type] = MappingProxyType({})
+) -> dict[int, SinkColumns]:
+    """Return edge to a sink -> the columns of its rows.
+
+    Args:
+        topology: The pipeline.
+        key_types: Edge -> what the column of keys is, where it is not text.
+    """
+    return {
+        edge.number: SinkColumns(
+            topology.streams[edge.stream].format,
+            topology.streams[edge.stream].coder,
+            key_types.get(edge.number, str),
+        )
+        for edge in topology.edges
+        if edge.sink is not None
+    }
