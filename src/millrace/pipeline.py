@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from millrace import spark as on_spark
 from millrace.compile.build import build
-from millrace.compile.change import ChangePlan
+from millrace.compile.change.plan import ChangePlan
 from millrace.compile.explanation import PipelineExplanation
 from millrace.compile.topology import Topology
 from millrace.dataflow.stream import Stream

@@ -10,8 +10,8 @@ import msgspec
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 
-from millrace.compile.evolution import differences
-from millrace.compile.schemas import schema_of
+from millrace.compile.change.schema_change import differences
+from millrace.compile.change.schemas import schema_of
 from millrace.model.coder import JsonCoder, MsgpackCoder
 from millrace.model.errors import CoderError
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import millrace as mr
-from millrace.compile.registry import Registry, edge_names
+from millrace.compile.change.registry import Registry, edge_names
 from millrace.compile.topology import Topology
 
 NAMES = st.sampled_from("abcdef")

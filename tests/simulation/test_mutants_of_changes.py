@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from millrace.compile import schemas
-from millrace.compile.change import PartChange
+from millrace.compile.change import schemas
+from millrace.compile.change.plan import PartChange
 from millrace.kernel.migration import Reshaping
 from millrace.watermark.authority import Authority
 from simulation.changes import ChangingSimulation

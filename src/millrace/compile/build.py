@@ -244,7 +244,7 @@ class _Graph:
             pipeline, {name: self._sending(streams) for name, streams in inputs.items()}
         )
         # Numbers are part of the ids of records, so they must not depend on the order of lines. A
-        # new checkpoint gives them likewise (``compile/registry.py``).
+        # new checkpoint gives them likewise (``compile/change/registry.py``).
         self._order = sorted(pipeline.computations, key=lambda name: (self._levels[name], name))
         self._slacks = {name: slacks_of(pipeline, name, publishers) for name in publishers}
         self._filtered = {

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from millrace.compile.schemas import Schema
+from millrace.compile.change.schemas import Schema
 from millrace.model.errors import DamagedStore
 
 
@@ -36,12 +36,12 @@ def reader(schema: Schema) -> Callable[[bytes], Any]:
     """Return what makes values from bytes of a format.
 
     Args:
-        schema: As :func:`~millrace.compile.schemas.schema_of` describes the format.
+        schema: As :func:`~millrace.compile.change.schemas.schema_of` describes the format.
 
     Returns:
         A function that raises DamagedStore for bytes that are not of the format.
 
-    >>> from millrace.compile.schemas import schema_of
+    >>> from millrace.compile.change.schemas import schema_of
     >>> from millrace.model.coder import MsgpackCoder
     >>> class Count(msgspec.Struct):
     ...     query: str

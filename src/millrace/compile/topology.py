@@ -1,7 +1,7 @@
 """Topology: a pipeline checked, numbered and levelled, as every executor uses it.
 
 Numbers are positions until the claim of a checkpoint binds the topology to its registry
-(``compile/registry.py``).
+(``compile/change/registry.py``).
 
 Levels are longest paths: a computation stands one level below the deepest that feeds it, and the
 computations of a level run side by side in one Spark stage.
@@ -118,7 +118,7 @@ class ComputationSpec:
             :class:`~millrace.dataflow.columnar.chunks.Columnar`; None if it works key by key.
         evolution: What becomes of state that earlier versions of it left.
         reshape: What brings such state to the shape that it has now; None if it has it. A
-            :class:`~millrace.compile.schemas.Reshape`.
+            :class:`~millrace.compile.change.schemas.Reshape`.
         counted: Whether a computation behind it waits for percentiles of what it has to do.
         draining: Whether it gets no more records, and goes on with its timers alone.
         called: What the pipeline calls it, where its checkpoint knows it by another name.

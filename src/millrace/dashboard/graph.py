@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from millrace.compile.registry import SINK
+from millrace.compile.change.registry import SINK
 from millrace.compile.topology import INJECTOR
 from millrace.dashboard.plain import behind, millis
 from millrace.dashboard.points import Points

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from millrace.compile.schemas import Schema
+from millrace.compile.change.schemas import Schema
 from millrace.compile.state_values import reader
 from millrace.dashboard.plain import key_shown, millis, shown
 from millrace.inspect import Checkpoint, Interval, WindowState, keys_of

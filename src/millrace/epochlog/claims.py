@@ -6,7 +6,8 @@ import logging
 from collections.abc import Iterator, Mapping, Set
 from types import MappingProxyType
 
-from millrace.compile.change import (
+from millrace.compile.change.identity import identity, sunk
+from millrace.compile.change.plan import (
     ADDED,
     CHANGED,
     KEPT,
@@ -18,9 +19,8 @@ from millrace.compile.change import (
     planned,
     sink_changes,
 )
-from millrace.compile.identity import identity, sunk
-from millrace.compile.registry import SINK, Registry
-from millrace.compile.schemas import Shape, reshape_of
+from millrace.compile.change.registry import SINK, Registry
+from millrace.compile.change.schemas import Shape, reshape_of
 from millrace.compile.topology import StreamSpec, Topology
 from millrace.epochlog.entries import Claim, Completion, InjectorEntry, Manifest
 from millrace.epochlog.reader import LogTail

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from millrace.compile.registry import Registry
+from millrace.compile.change.registry import Registry
 from millrace.compile.topology import INJECTOR, ComputationSpec
 from millrace.epochlog.source_stats import Sources
 from millrace.injectors.offsets import SourceOffset
@@ -138,7 +138,7 @@ class Claim(msgspec.Struct, tag="claim", kw_only=True):
 
     Attributes:
         generation: 1 for the first run, one more for each that follows.
-        topology: What the checkpoint depends on, as ``compile/identity.py`` says it.
+        topology: What the checkpoint depends on, as ``compile/change/identity.py`` says it.
         registry: The numbers that the checkpoint knows the pipeline by.
         sinks: Stream that sinks read -> schema of its format; an unfinished epoch depends on it.
         senders: Computation -> who feeds it.

@@ -1,7 +1,7 @@
 """Renames: what a checkpoint has under names of before, read under the pipeline's own.
 
 Of computations, entries of the epoch log have the names by which the checkpoint knows them
-(``compile/identity.py``), and people are shown the pipeline's.
+(``compile/change/identity.py``), and people are shown the pipeline's.
 
 How far an injected stream was read, what was seen of its processes and the number in the ids of its
 records are under the stream's name. Entries are read as if they had been written under the one of

@@ -14,8 +14,8 @@ from typing import TypeVar
 
 import msgspec
 
-from millrace.compile.change import REFUSED, ChangePlan, PartChange, planned
-from millrace.compile.schemas import Schema, Shape
+from millrace.compile.change.plan import REFUSED, ChangePlan, PartChange, planned
+from millrace.compile.change.schemas import Schema, Shape
 from millrace.compile.topology import Topology
 from millrace.epochlog import claims
 from millrace.epochlog.entries import interval_map

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from millrace.compile.schemas import Schema
+from millrace.compile.change.schemas import Schema
 from millrace.inspect.computation import Cell, ComputationInspection
 from millrace.inspect.json_text import as_json, key_text
 from millrace.model.errors import PipelineError

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from millrace.compile.schemas import SCALARS, Schema, Shape
+from millrace.compile.change.schemas import SCALARS, Schema, Shape
 from millrace.inspect import pending
 from millrace.inspect.overview import ComputationOverview, some_time
 from millrace.inspect.pending import (
@@ -41,7 +41,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
         name: Its name.
         kind: ``ValueState``, ``MapState``, ``BagState`` or ``CombiningState``; ``SideInput``: its
             rows are under the key ``"all keys"``, once in each key interval.
-        format: Schema of its values, as :mod:`millrace.compile.schemas` describes them.
+        format: Schema of its values, as :mod:`millrace.compile.change.schemas` describes them.
     """
 
     name: str

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from millrace.compile.schemas import Schema
+from millrace.compile.change.schemas import Schema
 from millrace.compile.state_values import Encoded, plain_reader, reader
 from millrace.dataflow.grouping.window_state import WindowRow
 from millrace.kernel import rows

@@ -16,7 +16,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 from sortedcontainers import SortedDict
 
-from millrace.compile.schemas import Reshape, schema_of
+from millrace.compile.change.schemas import Reshape, schema_of
 from millrace.compile.state_values import reader
 from millrace.compile.topology import ComputationSpec
 from millrace.kernel import rows

@@ -41,7 +41,7 @@ class Report(msgspec.Struct, array_like=True, frozen=True, gc=False):
             dict: half a million reports would each have their own empty one.
         outstanding: How the timers and holds are spread; None if nobody has asked yet.
         version: Which shape of its computation's state the interval's rows have
-            (``compile/schemas.py``). It pins nothing.
+            (``compile/change/schemas.py``). It pins nothing.
         timers: Pending low-watermark timers, of all percentiles.
         wall_timers: Pending wall-clock timers.
     """

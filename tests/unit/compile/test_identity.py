@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import millrace as mr
-from millrace.compile.change import KEPT, REFUSED, changes
-from millrace.compile.identity import identity
-from millrace.compile.registry import Registry
+from millrace.compile.change.identity import identity
+from millrace.compile.change.plan import KEPT, REFUSED, changes
+from millrace.compile.change.registry import Registry
 
 
 def base(more: Callable[[mr.Pipeline, Any], None] | None = None) -> mr.Pipeline:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import millrace as mr
-from millrace.compile.registry import FORMAT, Registry, edge_names
+from millrace.compile.change.registry import FORMAT, Registry, edge_names
 from millrace.model.errors import CheckpointMismatch, PipelineError
 
 

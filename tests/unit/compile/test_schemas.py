@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 import millrace as mr
-from millrace.compile.evolution import differences
-from millrace.compile.schemas import schema_of
+from millrace.compile.change.schema_change import differences
+from millrace.compile.change.schemas import schema_of
 from millrace.model.errors import CoderError
 
 T = TypeVar("T")

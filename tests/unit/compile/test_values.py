@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 import millrace as mr
-from millrace.compile.schemas import schema_of
+from millrace.compile.change.schemas import schema_of
 from millrace.compile.state_values import reader
 from millrace.inspect import Encoded
 from millrace.model.coder import coder_for

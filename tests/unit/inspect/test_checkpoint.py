@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 import millrace as mr
-from millrace.compile.registry import Registry
+from millrace.compile.change.registry import Registry
 from millrace.epochlog.claims import claim_of
 from millrace.epochlog.entries import Completion, decode_entry, encode_entry
 from millrace.inspect import (

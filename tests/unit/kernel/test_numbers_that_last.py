@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
-from millrace.compile.registry import Registry
+from millrace.compile.change.registry import Registry
 from millrace.compile.topology import Topology
 from millrace.epochlog.claims import claim_of
 from millrace.epochlog.entries import Manifest, encode_entry

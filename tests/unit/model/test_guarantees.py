@@ -3,7 +3,7 @@
 import pytest
 
 import millrace as mr
-from millrace.compile.identity import identity
+from millrace.compile.change.identity import identity
 
 
 class Plain(mr.Computation):

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from millrace.compile.schemas import Schema
+from millrace.compile.change.schemas import Schema
 
 _ABSENT: Final = object()
 
@@ -43,7 +43,7 @@ def differences(stored: Schema, given: Schema, where: str) -> Iterator[Differenc
         given: Of what is to read them.
         where: Begins every difference.
 
-    >>> from millrace.compile.schemas import schema_of
+    >>> from millrace.compile.change.schemas import schema_of
     >>> for found in differences(schema_of(int), schema_of(float), "state 'total'"):
     ...     print(found)
     state 'total': was int, is float now

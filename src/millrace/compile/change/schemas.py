@@ -3,7 +3,7 @@
 A schema outlives the program that made it, so it holds no names of classes as identity and no
 ``repr`` of a type, but what the encoding depends on: fields by the names that they are written
 under, types, defaults, tags. It is JSON, is kept in the checkpoint, and is compared with the one of
-the next program (``compile/evolution.py``)::
+the next program (``compile/change/schema_change.py``)::
 
     {
         "coder": "msgpack",

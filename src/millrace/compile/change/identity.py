@@ -5,7 +5,7 @@ unfinished epoch; and numbers. So identity is the computations, the steps and st
 records reach them, their keys, formats and cells. Steps and streams that only sinks read are no
 part of it: nothing of theirs is kept. What became of it in another pipeline: ``comparison.py``.
 
-Streams are told by their routes (``compile/identity.py``).
+Streams are told by their routes (``compile/change/identity.py``).
 
 Routes: by which steps records reach a stream, as names that outlive changes elsewhere.
 
@@ -28,7 +28,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
-from millrace.compile.schemas import Schema, lasting, named, plain, schema_of
+from millrace.compile.change.schemas import Schema, lasting, named, plain, schema_of
 from millrace.compile.topology import ComputationSpec, Edge, StreamSpec, Topology
 from millrace.dataflow.operators import operator_of
 from millrace.model.state import CombiningState, StateDescriptor

@@ -26,10 +26,10 @@ from typing import Any, Final
 
 import msgspec
 
-from millrace.compile.evolution import Difference, differences
-from millrace.compile.identity import identity, sunk
-from millrace.compile.registry import Registry
-from millrace.compile.schemas import SCALARS, Schema, Shape, migrations_of, plain, renamed
+from millrace.compile.change.identity import identity, sunk
+from millrace.compile.change.registry import Registry
+from millrace.compile.change.schema_change import Difference, differences
+from millrace.compile.change.schemas import SCALARS, Schema, Shape, migrations_of, plain, renamed
 from millrace.compile.topology import ComputationSpec, Topology
 
 REFUSED: Final = "refused"

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import msgspec
 
-from millrace.compile.identity import Routes, dropped_names, known_names, told_apart, under
-from millrace.compile.schemas import Shape, named, reshape_of, shape_after
+from millrace.compile.change.identity import Routes, dropped_names, known_names, told_apart, under
+from millrace.compile.change.schemas import Shape, named, reshape_of, shape_after
 from millrace.compile.topology import Topology
 from millrace.model.errors import CheckpointMismatch, PipelineError
 
@@ -39,7 +39,7 @@ class Registry(msgspec.Struct, frozen=True, kw_only=True):
         format: Version of the registry itself.
         computations: By name.
         cells: Computation -> its state cells, by name.
-        streams: By route (``compile/identity.py``); an injector has its stream's.
+        streams: By route (``compile/change/identity.py``); an injector has its stream's.
         edges: Subscriptions, as :func:`edge_names` says them.
         dropped: Computations whose state was dropped; their names are used up, too.
         shapes: Computation -> how its state lies, where that has changed or been migrated.
