@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 import millrace as mr
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.kernel.bundle import Arrivals
 from millrace.kernel.execution import Execution
 from millrace.model.keys import encode_key, hash_key
@@ -78,7 +78,7 @@ class BlobWorker:
         self.caches = LmdbCaches(cache or home / "cache", self.state.uuid)
         self._policy = policy
         self.snapshots = SnapshotWriter(self.caches, self.state.snapshots, policy)
-        self._epochs = Epochs(self.topology, self.state, intervals=intervals)
+        self._epochs = RunLog(self.topology, self.state, intervals=intervals)
         self._execution = Execution(self.topology, self.state, self.caches)
         self._collector = Collector(self.state)
         self._filling = os.urandom(value_bytes - 16)

@@ -34,7 +34,7 @@ from rich.table import Table
 import millrace as mr
 from benchmarks.machine import describe
 from millrace.epochlog.entries import Manifest
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.kernel.execution import Execution
 from millrace.model.keys import encode_key, hash_key
@@ -43,7 +43,7 @@ from millrace.runtime.epoch.host import LevelStage
 from millrace.runtime.exchange import LocalExchange, through_levels
 from millrace.runtime.reports import TaskReport, reports_in
 from millrace.runtime.task import Task
-from millrace.runtime.worker_process import Runtime
+from millrace.runtime.worker_process import WorkerProcess
 from millrace.store import (
     BucketOptions,
     BucketUrl,
@@ -146,10 +146,10 @@ class _Run:
         topology = p.build()
         self._state = state
         self._caches = MemoryCaches()
-        self._epochs = Epochs(topology, state, intervals=intervals)
+        self._epochs = RunLog(topology, state, intervals=intervals)
         self._driver = EpochDriver(topology, self._epochs, WatermarkPublisher({}), tasks=_TASKS)
         execution = Execution(topology, state, self._caches)
-        self._runtime = Runtime(topology, tasks=_TASKS, execution=execution)
+        self._runtime = WorkerProcess(topology, tasks=_TASKS, execution=execution)
         self._collector = Collector(state)
         self._intervals = intervals
         self._keys = _keys(intervals)

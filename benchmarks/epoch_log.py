@@ -31,7 +31,7 @@ from rich.table import Table
 import millrace as mr
 from benchmarks.machine import describe
 from millrace.epochlog.entries import Completion, Manifest, decode_manifest, encode_entry
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.kernel.execution import Execution
 from millrace.kernel.results import Counters, IntervalResult
@@ -41,7 +41,7 @@ from millrace.runtime.epoch.host import LevelStage
 from millrace.runtime.exchange import sent_to
 from millrace.runtime.reports import TaskReport, reports_in
 from millrace.runtime.task import Task
-from millrace.runtime.worker_process import Runtime
+from millrace.runtime.worker_process import WorkerProcess
 from millrace.store import MemoryCaches, MemoryHardState
 from millrace.testing.feed import Feed, Read
 from millrace.watermark.report import ONLY, Report
@@ -108,10 +108,10 @@ class _Run:
         p.inject("events", format=str)
         p.add(Count)
         topology, state = p.build(), MemoryHardState()
-        self.epochs = Epochs(topology, state, intervals=intervals)
+        self.epochs = RunLog(topology, state, intervals=intervals)
         self._driver = EpochDriver(topology, self.epochs, WatermarkPublisher({}))
         execution = Execution(topology, state, MemoryCaches())
-        self._runtime = Runtime(topology, tasks=_TASKS, execution=execution)
+        self._runtime = WorkerProcess(topology, tasks=_TASKS, execution=execution)
         self._keys = dict(_keys(intervals))
         self._idle = [n for n in range(intervals) if n not in self._keys]
         self._tasks_s, self._shipped = 0.0, 0

@@ -42,7 +42,7 @@ from millrace.runtime.reports import TaskReport
 from millrace.runtime.row_encoder import LiveRows, injected
 from millrace.runtime.task import Task
 from millrace.runtime.values import value_columns
-from millrace.runtime.worker_process import Runtime, SourceColumns
+from millrace.runtime.worker_process import SourceColumns, WorkerProcess
 from millrace.watermark.propagation import LowWatermarks
 
 SIZES = (1, 100, 10_000)
@@ -179,7 +179,7 @@ def rows_case(kind: str, size: int, *, ids: bool, rounds: int) -> dict[str, floa
         "events", Event, column_names(Nothing.schema), "at", ("id",) if ids else ()
     )
     source = SourceColumns(0, "events", columns, kind == "column", False, "id" if ids else None)
-    runtime = Runtime(topology, tasks=2, sources=[source], live=True)
+    runtime = WorkerProcess(topology, tasks=2, sources=[source], live=True)
     manifest = Manifest(
         epoch=0,
         generation=1,

@@ -83,7 +83,9 @@ GUARDS = {
         "--rivals millrace-realtime --keys 200000 --shapes windows --records 1000000",
         {"figures*.cpu_s_per_million": 0.03},
     ),
-    "empty_epoch": Guard("empty_epoch", "--epochs 50 --depths 2", {"costs*millrace*.median_ms": 0.05}),
+    "empty_epoch": Guard(
+        "empty_epoch", "--epochs 50 --depths 2", {"costs*millrace*.median_ms": 0.05}
+    ),
     "latency": Guard(
         "latency",
         "--rivals millrace-realtime --to code --synthetic --seconds 20",

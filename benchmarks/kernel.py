@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 import millrace as mr
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.epochlog.source_stats import SourceStats
 from millrace.kernel.bundle import Arrivals
 from millrace.kernel.execution import Execution
@@ -114,7 +114,7 @@ class Kernel:
         (self._spec,) = self._topology.computations
         self._log = directory / "checkpoint"
         self._state = LocalHardState.create_or_open(self._log, pipeline=pipeline.name)
-        self._epochs = Epochs(self._topology, self._state, intervals=intervals)
+        self._epochs = RunLog(self._topology, self._state, intervals=intervals)
         caches = LmdbCaches(directory / "cache", self._state.uuid)
         self._execution = Execution(self._topology, self._state, caches, seconds=clock)
         self._encoded = [encode_key(n) for n in range(keys)]

@@ -41,14 +41,14 @@ from rich.table import Table
 import millrace as mr
 from benchmarks.machine import describe
 from benchmarks.trees import in_tree
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.injectors.follower import Taken
 from millrace.kernel.execution import Execution
 from millrace.runtime.realtime.coordinator import Coordinator
 from millrace.runtime.realtime.host import IncarnationHost
 from millrace.runtime.realtime.injector_task import InjectorTask
 from millrace.runtime.realtime.messages import StartTask, TaskReady
-from millrace.runtime.worker_process import Runtime, SourceColumns
+from millrace.runtime.worker_process import SourceColumns, WorkerProcess
 from millrace.store import LmdbCaches, LocalHardState
 
 SIZES = (1, 10, 100, 1_000, 10_000)
@@ -166,11 +166,11 @@ class Plane:
         pipeline.add(Count if source == "native" else CountByFunction)
         pipeline.add(CountAgain)
         state = LocalHardState.create_or_open(directory / "checkpoint", pipeline="live-turns")
-        epochs = Epochs(pipeline.build(), state, intervals=intervals)
+        epochs = RunLog(pipeline.build(), state, intervals=intervals)
         topology = epochs.topology
         # Tasks of different processes share nothing but the files.
         runtimes = [
-            Runtime(
+            WorkerProcess(
                 topology,
                 tasks=1,
                 execution=Execution(topology, state, LmdbCaches(directory / "cache", state.uuid)),

@@ -41,7 +41,7 @@ from benchmarks.machine import describe
 from benchmarks.spark_session import build_session
 from millrace.balance import transfer
 from millrace.balance.preparation import Preparation
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 
 _EPOCHS = 5
 _WRITTEN_AN_EPOCH = 100_000
@@ -212,7 +212,7 @@ def _parts(*, ahead: bool) -> Iterator[dict[str, float]]:
         for owner, name, other in (
             (transfer, "rows_at", lambda *of: timed("read", rows_at(*of))),
             (transfer, "remade", timed("divide", transfer.remade)),
-            (Epochs, "remap", timed("pause", Epochs.remap)),
+            (RunLog, "remap", timed("pause", RunLog.remap)),
             (Preparation, "read", timed("ahead", Preparation.read)),
         ):
             patches.enter_context(patch.object(owner, name, other))

@@ -34,14 +34,14 @@ from rich.table import Table
 import millrace as mr
 from benchmarks.machine import describe
 from millrace.epochlog.entries import Manifest
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.kernel.execution import Execution
 from millrace.runtime.epoch.driver import EpochDriver
 from millrace.runtime.exchange import LocalExchange, through_levels
 from millrace.runtime.reports import TaskReport, reports_in
 from millrace.runtime.task import Task
-from millrace.runtime.worker_process import Runtime
+from millrace.runtime.worker_process import WorkerProcess
 from millrace.store import LmdbCaches, LocalHardState
 from millrace.testing.feed import Feed, Read
 
@@ -99,10 +99,10 @@ class Case:
             p.inject("rows", format=tuple[int, bytes])
             p.add(Look, name="code")
         state = LocalHardState.create_or_open(scratch / name, pipeline=name)
-        self.epochs = Epochs(p.build(), state, intervals=intervals)
+        self.epochs = RunLog(p.build(), state, intervals=intervals)
         topology = self.epochs.topology
         execution = Execution(topology, state, LmdbCaches(scratch / f"{name}-cache", state.uuid))
-        self.runtime = Runtime(topology, tasks=1, execution=execution)
+        self.runtime = WorkerProcess(topology, tasks=1, execution=execution)
         self.driver = EpochDriver(topology, self.epochs, WatermarkPublisher({}))
 
     def epoch(self, number: int, feeds: list[Feed]) -> None:

@@ -11,7 +11,7 @@ wrong (:mod:`.oracle`), and with what windows, triggers and modes are by definit
 
 What is real: the stages and the driver's part of an epoch (:mod:`millrace.runtime`),
 :class:`~millrace.kernel.execution.Execution` and its machines,
-:class:`~millrace.epochlog.run_log.Epochs`, the injectors' publisher, all of
+:class:`~millrace.epochlog.run_log.RunLog`, the injectors' publisher, all of
 :class:`~millrace.store.LocalHardState` down to its system calls, and all of
 :class:`~millrace.store.ObjectHardState` down to its requests. What is not: the disk and the bucket
 under these (:mod:`.disk`, :mod:`.bucket`), the caches (:mod:`.hosts`), and Spark (:mod:`.spark`,

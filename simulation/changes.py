@@ -13,7 +13,7 @@ from random import Random
 
 from millrace.compile.topology import Topology
 from millrace.epochlog.entries import Claim
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.model.errors import CheckpointMismatch
 from millrace.store import HardState
 from simulation import workload
@@ -40,13 +40,13 @@ class ChangingSimulation(Simulation):
         self._handed_over = set[Process]()
         return workload.filled(random, self._versions, records=(25, 45), per_batch=(3, 7))
 
-    def open_epochs(self, state: HardState) -> Epochs:
+    def open_epochs(self, state: HardState) -> RunLog:
         """Claim the checkpoint for the newest version that it takes."""
         newest, began = self._newest(), state.epochs.last()
         refused: CheckpointMismatch | None = None
         for number in range(newest, -1, -1):
             try:
-                return Epochs(
+                return RunLog(
                     self._versions.topologies[number],
                     state,
                     intervals=self.work.intervals,

@@ -20,7 +20,7 @@ from millrace.model.time import MAX_TIMESTAMP
 from millrace.runtime.epoch.driver import EpochDriver
 from millrace.runtime.reports import TaskReport, reports_in
 from millrace.runtime.task import Task
-from millrace.runtime.worker_process import Runtime
+from millrace.runtime.worker_process import WorkerProcess
 from millrace.store import Collector
 from millrace.testing.feed import Feed, Read
 from millrace.watermark.report import ONLY, Process
@@ -155,7 +155,7 @@ def _run_batch(
     work = world.work
 
     def stages(manifest: Manifest) -> tuple[TaskReport, float]:
-        source = Task(Runtime(topology, tasks=manifest.tasks), manifest, 0)
+        source = Task(WorkerProcess(topology, tasks=manifest.tasks), manifest, 0)
         fed = feeds(topology, work, world.query_log, batch)
         sent = [rows for feed in fed for rows in feed.rows(source)]
         job = Job(world, f"{name}/{batch}", topology, manifest, manifest.tasks, sent)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from millrace.model.errors import StoreError
-from millrace.runtime.worker_process import Runtime
+from millrace.runtime.worker_process import WorkerProcess
 from millrace.store import COMMIT_BYTES, Cache, CachePosition, Commit, MemoryCache, View
 from millrace.store.snapshots import Rows
 
@@ -30,7 +30,7 @@ class Host:
         self.number = number
         self.ask = ask
         self.caches: dict[tuple[str, int], MemoryCache] = {}
-        self.idle: dict[str, list[Runtime]] = {}
+        self.idle: dict[str, list[WorkerProcess]] = {}
 
     def lose(self) -> None:
         """Forget everything, as a machine that starts again."""

@@ -15,14 +15,14 @@ import msgspec
 
 from millrace.compile.topology import Topology
 from millrace.epochlog.entries import Claim, Completion, Manifest, decode_entry
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.kernel.execution import Execution
 from millrace.runtime.epoch.driver import EpochDriver
 from millrace.runtime.exchange import LocalExchange, through_levels
 from millrace.runtime.reports import TaskReport, reports_in
 from millrace.runtime.task import Task
-from millrace.runtime.worker_process import Runtime
+from millrace.runtime.worker_process import WorkerProcess
 from millrace.store import MemoryCaches, MemoryHardState
 from millrace.testing.invariants import check_low_watermarks
 from simulation import computations
@@ -83,7 +83,7 @@ class Reference:
         self.state = MemoryHardState()
         self._version: Topology | None = None
         self._driver: _AsThen
-        self._runtime: Runtime
+        self._runtime: WorkerProcess
         drawn = _drawn(run)
         earlier, computations.draw = computations.draw, lambda key, nth: drawn.get((key, nth), -1)
         try:
@@ -134,14 +134,14 @@ class Reference:
     def _begin(self, run: Simulation) -> None:
         """Begin a run of a version where the one before has ended."""
         assert self._version is not None, "a run has claimed the checkpoint"
-        epochs = Epochs(self._version, self.state, intervals=run.work.intervals)
+        epochs = RunLog(self._version, self.state, intervals=run.work.intervals)
         topology = epochs.topology
         execution = Execution(topology, self.state, MemoryCaches())
-        self._runtime = Runtime(topology, tasks=1, execution=execution)
+        self._runtime = WorkerProcess(topology, tasks=1, execution=execution)
         self._driver = _AsThen(topology, epochs, WatermarkPublisher.of(topology), tasks=1)
 
     def _stages(
-        self, run: Simulation, runtime: Runtime, was: Manifest, manifest: Manifest
+        self, run: Simulation, runtime: WorkerProcess, was: Manifest, manifest: Manifest
     ) -> tuple[TaskReport, float]:
         """Run the stages of an epoch, which must begin as it did."""
         for what in ("injectors", "before", "intervals", "draining"):

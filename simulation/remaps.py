@@ -20,7 +20,7 @@ from millrace.balance.load import Loads
 from millrace.balance.policy import Balance, Weight
 from millrace.balance.preparation import Preparation
 from millrace.balance.transfer import remap
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.model.errors import (
     CheckpointMismatch,
     CheckpointUnwritable,
@@ -47,10 +47,10 @@ class _Remapping(Simulation):
         """Say what remaps are drawn from, and whether the balancer asks for them."""
         self._remaps, self._balanced = remaps, balanced
         # Both die with the driver, as in a process of its own.
-        self._balancer = dict[Epochs, Balancer]()
-        self._asked = dict[Epochs, Asked]()
+        self._balancer = dict[RunLog, Balancer]()
+        self._asked = dict[RunLog, Asked]()
 
-    def between_epochs(self, epochs: Epochs, tasks: int) -> None:
+    def between_epochs(self, epochs: RunLog, tasks: int) -> None:
         """Remap, prepare a remap, or do neither."""
         random = self._remaps
         if random.random() < 0.4:
@@ -80,7 +80,7 @@ class _Remapping(Simulation):
         if asked is not None and not self._taken(epochs, asked):
             self._asked[epochs] = asked
 
-    def _taken(self, epochs: Epochs, asked: Asked) -> bool:
+    def _taken(self, epochs: RunLog, asked: Asked) -> bool:
         """Do what a run does of a remap between two epochs; return whether that was the last."""
         if asked.preparation.under_way:
             return False
@@ -98,7 +98,7 @@ class _Remapping(Simulation):
             self._remap(epochs, asked)
         return True
 
-    def _remap(self, epochs: Epochs, asked: Asked) -> None:
+    def _remap(self, epochs: RunLog, asked: Asked) -> None:
         try:
             remap(epochs, asked.preparation.remaps, ready=asked.preparation.ready)
         except StoreError as refused:

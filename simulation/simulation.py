@@ -7,9 +7,9 @@ from random import Random
 
 from millrace.compile.topology import Topology
 from millrace.epochlog.entries import Claim
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.kernel.execution import Execution
-from millrace.runtime.worker_process import Runtime
+from millrace.runtime.worker_process import WorkerProcess
 from simulation import oracle, workload
 from simulation.driver import QueryLog, SinkFailed, drive
 from simulation.faults import Fault, Kind
@@ -62,7 +62,7 @@ class Simulation(World):
 
     # -- what drivers and tasks ask of the world ---------------------------------------------------
 
-    def between_epochs(self, epochs: Epochs, tasks: int) -> None:
+    def between_epochs(self, epochs: RunLog, tasks: int) -> None:
         """Do what is done where an epoch is complete that had so many tasks a level: nothing."""
 
     def is_complete(self, epoch: int) -> bool:
@@ -81,11 +81,11 @@ class Simulation(World):
         """Return how many tasks a level a driver asks for; others than the last."""
         return 1 + (self.work.tasks + generation) % 3
 
-    def new_runtime(self, topology: Topology, host: Host) -> Runtime:
+    def new_runtime(self, topology: Topology, host: Host) -> WorkerProcess:
         """Return the runtime of a new Python process on a host."""
         state = self.storage.open()
         execution = Execution(topology, state, HostCaches(host))
-        return Runtime(topology, tasks=self.work.tasks, execution=execution)
+        return WorkerProcess(topology, tasks=self.work.tasks, execution=execution)
 
     def write_sink(self, epoch: int, row: Row) -> None:
         """Upsert a row by its id."""

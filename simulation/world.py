@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.model.errors import StoreError
 from millrace.model.time import SECOND
 from millrace.store import HardState, SnapshotPolicy, write_if_due
@@ -233,9 +233,9 @@ class World(ABC):
             self.callers.listen(state)
         return state
 
-    def open_epochs(self, state: HardState) -> Epochs:
+    def open_epochs(self, state: HardState) -> RunLog:
         """Claim the checkpoint for the driver at hand."""
-        return Epochs(
+        return RunLog(
             self.topology, state, intervals=self.work.intervals, claim_entries=CLAIM_ENTRIES
         )
 

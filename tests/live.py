@@ -14,7 +14,7 @@ from millrace.balance.load import RunLoads
 from millrace.compile.explanation import python_reason
 from millrace.compile.topology import Topology
 from millrace.epochlog.entries import Manifest
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.injectors.columns import column_names
 from millrace.injectors.follower import Polling
 from millrace.injectors.offsets import advanced, packed_piece, pieces
@@ -41,7 +41,7 @@ from millrace.runtime.sink_contract import (
 from millrace.runtime.sink_writer import SinkEncoder
 from millrace.runtime.task import Task
 from millrace.runtime.values import ROWS, value_columns
-from millrace.runtime.worker_process import Runtime, SourceColumns
+from millrace.runtime.worker_process import SourceColumns, WorkerProcess
 from millrace.store import MemoryCaches, MemoryHardState
 
 
@@ -146,7 +146,7 @@ class Live:
     def open(self) -> None:
         """A driver takes the checkpoint over."""
         topology: Topology = self.pipeline.build()
-        self.epochs = Epochs(topology, self.state, intervals=self.intervals)
+        self.epochs = RunLog(topology, self.state, intervals=self.intervals)
         self.loads = RunLoads(self.epochs)
         self.topology = topology = self.epochs.topology
         bind_sinks(topology, self.state.uuid)
@@ -174,7 +174,7 @@ class Live:
     def processes(self) -> dict[str, list[str]]:
         return {name: list(injector.processes()) for name, injector in self.injectors.items()}
 
-    def runtime(self, task: int, *, live: bool = True) -> Runtime:
+    def runtime(self, task: int, *, live: bool = True) -> WorkerProcess:
         topology, sources = self.topology, []
         in_turns, by_mark = live_writers(topology) if live else ({}, task_writers(topology))
         reasons = {one.name: python_reason(topology, one) for one in topology.injected()}
@@ -192,7 +192,7 @@ class Live:
             sources.append(
                 SourceColumns(number, spec.name, columns, native, not live, injection.id)
             )
-        return Runtime(
+        return WorkerProcess(
             topology,
             tasks=self.tasks,
             execution=Execution(topology, self.state, self.caches[task], self.seconds),
@@ -259,7 +259,7 @@ class InEpochs:
 
     def __init__(self, live: Live) -> None:
         self.topology = live.pipeline.build()
-        self.epochs = Epochs(self.topology, live.state, intervals=live.intervals)
+        self.epochs = RunLog(self.topology, live.state, intervals=live.intervals)
         live.topology = self.topology = self.epochs.topology
         self.runtime = live.runtime(0, live=False)
         from_live_tasks(self.epochs, sinks_by_edge(live.topology))

@@ -28,7 +28,7 @@ from millrace.runtime.realtime.messages import (
     ToTask,
 )
 from millrace.runtime.realtime.task import LiveTask, Sent
-from millrace.runtime.worker_process import Runtime
+from millrace.runtime.worker_process import WorkerProcess
 from simulation.hosts import Host
 from simulation.scheduler import Killed, Process
 
@@ -195,7 +195,7 @@ class Query:
             if not killed:
                 task.close()
 
-    def made(self, runtime: Runtime, where: Where) -> LiveTask:
+    def made(self, runtime: WorkerProcess, where: Where) -> LiveTask:
         """Return a task that knows nothing of an incarnation."""
         level, n = where
         if level == 0:

@@ -14,7 +14,7 @@ from functools import partial
 from random import Random
 
 from millrace.balance.preparation import Preparation
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.model.errors import DamagedStore, PipelineError, StoreError, ZombieWriter
 from millrace.runtime.realtime.incarnation_start import to_other_intervals
 from millrace.watermark.intervals import IntervalMap
@@ -41,11 +41,11 @@ class RealtimeRemapping(RealtimeSimulation):
     def _workload(self, random: Random) -> LiveWorkload:
         self._remaps = Random(f"{self.seed} remaps")
         # Each dies with its driver, as in a process of its own.
-        self._asked = dict[Epochs, Asked]()
+        self._asked = dict[RunLog, Asked]()
         self._rests = 0
         return super()._workload(random)
 
-    def wants_rest(self, epochs: Epochs) -> bool:
+    def wants_rest(self, epochs: RunLog) -> bool:
         """Return whether a remap that somebody has asked for is prepared, or is not to be."""
         random = self._remaps
         if epochs not in self._asked:
@@ -70,7 +70,7 @@ class RealtimeRemapping(RealtimeSimulation):
             self._tell(epochs, self._asked.pop(epochs), refused)
         return False
 
-    def at_rest(self, epochs: Epochs) -> None:
+    def at_rest(self, epochs: RunLog) -> None:
         """Remap a computation, as a run does; what cannot be is told to who asked."""
         asked = self._asked.pop(epochs)
         try:
@@ -85,7 +85,7 @@ class RealtimeRemapping(RealtimeSimulation):
         except (StoreError, PipelineError) as refused:
             self._tell(epochs, asked, refused)
 
-    def _grouped(self, epochs: Epochs, made: Remapped) -> IntervalMap:
+    def _grouped(self, epochs: RunLog, made: Remapped) -> IntervalMap:
         """Return a map whose ranges of intervals are cut somewhere, or are as they come."""
         intervals, random = made.intervals.intervals, self._remaps
         tasks = 0 if epochs.live is None else epochs.live.tasks
@@ -95,7 +95,7 @@ class RealtimeRemapping(RealtimeSimulation):
             intervals, sorted(random.randint(0, len(intervals)) for _ in range(tasks - 1))
         )
 
-    def _tell(self, epochs: Epochs, asked: Asked, refused: StoreError | PipelineError) -> None:
+    def _tell(self, epochs: RunLog, asked: Asked, refused: StoreError | PipelineError) -> None:
         """Tell who asked, if what was refused may be; else raise it."""
         if isinstance(refused, PipelineError):
             # One that was refused before has taken effect all the same, or another driver is ahead.

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from random import Random
 
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.runtime import rows
-from millrace.runtime.worker_process import Runtime
+from millrace.runtime.worker_process import WorkerProcess
 from millrace.store import HardState, Written
 from simulation.faults import Fault, Kind
 from simulation.hosts import Host, HostCaches
@@ -117,13 +117,13 @@ class RealtimeSimulation(World):
         state.incarnations = RecordedIncarnations(state.incarnations, self.history)  # type: ignore[assignment,misc]
         return state
 
-    def live_runtime(self, host: Host, tasks: int) -> Runtime:
+    def live_runtime(self, host: Host, tasks: int) -> WorkerProcess:
         """Return the runtime of a new Python process on a host."""
         state = self._recorded(self.storage.open())
         execution = RecordedExecution(self.topology, state, HostCaches(host))
         execution.history = self.history
         live = {edge for n, edge in enumerate(self.stands) if self.work.live_sinks >> n & 1}
-        return Runtime(
+        return WorkerProcess(
             self.topology,
             tasks=tasks,
             execution=execution,
@@ -146,11 +146,11 @@ class RealtimeSimulation(World):
     def _draw(self, key: str, nth: int) -> int:
         return self.history.drew(super()._draw(key, nth))
 
-    def wants_rest(self, epochs: Epochs) -> bool:
+    def wants_rest(self, epochs: RunLog) -> bool:
         """Return whether something is to be done while nothing is under way: nothing ever is."""
         return False
 
-    def at_rest(self, epochs: Epochs) -> None:
+    def at_rest(self, epochs: RunLog) -> None:
         """Do it."""
 
     # -- what happens ------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import millrace as mr
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.kernel.bundle import Arrivals
 from millrace.kernel.execution import Execution
 from millrace.model.errors import DamagedStore, StoreError
@@ -68,7 +68,7 @@ def run(home: Path, until: int, weight: int = 1) -> tuple[Produced, Counter[str]
     built = topology()
     state = LocalHardState.create_or_open(home, pipeline="damage")
     caches = LmdbCaches(home / "cache", state.uuid)
-    driver, execution = Epochs(built, state, intervals=INTERVALS), Execution(built, state, caches)
+    driver, execution = RunLog(built, state, intervals=INTERVALS), Execution(built, state, caches)
     collector, produced, repairs = Collector(state), {}, Counter[str]()
     keys = [encode_key(n) for n in range(KEYS)]
     for epoch in range(driver.completed + 1, until):

@@ -17,7 +17,7 @@ import millrace as mr
 from millrace.connectors.lakes import delta_table
 from millrace.connectors.parquet import files
 from millrace.connectors.parquet.files import STAGING
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.runtime.realtime.incarnation_start import from_live_tasks
 from millrace.runtime.sink_contract import sinks_by_edge
 from tests.live import Feeds, InEpochs, Live
@@ -126,7 +126,7 @@ def test_parquet_has_each_row_once(
 ) -> None:
     killer = Killer(random.Random(seed), monkeypatch)
     killer.around(mr.sinks.Parquet, "publish")
-    killer.around(Epochs, "complete")
+    killer.around(RunLog, "complete")
     killer.play(Live(pipeline(mr.sinks.Parquet(tmp_path / "out"))))
 
     assert killer.kills
@@ -174,7 +174,7 @@ def test_a_delta_table_has_each_row_once_whoever_dies(
     out, killer = tmp_path / "out", Killer(random.Random(seed), monkeypatch)
     killer.around(deltalake().DeltaTable, "create_write_transaction")
     killer.around(mr.sinks.Delta, "publish")
-    killer.around(Epochs, "complete")
+    killer.around(RunLog, "complete")
     killer.play(Live(pipeline(mr.sinks.Delta(out))))
 
     assert killer.kills
@@ -193,7 +193,7 @@ def test_an_iceberg_table_has_each_row_once_whoever_dies(
     out, killer = tmp_path / "out", Killer(random.Random(seed), monkeypatch)
     killer.around(tables.Table, "_do_commit")
     killer.around(mr.sinks.Iceberg, "publish")
-    killer.around(Epochs, "complete")
+    killer.around(RunLog, "complete")
     killer.play(Live(pipeline(mr.sinks.Iceberg("lake.totals", out, catalog=catalog))))
 
     assert killer.kills
@@ -214,7 +214,7 @@ def test_a_table_by_key_has_the_last_row_of_each_whoever_dies(
     killer.around(sink, "publish")
     killer.around(files, "rename_into_place")
     killer.around(delta_table, "merge")
-    killer.around(Epochs, "complete")
+    killer.around(RunLog, "complete")
     killer.play(live)
 
     assert killer.kills
@@ -277,7 +277,7 @@ def test_a_function_and_postgresql_in_turns(
         given.extend((row["_id"], row["key"], row["count"]) for row in rows.to_pylist())
 
     killer = Killer(random.Random(seed), monkeypatch)
-    killer.around(Epochs, "complete")
+    killer.around(RunLog, "complete")
     sinks = [
         mr.sinks.Function(take),
         mr.sinks.PostgreSQL(postgres.conninfo, "seen"),

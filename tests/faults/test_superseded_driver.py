@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 import millrace as mr
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.errors import MillraceError, PipelineError, RunFailed, ZombieWriter
 from millrace.runtime.stuck import NO_LIMITS
@@ -103,7 +103,7 @@ class Drivers:
 
     def start(self, *queries: Query) -> Any:
         """Return a run that claims the checkpoint; each start of its query takes one of these."""
-        epochs = Epochs(self.topology, self.state, intervals=2)
+        epochs = RunLog(self.topology, self.state, intervals=2)
         nothing: Any = None
         left = list(queries)
         parts = RunParts(

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import millrace as mr
 from millrace.compile.topology import StreamSpec, Topology
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.injectors.offsets import PIECE_DDL
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.declarations import Injection
@@ -157,7 +157,7 @@ def plan(spark: SparkSession, pipeline: mr.Pipeline) -> None:
 
 
 def _manifest(topology: Topology) -> Any:
-    epochs = Epochs(topology, MemoryHardState(), intervals=2)
+    epochs = RunLog(topology, MemoryHardState(), intervals=2)
     return epochs.begin(0, wall_time_us=0, injectors={}, draining=True)
 
 

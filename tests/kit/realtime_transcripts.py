@@ -16,7 +16,7 @@ import pyarrow as pa
 from millrace.compile.build import build
 from millrace.compile.topology import Topology, injector_name
 from millrace.epochlog.entries import decode_manifest
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.injectors.offsets import SourceOffset
 from millrace.kernel.execution import Execution
 from millrace.kernel.record_ids import FIRST_INJECTED
@@ -33,7 +33,7 @@ from millrace.runtime.reports import TaskReport
 from millrace.runtime.row_encoder import LiveRows, RowEncoder, number_at, row_ids
 from millrace.runtime.rows import Outbox, Rows
 from millrace.runtime.task import Task, turns_manifest
-from millrace.runtime.worker_process import Runtime
+from millrace.runtime.worker_process import WorkerProcess
 from millrace.store import MemoryCaches, MemoryHardState
 from millrace.testing.output import Output, tapped
 from millrace.testing.transcript import Transcript, TranscriptElement
@@ -65,7 +65,7 @@ class OnRealTime:
         self._clock_us = 0
         self._script: list[_Entry] = []
         self._state = MemoryHardState()
-        self._epochs = Epochs(build(pipeline), self._state, intervals=4)
+        self._epochs = RunLog(build(pipeline), self._state, intervals=4)
         topology = self._topology = self._epochs.topology
         self._kept: dict[tuple[int, int], list[Output]] = {}
         self._coordinator = Coordinator(
@@ -112,9 +112,9 @@ class OnRealTime:
         self._script.append(entry)
         self._plane.settle(self._clock_us)
 
-    def _runtime(self) -> Runtime:
+    def _runtime(self) -> WorkerProcess:
         execution = Execution(self._topology, self._state, MemoryCaches())
-        return Runtime(
+        return WorkerProcess(
             self._topology, tasks=_TASKS, execution=execution, lift=self._lift, live=True
         )
 
@@ -140,7 +140,7 @@ class _Script:
     level = 0
     wake_us = MAX_TIMESTAMP
 
-    def __init__(self, runtime: Runtime, number: int, script: list[_Entry]) -> None:
+    def __init__(self, runtime: WorkerProcess, number: int, script: list[_Entry]) -> None:
         self.number = number
         self.said: list[FromTask] = []
         self.stats = TaskStats(0, number)

@@ -16,7 +16,7 @@ from millrace.compile.topology import Topology
 from millrace.epochlog.entries import Completion, Manifest
 from millrace.epochlog.positions import Followed, Positions
 from millrace.epochlog.reader import completion_of, latest
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.kernel.bundle import Position
 from millrace.kernel.results import Counters, IntervalResult
 from millrace.model.time import MAX_TIMESTAMP
@@ -95,7 +95,7 @@ class Run:
 
     def start(self) -> None:
         """Start a driver, and processes for its tasks."""
-        self.epochs = Epochs(
+        self.epochs = RunLog(
             TOPOLOGY, self.state, intervals=INTERVALS, claim_entries=self.claim_entries
         )
         self.processes = [Followed(TOPOLOGY, self.state.epochs) for _ in range(3)]

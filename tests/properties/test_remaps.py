@@ -18,7 +18,7 @@ import millrace as mr
 from millrace.balance import transfer
 from millrace.balance.transfer import remap
 from millrace.epochlog.reader import end_of
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.model.errors import PipelineError, ZombieWriter
 from millrace.store import Collector, decode_segment
 from millrace.testing.faults import Crash, CrashingState
@@ -205,14 +205,14 @@ def test_two_drivers_never_write_under_one_name() -> None:
         step(h, n)
     zombie = h._epochs
     state = CrashingState(h._durable)
-    heir = Epochs(h._topology, state, intervals=4)
+    heir = RunLog(h._topology, state, intervals=4)
     made = remap(heir, {"Everything": [mr.ops.Split(0)]})
     with pytest.raises(ZombieWriter):
         remap(zombie, {"Everything": [mr.ops.Split(0)]})
     assert sorted(made["Everything"].parents) == [4, 5]
     # One that reserved ids and slept: the next knows of them, and takes others.
     heir._claim()
-    claimed = Epochs(h._topology, state, intervals=4)
+    claimed = RunLog(h._topology, state, intervals=4)
     made = remap(claimed, {"Everything": [mr.ops.Merge(4, 5)]})
     assert made["Everything"].parents == {6: (4, 5)}
     claim = end_of(state.epochs).claim
@@ -228,7 +228,7 @@ def test_a_driver_that_is_superseded_while_it_carries_says_so(monkeypatch: Any) 
 
     def others_come_first(*of: Any) -> Any:
         monkeypatch.undo()
-        heir = Epochs(h._topology, state, intervals=4)
+        heir = RunLog(h._topology, state, intervals=4)
         remap(heir, {"Everything": [mr.ops.Split(0)]})
         Collector(state).collect(heir.collectable())
         return whole(*of)
@@ -262,10 +262,10 @@ def test_a_remap_that_cannot_be_says_why() -> None:
 def test_nothing_is_remapped_while_an_epoch_is_tried_again() -> None:
     h = harness()
     step(h, 0)
-    driver = Epochs(h._topology, h._durable, intervals=4)
+    driver = RunLog(h._topology, h._durable, intervals=4)
     driver.begin(driver.completed + 1, wall_time_us=0, injectors={})
     # The one that began it and fails, and the one that is to finish it.
-    for one in (driver, Epochs(h._topology, h._durable, intervals=4)):
+    for one in (driver, RunLog(h._topology, h._durable, intervals=4)):
         last = h._durable.epochs.last()
         with pytest.raises(PipelineError, match=f"epoch {one.completed + 1} is unfinished"):
             remap(one, {"Everything": [mr.ops.Split(0)]})

@@ -19,7 +19,7 @@ from greenlet import getcurrent
 
 from millrace.epochlog import fence, reader
 from millrace.epochlog.entries import encode_entry
-from millrace.epochlog.run_log import Epochs, LogWriter
+from millrace.epochlog.run_log import LogWriter, RunLog
 from millrace.kernel import execution, rows
 from millrace.kernel.execution import Execution
 from millrace.model.computation import WEAK
@@ -282,13 +282,13 @@ def the_loser_of_a_segment_takes_itself_for_the_winner(patch):
 
 @mutant
 def an_epoch_is_tried_again_with_another_number_of_tasks(patch):
-    begin = Epochs.begin
+    begin = RunLog.begin
 
     def anew(self, epoch, **said):
         manifest = begin(self, epoch, **said)
         return manifest and msgspec.structs.replace(manifest, tasks=said["tasks"])
 
-    patch.setattr(Epochs, "begin", anew)
+    patch.setattr(RunLog, "begin", anew)
 
 
 # -- collection ------------------------------------------------------------------------------------
@@ -377,7 +377,7 @@ def an_older_commit_is_applied_again(patch):
 
 @mutant
 def commits_come_before_the_manifest(patch):
-    append, complete = LogWriter.append, Epochs.complete
+    append, complete = LogWriter.append, RunLog.complete
 
     def begin_unwritten(self, entry, then):
         if type(entry).__name__ != "Manifest":
@@ -391,19 +391,19 @@ def commits_come_before_the_manifest(patch):
 
     patch.setattr(fence, "refuse_superseded", lambda *_: None)  # it would find no manifest
     patch.setattr(LogWriter, "append", begin_unwritten)
-    patch.setattr(Epochs, "complete", write_both)
+    patch.setattr(RunLog, "complete", write_both)
 
 
 @mutant
 def a_retry_writes_a_manifest_of_its_own(patch):
-    recover = Epochs._recover
+    recover = RunLog._recover
 
     def forget_the_open_one(self, *arguments):
         claim = recover(self, *arguments)
         self.open = None
         return claim
 
-    patch.setattr(Epochs, "_recover", forget_the_open_one)
+    patch.setattr(RunLog, "_recover", forget_the_open_one)
 
 
 @mutant
@@ -452,7 +452,7 @@ def a_restart_takes_what_the_last_epoch_changed_for_all(patch):
 
 @mutant
 def an_epoch_is_complete_before_its_sinks_have_its_rows(patch):
-    complete = Epochs.complete
+    complete = RunLog.complete
     write = driver.write_sinks
 
     def sinks_after(world, batch, rows_):
@@ -466,7 +466,7 @@ def an_epoch_is_complete_before_its_sinks_have_its_rows(patch):
 
     waiting = []
     patch.setattr(driver, "write_sinks", sinks_after)
-    patch.setattr(Epochs, "complete", complete_first)
+    patch.setattr(RunLog, "complete", complete_first)
 
 
 # -- the disk --------------------------------------------------------------------------------------

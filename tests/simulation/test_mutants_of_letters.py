@@ -8,7 +8,7 @@ import letters
 import pytest
 from msgspec.structs import replace
 
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.injectors.letters import LetterLog, Letters
 from millrace.kernel.router import Router
 from millrace.kernel.user_errors import Provenance
@@ -72,7 +72,7 @@ def all_consumers_get_a_letter(patch):
 
 @found_by(0)
 def an_epoch_forgets_which_letters_it_read(patch):
-    complete = Epochs.complete
+    complete = RunLog.complete
 
     def forgets(self, *given, places=None, **rest):
         places = dict(places or {})
@@ -82,7 +82,7 @@ def an_epoch_forgets_which_letters_it_read(patch):
             }
         return complete(self, *given, places=places, **rest)
 
-    patch.setattr(Epochs, "complete", forgets)
+    patch.setattr(RunLog, "complete", forgets)
 
 
 @found_by(0)

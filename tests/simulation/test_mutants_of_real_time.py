@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from millrace.epochlog.fence import IncarnationFence
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.kernel.router import RowsBuilder
 from millrace.model.errors import CheckpointUnwritable
 from millrace.runtime import commit_writer, task_watermarks
@@ -95,7 +95,7 @@ def a_task_passes_a_mark_with_the_first_of_its_senders(patch):
 
 @mutant(55)
 def what_sinks_got_is_published_before_the_completion(patch):
-    complete = Epochs.complete
+    complete = RunLog.complete
 
     def published_first(self, manifest, *arguments, **more):
         live = more.get("live")
@@ -111,7 +111,7 @@ def what_sinks_got_is_published_before_the_completion(patch):
         _sinks[id(epochs)] = more["sinks"]
 
     _sinks: dict[int, Any] = {}
-    patch.setattr(Epochs, "complete", published_first)
+    patch.setattr(RunLog, "complete", published_first)
     patch.setattr(Coordinator, "__init__", init)
 
 

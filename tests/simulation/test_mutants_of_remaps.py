@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from millrace.balance import transfer
 from millrace.balance.preparation import Preparation
 from millrace.epochlog.entries import decode_manifest, encode_entry
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.kernel import rows
 from millrace.runtime.realtime import incarnation_start
 from millrace.runtime.realtime.coordinator import Coordinator
@@ -90,14 +90,14 @@ def a_child_reports_nothing_before_it_has_worked(patch):
 
 @found_at(1, calm=True)
 def the_next_epoch_has_the_map_of_before(patch):
-    remapped = Epochs._remapped
+    remapped = RunLog._remapped
 
     def only_known(self, completion, made):
         before = self._partitions
         remapped(self, completion, made)
         self._partitions = before
 
-    patch.setattr(Epochs, "_remapped", only_known)
+    patch.setattr(RunLog, "_remapped", only_known)
 
 
 @found_at(105, calm=False)
@@ -110,7 +110,7 @@ def ids_are_given_that_another_driver_had_reserved(patch):
 
 @found_at(938, calm=False)
 def a_remap_is_begun_without_a_claim(patch):
-    remap = Epochs.remap
+    remap = RunLog.remap
 
     def unclaimed(self, *of, **how):
         self._claim = lambda: None
@@ -119,12 +119,12 @@ def a_remap_is_begun_without_a_claim(patch):
         finally:
             del self._claim
 
-    patch.setattr(Epochs, "remap", unclaimed)
+    patch.setattr(RunLog, "remap", unclaimed)
 
 
 @found_at(72, calm=False)
 def what_is_being_made_is_collected(patch):
-    collectable = Epochs.collectable
+    collectable = RunLog.collectable
 
     def of_all_ids(self):
         settled, self._settled_ids = self._settled_ids, self._ids
@@ -133,7 +133,7 @@ def what_is_being_made_is_collected(patch):
         finally:
             self._settled_ids = settled
 
-    patch.setattr(Epochs, "collectable", of_all_ids)
+    patch.setattr(RunLog, "collectable", of_all_ids)
 
 
 @found_at(1, calm=True)
@@ -156,7 +156,7 @@ def what_is_committed_after_it_was_read_is_not_applied(patch):
 
 @found_at(1, calm=True)
 def a_remap_says_where_intervals_stood_when_they_were_read(patch):
-    is_near, remap, standing = Preparation.is_near, Epochs.remap, Epochs.standing
+    is_near, remap, standing = Preparation.is_near, RunLog.remap, RunLog.standing
     noted = {}
 
     def noting(self):
@@ -168,14 +168,14 @@ def a_remap_says_where_intervals_stood_when_they_were_read(patch):
     def of_then(self, remaps, *, ready=None, **how):
         said = noted.pop(id(ready), None)
         if said is not None and self.completed > said.epoch:
-            patch.setattr(Epochs, "standing", lambda _: said)
+            patch.setattr(RunLog, "standing", lambda _: said)
         try:
             return remap(self, remaps, ready=ready, **how)
         finally:
-            patch.setattr(Epochs, "standing", standing)
+            patch.setattr(RunLog, "standing", standing)
 
     patch.setattr(Preparation, "is_near", noting)
-    patch.setattr(Epochs, "remap", of_then)
+    patch.setattr(RunLog, "remap", of_then)
 
 
 @found_at(25, calm=False)
@@ -227,18 +227,18 @@ def what_live_tasks_left_is_not_sealed(patch):
 
 
 def a_remap_forgets_what_live_tasks_left(patch):
-    standing = Epochs.standing
+    standing = RunLog.standing
 
     def unknown(self):
         said = standing(self)
         return replace(said, live=replace(said.live, notes={}))
 
-    patch.setattr(Epochs, "standing", unknown)
+    patch.setattr(RunLog, "standing", unknown)
 
 
 def a_remap_forgets_how_far_injectors_were_read(patch):
-    standing = Epochs.standing
-    patch.setattr(Epochs, "standing", lambda self: replace(standing(self), places={}))
+    standing = RunLog.standing
+    patch.setattr(RunLog, "standing", lambda self: replace(standing(self), places={}))
 
 
 def with_the_map_of_the_incarnation_before(patch, kind):

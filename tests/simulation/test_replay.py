@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 import simulation
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.runtime import commit_writer
 from simulation import Simulation, shrink
 from simulation.__main__ import PLANES
@@ -147,7 +147,7 @@ def test_an_unexpected_end_of_a_process_is_a_violation(monkeypatch):
     def broken(*_, **__):
         raise ZeroDivisionError("nobody expects this")
 
-    monkeypatch.setattr(Epochs, "complete", broken)
+    monkeypatch.setattr(RunLog, "complete", broken)
     assert "nobody expects this" in Simulation(0, calm=True).run().violation
 
 

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import millrace as mr
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.model.errors import CheckpointMismatch, RunFailed
 from millrace.spark.asks import CallAsked, UpdateAsked, ask
 
@@ -227,15 +227,15 @@ def test_rows_that_are_appended_to_a_table(
         p.sink("counts", lake.counts)
         return p
 
-    complete, dying = Epochs.complete, [True]
+    complete, dying = RunLog.complete, [True]
 
-    def dies(self: Epochs, manifest: Any, results: Any, sources: Any, **more: Any) -> Any:
+    def dies(self: RunLog, manifest: Any, results: Any, sources: Any, **more: Any) -> Any:
         if "trips" in sources and sources["trips"].records and dying:
             dying.clear()
             raise OSError("the driver dies")
         return complete(self, manifest, results, sources, **more)
 
-    monkeypatch.setattr(Epochs, "complete", dies)
+    monkeypatch.setattr(RunLog, "complete", dies)
     run = tools.start(pipeline())
     with pytest.raises(RunFailed, match="the driver dies"):
         tools.step(run)

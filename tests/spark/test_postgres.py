@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 import millrace as mr
 from millrace.connectors.postgres.ledger import Away, Ledger
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.model.errors import CheckpointMismatch, PipelineError, RunFailed
 
 
@@ -43,15 +43,15 @@ def _pipeline(source: Any, *sinks: Any) -> mr.Pipeline:
 
 
 def _dies_before_completion(monkeypatch: pytest.MonkeyPatch) -> None:
-    complete, dying = Epochs.complete, [True]
+    complete, dying = RunLog.complete, [True]
 
-    def dies(self: Epochs, manifest: Any, results: Any, sources: Any, **more: Any) -> Any:
+    def dies(self: RunLog, manifest: Any, results: Any, sources: Any, **more: Any) -> Any:
         if "scores" in sources and sources["scores"].records and dying:
             dying.clear()
             raise OSError("the driver dies")
         return complete(self, manifest, results, sources, **more)
 
-    monkeypatch.setattr(Epochs, "complete", dies)
+    monkeypatch.setattr(RunLog, "complete", dies)
 
 
 def _server_away_once(monkeypatch: pytest.MonkeyPatch) -> list[str]:

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import millrace as mr
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.model.errors import RunFailed
 
 
@@ -214,15 +214,15 @@ def test_a_retried_epoch_is_written_once(
         p.sink("texts", mr.sinks.Iceberg("lake.texts", tmp_path / "iceberg", catalog=catalog))
         return p
 
-    complete, dying = Epochs.complete, [True]
+    complete, dying = RunLog.complete, [True]
 
-    def dies(self: Epochs, manifest: Any, results: Any, sources: Any, **more: Any) -> Any:
+    def dies(self: RunLog, manifest: Any, results: Any, sources: Any, **more: Any) -> Any:
         if "words" in sources and sources["words"].records and dying:
             dying.clear()
             raise OSError("the driver dies")
         return complete(self, manifest, results, sources, **more)
 
-    monkeypatch.setattr(Epochs, "complete", dies)
+    monkeypatch.setattr(RunLog, "complete", dies)
     feed.add(("a", 1), ("b", 2), ("a", 3))
     run = tools.start(pipeline(first))
     with pytest.raises(RunFailed, match="the driver dies"):

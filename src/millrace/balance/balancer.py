@@ -20,7 +20,7 @@ from millrace.balance.load import Loads
 from millrace.balance.policy import Balance, busiest, cut_by_load, evened, uneven, weights_after
 from millrace.balance.preparation import Preparation
 from millrace.balance.transfer import remap
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.model.errors import CheckpointMismatch
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.map_change import Merge, Remapped, Split
@@ -70,7 +70,7 @@ class Balancer:
 
     def __init__(
         self,
-        epochs: Epochs,
+        epochs: RunLog,
         loads: Mapping[str, Loads],
         tasks: int,
         how: Balance,

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from millrace.balance.policy import Weight
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.kernel.results import NO_TIMES, IntervalResult, Load
 from millrace.model.keys import hash_key
 from millrace.store import Repair
@@ -215,7 +215,7 @@ class RunLoads(dict[str, Loads]):
         epochs: Of the run.
     """
 
-    def __init__(self, epochs: Epochs) -> None:
+    def __init__(self, epochs: RunLog) -> None:
         super().__init__((spec.name, Loads()) for spec in epochs.topology.computations)
         epochs.observer = self
 

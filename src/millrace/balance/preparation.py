@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from millrace.balance.transfer import check_between, maps_after
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.model.errors import StoreError
 from millrace.store import HardState, MemoryCache, bring, looked_at
 from millrace.watermark.map_change import Remap
@@ -62,7 +62,7 @@ class Preparation:
     """
 
     def __init__(
-        self, epochs: Epochs, remaps: Mapping[str, Iterable[Remap]], *, most_bytes: int = _BYTES
+        self, epochs: RunLog, remaps: Mapping[str, Iterable[Remap]], *, most_bytes: int = _BYTES
     ) -> None:
         self.remaps = {name: tuple(asked) for name, asked in remaps.items()}
         self.ready: dict[str, dict[int, MemoryCache]] = {name: {} for name in self.remaps}

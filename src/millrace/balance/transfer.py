@@ -32,7 +32,7 @@ from msgspec.structs import replace
 
 from millrace.dataflow.columnar.plan import cut_chunk
 from millrace.epochlog.entries import Completion, LiveMark, Manifest, interval_map, partition_of
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.kernel import rows
 from millrace.kernel.rows import ALL_KEYS_ROW
 from millrace.model.errors import (
@@ -344,7 +344,7 @@ def maps_after(
 
 
 def remap(
-    epochs: Epochs,
+    epochs: RunLog,
     remaps: Mapping[str, Iterable[Remap]],
     *,
     grouped: Grouping = same,

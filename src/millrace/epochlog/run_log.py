@@ -132,7 +132,7 @@ class EpochObserver(Protocol):
         ...
 
 
-class Epochs:
+class RunLog:
     """The epochs of one run.
 
     Args:

@@ -27,7 +27,7 @@ from millrace.epochlog import reader
 from millrace.epochlog.entries import Claim, Completion, Manifest
 from millrace.epochlog.history import Moment
 from millrace.epochlog.renames import titled, titled_claim
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.epochlog.source_stats import SourceStats
 from millrace.inspect.json_text import key_text, shortened
 from millrace.kernel.results import NO_TIMES, Counters, HookTimes
@@ -263,7 +263,7 @@ def reasons_of(overview: Overview) -> Reasons:
     return found
 
 
-def overview_of_run(epochs: Epochs) -> Overview:
+def overview_of_run(epochs: RunLog) -> Overview:
     """Return the overview of a run, after the last epoch that it has completed.
 
     It may be asked for beside the run's own thread, and reads no checkpoint.

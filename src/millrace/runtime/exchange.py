@@ -15,7 +15,7 @@ from millrace.epochlog.entries import Manifest
 from millrace.runtime import wire
 from millrace.runtime.epoch.host import LevelStage
 from millrace.runtime.task import Stage, Task
-from millrace.runtime.worker_process import Runtime
+from millrace.runtime.worker_process import WorkerProcess
 
 #: What stands for the rows between two stages: a DataFrame, lists of batches, a job's blocks.
 Rows = TypeVar("Rows")
@@ -62,7 +62,7 @@ class LocalExchange:
         manifest: Of the epoch.
     """
 
-    def __init__(self, runtime: Runtime, manifest: Manifest) -> None:
+    def __init__(self, runtime: WorkerProcess, manifest: Manifest) -> None:
         self._runtime = runtime
         self._manifest = manifest
 

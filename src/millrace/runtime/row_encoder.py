@@ -61,7 +61,7 @@ from millrace.runtime.rows import Outbox, Rows, are_few
 from millrace.runtime.task import Task
 from millrace.runtime.values import shown
 from millrace.runtime.whole_numbers import encoded_numbers, hashes_of_numbers
-from millrace.runtime.worker_process import Runtime, SourceColumns
+from millrace.runtime.worker_process import SourceColumns, WorkerProcess
 from millrace.watermark.percentiles import Ahead
 
 
@@ -505,7 +505,7 @@ class LiveRows:
         newest_us: Latest accepted event time in what was made last.
     """
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: WorkerProcess) -> None:
         self._topology = runtime.topology
         self._readers = runtime.readers
         self._router = runtime.router

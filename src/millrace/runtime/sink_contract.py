@@ -38,7 +38,7 @@ from millrace.model.errors import PipelineError, SinkError
 from millrace.runtime.values import SinkColumns
 
 if TYPE_CHECKING:
-    from millrace.epochlog.run_log import Epochs
+    from millrace.epochlog.run_log import RunLog
 
 
 class Receipt(msgspec.Struct, array_like=True):
@@ -269,7 +269,7 @@ def _with_limits(topology: Topology) -> Topology:
     return replace(topology, streams=streams)
 
 
-def claim_sinks(topology: Topology, epochs: Epochs) -> None:
+def claim_sinks(topology: Topology, epochs: RunLog) -> None:
     """Tell the sinks which run writes from now on, once it has claimed the checkpoint.
 
     Where the checkpoint went back to a savepoint, they take back what came after it: at every start

@@ -22,7 +22,7 @@ from millrace.kernel.record_ids import unseal
 from millrace.runtime import wire
 from millrace.runtime.json_values import to_json
 from millrace.runtime.sink_contract import LiveWriting, Receipt, Writings
-from millrace.runtime.worker_process import Runtime, columns_of_sinks
+from millrace.runtime.worker_process import WorkerProcess, columns_of_sinks
 
 
 class SinkEncoder:
@@ -38,7 +38,7 @@ class SinkEncoder:
         task: Number of the task.
     """
 
-    def __init__(self, runtime: Runtime, epoch: int, task: int) -> None:
+    def __init__(self, runtime: WorkerProcess, epoch: int, task: int) -> None:
         self._runtime = runtime
         self._columns = runtime.sink_columns
         self._epoch = epoch
@@ -106,7 +106,7 @@ class SinkEncoder:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
-def write_to_sinks(runtime: Runtime, epoch: int, rows: Iterable[pa.RecordBatch]) -> None:
+def write_to_sinks(runtime: WorkerProcess, epoch: int, rows: Iterable[pa.RecordBatch]) -> None:
     """Have the only task of an epoch write to the sinks that tasks write, and to no other."""
     writings = Writings(runtime.writers, epoch, 0)
     for batch in rows if runtime.writers else ():
@@ -117,7 +117,7 @@ def write_to_sinks(runtime: Runtime, epoch: int, rows: Iterable[pa.RecordBatch])
     writings.close()
 
 
-def sink_records(runtime: Runtime, edge: int, rows: pa.RecordBatch) -> pa.StructArray:
+def sink_records(runtime: WorkerProcess, edge: int, rows: pa.RecordBatch) -> pa.StructArray:
     """Return rows of the wire on an edge to a sink as the columns that the sink gets."""
     values, origins, sequences = values_and_ids(runtime.topology, edge, rows)
     columns, keys = runtime.sink_columns[edge], rows.column("key").to_pylist()
@@ -205,7 +205,9 @@ class LiveSinkWriter:
         task: Number of the task.
     """
 
-    def __init__(self, runtime: Runtime, incarnation: int, generation: int, task: int) -> None:
+    def __init__(
+        self, runtime: WorkerProcess, incarnation: int, generation: int, task: int
+    ) -> None:
         self._runtime = runtime
         self._task = task
         self._fence = IncarnationFence(runtime.execution.state.incarnations, incarnation)

@@ -15,7 +15,7 @@ from millrace.epochlog.entries import Manifest
 from millrace.injectors.offsets import Piece
 from millrace.model.time import MIN_TIMESTAMP
 from millrace.runtime.refusal import EventTimes
-from millrace.runtime.worker_process import Runtime
+from millrace.runtime.worker_process import WorkerProcess
 from millrace.watermark.propagation import LowWatermarks
 
 
@@ -30,7 +30,7 @@ class Task:
         pieces: (injected stream, number of a piece) -> the piece, of those that it has read.
     """
 
-    runtime: Runtime
+    runtime: WorkerProcess
     manifest: Manifest
     number: int
     pieces: dict[tuple[str, int], Piece] = field(default_factory=dict, compare=False)

@@ -80,7 +80,7 @@ class NoSnapshots:
         return Written()
 
 
-class Runtime:
+class WorkerProcess:
     """A pipeline as a process runs tasks of it.
 
     Args:

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from millrace.balance.load import RunLoads
 from millrace.compile.build import build
 from millrace.compile.topology import Topology
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.injectors.injector import Injector
 from millrace.injectors.offsets import Piece
 from millrace.injectors.watermark_publisher import WatermarkPublisher
@@ -145,7 +145,7 @@ def run_batch(pipeline: Declarations, spark: SparkSession, **given: Any) -> Stat
     plan.ends_with(enough)
     # Only so that the plan, the manifest and the counters are those of a streaming epoch.
     state = MemoryHardState()
-    epochs = Epochs(topology, state, intervals=1 << (tasks - 1).bit_length())
+    epochs = RunLog(topology, state, intervals=1 << (tasks - 1).bit_length())
     loads = RunLoads(epochs)
     manifest = epochs.begin(0, wall_time_us=time.time_ns() // 1000, injectors={}, draining=True)
     assert manifest is not None, "the first epoch of new state is not completed"

@@ -22,7 +22,7 @@ from millrace.balance.preparation import Preparation
 from millrace.balance.transfer import remap
 from millrace.compile.explanation import PipelineExplanation
 from millrace.compile.topology import Topology
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.injectors.advance import Backlog
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.errors import PipelineError
@@ -85,7 +85,7 @@ class RunParts:
     """
 
     topology: Topology
-    epochs: Epochs
+    epochs: RunLog
     loads: RunLoads
     publisher: WatermarkPublisher
     housekeeping: Housekeeping
@@ -261,10 +261,10 @@ class Setup(ABC):
     def check(self, tasks: int) -> None:
         """Refuse what this many tasks need and do not have; before the checkpoint is touched."""
 
-    def check_claimed(self, epochs: Epochs) -> None:  # noqa: B027  not all have something to do
+    def check_claimed(self, epochs: RunLog) -> None:  # noqa: B027  not all have something to do
         """Refuse a checkpoint that the plane cannot go on with."""
 
-    def take_over(self, epochs: Epochs) -> None:  # noqa: B027  not all have something to do
+    def take_over(self, epochs: RunLog) -> None:  # noqa: B027  not all have something to do
         """Go on where the other plane ended, once sinks are claimed."""
 
     @abstractmethod

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # the name all of Spark's documentation 
 from millrace.balance.preparation import Preparation
 from millrace.balance.transfer import remap
 from millrace.compile.topology import Topology
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.epochlog.source_stats import processes_of
 from millrace.injectors.advance import Backlog
 from millrace.injectors.injector import Injector
@@ -387,7 +387,7 @@ class EpochSetup(Setup):
         chosen = self._options["spark_checkpoint"]
         has_progress(self._spark, progress_location(self._checkpoint, chosen))
 
-    def check_claimed(self, epochs: Epochs) -> None:
+    def check_claimed(self, epochs: RunLog) -> None:
         """Refuse a checkpoint whose half was lost."""
         chosen = self._options["spark_checkpoint"]
         self._offsets = progress_location(self._checkpoint, chosen, base=epochs.base)
@@ -400,7 +400,7 @@ class EpochSetup(Setup):
                 "processed. Restore the directory, or start with a new checkpoint."
             )
 
-    def take_over(self, epochs: Epochs) -> None:
+    def take_over(self, epochs: RunLog) -> None:
         """Go on where live tasks ended, and say where a new log of offsets begins.
 
         It begins anew after live tasks, and with other streams than before.

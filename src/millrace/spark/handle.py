@@ -24,7 +24,7 @@ from millrace.dashboard import Dashboard
 from millrace.epochlog.claims import plan_of
 from millrace.epochlog.history import WatermarkHistory
 from millrace.epochlog.reader import end_of
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.inspect import WatermarkExplanation, explain_watermark
 from millrace.model.declarations import Declarations
 from millrace.model.errors import CheckpointMismatch, PipelineError, UpdateFailed
@@ -402,7 +402,7 @@ class Handle:
         return explain_watermark(self._run.epochs.state, computation)
 
 
-def _check_change(epochs: Epochs, pipeline: Declarations) -> None:
+def _check_change(epochs: RunLog, pipeline: Declarations) -> None:
     """Refuse what could not go on once the epoch under way is finished."""
     # As it will be then.
     end = replace(end_of(epochs.state.epochs), manifest=None)

@@ -24,7 +24,7 @@ from millrace.balance.policy import Balance
 from millrace.compile.build import build
 from millrace.compile.explanation import PipelineExplanation
 from millrace.compile.topology import Topology
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.injectors.letters import bind_letters
 from millrace.injectors.signal_injector import Calls
 from millrace.injectors.watermark_publisher import WatermarkPublisher
@@ -206,18 +206,18 @@ class _Opening:
             return RealtimeSetup(self._spark, topology, self._options, self._scratch)
         return EpochSetup(self._spark, topology, self._checkpoint, self._options, self._scratch)
 
-    def _claimed(self, topology: Topology, setup: Setup, intervals: int) -> Epochs:
+    def _claimed(self, topology: Topology, setup: Setup, intervals: int) -> RunLog:
         """Open the checkpoint, and claim it and the sinks."""
         name, segments = self._pipeline.name, self._options.get("segments")
         state = open_location(self._checkpoint, pipeline=name, segments=segments)
-        epochs = Epochs(bind_sinks(topology, state.uuid), state, intervals=intervals)
+        epochs = RunLog(bind_sinks(topology, state.uuid), state, intervals=intervals)
         check_not_drained(self._checkpoint, epochs)
         setup.check_claimed(epochs)
         claim_sinks(epochs.topology, epochs)
         setup.take_over(epochs)
         return epochs
 
-    def _plan(self, epochs: Epochs, setup: Setup, tasks: int, limits: CallLimits) -> StreamPlan:
+    def _plan(self, epochs: RunLog, setup: Setup, tasks: int, limits: CallLimits) -> StreamPlan:
         """Return the plan of what goes on with the checkpoint."""
         topology = epochs.topology
         plan = StreamPlan(topology, [source.of(topology) for source in setup.sources], tasks=tasks)
@@ -266,7 +266,7 @@ def cache_of(wanted: str | None, checkpoint: str, spark: SparkSession) -> str:
     return f"{local_path(checkpoint)}/cache"
 
 
-def check_not_drained(checkpoint: str, epochs: Epochs) -> None:
+def check_not_drained(checkpoint: str, epochs: RunLog) -> None:
     """Refuse a checkpoint that has ended.
 
     Raises:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from millrace.balance.load import Loads
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.injectors.advance import Backlog
 from millrace.injectors.signal_injector import Waiting
 from millrace.injectors.watermark_publisher import WatermarkPublisher
@@ -221,7 +221,7 @@ class Progress:
 
     def status(
         self,
-        epochs: Epochs,
+        epochs: RunLog,
         loads: Mapping[str, Loads],
         publisher: WatermarkPublisher,
         *,

@@ -23,7 +23,7 @@ from millrace.kernel.execution import Execution, Running
 from millrace.model.errors import PipelineError
 from millrace.runtime.sink_contract import LiveWriter, TaskWriter
 from millrace.runtime.stuck import NO_LIMITS, CallLimits, Probe, TimeLimit, Watch
-from millrace.runtime.worker_process import Runtime, SourceColumns
+from millrace.runtime.worker_process import SourceColumns, WorkerProcess
 from millrace.spark.stuck_board import Reporter
 from millrace.store import (
     CacheLimit,
@@ -66,18 +66,20 @@ class Blueprint:
     limits: CallLimits = NO_LIMITS
     cache_limit: int | None = None
 
-    def built(self) -> Runtime:
+    def built(self) -> WorkerProcess:
         """Return the runtime of a process."""
         # Written by the driver of this very run, never read from a checkpoint or a stream.
         topology: Topology = pickle.loads(self.topology)
         if self.state is None:
-            return Runtime(topology, tasks=self.tasks, sources=self.sources, writers=self.writers)
+            return WorkerProcess(
+                topology, tasks=self.tasks, sources=self.sources, writers=self.writers
+            )
         caches = self._caches(self.state)
         for computation in topology.dropped:
             caches.forget(computation)
         execution = Execution(topology, self.state, caches, seconds=time.perf_counter)
         self._watch(execution.running, self.state)
-        return Runtime(
+        return WorkerProcess(
             topology,
             tasks=self.tasks,
             execution=execution,
@@ -140,10 +142,10 @@ def cache_directory(wanted: str) -> str:
 
 _VARIABLE = re.compile(r"\$(\w+|\{\w+\})")
 
-_RUNTIMES: dict[str, Runtime] = {}
+_RUNTIMES: dict[str, WorkerProcess] = {}
 
 
-def runtime_of(blueprint: Blueprint, *, careful_s: float = 0.0) -> Runtime:
+def runtime_of(blueprint: Blueprint, *, careful_s: float = 0.0) -> WorkerProcess:
     """Return the runtime of a blueprint, made on first use in this process.
 
     Args:

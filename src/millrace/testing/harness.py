@@ -23,7 +23,7 @@ from millrace.dataflow.triggers.signal import called
 from millrace.dataflow.windowing import Windowing
 from millrace.epochlog.entries import Manifest
 from millrace.epochlog.history import WatermarkHistory
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.epochlog.source_stats import processes_of
 from millrace.injectors.key_injector import Keys
 from millrace.injectors.letters import LetterLog, bind_letters
@@ -44,7 +44,7 @@ from millrace.runtime.reports import TaskReport, reports_in
 from millrace.runtime.sink_contract import bind_sinks, task_writers
 from millrace.runtime.sink_writer import write_to_sinks
 from millrace.runtime.task import Task
-from millrace.runtime.worker_process import Runtime
+from millrace.runtime.worker_process import WorkerProcess
 from millrace.store import (
     Collector,
     Mailbox,
@@ -99,14 +99,14 @@ class HarnessProcess:
     ) -> None:
         self.state = CrashingState(durable)
         self.caches = MemoryCaches()
-        self.epochs = Epochs(topology, self.state, intervals=intervals)
+        self.epochs = RunLog(topology, self.state, intervals=intervals)
         self.loads = RunLoads(self.epochs)
         self.topology = self.epochs.topology
         publisher = WatermarkPublisher.of(self.topology) if publish else WatermarkPublisher({})
         self.driver = EpochDriver(
             self.topology, self.epochs, publisher, scripted, estimates=publish
         )
-        self._runtime = Runtime(
+        self._runtime = WorkerProcess(
             self.topology,
             tasks=1,
             execution=Execution(self.topology, self.state, self.caches),

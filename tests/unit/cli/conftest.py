@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 import millrace as mr
 from millrace.cli.main import main
 from millrace.compile.topology import Topology
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.epochlog.source_stats import SourceStats
 from millrace.kernel.bundle import Arrivals
 from millrace.kernel.execution import Execution
@@ -62,7 +62,7 @@ class Checkpoint:
         self.path = path
         self._topology = topology(pipeline, name="Counter[bold]")
         self._state = open_location(path, pipeline=pipeline)
-        self._epochs = Epochs(self._topology, self._state, intervals=2)
+        self._epochs = RunLog(self._topology, self._state, intervals=2)
         self._execution = Execution(
             self._topology, self._state, LmdbCaches(path / "cache", self._state.uuid)
         )
@@ -70,7 +70,7 @@ class Checkpoint:
     def rename(self, name: str) -> None:
         """Have a run claim the checkpoint whose computation has another name."""
         renamed = topology(self._topology.name, name, was="Counter[bold]")
-        self._epochs = Epochs(renamed, self._state, intervals=2)
+        self._epochs = RunLog(renamed, self._state, intervals=2)
 
     def epoch(
         self,

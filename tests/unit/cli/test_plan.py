@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import millrace as mr
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.model.errors import CheckpointMismatch
 from millrace.store import open_location
 
@@ -96,7 +96,7 @@ def test_a_start_that_is_refused_says_the_plan(app: str, checkpoint: Checkpoint)
     assert len(plan.refused) == 1
 
     with pytest.raises(CheckpointMismatch) as refused:
-        Epochs(p.build(), open_location(checkpoint.path, pipeline="pages"), intervals=1)
+        RunLog(p.build(), open_location(checkpoint.path, pipeline="pages"), intervals=1)
 
     assert str(refused.value).startswith(str(plan))
 

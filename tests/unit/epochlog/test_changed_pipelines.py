@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 import millrace as mr
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.model.errors import CheckpointMismatch
 
 # One class in four versions of a program.
@@ -114,14 +114,14 @@ def test_a_step_that_feeds_only_a_sink_may_come_and_go(caplog: pytest.LogCapture
 def test_while_an_epoch_is_unfinished_a_sinks_format_stays() -> None:
     """Its productions are in commits already, as the old format wrote them."""
     h = mr.testing.Harness(pipeline(sink=True, out=str))
-    epochs = Epochs(pipeline(sink=True, out=str).build(), h._durable, intervals=1)
+    epochs = RunLog(pipeline(sink=True, out=str).build(), h._durable, intervals=1)
     manifest = epochs.begin(0, wall_time_us=0, injectors={})
     assert manifest is not None
 
     with pytest.raises(CheckpointMismatch, match="sink of stream 'texts': was str, is list"):
-        Epochs(pipeline(sink=True, out=list).build(), h._durable, intervals=1)
+        RunLog(pipeline(sink=True, out=list).build(), h._durable, intervals=1)
     with pytest.raises(CheckpointMismatch, match="epoch 0 of this checkpoint is unfinished"):
-        Epochs(pipeline().build(), h._durable, intervals=1)
+        RunLog(pipeline().build(), h._durable, intervals=1)
 
     epochs.complete(manifest, [])
-    assert Epochs(pipeline(sink=True, out=list).build(), h._durable, intervals=1).completed == 0
+    assert RunLog(pipeline(sink=True, out=list).build(), h._durable, intervals=1).completed == 0

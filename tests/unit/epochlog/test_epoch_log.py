@@ -4,7 +4,7 @@ import pytest
 
 import millrace as mr
 from millrace.epochlog.reader import completions, latest
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.model.errors import DamagedStore
 from millrace.store import MemoryHardState
 
@@ -26,7 +26,7 @@ def play(state, *low_watermarks, complete=True):
     p = mr.Pipeline("p")
     p.inject("events")
     p.add(Pass)
-    epochs = Epochs(p.build(), state, intervals=1)
+    epochs = RunLog(p.build(), state, intervals=1)
     for us in low_watermarks:
         manifest = epochs.begin(
             epochs.completed + 1, wall_time_us=1_000 + us, injectors={"events": us}

@@ -7,7 +7,7 @@ import pytest
 import millrace as mr
 from millrace.epochlog.entries import Completion, Manifest, decode_entry, encode_entry
 from millrace.epochlog.positions import Followed
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.kernel.bundle import Position
 from millrace.kernel.results import Counters, IntervalResult
 from millrace.model.errors import DamagedStore, ZombieWriter
@@ -30,7 +30,7 @@ class Run:
         p.inject("events", format=int)
         p.add(Count)
         self.topology, self.state = p.build(), MemoryHardState()
-        self.epochs = Epochs(
+        self.epochs = RunLog(
             self.topology, self.state, intervals=intervals, claim_entries=claim_entries
         )
         self.read: list[int] = []

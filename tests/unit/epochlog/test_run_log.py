@@ -3,7 +3,7 @@
 import pytest
 
 import millrace as mr
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.epochlog.source_stats import SourceStats
 from millrace.kernel.bundle import Position
 from millrace.kernel.results import Counters, IntervalResult
@@ -30,7 +30,7 @@ def topology(*computations, format=dict):
 
 
 def open_epochs(state, *computations, **options):
-    return Epochs(topology(*computations, **options), state, intervals=2)
+    return RunLog(topology(*computations, **options), state, intervals=2)
 
 
 def result(number, *, interval=0, records=1, **report):
@@ -139,7 +139,7 @@ def test_a_run_that_slept_while_another_went_on_is_a_zombie_whatever_batch_spark
 
 def test_a_start_during_which_another_run_collects_the_log_reads_it_again(state):
     """Found by the simulator, seed 4773: it told the user to restore a copy."""
-    running = Epochs(topology(), state, intervals=2, claim_entries=3)
+    running = RunLog(topology(), state, intervals=2, claim_entries=3)
     begin(running, 0)
     read = state.epochs.read
 
@@ -252,14 +252,14 @@ def test_an_interval_that_is_missing_in_the_results_is_as_it_was(epochs):
 
 def test_the_interval_map_of_a_checkpoint_outlives_other_settings(epochs, state):
     whole(epochs, 0)
-    recovered = Epochs(topology(), state, intervals=16)
+    recovered = RunLog(topology(), state, intervals=16)
 
     assert len(begin(recovered, 1).interval_map("Count")) == 2
 
 
 def test_an_open_epoch_keeps_its_interval_map_under_other_settings(epochs, state):
     begin(epochs)
-    recovered = Epochs(topology(), state, intervals=16)
+    recovered = RunLog(topology(), state, intervals=16)
     whole_map = recovered.open.interval_map("Count")
     recovered.complete(recovered.open, ())
 
@@ -299,7 +299,7 @@ def test_a_changed_topology_is_refused_with_what_differs(epochs, state, computat
         p.add(computation, name="Count" if keeps_name else None)
 
     with pytest.raises(CheckpointMismatch, match=named):
-        Epochs(p.build(), state, intervals=2)
+        RunLog(p.build(), state, intervals=2)
     assert state.epochs.last() == 1
 
 

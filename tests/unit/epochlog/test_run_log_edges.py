@@ -3,7 +3,7 @@
 import pytest
 
 import millrace as mr
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.model.errors import CheckpointMismatch
 from millrace.store import MemoryHardState
 
@@ -34,20 +34,20 @@ def pipeline(*sunk):
 )
 def test_an_open_epoch_is_not_finished_without_a_sink_or_with_its_twin(sunk, words):
     state = MemoryHardState()
-    first = Epochs(pipeline("good", "bad"), state, intervals=1)
+    first = RunLog(pipeline("good", "bad"), state, intervals=1)
     first.begin(0, wall_time_us=0, injectors={})
     written = state.epochs.last()
 
     with pytest.raises(CheckpointMismatch, match=f"epoch 0 .* is unfinished.*{words}"):
-        Epochs(pipeline(*sunk), state, intervals=1)
+        RunLog(pipeline(*sunk), state, intervals=1)
     assert state.epochs.last() == written
 
 
 def test_an_open_epoch_goes_on_with_its_sinks_in_another_order():
     state = MemoryHardState()
-    first = Epochs(pipeline("good", "bad"), state, intervals=1)
+    first = RunLog(pipeline("good", "bad"), state, intervals=1)
     begun = first.begin(0, wall_time_us=0, injectors={})
-    again = Epochs(pipeline("bad", "good"), state, intervals=1)
+    again = RunLog(pipeline("bad", "good"), state, intervals=1)
 
     assert again.open == begun
     assert {(e.stream, e.number) for e in again.topology.edges} == {
@@ -62,33 +62,33 @@ class Mended:
 
 def test_an_open_epoch_goes_on_with_a_sink_that_was_mended():
     state = MemoryHardState()
-    first = Epochs(pipeline("good", "bad"), state, intervals=1)
+    first = RunLog(pipeline("good", "bad"), state, intervals=1)
     begun = first.begin(0, wall_time_us=0, injectors={})
     p = mr.Pipeline("p")
     p.inject("in", format=str)
     p.add(Counts)
     p.sink("good", Mended())
     p.sink("bad", print)
-    again = Epochs(p.build(), state, intervals=1)
+    again = RunLog(p.build(), state, intervals=1)
 
     assert again.open == begun
     assert {(e.stream, e.number) for e in again.topology.edges} == {
         (e.stream, e.number) for e in first.topology.edges
     }
     # And once more, as when the mended one fails, too.
-    assert Epochs(p.build(), state, intervals=1).topology == again.topology
+    assert RunLog(p.build(), state, intervals=1).topology == again.topology
 
 
 def test_between_epochs_sinks_may_change():
     state = MemoryHardState()
-    first = Epochs(pipeline("good"), state, intervals=1)
+    first = RunLog(pipeline("good"), state, intervals=1)
     first.complete(first.begin(0, wall_time_us=0, injectors={}), [])
 
-    assert Epochs(pipeline("bad", "good"), state, intervals=1).completed == 0
+    assert RunLog(pipeline("bad", "good"), state, intervals=1).completed == 0
 
 
 def test_the_last_epoch_asked_for_again_is_done_already_and_an_older_one_is_a_mismatch():
-    epochs = Epochs(pipeline(), MemoryHardState(), intervals=1)
+    epochs = RunLog(pipeline(), MemoryHardState(), intervals=1)
     for number in (0, 1):
         epochs.complete(epochs.begin(number, wall_time_us=0, injectors={}), [])
 

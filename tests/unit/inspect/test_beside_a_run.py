@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import millrace as mr
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.inspect import Checkpoint, explain_watermark, read_latest
 from millrace.inspect.overview import moments
 from millrace.model.errors import DamagedStore, NotKept
@@ -134,7 +134,7 @@ def test_entries_of_the_log_that_are_collected_in_mid_read_are_passed_over():
     p.add(Sum)
     for _ in range(2):  # two runs, each with an epoch
         state: Any = SimpleNamespace(epochs=log)
-        epochs = Epochs(p.build(), state, intervals=1)
+        epochs = RunLog(p.build(), state, intervals=1)
         manifest = epochs.begin(epochs.completed + 1, wall_time_us=0, injectors={})
         epochs.complete(manifest, [])
     assert [moment.epoch for moment in moments(log)] == [0, 1]

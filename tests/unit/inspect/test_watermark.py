@@ -4,7 +4,7 @@ import pytest
 
 import millrace as mr
 from millrace.epochlog.entries import encode_entry
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.inspect import Hop, explain_watermark
 from millrace.model.time import format_timestamp
 from millrace.store import MemoryCache, MemoryHardState, SnapshotHead, bring, encode_snapshot
@@ -262,7 +262,7 @@ def test_an_interval_that_has_not_reported():
     p.inject("events")
     p.add(Gate)
     state = MemoryHardState()
-    epochs = Epochs(p.build(), state, intervals=2)
+    epochs = RunLog(p.build(), state, intervals=2)
     manifest = epochs.begin(0, wall_time_us=0, injectors={"events": 100})
     completion = epochs.complete(manifest, [])
     completion.epoch, completion.numbers = 1, {"Gate": {0: 1, 1: 1}}

@@ -3,7 +3,7 @@
 import pytest
 
 import millrace as mr
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.store import MemoryHardState
 
 
@@ -43,7 +43,7 @@ def topology():
 @pytest.fixture
 def epochs(topology):
     """Two epochs have gone by; the injector published 10, then 20."""
-    epochs = Epochs(topology, MemoryHardState(), intervals=1)
+    epochs = RunLog(topology, MemoryHardState(), intervals=1)
     for number, published_us in enumerate((10, 20)):
         manifest = epochs.begin(number, wall_time_us=0, injectors={"in": published_us})
         epochs.complete(manifest, [])

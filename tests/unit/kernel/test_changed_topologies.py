@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import millrace as mr
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.model.errors import CheckpointMismatch, PipelineError
 from tests.unit.epochlog.test_changed_pipelines import restarted as changed
 
@@ -159,7 +159,7 @@ def test_an_input_comes_and_goes_and_the_state_of_keys_stays() -> None:
 def test_while_an_epoch_is_unfinished_only_the_pipeline_as_it_was_may_finish_it() -> None:
     h = mr.testing.Harness(pipeline(Totals))
     bid(h, 10, "tea")
-    epochs = Epochs(pipeline(Totals).build(), h._durable, intervals=1)
+    epochs = RunLog(pipeline(Totals).build(), h._durable, intervals=1)
     assert epochs.begin(1, wall_time_us=0, injectors={}) is not None
     last = h._durable.epochs.last()
 

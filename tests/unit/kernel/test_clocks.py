@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import millrace as mr
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.kernel.execution import Execution
 from millrace.model.errors import UserCodeError
@@ -13,7 +13,7 @@ from millrace.runtime.epoch.driver import EpochDriver
 from millrace.runtime.exchange import LocalExchange, through_levels
 from millrace.runtime.reports import TaskReport, reports_in
 from millrace.runtime.task import Task
-from millrace.runtime.worker_process import Runtime
+from millrace.runtime.worker_process import WorkerProcess
 from millrace.store import MemoryCaches, MemoryHardState
 from millrace.testing.feed import Feed, Read
 from millrace.testing.output import tapped
@@ -43,10 +43,10 @@ class Driver:
         p.sink("fired", print)
         self.topology = p.build()
         state = MemoryHardState()
-        epochs = Epochs(self.topology, state, intervals=1)
+        epochs = RunLog(self.topology, state, intervals=1)
         self.driver = EpochDriver(self.topology, epochs, WatermarkPublisher({}))
         execution = Execution(self.topology, state, MemoryCaches())
-        self.runtime = Runtime(self.topology, tasks=1, execution=execution)
+        self.runtime = WorkerProcess(self.topology, tasks=1, execution=execution)
 
     def epoch(self, wall_time_us, *records):
         """Run an epoch; return the clock that it had, and the timers that fired."""

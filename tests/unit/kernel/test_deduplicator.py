@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import millrace as mr
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.kernel.bundle import Arrivals
 from millrace.kernel.execution import Execution
 from millrace.kernel.record_ids import SourceIds, fingerprint, injected_origin
@@ -34,7 +34,7 @@ class Run:
         p.sink("out", print)
         self.topology = p.build()
         self.state = MemoryHardState()
-        self.epochs = Epochs(self.topology, self.state, intervals=2)
+        self.epochs = RunLog(self.topology, self.state, intervals=2)
         (self.spec,) = self.topology.computations
 
     def execution(self):

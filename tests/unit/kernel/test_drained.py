@@ -9,7 +9,7 @@ import pytest
 import millrace as mr
 from millrace.epochlog.claims import plan_of
 from millrace.epochlog.reader import end_of
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.model.errors import CheckpointMismatch, PipelineError
 
 
@@ -117,7 +117,7 @@ def test_a_grouping_closes_the_windows_that_are_open(fanout: int | None) -> None
 def test_it_begins_between_two_epochs_only() -> None:
     h = mr.testing.Harness(pipeline(Totals, Counts))
     bid(h, 10, "tea")
-    epochs = Epochs(pipeline(Totals, Counts).build(), h._durable, intervals=1)
+    epochs = RunLog(pipeline(Totals, Counts).build(), h._durable, intervals=1)
     assert epochs.begin(1, wall_time_us=0, injectors={}) is not None
     with pytest.raises(CheckpointMismatch, match="epoch 1 of this checkpoint is unfinished"):
         h.update(pipeline(Totals, Counts, drained="Counts"))

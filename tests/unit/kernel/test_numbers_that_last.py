@@ -19,7 +19,7 @@ from millrace.compile.topology import Topology
 from millrace.epochlog.claims import claim_of
 from millrace.epochlog.entries import Manifest, encode_entry
 from millrace.epochlog.reader import latest
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.kernel.execution import Execution
 from millrace.kernel.record_ids import fingerprint
@@ -27,7 +27,7 @@ from millrace.runtime.epoch.driver import EpochDriver
 from millrace.runtime.exchange import LocalExchange, through_levels
 from millrace.runtime.reports import TaskReport, reports_in
 from millrace.runtime.task import Task
-from millrace.runtime.worker_process import Runtime
+from millrace.runtime.worker_process import WorkerProcess
 from millrace.store import HardState, LocalHardState, MemoryCaches, MemoryHardState
 from millrace.testing.feed import Feed, Read
 from millrace.testing.output import tapped
@@ -105,11 +105,11 @@ class Shop:
     """A run of it in this process, over any checkpoint."""
 
     def __init__(self, built: Topology, state: HardState) -> None:
-        self.epochs = Epochs(built, state, intervals=4)
+        self.epochs = RunLog(built, state, intervals=4)
         self.topology = self.epochs.topology
         self.driver = EpochDriver(self.topology, self.epochs, WatermarkPublisher({}))
         execution = Execution(self.topology, state, MemoryCaches())
-        self.runtime = Runtime(self.topology, tasks=2, execution=execution)
+        self.runtime = WorkerProcess(self.topology, tasks=2, execution=execution)
 
     def epoch(self, *, levels: int = 2) -> list[tuple[Any, ...]]:
         """Run the next epoch; return (stream, sink, key, value, time, id) of what sinks get.

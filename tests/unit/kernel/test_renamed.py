@@ -9,7 +9,7 @@ import pytest
 import millrace as mr
 from millrace.epochlog.claims import plan_of
 from millrace.epochlog.reader import end_of
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.epochlog.source_stats import SourceStats
 from millrace.model.errors import CheckpointMismatch, PipelineError
 from millrace.watermark.percentiles import Ahead
@@ -150,7 +150,7 @@ def test_a_renamed_one_is_removed_under_its_new_name_with_all_its_rows() -> None
 def test_an_unfinished_epoch_is_finished_under_the_new_name() -> None:
     with mr.testing.Harness(pipeline(name="Counts")) as h:
         bid(h, 10)
-        epochs = Epochs(pipeline(name="Counts").build(), h._durable, intervals=1)
+        epochs = RunLog(pipeline(name="Counts").build(), h._durable, intervals=1)
         assert epochs.begin(1, wall_time_us=0, injectors={}) is not None
         h.update(pipeline(name="Tallies", was="Counts"))
         bid(h, 20)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import millrace as mr
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.store import open_location
 
 pytest.importorskip("matplotlib")
@@ -175,7 +175,7 @@ def test_a_source_without_history_is_refused() -> None:
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
     path = tmp_path / "ckpt"
-    epochs = Epochs(pipeline().build(), open_location(path, pipeline="p"), intervals=1)
+    epochs = RunLog(pipeline().build(), open_location(path, pipeline="p"), intervals=1)
     for second in range(1, 4):
         manifest = epochs.begin(
             epochs.completed + 1,

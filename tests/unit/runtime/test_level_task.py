@@ -12,7 +12,7 @@ import millrace as mr
 from millrace.compile.topology import ComputationSpec
 from millrace.epochlog.fence import EpochFence
 from millrace.epochlog.positions import Followed, Positions
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.kernel.bundle import Arrivals, Attempt, Bundle, KeyedRecords
 from millrace.kernel.execution import Attempted, Execution
 from millrace.kernel.results import Produced
@@ -106,7 +106,7 @@ def hosted() -> tuple[Any, Watched]:
     p.add(First)
     p.add(Second)
     topology, state = p.build(), MemoryHardState()
-    epochs = Epochs(topology, state, intervals=4)
+    epochs = RunLog(topology, state, intervals=4)
     manifest = epochs.begin(0, wall_time_us=0, injectors={"numbers": 0}, draining=False)
     assert manifest is not None
     writer = Watched(Execution(topology, state, MemoryCaches()), EpochFence(state.epochs, manifest))

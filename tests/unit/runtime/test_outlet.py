@@ -13,7 +13,7 @@ from millrace.runtime import wire
 from millrace.runtime.reports import Messages
 from millrace.runtime.sink_writer import SinkEncoder
 from millrace.runtime.values import SinkColumns
-from millrace.runtime.worker_process import Runtime
+from millrace.runtime.worker_process import WorkerProcess
 
 
 class Echo(mr.Computation):
@@ -75,7 +75,7 @@ def sent(edge: int, *values: str) -> pa.RecordBatch:
 def test_rows_of_a_sink_that_tasks_write_do_not_leave() -> None:
     built, kept = topology(), Kept()
     first, second = (edge.number for edge in built.edges if edge.sink is not None)
-    outlet = SinkEncoder(Runtime(built, tasks=1, writers={first: kept}), epoch=5, task=2)
+    outlet = SinkEncoder(WorkerProcess(built, tasks=1, writers={first: kept}), epoch=5, task=2)
 
     left = pa.Table.from_batches(
         outlet.batches([sent(first, "a"), sent(second, "a"), sent(first, "b")])
@@ -92,7 +92,7 @@ def test_rows_of_a_sink_that_tasks_write_do_not_leave() -> None:
 def test_a_task_that_dies_gives_up_what_it_has_written() -> None:
     built, kept = topology(), Kept()
     (first, _) = (edge.number for edge in built.edges if edge.sink is not None)
-    outlet = SinkEncoder(Runtime(built, tasks=1, writers={first: kept}), epoch=5, task=2)
+    outlet = SinkEncoder(WorkerProcess(built, tasks=1, writers={first: kept}), epoch=5, task=2)
 
     def dies() -> Any:
         yield sent(first, "a")
@@ -111,7 +111,7 @@ def test_all_sinks_give_up_though_one_cannot() -> None:
     built, stuck, kept = topology(), Stuck(), Kept()
     first, second = (edge.number for edge in built.edges if edge.sink is not None)
     outlet = SinkEncoder(
-        Runtime(built, tasks=1, writers={first: stuck, second: kept}), epoch=5, task=2
+        WorkerProcess(built, tasks=1, writers={first: stuck, second: kept}), epoch=5, task=2
     )
 
     def dies() -> Any:
@@ -130,9 +130,9 @@ def test_one_receipt_of_a_task_counts() -> None:
     messages = [
         (row["edge"], row["report"])
         for task in (0, 1, 1)
-        for batch in SinkEncoder(Runtime(built, tasks=2, writers={first: kept}), 5, task).batches(
-            [sent(first, "a")]
-        )
+        for batch in SinkEncoder(
+            WorkerProcess(built, tasks=2, writers={first: kept}), 5, task
+        ).batches([sent(first, "a")])
         for row in batch.to_pylist()
     ]
     assert Messages.of(messages).receipts == {first: [b"receipt", b"receipt"]}

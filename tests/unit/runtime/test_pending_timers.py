@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 import millrace as mr
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.inspect import Checkpoint
 from millrace.inspect.overview import overview_of_log, overview_of_run
 from tests.live import Feeds, InEpochs, Kept, Live
@@ -46,7 +46,7 @@ def reminding() -> mr.Pipeline:
     return p
 
 
-def told(epochs: Epochs) -> tuple[int | None, int | None]:
+def told(epochs: RunLog) -> tuple[int | None, int | None]:
     """Return what is pending as the run says it."""
     one = overview_of_run(epochs).computations["Reminds"]
     return one.pending_timers, one.pending_wall_timers

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.injectors.columns import column_names
 from millrace.injectors.offsets import Piece, packed_piece
 from millrace.kernel.execution import Execution
@@ -31,7 +31,7 @@ from millrace.runtime.row_encoder import encoded, fingerprints, microseconds
 from millrace.runtime.sink_writer import values_and_ids
 from millrace.runtime.task import Task
 from millrace.runtime.values import value_columns
-from millrace.runtime.worker_process import Runtime, SourceColumns
+from millrace.runtime.worker_process import SourceColumns, WorkerProcess
 from millrace.store import MemoryCaches, MemoryHardState
 
 NOW = 10 * mr.HOUR
@@ -110,9 +110,9 @@ class Reader:
         )
         source = SourceColumns(0, spec.name, columns, native, True, injection.id)
         state = MemoryHardState()
-        self.epochs = Epochs(topology, state, intervals=4)
+        self.epochs = RunLog(topology, state, intervals=4)
         execution = Execution(topology, state, MemoryCaches())
-        self.runtime = Runtime(topology, tasks=tasks, execution=execution, sources=[source])
+        self.runtime = WorkerProcess(topology, tasks=tasks, execution=execution, sources=[source])
         self.native = native
 
     def read(self, stage: ReadStage, *pieces: Piece) -> list[pa.RecordBatch]:

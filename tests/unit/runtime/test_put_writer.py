@@ -10,7 +10,7 @@ import pytest
 import millrace as mr
 from millrace.epochlog import fence as fence_module
 from millrace.epochlog.positions import Followed
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.kernel.bundle import Arrivals
 from millrace.kernel.execution import Execution
 from millrace.kernel.results import NO_TIMES
@@ -50,7 +50,7 @@ class Attempts:
         self.calls = []
         self.declare(productions)
         self.state = MemoryHardState()
-        self.epochs = Epochs(self.topology, self.state, intervals=2)
+        self.epochs = RunLog(self.topology, self.state, intervals=2)
         self.begin()
 
     def declare(self, productions):
@@ -331,7 +331,7 @@ def test_a_cache_that_is_emptied_while_user_code_runs_is_brought_forward_later(a
 
 
 def test_a_claim_since_the_manifest_does_not_end_its_epoch(attempts):
-    Epochs(attempts.topology, attempts.state, intervals=2)
+    RunLog(attempts.topology, attempts.state, intervals=2)
     results = attempts.run(attempts.execution(), *VALUES)
     assert [result.number for result in results] == [1, 1]
 

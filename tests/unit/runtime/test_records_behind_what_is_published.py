@@ -8,14 +8,14 @@ from typing import Any
 
 import millrace as mr
 from millrace.compile.build import build
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.kernel.execution import Execution
 from millrace.runtime.epoch.driver import EpochDriver
 from millrace.runtime.exchange import LocalExchange, through_levels
 from millrace.runtime.reports import TaskReport, reports_in
 from millrace.runtime.task import Task
-from millrace.runtime.worker_process import Runtime
+from millrace.runtime.worker_process import WorkerProcess
 from millrace.store import MemoryCaches, MemoryHardState
 from millrace.testing.feed import Feed, Read
 from millrace.watermark.report import ONLY
@@ -25,9 +25,9 @@ from simulation.sink_rows import sink_rows
 def outputs(p: mr.Pipeline, stream: str, *batches: list[tuple[Any, int]]) -> Iterator[Any]:
     """Yield what leaves on a stream when each epoch delivers a batch of the stream ``elements``."""
     topology, state = build(p), MemoryHardState()
-    runtime = Runtime(topology, tasks=1, execution=Execution(topology, state, MemoryCaches()))
+    runtime = WorkerProcess(topology, tasks=1, execution=Execution(topology, state, MemoryCaches()))
     driver = EpochDriver(
-        topology, Epochs(topology, state, intervals=1), WatermarkPublisher.of(topology)
+        topology, RunLog(topology, state, intervals=1), WatermarkPublisher.of(topology)
     )
     decode = topology.streams[stream].coder.decode
     found: list[Any] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import millrace as mr
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.model.errors import PipelineError
 from millrace.store import MemoryHardState
 
@@ -44,7 +44,7 @@ def test_kafka_s_settings_are_in_no_text_and_not_in_the_checkpoint() -> None:
     p.inject("words", source, timestamp=mr.INGRESS)
     p.sink("words", sink)
     state = MemoryHardState()
-    epochs = Epochs(p.build(), state, intervals=2)
+    epochs = RunLog(p.build(), state, intervals=2)
     epochs.begin(0, wall_time_us=0, injectors={"words": 0})
 
     said = [repr(source), repr(sink), str(p), repr(p), str(p.explain())]

@@ -8,7 +8,7 @@ from rich.console import Console
 
 import millrace as mr
 from millrace.compile.build import build
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.kernel.results import Counters
 from millrace.runtime.stuck import Stuck
@@ -23,7 +23,7 @@ def status(**changed: Any) -> Status:
     """Return the status of a run that has only begun, but for what is given."""
     topology = build(mr.Pipeline("p"))
     begun = Progress("p").status(
-        Epochs(topology, MemoryHardState(), intervals=1), WatermarkPublisher({}), state="running"
+        RunLog(topology, MemoryHardState(), intervals=1), WatermarkPublisher({}), state="running"
     )
     nothing = {"low_watermarks": {"Counter": mr.MIN_TIMESTAMP}}
     return dataclasses.replace(begun, **(nothing | changed))

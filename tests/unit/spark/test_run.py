@@ -11,7 +11,7 @@ import pytest
 import millrace as mr
 from millrace.balance.preparation import Preparation
 from millrace.compile.build import build
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.declarations import Declarations
 from millrace.model.errors import PipelineError, RunFailed
@@ -106,7 +106,7 @@ class Starter:
         spark: Any = None
         parts = RunParts(
             topology=topology,
-            epochs=Epochs(topology, state, intervals=2),
+            epochs=RunLog(topology, state, intervals=2),
             publisher=WatermarkPublisher.of(topology),
             housekeeping=Housekeeping(state),
             plan=spark,

@@ -3,7 +3,7 @@
 import pytest
 
 import millrace as mr
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.spark.metrics.lines import MetricLines
 from millrace.spark.metrics.table import values
 from millrace.spark.status_text import as_html, as_text
@@ -44,7 +44,7 @@ def test_an_explanation_and_a_plan_are_without_them(pipeline):
 
 def test_no_file_of_a_checkpoint_has_them(pipeline, tmp_path):
     path = tmp_path / "ckpt"
-    epochs = Epochs(pipeline.build(), open_location(path, pipeline="secrets"), intervals=2)
+    epochs = RunLog(pipeline.build(), open_location(path, pipeline="secrets"), intervals=2)
     manifest = epochs.begin(0, wall_time_us=1, injectors={"words": 1})
     epochs.complete(manifest, [])
     one = status()

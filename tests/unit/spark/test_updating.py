@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 import millrace as mr
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.model.errors import CheckpointMismatch, PipelineError, UpdateFailed
 from millrace.spark.asks import UpdateAsked, acts_of
 from millrace.spark.handle import Handle
@@ -36,7 +36,7 @@ class Run:
 
     def __init__(self, said: list[Any], pipeline: mr.Pipeline) -> None:
         self.said = said
-        self.epochs = Epochs(pipeline.build(), MemoryHardState(), intervals=1)
+        self.epochs = RunLog(pipeline.build(), MemoryHardState(), intervals=1)
         # Under way: it is finished before the other begins.
         assert self.epochs.begin(0, wall_time_us=0, injectors={}) is not None
         self.updating = threading.Lock()

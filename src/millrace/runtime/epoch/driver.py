@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from millrace.compile.topology import Topology, injector_name
 from millrace.epochlog.entries import Completion, Manifest
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.epochlog.source_stats import processes_of
 from millrace.injectors.offsets import places_after
 from millrace.injectors.watermark_publisher import WatermarkPublisher
@@ -56,7 +56,7 @@ class EpochDriver:
     """
 
     topology: Topology
-    epochs: Epochs
+    epochs: RunLog
     publisher: WatermarkPublisher
     scripted: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     estimates: bool = True

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from millrace.compile.topology import Topology
 from millrace.epochlog.entries import LiveMark, Manifest, encode_entry
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.injectors.offsets import SourceOffset
 from millrace.model.errors import StoreError, ZombieWriter
 from millrace.model.time import SECOND
@@ -232,7 +232,7 @@ class Coordinator:
 
     def __init__(
         self,
-        epochs: Epochs,
+        epochs: RunLog,
         *,
         tasks: int,
         sources: Sources,

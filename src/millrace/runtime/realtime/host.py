@@ -37,7 +37,7 @@ from millrace.runtime.rows import Outbox, Rows
 from millrace.runtime.sink_writer import LiveSinkWriter, SinkWriter
 from millrace.runtime.task import Task, turns_manifest
 from millrace.runtime.task_watermarks import TaskWatermarks
-from millrace.runtime.worker_process import Runtime
+from millrace.runtime.worker_process import WorkerProcess
 from millrace.store import KEPT_TURNS
 
 
@@ -89,12 +89,12 @@ class IncarnationHost:
 
     def __init__(
         self,
-        runtime: Runtime,
+        runtime: WorkerProcess,
         level: int,
         number: int,
         *,
         tell_us: int = ALONE_US,
-        outlet: Callable[[Runtime, int, int, int], SinkWriter] = LiveSinkWriter,
+        outlet: Callable[[WorkerProcess, int, int, int], SinkWriter] = LiveSinkWriter,
         kept_turns: int = KEPT_TURNS,
         weak_turns: int = WEAK_TURNS,
     ) -> None:

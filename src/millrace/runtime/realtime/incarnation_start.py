@@ -20,7 +20,7 @@ from millrace.balance.transfer import Grouping, Ready, same
 from millrace.compile.topology import Topology
 from millrace.epochlog.entries import LiveMark, Manifest
 from millrace.epochlog.fence import seal_left
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.epochlog.source_stats import Sources, SourceStats
 from millrace.injectors.offsets import SourceOffset
 from millrace.model.errors import CheckpointMismatch
@@ -374,7 +374,7 @@ class Publishing(Protocol):
         ...
 
 
-def from_live_tasks(epochs: Epochs, sinks: Mapping[int, Any]) -> None:
+def from_live_tasks(epochs: RunLog, sinks: Mapping[int, Any]) -> None:
     """Take a checkpoint over that live tasks may have left; it is claimed already.
 
     Args:
@@ -399,7 +399,7 @@ def from_live_tasks(epochs: Epochs, sinks: Mapping[int, Any]) -> None:
     publish_again(epochs, sinks)
 
 
-def to_live_tasks(epochs: Epochs) -> None:
+def to_live_tasks(epochs: RunLog) -> None:
     """Refuse a checkpoint that live tasks cannot take over.
 
     Raises:
@@ -421,7 +421,7 @@ def to_live_tasks(epochs: Epochs) -> None:
 
 
 def to_other_intervals(
-    epochs: Epochs,
+    epochs: RunLog,
     remaps: Mapping[str, Iterable[Remap]],
     *,
     ready: Ready | None = None,
@@ -457,7 +457,7 @@ def lasting(
     return {edge: of for edge, of in receipts.items() if hasattr(sinks[edge], "publish_again")}
 
 
-def publish_again(epochs: Epochs, sinks: Mapping[int, Any]) -> None:
+def publish_again(epochs: RunLog, sinks: Mapping[int, Any]) -> None:
     """Publish what the receipts of the last mark say: its driver has perhaps not come to it.
 
     What went to a sink that the pipeline has no more stays as it is.

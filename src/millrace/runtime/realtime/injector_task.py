@@ -46,7 +46,7 @@ from millrace.runtime.reports import MarkReport, TaskReport
 from millrace.runtime.row_encoder import LiveRows, number_at
 from millrace.runtime.rows import Rows
 from millrace.runtime.task import Task, turns_manifest
-from millrace.runtime.worker_process import Runtime
+from millrace.runtime.worker_process import WorkerProcess
 from millrace.store import GrownSegment
 from millrace.watermark.report import Process
 
@@ -140,7 +140,7 @@ class InjectorTask:
     level = 0
 
     def __init__(
-        self, runtime: Runtime, number: int, *, elapsed_us: Callable[[], int] | None = None
+        self, runtime: WorkerProcess, number: int, *, elapsed_us: Callable[[], int] | None = None
     ) -> None:
         self.number = number
         self._elapsed_us = elapsed_us

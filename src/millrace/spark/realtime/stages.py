@@ -27,7 +27,7 @@ from millrace.runtime.packets import PACKET_DDL, PACKET_SCHEMA
 from millrace.runtime.realtime.host import IncarnationHost
 from millrace.runtime.realtime.injector_task import InjectorTask
 from millrace.runtime.realtime.task import LiveTask, Sent
-from millrace.runtime.worker_process import Runtime
+from millrace.runtime.worker_process import WorkerProcess
 from millrace.spark.clock import elapsed_us, now_us
 from millrace.spark.realtime.control_connection import Address, ControlConnection
 from millrace.spark.realtime.latency import StepTimer
@@ -99,7 +99,7 @@ class LiveStage:
             os._exit(0)
 
 
-def make_task(runtime: Runtime, level: int, number: int) -> LiveTask:
+def make_task(runtime: WorkerProcess, level: int, number: int) -> LiveTask:
     """Return a task of a level, for one incarnation; those of level 0 inject."""
     if level:
         return IncarnationHost(runtime, level, number)

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 import millrace as mr
 from millrace.cli.main import main
-from millrace.epochlog.run_log import Epochs
+from millrace.epochlog.run_log import RunLog
 from millrace.model.errors import RunFailed, SinkError
 from millrace_examples.kafka.count_words import pipeline
 
@@ -282,16 +282,16 @@ def test_a_retried_epoch_sends_the_ids_it_had(
 ) -> None:
     source, target = kafka.topic("source", 1), kafka.topic("target", 2)
     _send(kafka, source, 0, *range(5), 100)
-    complete, dying = Epochs.complete, [True]
+    complete, dying = RunLog.complete, [True]
 
-    def dies(self: Epochs, manifest: Any, results: Any, sources: Any, **more: Any) -> Any:
+    def dies(self: RunLog, manifest: Any, results: Any, sources: Any, **more: Any) -> Any:
         results = list(results)
         if dying and any(result.counters.timers for result in results):
             dying.clear()
             raise OSError("the driver dies")
         return complete(self, manifest, results, sources, **more)
 
-    monkeypatch.setattr(Epochs, "complete", dies)
+    monkeypatch.setattr(RunLog, "complete", dies)
     for turn in range(2):
         run = tools.start(_pipeline(kafka, source, mr.sinks.Kafka(kafka.servers, target)))
         if turn == 0:
