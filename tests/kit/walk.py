@@ -34,7 +34,7 @@ class Walk:
 
     Attributes:
         calls: (module, function) of each call, in order. A module is named from the package on,
-            with dots: ``windmill.machine``.
+            with dots: ``kernel.machine``.
     """
 
     def __init__(self) -> None:

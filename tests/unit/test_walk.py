@@ -13,7 +13,7 @@ MOST = {"in the Harness": 78, "by epochs": 80, "in real time": 71}
 @pytest.mark.parametrize("where", WALKS)
 def test_a_record_passes_through_few_modules(where: str) -> None:
     modules = WALKS[where]().modules()
-    assert {"windmill.machine", "windmill.execution", "store.commit"} <= set(modules)
+    assert {"kernel.machine", "kernel.execution", "store.commit"} <= set(modules)
     assert len(modules) <= MOST[where], WALKS[where]().text(where)
 
 
@@ -25,19 +25,17 @@ def test_the_page_shows_the_ways_as_they_are() -> None:
 def test_a_way_is_told_by_folder() -> None:
     walk = Walk()
     walk.calls = [
-        ("plane.level", "run"),
-        ("windmill.machine", "take"),
+        ("runtime.level", "run"),
+        ("kernel.machine", "take"),
         ("dataflow.triggers.tree", "read"),
-        ("windmill.machine", "fold"),
-        ("windmill.router", "send"),
+        ("kernel.machine", "fold"),
+        ("kernel.router", "send"),
     ]
     assert walk.text("a walk").splitlines() == [
         "a walk: 4 modules, 4 changes of module",
-        "    plane: level",
-        "    windmill: machine",
+        "    runtime: level",
+        "    kernel: machine",
         "    dataflow.triggers: tree",
-        "    windmill: router",
+        "    kernel: router",
     ]
-    assert walk.text("a walk", functions=True).splitlines()[2] == (
-        "    windmill.machine: take, fold"
-    )
+    assert walk.text("a walk", functions=True).splitlines()[2] == ("    kernel.machine: take, fold")

@@ -56,6 +56,7 @@ class Preparation:
     >>> h.inject("words", [("c", 3)])
     >>> preparation.is_near()
     True
+    >>> from millrace.balance.transfer import remap
     >>> made = remap(h._epochs, preparation.remaps, ready=preparation.ready)
     >>> len(made["counts"].intervals)
     2

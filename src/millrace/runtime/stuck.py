@@ -70,7 +70,7 @@ _log = logging.getLogger("millrace")
 _SIGNAL: Final = getattr(signal, "SIGRTMIN", signal.SIGUSR2)
 _OURS: Final = Path(__file__).parents[1]
 #: To stop in the middle of these could leave rows half-written. A call is not there for long.
-_NOT_HERE: Final = (f"{_OURS / 'windmill'}/", f"{_OURS / 'store'}/")
+_NOT_HERE: Final = (f"{_OURS / 'kernel'}/", f"{_OURS / 'store'}/")
 
 
 class TimeLimit:

@@ -13,7 +13,7 @@ import millrace as mr
 from millrace.model.errors import CheckpointMismatch
 
 #: Written by a pipeline that is nowhere in this process.
-SHOP = Path(__file__).parents[1] / "windmill" / "data" / "checkpoint.json"
+SHOP = Path(__file__).parents[1] / "kernel" / "data" / "checkpoint.json"
 
 
 @pytest.fixture

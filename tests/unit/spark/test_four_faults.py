@@ -55,7 +55,9 @@ def flight(carrier: str, delay: int, second: int) -> tuple[dict[str, Any], int]:
 
 def status_of(h: Any, *stuck: Stuck) -> Status:
     progress = Progress("flights")
-    return progress.status(h._epochs, h._process.driver.publisher, state="running", stuck=stuck)
+    return progress.status(
+        h._epochs, h._process.loads, h._process.driver.publisher, state="running", stuck=stuck
+    )
 
 
 def test_a_hot_key_is_named(h: Any) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import Console
 
 import millrace as mr
+from millrace.balance.load import RunLoads
 from millrace.compile.build import build
 from millrace.epochlog.run_log import RunLog
 from millrace.injectors.watermark_publisher import WatermarkPublisher
@@ -22,8 +23,9 @@ NINE = 1_795_165_200 * mr.SECOND  # 2026-11-20T09:00:00Z
 def status(**changed: Any) -> Status:
     """Return the status of a run that has only begun, but for what is given."""
     topology = build(mr.Pipeline("p"))
+    run_log = RunLog(topology, MemoryHardState(), intervals=1)
     begun = Progress("p").status(
-        RunLog(topology, MemoryHardState(), intervals=1), WatermarkPublisher({}), state="running"
+        run_log, RunLoads(run_log), WatermarkPublisher({}), state="running"
     )
     nothing = {"low_watermarks": {"Counter": mr.MIN_TIMESTAMP}}
     return dataclasses.replace(begun, **(nothing | changed))

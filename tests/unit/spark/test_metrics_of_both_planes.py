@@ -16,6 +16,7 @@ import msgspec
 import pytest
 
 import millrace as mr
+from millrace.balance.load import RunLoads
 from millrace.connectors.kafka.messages import MessageRows
 from millrace.injectors.follower import Polling
 from millrace.inspect import as_json
@@ -147,19 +148,20 @@ def stopwatch() -> Callable[[], float]:
     return lambda: next(looks) / 1000
 
 
-def on_epochs() -> Iterator[tuple[Any, Any, Progress]]:
+def on_epochs() -> Iterator[tuple[Any, Any, Any, Progress]]:
     live = Live(pipeline(), seconds=stopwatch())
     epochs, progress = InEpochs(live), Progress("flights")
+    loads = RunLoads(epochs.epochs)
     for limit in (7, 8, 20, 20, 30):
         for spec in epochs.topology.injected():
             spec.injection.source.limit = limit
         live.clock_us += mr.SECOND
         turn = epochs.run(live.clock_us, draining=limit == 30)
         progress.add(turn.report, 0.5, {"tasks": 0.25})
-        yield epochs.epochs, epochs.driver.publisher, progress
+        yield epochs.epochs, loads, epochs.driver.publisher, progress
 
 
-def in_real_time() -> Iterator[tuple[Any, Any, Progress]]:
+def in_real_time() -> Iterator[tuple[Any, Any, Any, Progress]]:
     live, progress = Live(pipeline(), seconds=stopwatch()), Progress("flights")
     publisher = InEpochs(Live(pipeline())).driver.publisher
     live.boot()
@@ -178,7 +180,7 @@ def in_real_time() -> Iterator[tuple[Any, Any, Progress]]:
         (marked,) = live.marks
         live.marks.clear()
         progress.add(marked.report, 0.5)
-        yield live.epochs, publisher, progress
+        yield live.epochs, live.loads, publisher, progress
 
 
 def rounded(found: Any) -> Any:
@@ -190,8 +192,8 @@ def rounded(found: Any) -> Any:
     return round(found, 9) if isinstance(found, float) else found
 
 
-def said(epochs: Any, publisher: Any, progress: Progress) -> dict[str, Any]:
-    status: Status = progress.status(epochs, publisher, state="running")
+def said(epochs: Any, loads: Any, publisher: Any, progress: Progress) -> dict[str, Any]:
+    status: Status = progress.status(epochs, loads, publisher, state="running")
     run, log = overview_of_run(epochs), overview_of_log(fitted(ended(epochs.state.epochs)))
     assert (run.computations, run.streams) == (log.computations, log.streams)
     (metric,) = HISTOGRAMS

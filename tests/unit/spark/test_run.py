@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import pytest
 
 import millrace as mr
+from millrace.balance.load import RunLoads
 from millrace.balance.preparation import Preparation
 from millrace.compile.build import build
 from millrace.epochlog.run_log import RunLog
@@ -103,10 +104,12 @@ class Starter:
 
     def run(self, pipeline: Declarations) -> Run:
         topology, state = build(pipeline), MemoryHardState()
+        epochs = RunLog(topology, state, intervals=2)
         spark: Any = None
         parts = RunParts(
             topology=topology,
-            epochs=RunLog(topology, state, intervals=2),
+            epochs=epochs,
+            loads=RunLoads(epochs),
             publisher=WatermarkPublisher.of(topology),
             housekeeping=Housekeeping(state),
             plan=spark,
