@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 import millrace as mr
+from millrace.epochlog.entries import SourceStats
 from millrace.epochlog.run_log import RunLog
-from millrace.epochlog.source_stats import SourceStats
 from millrace.kernel.bundle import Arrivals
 from millrace.kernel.execution import Execution
 from millrace.kernel.record_ids import SourceIds, injected_origin

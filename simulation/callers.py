@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from millrace.compile.topology import Topology
-from millrace.epochlog.source_stats import Sources, SourceStats
+from millrace.epochlog.entries import Sources, SourceStats
 from millrace.injectors.follower import Follower, Polling
 from millrace.injectors.signal_injector import Calls, calls_in, put_call
 from millrace.model.errors import StoreError

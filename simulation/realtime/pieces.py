@@ -8,8 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from millrace.compile.topology import Topology
-from millrace.epochlog.entries import Completion
-from millrace.epochlog.source_stats import SourceStats
+from millrace.epochlog.entries import Completion, SourceStats
 from millrace.kernel import rows
 from millrace.kernel.execution import Execution
 from millrace.kernel.record_ids import FIRST_INJECTED, ROW_BITS

@@ -27,6 +27,10 @@ from millrace.epochlog.entries import (
     LiveMark,
     Manifest,
     Restoration,
+    Sources,
+    SourceStats,
+    add_sources,
+    ahead_of,
     encode_entry,
     interval_maps,
     partition_of,
@@ -36,7 +40,6 @@ from millrace.epochlog.history import Moment, WatermarkHistory
 from millrace.epochlog.positions import Positions
 from millrace.epochlog.reader import LogTail, end_of
 from millrace.epochlog.renames import read_as
-from millrace.epochlog.source_stats import Sources, SourceStats, add_sources, ahead_of
 from millrace.injectors.offsets import SourceOffset
 from millrace.kernel.results import Counters, IntervalResult, count
 from millrace.kernel.user_errors import DeadLetterWatch, tell_first, total

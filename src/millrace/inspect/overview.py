@@ -24,11 +24,10 @@ from msgspec.structs import replace
 from millrace.balance.load import Loads
 from millrace.compile.topology import INJECTOR, injector_name
 from millrace.epochlog import reader
-from millrace.epochlog.entries import Claim, Completion, Manifest
+from millrace.epochlog.entries import Claim, Completion, Manifest, SourceStats
 from millrace.epochlog.history import Moment
 from millrace.epochlog.renames import titled, titled_claim
 from millrace.epochlog.run_log import RunLog
-from millrace.epochlog.source_stats import SourceStats
 from millrace.inspect.json_text import key_text, shortened
 from millrace.kernel.results import NO_TIMES, Counters, HookTimes
 from millrace.kernel.user_errors import Reasons, merge, total

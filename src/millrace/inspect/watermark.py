@@ -18,8 +18,7 @@ import msgspec
 
 from millrace.compile.topology import INJECTOR
 from millrace.dataflow.grouping.panes import address_of
-from millrace.epochlog.entries import Claim, Completion, InjectorEntry
-from millrace.epochlog.source_stats import SourceStats
+from millrace.epochlog.entries import Claim, Completion, InjectorEntry, SourceStats
 from millrace.injectors.rate_limit import too_far
 from millrace.inspect.checkpoint import Checkpoint, read_latest
 from millrace.inspect.computation import ComputationInspection, Interval

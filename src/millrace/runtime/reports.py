@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from millrace.compile.topology import Edge
-from millrace.epochlog.source_stats import Sources, SourceStats, add_sources
+from millrace.epochlog.entries import Sources, SourceStats, add_sources
 from millrace.kernel.results import Counters, IntervalResult
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.runtime import wire

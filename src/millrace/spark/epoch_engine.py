@@ -16,8 +16,8 @@ from pyspark.sql import functions as F  # the name all of Spark's documentation 
 from millrace.balance.preparation import Preparation
 from millrace.balance.transfer import remap
 from millrace.compile.topology import Topology
+from millrace.epochlog.entries import processes_of
 from millrace.epochlog.run_log import RunLog
-from millrace.epochlog.source_stats import processes_of
 from millrace.injectors.advance import Backlog
 from millrace.injectors.injector import Injector
 from millrace.injectors.rate_limit import EVERYONE, Gate

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millrace.balance.preparation import Preparation
 from millrace.compile.topology import Topology
-from millrace.epochlog.source_stats import processes_of
+from millrace.epochlog.entries import processes_of
 from millrace.injectors.columns import arrow_schema
 from millrace.injectors.injector import Injector
 from millrace.injectors.offsets import nothing_left

@@ -21,10 +21,9 @@ from millrace.compile.topology import Topology, injector_name
 from millrace.dataflow.operators import operator_of
 from millrace.dataflow.triggers.signal import called
 from millrace.dataflow.windowing import Windowing
-from millrace.epochlog.entries import Manifest
+from millrace.epochlog.entries import Manifest, processes_of
 from millrace.epochlog.history import WatermarkHistory
 from millrace.epochlog.run_log import RunLog
-from millrace.epochlog.source_stats import processes_of
 from millrace.injectors.key_injector import Keys
 from millrace.injectors.letters import LetterLog, bind_letters
 from millrace.injectors.offsets import Offsets

@@ -10,8 +10,8 @@ from click.testing import CliRunner, Result
 import millrace as mr
 from millrace.cli.main import main
 from millrace.compile.topology import Topology
+from millrace.epochlog.entries import SourceStats
 from millrace.epochlog.run_log import RunLog
-from millrace.epochlog.source_stats import SourceStats
 from millrace.kernel.bundle import Arrivals
 from millrace.kernel.execution import Execution
 from millrace.model.keys import encode_key, hash_key

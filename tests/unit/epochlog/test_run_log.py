@@ -3,8 +3,8 @@
 import pytest
 
 import millrace as mr
+from millrace.epochlog.entries import SourceStats
 from millrace.epochlog.run_log import RunLog
-from millrace.epochlog.source_stats import SourceStats
 from millrace.kernel.bundle import Position
 from millrace.kernel.results import Counters, IntervalResult
 from millrace.model.errors import CheckpointMismatch, ZombieWriter

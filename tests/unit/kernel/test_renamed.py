@@ -8,9 +8,9 @@ import pytest
 
 import millrace as mr
 from millrace.epochlog.claims import plan_of
+from millrace.epochlog.entries import SourceStats
 from millrace.epochlog.reader import end_of
 from millrace.epochlog.run_log import RunLog
-from millrace.epochlog.source_stats import SourceStats
 from millrace.model.errors import CheckpointMismatch, PipelineError
 from millrace.watermark.percentiles import Ahead
 from millrace.watermark.report import Process

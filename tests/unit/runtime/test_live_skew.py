@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 import millrace as mr
-from millrace.epochlog.source_stats import processes_of
+from millrace.epochlog.entries import processes_of
 from millrace.inspect.watermark import explain_watermark
 from millrace.model.time import format_duration
 from millrace.runtime.realtime.messages import Hold, SourceProgress

@@ -13,9 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from millrace.compile.topology import Topology, injector_name
-from millrace.epochlog.entries import Completion, Manifest
+from millrace.epochlog.entries import Completion, Manifest, processes_of
 from millrace.epochlog.run_log import RunLog
-from millrace.epochlog.source_stats import processes_of
 from millrace.injectors.offsets import places_after
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.time import MIN_TIMESTAMP

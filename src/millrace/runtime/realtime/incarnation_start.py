@@ -18,10 +18,9 @@ import msgspec
 from millrace.balance import transfer
 from millrace.balance.transfer import Grouping, Ready, same
 from millrace.compile.topology import Topology
-from millrace.epochlog.entries import LiveMark, Manifest
+from millrace.epochlog.entries import LiveMark, Manifest, Sources, SourceStats
 from millrace.epochlog.fence import seal_left
 from millrace.epochlog.run_log import RunLog
-from millrace.epochlog.source_stats import Sources, SourceStats
 from millrace.injectors.offsets import SourceOffset
 from millrace.model.errors import CheckpointMismatch
 from millrace.runtime.realtime.messages import StartTask

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from millrace.epochlog.entries import decode_manifest
-from millrace.epochlog.source_stats import ahead_of
+from millrace.epochlog.entries import ahead_of, decode_manifest
 from millrace.injectors.advance import along, is_within
 from millrace.injectors.follower import Follower, Taken
 from millrace.injectors.injector import Injector
