@@ -110,16 +110,16 @@ def ids_are_given_that_another_driver_had_reserved(patch):
 
 @found_at(938, calm=False)
 def a_remap_is_begun_without_a_claim(patch):
-    remap = RunLog.remap
+    replace_maps = RunLog.replace_maps
 
     def unclaimed(self, *of, **how):
         self._claim = lambda: None
         try:
-            return remap(self, *of, **how)
+            return replace_maps(self, *of, **how)
         finally:
             del self._claim
 
-    patch.setattr(RunLog, "remap", unclaimed)
+    patch.setattr(RunLog, "replace_maps", unclaimed)
 
 
 @found_at(72, calm=False)
@@ -156,26 +156,23 @@ def what_is_committed_after_it_was_read_is_not_applied(patch):
 
 @found_at(1, calm=True)
 def a_remap_says_where_intervals_stood_when_they_were_read(patch):
-    is_near, remap, standing = Preparation.is_near, RunLog.remap, RunLog.standing
+    is_near, all_carried = Preparation.is_near, transfer.all_carried
     noted = {}
 
     def noting(self):
         near = is_near(self)
         if not near:
-            noted[id(self.ready)] = standing(self._epochs)
+            noted[id(self.ready)] = self._epochs.standing()
         return near
 
-    def of_then(self, remaps, *, ready=None, **how):
+    def of_then(whole, made, state, ready=None):
         said = noted.pop(id(ready), None)
-        if said is not None and self.completed > said.epoch:
-            patch.setattr(RunLog, "standing", lambda _: said)
-        try:
-            return remap(self, remaps, ready=ready, **how)
-        finally:
-            patch.setattr(RunLog, "standing", standing)
+        if said is not None and whole.epoch > said.epoch:
+            whole = said
+        return all_carried(whole, made, state, ready)
 
     patch.setattr(Preparation, "is_near", noting)
-    patch.setattr(RunLog, "remap", of_then)
+    patch.setattr(transfer, "all_carried", of_then)
 
 
 @found_at(25, calm=False)
