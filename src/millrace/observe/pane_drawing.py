@@ -127,6 +127,9 @@ _RETRACTION = "#c1272d"
 #: More panes than these: fainter, and a value only where there is room.
 MANY_PANES = 20
 
+#: To look for room takes as long as the square of how many values there are.
+_TRIED_MAX = 300
+
 #: More records than these are dots without a value.
 _VALUES_MAX = 40
 
@@ -253,9 +256,9 @@ class Drawing:
                 self._write(value, may_cover=True)
             return
         last = {value.window: value for value in values if not value.above}
-        for value in last.values():
+        for value in list(last.values())[:: 1 + len(last) // _TRIED_MAX]:
             self._write(value, may_cover=False)
-        for value in values:
+        for value in values[:: 1 + len(values) // _TRIED_MAX]:
             if last.get(value.window) is not value:
                 self._write(value, may_cover=False)
 
