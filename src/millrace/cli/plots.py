@@ -107,6 +107,7 @@ def _read_late(late: Path) -> list[LateRecord]:
     show_default=True,
     help="How the panes of a window relate.",
 )
+@click.option("--label", metavar="FIELD", help="The field to write at a pane; by default all.")
 @click.option("--title", help="Above the picture.")
 def panes(
     rows: Path,
@@ -115,6 +116,7 @@ def panes(
     checkpoint: str | None,
     computation: str | None,
     mode: str,
+    label: str | None,
     title: str | None,
 ) -> None:
     """Draw the panes in DIR: event time against processing time.
@@ -128,6 +130,7 @@ def panes(
         watermark=checkpoint,
         computation=computation,
         mode=AccumulationMode[mode.upper()],
+        label=label,
         title=title,
     )
     save(figure, out)

@@ -34,14 +34,13 @@ class Labels:
         axes: Where they are drawn.
         across: Event times at the left and right edge.
         upwards: Processing times at the lower and upper edge.
-
-    Attributes:
         points: Size of the text.
     """
 
-    points = 9
-
-    def __init__(self, axes: Axes, across: tuple[int, int], upwards: tuple[int, int]) -> None:
+    def __init__(
+        self, axes: Axes, across: tuple[int, int], upwards: tuple[int, int], points: float
+    ) -> None:
+        self.points = points
         self._extent = axes.get_window_extent()
         self._across = across
         self._upwards = upwards
@@ -63,8 +62,14 @@ class Labels:
             self._taken.append((x - _LINE, x + _LINE, low, high))
 
     def place(
-        self, text: str, across_us: tuple[int, int], wall_us: int, *, above: bool
-    ) -> tuple[int, int]:
+        self,
+        text: str,
+        across_us: tuple[int, int],
+        wall_us: int,
+        *,
+        above: bool,
+        may_cover: bool = True,
+    ) -> tuple[int, int] | None:
         """Return (event time, processing time) of the middle of a text, and keep it clear.
 
         Args:
@@ -72,6 +77,7 @@ class Labels:
             across_us: The event times between which it may stand.
             wall_us: The line that it belongs to.
             above: Whether it stands above that line, or below.
+            may_cover: Whether it is written though it covers something; if not, None is returned.
         """
         high = self.points * self._pixel
         wide = 0.62 * high * len(text)
@@ -88,6 +94,8 @@ class Labels:
             if best is None or covered < best[0]:
                 best = covered, at_us, box
         assert best is not None, "there are places to try"
+        if not may_cover and best[0] > 0:
+            return None
         self._taken.append(best[2])
         return best[1], middle_us
 
@@ -116,6 +124,12 @@ _COLOURS = {EARLY: "#e69f00", ON_TIME: "#0072b2", LATE: "#009e73"}
 _INKS = {EARLY: "#a86800", ON_TIME: "#005a8e", LATE: "#007553"}
 _RETRACTION = "#c1272d"
 
+#: More panes than these: fainter, and a value only where there is room.
+MANY_PANES = 20
+
+#: To look for room takes as long as the square of how many values there are.
+_TRIED_MAX = 300
+
 #: More records than these are dots without a value.
 _VALUES_MAX = 40
 
@@ -128,6 +142,17 @@ class _Box:
     right: int
     bottom: int
     top: int
+
+
+@dataclass(frozen=True)
+class _Value:
+    """What is written at a pane, or at a retraction."""
+
+    text: str
+    window: Window
+    box: _Box
+    colour: str
+    above: bool
 
 
 class Drawing:
@@ -144,6 +169,7 @@ class Drawing:
         self._panes = panes
         self._points = points
         self._line = line
+        self._many = len(panes) > MANY_PANES
         windows = [output.pane.window for output in panes]
         events = [
             *(point[1] for point in points),
@@ -166,7 +192,8 @@ class Drawing:
         self._scale = Scale([(max(limits.bottom, min(walls)), min(events))])
         axes.set_xlim(*self._scale.of([limits.left, limits.right]))
         axes.set_ylim(*self._scale.of([limits.bottom, limits.top]))
-        self._labels = Labels(axes, (limits.left, limits.right), (limits.bottom, limits.top))
+        across, upwards = (limits.left, limits.right), (limits.bottom, limits.top)
+        self._labels = Labels(axes, across, upwards, 8 if self._many else 9)
 
     def low_watermark(self) -> None:
         """Draw it, up to the edges where it is at an end of time; and the ideal one."""
@@ -199,10 +226,13 @@ class Drawing:
             if len(self._points) <= _VALUES_MAX:
                 self._labels.keep_clear(point[1], point[0])
         before: list[tuple[Window, int]] = []
+        values: list[_Value] = []
+        # Many lie one upon another, and the lowest of them must be seen.
+        faint = min(1.0, MANY_PANES / len(self._panes))
         for output in self._panes:
             pane = output.pane
             if pane.retraction:
-                self._retraction(output)
+                values.append(self._retraction(output))
                 continue
             box = self._box(pane.window, pane.production_time, before, mode)
             before.append((pane.window, pane.production_time))
@@ -210,14 +240,29 @@ class Drawing:
             self._axes.fill(
                 self._scale.of([box.left, box.right, box.right, box.left]),
                 self._scale.of([box.bottom, box.bottom, box.top, box.top]),
-                facecolor=(colour, 0.14),
+                facecolor=(colour, 0.14 * faint),
                 edgecolor=(colour, 0.9),
-                linewidth=1.4,
+                linewidth=0.7 if self._many else 1.4,
                 label=_words(pane.timing),
             )
-            self._write(_text(output.value), box, _INKS[pane.timing], above=False)
+            text = _text(output.value)
+            values.append(_Value(text, pane.window, box, _INKS[pane.timing], above=False))
+        self._write_all(values)
 
-    def _retraction(self, output: Output) -> None:
+    def _write_all(self, values: list[_Value]) -> None:
+        """Write the values; of many the last of each window first, and only where there is room."""
+        if not self._many:
+            for value in values:
+                self._write(value, may_cover=True)
+            return
+        last = {value.window: value for value in values if not value.above}
+        for value in list(last.values())[:: 1 + len(last) // _TRIED_MAX]:
+            self._write(value, may_cover=False)
+        for value in values[:: 1 + len(values) // _TRIED_MAX]:
+            if last.get(value.window) is not value:
+                self._write(value, may_cover=False)
+
+    def _retraction(self, output: Output) -> _Value:
         box = self._box(output.pane.window, output.pane.production_time, [], ACCUMULATING)
         self._axes.plot(
             self._scale.of([box.left, box.right]),
@@ -228,7 +273,8 @@ class Drawing:
             zorder=3,
             label="retraction",
         )
-        self._write(f"−{_text(output.value)}", box, _RETRACTION, above=True)
+        text = f"−{_text(output.value)}"
+        return _Value(text, output.pane.window, box, _RETRACTION, above=True)
 
     def _box(
         self, window: Window, top: int, before: list[tuple[Window, int]], mode: AccumulationMode
@@ -244,15 +290,20 @@ class Drawing:
             bottom = max([bottom, *earlier])
         return _Box(left, right, bottom, top)
 
-    def _write(self, text: str, box: _Box, colour: str, *, above: bool) -> None:
+    def _write(self, value: _Value, *, may_cover: bool) -> None:
         from matplotlib.patheffects import withStroke
 
-        at = self._labels.place(text, (box.left, box.right), box.top, above=above)
+        across = value.box.left, value.box.right
+        at = self._labels.place(
+            value.text, across, value.box.top, above=value.above, may_cover=may_cover
+        )
+        if at is None:
+            return
         self._axes.text(
             self._scale.at(at[0]),
             self._scale.at(at[1]),
-            text,
-            color=colour,
+            value.text,
+            color=value.colour,
             weight="bold",
             size=self._labels.points,
             horizontalalignment="center",

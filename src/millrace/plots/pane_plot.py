@@ -8,13 +8,14 @@ when it was emitted.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millrace.dataflow.windowing import ACCUMULATING, AccumulationMode
 from millrace.model.errors import PipelineError
 from millrace.model.stream import by
-from millrace.plots.pane_drawing import Drawing
+from millrace.plots.pane_drawing import MANY_PANES, Drawing
 from millrace.plots.two_clocks import new_axes
 from millrace.plots.watermark_plot import HasHistory, moments_of
 from millrace.testing.harness import Harness
@@ -33,6 +34,7 @@ def plot_panes(
     *,
     records: str | Iterable[tuple[int, int] | tuple[int, int, Any]] = (),
     value: str | Callable[[Any], Any] | None = None,
+    label: str | Callable[[Any], Any] | None = None,
     key: Any = None,
     by_key: str | Callable[[Any], Any] | None = None,
     watermark: HasHistory | str | Path | None = None,
@@ -57,6 +59,9 @@ def plot_panes(
             time, what to write there), microseconds; the third may be missing.
         value: What to write at a record of a Harness's stream: a column, or a function of it; by
             default itself.
+        label: What to write at a pane: a field of its value, ``label="cents"``, or a function of
+            it; by default itself. Of more than twenty panes a value is written where there is room,
+            the last of each window first.
         key: Whose panes; it may be left out if there is only one.
         by_key: The key of a record of a Harness's stream: a column, or a function of it. By default
             all records are drawn.
@@ -107,17 +112,35 @@ def plot_panes(
         )
     else:
         found = outputs_of(panes)
-    shown = _of_key(found, key)
+    shown = _labelled(_of_key(found, key), label)
     points = [(at[0], at[1], *at[2:]) for at in records]
     line = _line(watermark, computation or stream)
     if axes is None:
-        axes = new_axes()
+        axes = new_axes(large=len(shown) > MANY_PANES)
     drawing = Drawing(axes, shown, points, line)
     drawing.low_watermark()
     drawing.panes(mode or ACCUMULATING)
     drawing.records()
     drawing.finish(title or (f"Panes of {stream}" if stream else "Panes"))
     return axes.figure  # type: ignore[return-value]  # a SubFigure has no axes of its own here
+
+
+def _labelled(outputs: list[Output], label: str | Callable[[Any], Any] | None) -> list[Output]:
+    """Return panes with what is written at them in the place of their values.
+
+    Raises:
+        PipelineError: A value has no such field.
+    """
+    if label is None:
+        return outputs
+    chosen = by(label)
+    try:
+        return [replace(output, value=chosen(output.value, None)) for output in outputs]
+    except (KeyError, AttributeError) as error:
+        raise PipelineError(
+            f"plot.panes(..., label={label!r}): {error}. Expected a field of the panes' values, "
+            f"such as {outputs[0].value!r}."
+        ) from None
 
 
 def _arrived(

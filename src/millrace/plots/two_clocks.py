@@ -84,8 +84,11 @@ def _ends(instants: Sequence[int], span: int) -> tuple[int, int]:
     return low - missing // 2, high + missing - missing // 2
 
 
-def new_axes() -> Axes:
+def new_axes(*, large: bool = False) -> Axes:
     """Return the axes of a new figure.
+
+    Args:
+        large: Whether there is much to see.
 
     Raises:
         PipelineError: matplotlib is not installed.
@@ -97,5 +100,7 @@ def new_axes() -> Axes:
             "a picture needs matplotlib: pip install 'millrace-spark[plots]'"
         ) from None
     # Not by pyplot, which would choose a backend and keep every figure alive.
-    axes: Axes = ShownFigure(figsize=(8, 6), layout="constrained").add_subplot()
+    axes: Axes = ShownFigure(
+        figsize=(12, 9) if large else (8, 6), layout="constrained"
+    ).add_subplot()
     return axes

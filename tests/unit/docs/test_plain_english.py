@@ -24,10 +24,9 @@ WORDS_OF_ALL = 50_000
 #: Pages that are not rewritten yet.
 TO_DO = {
     "docs/changing.md",
-    "docs/checkpoint-format.md", "docs/injectors.md",
+    "docs/checkpoint-format.md",
     "docs/operating.md", "docs/realtime.md",
-    "docs/running.md", "docs/time.md", "docs/tutorial.md", "docs/types.md",
-    "docs/windows-and-triggers.md",
+    "docs/running.md", "docs/types.md",
 }  # fmt: skip
 #: Measurements have dates and machines, and stand here only.
 FIGURES = {"docs/benchmarks.md"}

@@ -235,6 +235,47 @@ def test_one_key_of_several() -> None:
     assert points == [[10.0, 0.0], [30.0, 0.0]]
 
 
+def bids(panes: int) -> list[mr.testing.Output]:
+    """Return so many panes of a minute, of values with two fields."""
+    window = mr.Window(0, mr.MINUTE)
+    return [
+        mr.testing.Output(
+            "tea",
+            {"item": "tea", "cents": 100 + n},
+            mr.MINUTE - 1,
+            mr.Pane(window, n, mr.EARLY, production_time=(n + 1) * mr.SECOND),
+        )
+        for n in range(panes)
+    ]
+
+
+@pytest.mark.parametrize("label", ["cents", lambda value: value["cents"]])
+def test_a_label_is_a_field_of_the_value(label: Any) -> None:
+    assert texts(mr.plot.panes(bids(2), label=label)) == ["100", "101"]
+
+
+def test_a_label_that_is_no_field_is_refused() -> None:
+    with pytest.raises(mr.MillraceError, match=r"label='sents'.*no field 'sents'"):
+        mr.plot.panes(bids(2), label="sents")
+
+
+def test_many_panes_have_a_value_where_there_is_room() -> None:
+    few, many = (mr.plot.panes(bids(n), label="cents") for n in (20, 900))
+    assert len(texts(few)) == 20
+    written = texts(many)
+    assert written[0] == "999", "the last of a window is written first"
+    assert 20 < len(written) < 900
+    boxes = [text.get_window_extent() for text in many.axes[0].texts]
+    crossed = [
+        (one, other)
+        for n, one in enumerate(boxes)
+        for other in boxes[:n]
+        if one.shrunk(0.5, 0.5).overlaps(other.shrunk(0.5, 0.5))
+    ]
+    assert not crossed
+    assert tuple(many.get_size_inches()) > tuple(few.get_size_inches())
+
+
 def test_the_low_watermark_of_rows_is_that_of_the_stream_they_are_of() -> None:
     p = keyed()
     p.stream("totals").key_by(abs).window(mr.FixedWindows("1 h")).count().to("counts")
