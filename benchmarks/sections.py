@@ -39,7 +39,7 @@ from benchmarks.rows import (
 
 LEAD = """\
 All figures of Millrace stand on this page, and other pages link to it.
-`python -m benchmarks.page --write` makes it from the [results files](../benchmarks/results).
+`python -m benchmarks.page --write` makes it from the files in `benchmarks/results/`.
 Each table names its file, machine, date and command.
 [Running the benchmarks](../benchmarks/README.md) describes each benchmark.
 

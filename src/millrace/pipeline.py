@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from html import escape
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from millrace import spark as on_spark
 from millrace.compile.build import build
 from millrace.compile.change.plan import ChangePlan
 from millrace.compile.explanation import PipelineExplanation
+from millrace.compile.graph import graph_svg
 from millrace.compile.topology import Topology
 from millrace.dataflow.stream import Stream
 from millrace.injectors.columns import arrow_schema, plain_types
@@ -364,6 +366,13 @@ class Pipeline(Declarations):
         bound = any(injection.source is not None for injection in self.injections.values())
         reasons = on_spark.python_reasons(topology) if bound else {}
         return PipelineExplanation(topology, reasons, refused_weak(topology, tasks=1))
+
+    def _repr_html_(self) -> str:
+        """Return the graph of the pipeline, for a notebook; or what is wrong with it."""
+        try:
+            return graph_svg(self.build())
+        except PipelineError as error:
+            return f"<p>{escape(repr(self))}</p><pre>{escape(str(error))}</pre>"
 
     @overload
     def start(

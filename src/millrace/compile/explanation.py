@@ -70,7 +70,7 @@ def one_field(edge: Edge) -> str | None:
 
 
 #: Where a function was made, and at which address: neither is the same in every process.
-_PLACE = re.compile(r"[\w.<>]*<locals>\.| at 0x[0-9a-f]+")
+PLACE = re.compile(r"[\w.<>]*<locals>\.| at 0x[0-9a-f]+")
 
 #: In the text of a generic type, the modules of the types inside.
 _MODULES = re.compile(r"\b(?:\w+\.)+(?=\w)")
@@ -148,7 +148,7 @@ class PipelineExplanation:
         yield f"pipeline {topology.name!r}: {shuffles}"
         for stage in self._stages():
             yield ""
-            yield from (_PLACE.sub("", line) for line in stage.lines())
+            yield from (PLACE.sub("", line) for line in stage.lines())
 
     def _stages(self) -> Iterator[_Node]:
         topology, drawn = self.topology, set[str]()
@@ -232,17 +232,17 @@ class PipelineExplanation:
 
     def _step(self, step: Step, drawn: set[str]) -> _Node:
         """Return a node of a step and those that follow it, as long as there is one way to go."""
-        text = _call(step)
+        text = call_text(step)
         spec = self.topology.streams[step.target]
         while len(spec.steps) == 1 and not spec.edges and spec.name not in drawn:
             drawn.add(spec.name)
-            text += f", {_call(spec.steps[0])}"
+            text += f", {call_text(spec.steps[0])}"
             spec = self.topology.streams[spec.steps[0].target]
         return self._below(text, spec, drawn)
 
     def _edge(self, edge: Edge) -> _Node:
         if edge.sink is not None:
-            return _Node(f"sink {edge.sink}: {_named(self.topology.sinks[edge.sink])}")
+            return _Node(f"sink {edge.sink}: {name_text(self.topology.sinks[edge.sink])}")
         text = f"edge {edge.number} {edge.extractor!r} -> {edge.computation!r}"
         text += ", every key interval of it" if edge.everywhere else ""
         if edge.lift is not None:
@@ -255,7 +255,7 @@ class PipelineExplanation:
         return _Node(text, (f"not lifted: {edge.unlifted}",))
 
 
-def _call(step: Step) -> str:
+def call_text(step: Step) -> str:
     """Return a step as it was written, or nearly so."""
     if step.kind == "to":
         return f"to {step.target!r}"
@@ -263,14 +263,15 @@ def _call(step: Step) -> str:
     inside = (
         repr(step.function)[len("by(") : -1]
         if step.kind in (*KEYS, "with_timestamps")
-        else _named(step.function)
+        else name_text(step.function)
     )
     if step.backwards_us:
         inside += f", backwards={format_duration(step.backwards_us)!r}"
     return f"{step.kind.removesuffix('_record')}({inside})"
 
 
-def _named(thing: Any) -> str:
+def name_text(thing: Any) -> str:
+    """Return a function or a class by its name, and all else as its text."""
     return str(thing.__qualname__) if hasattr(thing, "__qualname__") else repr(thing)
 
 

@@ -331,6 +331,10 @@ class Handle:
         """Return where the run stands. Print it; a notebook shows it as tables."""
         return self._run.status()
 
+    def _repr_html_(self) -> str:
+        """Return where the run stands as of now, for a notebook."""
+        return self.status()._repr_html_()
+
     @property
     def metrics_port(self) -> int | None:
         """The port at which metrics are served, see ``start(metrics=)``; None if none is."""

@@ -56,7 +56,7 @@ from millrace.store import (
 from millrace.testing.faults import Crash, CrashingState
 from millrace.testing.feed import Feed, injection_of, poll, reads
 from millrace.testing.invariants import check_interval, check_low_watermarks
-from millrace.testing.output import Output, tapped, with_taps
+from millrace.testing.output import Output, Outputs, tapped, with_taps
 from millrace.watermark.map_change import Remap
 from millrace.watermark.propagation import LowWatermarks
 from millrace.watermark.report import ONLY, Process
@@ -430,12 +430,12 @@ class Harness:
     # -- looking -----------------------------------------------------------------------------------
 
     def outputs(self, stream: str) -> list[Output]:
-        """Return every record of a stream so far, in order of emission."""
+        """Return every record of a stream so far, in order of emission; a notebook's table."""
         if stream not in self._outputs:
             raise PipelineError(
                 f"no stream {stream!r} in this pipeline; it has {sorted(self._outputs)}."
             )
-        return list(self._outputs[stream])
+        return Outputs(self._outputs[stream])
 
     def windowing(self, grouping: str) -> Windowing | None:
         """Return how a computation that groups by windows does so; None if it does not."""

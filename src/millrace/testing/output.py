@@ -5,10 +5,13 @@ from __future__ import annotations
 import copy
 import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, is_dataclass, replace
+from dataclasses import fields as dataclass_fields
+from html import escape
 from itertools import pairwise
 from typing import Any, Self
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -18,9 +21,9 @@ from millrace.connectors.function_sink import ArrowSink
 from millrace.kernel.record_ids import record_id
 from millrace.kernel.router import sink_key
 from millrace.model.declarations import Declarations, SinkDeclaration
-from millrace.model.errors import PipelineError
+from millrace.model.errors import PipelineError, brief
 from millrace.model.pane import Pane, Paned, Timing, Window
-from millrace.model.time import datetime_of, timestamp_us
+from millrace.model.time import datetime_of, format_timestamp, timestamp_us
 from millrace.runtime.sink_writer import values_and_ids
 
 #: Columns of a sink's row that are no part of the value: the record's and the pane's.
@@ -91,6 +94,66 @@ class Output:
         at_us = timestamp_us(found["_timestamp"])
         id = bytes(found.get("_id") or b"")
         return cls(found.get("_key"), value, at_us, _pane(found), id=id)
+
+
+class Outputs(list[Output]):
+    """Outputs in a list, which a notebook shows as a table."""
+
+    def _repr_html_(self) -> str:
+        """Return a table: time, key, the fields of the values, and panes if there are any."""
+        fields = dict.fromkeys(name for output in self for name in _fields(output.value))
+        paned = any(output.pane is not None for output in self)
+        columns = ["time", "key", *(fields or ["value"]), *(_OF_PANE if paned else [])]
+        head = "".join(f"<th>{escape(name)}</th>" for name in columns)
+        body = ""
+        for output in self[:_SHOWN]:
+            cells = (f"<td>{escape(cell)}</td>" for cell in _cells(output, fields, paned))
+            body += f"<tr>{''.join(cells)}</tr>"
+        more = len(self) - _SHOWN
+        said = f"<p>and {more:,} more</p>" if more > 0 else ""
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{said}"
+
+
+#: More outputs than these are only counted.
+_SHOWN = 100
+_OF_PANE = ("window", "pane")
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    """Return the fields of a value by name; none of one that is no record."""
+    if isinstance(value, Mapping):
+        return {str(name): item for name, item in value.items()}
+    if isinstance(value, msgspec.Struct):
+        return msgspec.structs.asdict(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: getattr(value, each.name) for each in dataclass_fields(value)}
+    return {}
+
+
+def _cells(output: Output, fields: Iterable[str], paned: bool) -> Iterator[str]:
+    """Yield the cells of a row."""
+    yield format_timestamp(output.timestamp)
+    yield "" if output.key is None else str(output.key)
+    found = _fields(output.value)
+    names = list(fields)
+    if not names or not found:
+        yield _cell(output.value)
+        yield from [""] * (len(names) - 1)
+    else:
+        yield from (_cell(found[name]) if name in found else "" for name in names)
+    if paned and output.pane is not None:
+        window = output.pane.window
+        ends = (window.start, window.end)
+        yield " to ".join("" if us is None else format_timestamp(us) for us in ends)
+        back = ", taken back" if output.pane.retraction else ""
+        yield f"{output.pane.timing.lower().replace('_', ' ')}{back}"
+    elif paned:
+        yield from ("", "")
+
+
+def _cell(value: Any) -> str:
+    text = value if isinstance(value, str) else brief(value, 200)
+    return text if len(text) <= 200 else f"{text[:199]}…"
 
 
 def outputs_of(rows: Any) -> list[Output]:

@@ -24,7 +24,6 @@ WORDS_OF_ALL = 50_000
 #: Pages that are not rewritten yet.
 TO_DO = {
     "docs/changing.md",
-    "docs/checkpoint-format.md",
     "docs/operating.md", "docs/realtime.md",
     "docs/running.md", "docs/types.md",
 }  # fmt: skip
