@@ -257,6 +257,58 @@ def test_a_retried_epoch_is_written_once(
     assert not list((out / "_staging").glob("*"))
 
 
+def test_a_streaming_query_takes_what_a_sink_gets_once(
+    spark: SparkSession, tools: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The query fails in a batch, and the run between the sink and the completion."""
+    feed, out = tools.feed(DDL), tmp_path / "out"
+    taken: dict[int, list[str]] = {}
+    fails = [True]
+
+    def take(rows: Any, batch: int) -> None:
+        taken[batch] = sorted(row.value for row in rows.collect())
+        if fails:
+            fails.clear()
+            raise ValueError("the query dies")
+
+    def query() -> Any:
+        rows = mr.spark.read_stream(spark, out)
+        writer = rows.writeStream.option("checkpointLocation", str(tmp_path / "query"))
+        return writer.foreachBatch(take).trigger(availableNow=True).start()
+
+    with pytest.raises(mr.MillraceError, match=r"expected the path of a mr\.sinks\.Parquet"):
+        query()
+    complete, dying = Epochs.complete, [True]
+
+    def dies(self: Epochs, manifest: Any, results: Any, sources: Any, **more: Any) -> Any:
+        if "words" in sources and sources["words"].records and dying:
+            dying.clear()
+            raise OSError("the driver dies")
+        return complete(self, manifest, results, sources, **more)
+
+    monkeypatch.setattr(Epochs, "complete", dies)
+    feed.add(("a", 1), ("b", 2))
+    run = tools.start(_pipeline(feed.stream, texts=mr.sinks.Parquet(out)))
+    with pytest.raises(RunFailed, match="the driver dies"):
+        tools.step(run)
+    with pytest.raises(Exception, match="the query dies"):
+        query().awaitTermination()
+    query().awaitTermination()
+    run = tools.start(_pipeline(feed.stream, texts=mr.sinks.Parquet(out)))
+    tools.step(run)
+    feed.add(("a", 3))
+    tools.step(run)
+    query().awaitTermination()
+    tools.finish(run)
+    query().awaitTermination()
+
+    assert sorted(value for values in taken.values() for value in values) == ["a1", "a2", "b1"]
+    assert [values for values in taken.values() if values] == [["a1", "b1"], ["a2"]]
+    assert {"value", "_key", "_timestamp", "_id", "epoch"} == {
+        *mr.spark.read_stream(spark, out).columns
+    }
+
+
 def test_what_a_killed_write_left_is_replaced(
     spark: SparkSession, tools: Any, tmp_path: Path
 ) -> None:

@@ -6,14 +6,16 @@ the modules below, when a pipeline is started.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from millrace.model.errors import PipelineError
 from millrace.spark.realtime.requirements import realtime_settings
 
 if TYPE_CHECKING:
     from millrace.compile.topology import Topology
 
-__all__ = ["python_reasons", "realtime_settings", "register_source"]
+__all__ = ["python_reasons", "read_stream", "realtime_settings", "register_source"]
 
 
 def python_reasons(topology: Topology) -> dict[str, str | None]:
@@ -21,6 +23,39 @@ def python_reasons(topology: Topology) -> dict[str, str | None]:
     from millrace.spark.source import python_reasons
 
     return python_reasons(topology)
+
+
+def read_stream(spark: Any, path: str | Path) -> Any:
+    """Return what a stream has sent to ``mr.sinks.Parquet(path)`` as a streaming DataFrame.
+
+    A query of it takes each record once, as its own checkpoint says, whatever happens to the run or
+    to the query: an epoch's files appear together, in the order of epochs, and never change. It may
+    run beside the pipeline, in any application. Its columns are those of the newest epoch when it
+    begins: the fields of the records, ``_key``, ``_timestamp``, ``_id``, those of a pane, and
+    ``epoch``. Files that a query has read may be removed.
+
+    When a checkpoint goes back to a savepoint, rows of later epochs come again to a query that has
+    read them.
+
+    Args:
+        spark: A session.
+        path: Of the sink, which has no key, on a local or mounted disk; written to by a run before.
+
+    Raises:
+        PipelineError: There is no such directory.
+
+    Source: docs/design/2026-11-28-a-stream-as-a-dataframe.md.
+    """
+    from millrace.connectors.parquet.files import newest_epoch
+
+    epoch = None if "://" in str(path) else newest_epoch(Path(path))
+    if epoch is None:
+        raise PipelineError(
+            f"read_stream({str(path)!r}): expected the path of a mr.sinks.Parquet without a key, "
+            "on a local or mounted disk, which a run has begun to write."
+        )
+    columns = spark.read.option("basePath", str(path)).parquet(str(epoch)).schema
+    return spark.readStream.schema(columns).parquet(str(path))
 
 
 def register_source(spark: Any) -> None:

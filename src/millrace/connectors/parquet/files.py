@@ -205,6 +205,16 @@ def publish(root: Path, epoch: int, names: list[str], where: str) -> None:
     clear(staging, epoch)
 
 
+def newest_epoch(root: Path) -> Path | None:
+    """Return the directory of the newest epoch, or of none before the first; None if there is none.
+
+    Args:
+        root: The sink's directory.
+    """
+    epochs = {int(path.name[len("epoch=") :]): path for path in root.glob("epoch=*")}
+    return epochs[max(epochs)] if epochs else None
+
+
 def publish_again(root: Path, epoch: int, names: list[str], where: str) -> None:
     """Publish an epoch that is known to be complete, if that was not done.
 
