@@ -25,7 +25,7 @@ WORDS_OF_ALL = 50_000
 TO_DO = {
     "docs/changing.md",
     "docs/operating.md", "docs/realtime.md",
-    "docs/running.md", "docs/types.md",
+    "docs/running.md",
 }  # fmt: skip
 #: Measurements have dates and machines, and stand here only.
 FIGURES = {"docs/benchmarks.md"}
