@@ -15,6 +15,8 @@ PAGES = [
     ROOT / "README.md",
     *sorted(page for page in ROOT.glob("docs/**/*.md") if page.parent.name != "design"),
 ]
+#: Read by people who work on Millrace.
+WORKSHOP = [ROOT / name for name in ("CONTRIBUTING.md", "tests/README.md", "benchmarks/README.md")]
 HOW_TO = sorted(ROOT.glob("docs/how-to/*.md"))
 
 WORDS_OF_A_SENTENCE = 30
@@ -83,7 +85,7 @@ def each(pages: list[Path]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("page", done, ids=name)
 
 
-@each(PAGES)
+@each([*PAGES, *WORKSHOP])
 def test_sentences_are_short(page: Path) -> None:
     long = [
         f"{name(page)}:{line}: {len(sentence.split())} words: {sentence}"
@@ -94,7 +96,7 @@ def test_sentences_are_short(page: Path) -> None:
     assert long == [], f"\n{len(long)} sentences are too long; cut them in two:\n" + "\n".join(long)
 
 
-@each(PAGES)
+@each([*PAGES, *WORKSHOP])
 def test_the_words_are_those_of_the_trade(page: Path) -> None:
     found = [
         f"{name(page)}:{line}: {match[0]!r}: {instead}"
