@@ -1,7 +1,7 @@
 # `make help` lists the targets. ARGS is handed on: make test ARGS="tests/unit -k window"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-demo test test-fast chaos chaos-processes chaos-realtime evolution lint format types layers demo leaderboard demo-realtime nab bench bench-windows bench-latency nexmark evaluation docs package spark-versions lock clean
+.PHONY: help setup setup-demo test test-fast chaos chaos-processes chaos-realtime evolution lint format types layers longest demo leaderboard demo-realtime nab bench bench-windows bench-latency nexmark evaluation docs package spark-versions lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -56,6 +56,9 @@ types: setup ## mypy, strict, over src/millrace
 
 layers: setup ## import-linter: imports go one way
 	$(BIN)/lint-imports --no-cache $(ARGS)
+
+longest: setup ## the ten longest modules and functions of the package
+	$(BIN)/python scripts/longest.py
 
 demo: setup-demo ## the zeitgeist example on a local Spark, results in demo-out/
 	$(BIN)/millrace demo zeitgeist $(ARGS)
