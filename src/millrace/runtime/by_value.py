@@ -1,8 +1,9 @@
 """Pickling for processes elsewhere: by value where they cannot import.
 
 cloudpickle sends classes of scripts and notebooks by value, but cannot rebuild a msgspec.Struct,
-whose metaclass makes its own slots. Those are rebuilt here by ``msgspec.defstruct``. And msgspec
-keeps a cache on every dataclass that it has read, which cannot be pickled and can be left out.
+whose metaclass makes its own slots, nor a TypedDict, which takes no base that is a class. They are
+rebuilt here by ``msgspec.defstruct`` and ``typing.TypedDict``. And msgspec keeps a cache on every
+dataclass that it has read, which cannot be pickled and can be left out.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import dataclasses
 import io
 import sys
 import types
+import typing
+from collections.abc import Mapping
 from typing import Any
 
 import cloudpickle
@@ -37,6 +40,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is not
             return super().reducer_override(obj)
         if type(obj) is _StructMeta:
             return _reduce_struct(obj)
+        if typing.is_typeddict(obj):
+            return _reduce_typed_dict(obj)
         if _CACHE in vars(obj):
             delattr(obj, _CACHE)
         return super().reducer_override(obj)
@@ -87,6 +92,19 @@ def _default(info: Any) -> tuple[str, Any]:
     if info.default is not msgspec.NODEFAULT:
         return "default", info.default
     return "", None
+
+
+def _reduce_typed_dict(cls: Any) -> Any:
+    hints = typing.get_type_hints(cls)  # of its bases too, and what they require is in the keys
+    optional = cls.__optional_keys__
+    fields = {
+        name: typing.NotRequired[kind] if name in optional else kind for name, kind in hints.items()
+    }
+    return _typed_dict, (cls.__name__, fields)
+
+
+def _typed_dict(name: str, fields: Mapping[str, Any]) -> Any:
+    return typing.TypedDict(name, dict(fields))  # type: ignore[operator]  # made at run time
 
 
 def _struct_skeleton(
