@@ -16,8 +16,11 @@ from benchmarks.result import FOLDER
 Result = Mapping[str, Any]
 Rows = Sequence[Mapping[str, Any]]
 
-#: Arguments that say where a benchmark works, and not what it measures.
-_ASIDE = {"out", "work_dir", "quick", "document", "timeout", "cores", "patience"}
+#: Arguments that say where a benchmark works or how it warms up, and not what it measures.
+_ASIDE = {
+    *("out", "work_dir", "quick", "document", "timeout", "cores", "patience"),
+    *("warmup_batches", "warmup_records"),
+}
 
 
 @dataclass(frozen=True)
@@ -145,6 +148,8 @@ def section_lines(section: Section) -> Iterator[str]:
         if table.picture:
             yield from (f"![{table.picture[1]}](pictures/{table.picture[0]})", "")
         if file not in (later for later, _ in chosen[number + 1 :]):
+            if failed := len(result.get("failures") or ()):
+                yield from (f"Contenders that failed in this run: {failed}.", "")
             yield from (_origin(file, result), "", "```sh", command(section, table, result))
             yield from ("```", "")
 
@@ -155,5 +160,5 @@ def _origin(file: Path, result: Result) -> str:
     commit = f", commit `{machine['commit']}`" if machine["commit"] else ""
     return (
         f"[{machine['at'][:10]}](../benchmarks/results/{file.name}), {machine['cores']} cores "
-        f"({cpu}), load average {machine['load_average'][0]}{commit}:"
+        f"({cpu}), load {machine['load_average'][0]}{commit}:"
     )

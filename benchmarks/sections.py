@@ -45,7 +45,7 @@ Each table names its file, machine, date and command.
 
 Contenders of one table ran on the same input, each in processes of its own.
 The machines differ in speed by up to a factor of two, so compare figures within a table only.
-The load average is the one at the beginning.
+*Load* is the load average at the beginning.
 Above 1, other programs ran too: trust ratios there, not times."""
 
 _RATES = {
