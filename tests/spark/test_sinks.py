@@ -278,15 +278,15 @@ def test_a_streaming_query_takes_what_a_sink_gets_once(
 
     with pytest.raises(mr.MillraceError, match=r"expected the path of a mr\.sinks\.Parquet"):
         query()
-    complete, dying = Epochs.complete, [True]
+    complete, dying = RunLog.complete, [True]
 
-    def dies(self: Epochs, manifest: Any, results: Any, sources: Any, **more: Any) -> Any:
+    def dies(self: RunLog, manifest: Any, results: Any, sources: Any, **more: Any) -> Any:
         if "words" in sources and sources["words"].records and dying:
             dying.clear()
             raise OSError("the driver dies")
         return complete(self, manifest, results, sources, **more)
 
-    monkeypatch.setattr(Epochs, "complete", dies)
+    monkeypatch.setattr(RunLog, "complete", dies)
     feed.add(("a", 1), ("b", 2))
     run = tools.start(_pipeline(feed.stream, texts=mr.sinks.Parquet(out)))
     with pytest.raises(RunFailed, match="the driver dies"):
