@@ -42,8 +42,7 @@ from millrace.runtime.epoch.driver import EpochDriver
 from millrace.runtime.epoch.host import LevelStage
 from millrace.runtime.exchange import LocalExchange, through_levels
 from millrace.runtime.reports import TaskReport, reports_in
-from millrace.runtime.task import Task
-from millrace.runtime.worker_process import WorkerProcess
+from millrace.runtime.worker_process import Task, WorkerProcess
 from millrace.store import (
     BucketOptions,
     BucketUrl,

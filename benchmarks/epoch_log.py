@@ -40,8 +40,7 @@ from millrace.runtime.epoch.driver import EpochDriver
 from millrace.runtime.epoch.host import LevelStage
 from millrace.runtime.exchange import sent_to
 from millrace.runtime.reports import TaskReport, reports_in
-from millrace.runtime.task import Task
-from millrace.runtime.worker_process import WorkerProcess
+from millrace.runtime.worker_process import Task, WorkerProcess
 from millrace.store import MemoryCaches, MemoryHardState
 from millrace.testing.feed import Feed, Read
 from millrace.watermark.report import ONLY, Report

@@ -40,9 +40,8 @@ from millrace.injectors.columns import column_names
 from millrace.injectors.follower import Follower
 from millrace.runtime.reports import TaskReport
 from millrace.runtime.row_encoder import LiveRows, injected
-from millrace.runtime.task import Task
 from millrace.runtime.values import value_columns
-from millrace.runtime.worker_process import SourceColumns, WorkerProcess
+from millrace.runtime.worker_process import SourceColumns, Task, WorkerProcess
 from millrace.watermark.propagation import LowWatermarks
 
 SIZES = (1, 100, 10_000)

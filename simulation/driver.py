@@ -19,8 +19,7 @@ from millrace.kernel.record_ids import fingerprint
 from millrace.model.time import MAX_TIMESTAMP
 from millrace.runtime.epoch.driver import EpochDriver
 from millrace.runtime.reports import TaskReport, reports_in
-from millrace.runtime.task import Task
-from millrace.runtime.worker_process import WorkerProcess
+from millrace.runtime.worker_process import Task, WorkerProcess
 from millrace.store import Collector
 from millrace.testing.feed import Feed, Read
 from millrace.watermark.report import ONLY, Process

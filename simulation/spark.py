@@ -18,7 +18,7 @@ from millrace.compile.topology import Topology
 from millrace.epochlog.entries import Manifest
 from millrace.runtime.exchange import sent_to, through_levels
 from millrace.runtime.reports import reports_in
-from millrace.runtime.task import Stage, Task
+from millrace.runtime.worker_process import Stage, Task
 from simulation.hosts import Host
 from simulation.scheduler import Process
 

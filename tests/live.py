@@ -39,9 +39,8 @@ from millrace.runtime.sink_contract import (
     task_writers,
 )
 from millrace.runtime.sink_writer import SinkEncoder
-from millrace.runtime.task import Task
 from millrace.runtime.values import ROWS, value_columns
-from millrace.runtime.worker_process import SourceColumns, WorkerProcess
+from millrace.runtime.worker_process import SourceColumns, Task, WorkerProcess
 from millrace.store import MemoryCaches, MemoryHardState
 
 

@@ -32,8 +32,7 @@ from millrace.runtime.refusal import EventTimes
 from millrace.runtime.reports import TaskReport
 from millrace.runtime.row_encoder import LiveRows, RowEncoder, number_at, row_ids
 from millrace.runtime.rows import Outbox, Rows
-from millrace.runtime.task import Task, turns_manifest
-from millrace.runtime.worker_process import WorkerProcess
+from millrace.runtime.worker_process import Task, WorkerProcess, turns_manifest
 from millrace.store import MemoryCaches, MemoryHardState
 from millrace.testing.output import Output, tapped
 from millrace.testing.transcript import Transcript, TranscriptElement

@@ -18,7 +18,7 @@ from millrace.runtime.inbox import Inbox
 from millrace.runtime.reports import TaskReport
 from millrace.runtime.row_encoder import ids_of
 from millrace.runtime.rows import Outbox, RowColumns, Rows
-from millrace.runtime.task import Task
+from millrace.runtime.worker_process import Task
 from millrace.watermark.intervals import IntervalMap
 from tests.live import Feeds, Live
 

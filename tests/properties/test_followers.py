@@ -23,7 +23,7 @@ from millrace.kernel.record_ids import injected_count
 from millrace.kernel.user_errors import total
 from millrace.runtime.reports import TaskReport
 from millrace.runtime.row_encoder import LiveRows, ids_of, number_at
-from millrace.runtime.task import Task
+from millrace.runtime.worker_process import Task
 from millrace.watermark.propagation import LowWatermarks
 from tests.live import Feeds, Kept, Live
 

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from millrace.model.keys import encode_key, hash_key
 from millrace.runtime import wire
-from millrace.runtime.packet_codec import FEW, Terse
+from millrace.runtime.packet_codec import FEW, Terse, encoded_numbers, hashes_of_numbers
 from millrace.runtime.packets import Pipes, Received, rows_of
 from millrace.runtime.rows import Rows
-from millrace.runtime.whole_numbers import encoded_numbers, hashes_of_numbers
 from millrace.watermark.propagation import Message
 
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.model.keys import encode_key, hash_key
-from millrace.runtime import whole_numbers
-from millrace.runtime.whole_numbers import encoded_numbers, hashes_of_numbers, numbers_of
+from millrace.runtime import packet_codec
+from millrace.runtime.packet_codec import encoded_numbers, hashes_of_numbers, numbers_of
 
 numbers = st.one_of(
     st.integers(-(1 << 63), (1 << 63) - 1),
@@ -31,10 +31,10 @@ def test_whole_numbers_are_encoded_and_hashed_as_one_by_one(found):
     ]
 
 
-@pytest.mark.parametrize("more", [-1, 0, 1, 2 * whole_numbers._AT_ONCE + 7])
+@pytest.mark.parametrize("more", [-1, 0, 1, 2 * packet_codec._AT_ONCE + 7])
 def test_more_than_are_hashed_at_once(more):
     random = Random(more)
-    found = [random.getrandbits(64) - (1 << 63) for _ in range(whole_numbers._AT_ONCE + more)]
+    found = [random.getrandbits(64) - (1 << 63) for _ in range(packet_codec._AT_ONCE + more)]
     hashes = hashes_of_numbers(pa.array(found)).tolist()
     assert hashes == [hash_key(encode_key(n)) for n in found]
 

@@ -30,7 +30,7 @@ from millrace.runtime.partials_stage import Lifter
 from millrace.runtime.reports import TaskReport, report_row
 from millrace.runtime.rows import Outbox
 from millrace.runtime.stragglers import Enough
-from millrace.runtime.task import Task
+from millrace.runtime.worker_process import Task
 from millrace.store import MemoryCache, MemoryCaches
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.report import NOTHING_PENDING

@@ -24,8 +24,7 @@ from millrace.runtime.partials_stage import Lifter
 from millrace.runtime.reports import TaskReport, count, observe_processes, report_row
 from millrace.runtime.row_encoder import RowEncoder
 from millrace.runtime.rows import Outbox
-from millrace.runtime.task import Task
-from millrace.runtime.worker_process import SourceColumns
+from millrace.runtime.worker_process import SourceColumns, Task
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,7 @@ import pyarrow as pa
 from millrace.epochlog.entries import Manifest
 from millrace.runtime import wire
 from millrace.runtime.epoch.host import LevelStage
-from millrace.runtime.task import Stage, Task
-from millrace.runtime.worker_process import WorkerProcess
+from millrace.runtime.worker_process import Stage, Task, WorkerProcess
 
 #: What stands for the rows between two stages: a DataFrame, lists of batches, a job's blocks.
 Rows = TypeVar("Rows")

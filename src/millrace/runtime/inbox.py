@@ -35,9 +35,8 @@ from millrace.runtime import wire
 from millrace.runtime.refusal import refuse
 from millrace.runtime.reports import SourceObserver, TaskReport, count, observe_processes
 from millrace.runtime.rows import Outbox
-from millrace.runtime.task import Task
 from millrace.runtime.values import shown
-from millrace.runtime.worker_process import SourceColumns
+from millrace.runtime.worker_process import SourceColumns, Task
 
 
 def keys_in(column: pa.ChunkedArray) -> Sequence[bytes]:

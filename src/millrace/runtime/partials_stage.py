@@ -24,9 +24,8 @@ from millrace.model.errors import RAISED
 from millrace.runtime import wire
 from millrace.runtime.reports import SourceObserver, TaskReport, report_row
 from millrace.runtime.rows import Rows
-from millrace.runtime.task import Task
 from millrace.runtime.values import ValueReader
-from millrace.runtime.worker_process import SourceColumns
+from millrace.runtime.worker_process import SourceColumns, Task
 
 
 class Lifter:

@@ -27,8 +27,7 @@ from millrace.runtime.reports import TaskReport, observe_processes, report_row
 from millrace.runtime.row_encoder import Injected, Keying, RowEncoder, injected
 from millrace.runtime.rows import Outbox
 from millrace.runtime.stragglers import Enough
-from millrace.runtime.task import Stage, Task
-from millrace.runtime.worker_process import SourceColumns
+from millrace.runtime.worker_process import SourceColumns, Stage, Task
 
 Ints = npt.NDArray[np.int64]
 

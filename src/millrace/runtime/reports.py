@@ -26,7 +26,7 @@ from millrace.kernel.results import Counters, IntervalResult
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.runtime import wire
 from millrace.runtime.sink_contract import Receipt
-from millrace.runtime.task import Task
+from millrace.runtime.worker_process import Task
 from millrace.store import NOTHING, Repair, Written
 from millrace.watermark.percentiles import Ahead
 from millrace.watermark.report import ONLY, Process

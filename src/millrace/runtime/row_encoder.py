@@ -54,14 +54,13 @@ from millrace.model.time import (
     in_microseconds,
 )
 from millrace.runtime import wire
+from millrace.runtime.packet_codec import encoded_numbers, hashes_of_numbers
 from millrace.runtime.partials_stage import Lifter, NativeLifter, lifted_schema
 from millrace.runtime.refusal import BatchOrigins, EventTimes, FindOrigins, refuse, refuse_again
 from millrace.runtime.reports import TaskReport, count
 from millrace.runtime.rows import Outbox, Rows, are_few
-from millrace.runtime.task import Task
 from millrace.runtime.values import shown
-from millrace.runtime.whole_numbers import encoded_numbers, hashes_of_numbers
-from millrace.runtime.worker_process import SourceColumns, WorkerProcess
+from millrace.runtime.worker_process import SourceColumns, Task, WorkerProcess
 from millrace.watermark.percentiles import Ahead
 
 

@@ -22,8 +22,8 @@ from millrace.kernel.results import IntervalResult
 from millrace.kernel.router import RowsBuilder
 from millrace.model.errors import PipelineError
 from millrace.runtime import wire
-from millrace.runtime.task import Task
 from millrace.runtime.wire import parts_by_task
+from millrace.runtime.worker_process import Task
 from millrace.watermark.intervals import IntervalMap
 
 #: Up to so many rows are few. A turn of one record takes a third of the CPU time that it takes in

@@ -20,8 +20,8 @@ from millrace.epochlog.fence import IncarnationFence
 from millrace.kernel.ordering import decode_keys
 from millrace.kernel.record_ids import unseal
 from millrace.runtime import wire
-from millrace.runtime.json_values import to_json
 from millrace.runtime.sink_contract import LiveWriting, Receipt, Writings
+from millrace.runtime.values import to_json
 from millrace.runtime.worker_process import WorkerProcess, columns_of_sinks
 
 

@@ -7,6 +7,8 @@ found here, and the others of its batch are not touched by it. Whole columns at 
 
 A stream that comes out of a grouping has columns of its panes in a sink; a value without a pane has
 nulls there.
+
+JSON text: values in a form from which their type has them again, numbers that JSON lacks too.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import datetime as dt
 import decimal
 import enum
 import itertools
+import math
 import types
 import typing
 from collections.abc import Callable, Collection, Sequence
@@ -633,3 +636,32 @@ def decode_panes(coder: PanedCoder, values: Sequence[bytes]) -> tuple[list[Any],
         distinct = pa.array([None if pane is None else get(pane) for pane in panes], kind)
         columns.append(distinct.take(positions))
     return plain, columns
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def to_json(value: Any) -> bytes:
+    """Return a value of Arrow or a key as JSON.
+
+    JSON has no number for NaN and the infinities. They are the texts ``"NaN"``, ``"Infinity"`` and
+    ``"-Infinity"``, as Spark's ``to_json`` and Protocol Buffers write them.
+
+    >>> to_json({"count": 2, "mean": float("nan"), "last": None})
+    b'{"count":2,"mean":"NaN","last":null}'
+    """
+    data = _encode(value)
+    # msgspec writes null for such a number, so what has no null has none of them.
+    return _encode(_spelled(value)) if b"null" in data else data
+
+
+def _spelled(value: Any) -> Any:
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return value
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {name: _spelled(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_spelled(each) for each in value]
+    return value

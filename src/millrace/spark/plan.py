@@ -35,8 +35,7 @@ from millrace.runtime.sink_contract import task_writers
 from millrace.runtime.sink_writer import SinkEncoder
 from millrace.runtime.stragglers import Enough
 from millrace.runtime.stuck import NO_LIMITS, CallLimits
-from millrace.runtime.task import Stage
-from millrace.runtime.worker_process import SourceColumns
+from millrace.runtime.worker_process import SourceColumns, Stage
 from millrace.spark.data_types import struct_type
 from millrace.spark.pickling import captured, pickle_topology
 from millrace.spark.source import Numbering, Source, native_rows, python_rows

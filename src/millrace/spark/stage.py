@@ -10,7 +10,7 @@ import pyarrow as pa
 from millrace.epochlog.entries import decode_manifest
 from millrace.runtime.packets import packed, unpacked
 from millrace.runtime.sink_writer import SinkEncoder
-from millrace.runtime.task import Stage, Task
+from millrace.runtime.worker_process import Stage, Task
 from millrace.spark.worker import Blueprint, runtime_of
 
 

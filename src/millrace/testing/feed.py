@@ -30,8 +30,8 @@ from millrace.runtime.refusal import EventTimes
 from millrace.runtime.reports import TaskReport, report_row
 from millrace.runtime.row_encoder import RowEncoder, fingerprints, microseconds
 from millrace.runtime.rows import Outbox
-from millrace.runtime.task import Task
 from millrace.runtime.values import ROWS, ValueReader, shown, value_columns
+from millrace.runtime.worker_process import Task
 from millrace.watermark.report import Process
 
 

@@ -42,8 +42,7 @@ from millrace.runtime.exchange import LocalExchange, through_levels
 from millrace.runtime.reports import TaskReport, reports_in
 from millrace.runtime.sink_contract import bind_sinks, task_writers
 from millrace.runtime.sink_writer import write_to_sinks
-from millrace.runtime.task import Task
-from millrace.runtime.worker_process import WorkerProcess
+from millrace.runtime.worker_process import Task, WorkerProcess
 from millrace.store import (
     Collector,
     Mailbox,

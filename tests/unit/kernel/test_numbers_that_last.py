@@ -26,8 +26,7 @@ from millrace.kernel.record_ids import fingerprint
 from millrace.runtime.epoch.driver import EpochDriver
 from millrace.runtime.exchange import LocalExchange, through_levels
 from millrace.runtime.reports import TaskReport, reports_in
-from millrace.runtime.task import Task
-from millrace.runtime.worker_process import WorkerProcess
+from millrace.runtime.worker_process import Task, WorkerProcess
 from millrace.store import HardState, LocalHardState, MemoryCaches, MemoryHardState
 from millrace.testing.feed import Feed, Read
 from millrace.testing.output import tapped

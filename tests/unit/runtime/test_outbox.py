@@ -7,7 +7,7 @@ from millrace.epochlog.entries import decode_entry
 from millrace.kernel.router import RowsBuilder
 from millrace.model.errors import PipelineError
 from millrace.runtime.rows import Outbox
-from millrace.runtime.task import Task
+from millrace.runtime.worker_process import Task
 from tests.live import Feeds, Live
 
 

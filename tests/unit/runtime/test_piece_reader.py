@@ -29,9 +29,8 @@ from millrace.runtime.piece_reader import ReadStage
 from millrace.runtime.reports import TaskReport, reports_in
 from millrace.runtime.row_encoder import encoded, fingerprints, microseconds
 from millrace.runtime.sink_writer import values_and_ids
-from millrace.runtime.task import Task
 from millrace.runtime.values import value_columns
-from millrace.runtime.worker_process import SourceColumns, WorkerProcess
+from millrace.runtime.worker_process import SourceColumns, Task, WorkerProcess
 from millrace.store import MemoryCaches, MemoryHardState
 
 NOW = 10 * mr.HOUR

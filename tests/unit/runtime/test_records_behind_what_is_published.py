@@ -14,8 +14,7 @@ from millrace.kernel.execution import Execution
 from millrace.runtime.epoch.driver import EpochDriver
 from millrace.runtime.exchange import LocalExchange, through_levels
 from millrace.runtime.reports import TaskReport, reports_in
-from millrace.runtime.task import Task
-from millrace.runtime.worker_process import WorkerProcess
+from millrace.runtime.worker_process import Task, WorkerProcess
 from millrace.store import MemoryCaches, MemoryHardState
 from millrace.testing.feed import Feed, Read
 from millrace.watermark.report import ONLY

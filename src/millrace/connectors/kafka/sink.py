@@ -14,8 +14,7 @@ from millrace.connectors.function_sink import ByEpoch, ByTurn
 from millrace.connectors.kafka.messages import ID_HEADER, require_client
 from millrace.model.errors import PipelineError, SinkError
 from millrace.model.time import MILLISECOND
-from millrace.runtime.json_values import to_json
-from millrace.runtime.values import JSON_FIELD
+from millrace.runtime.values import JSON_FIELD, to_json
 
 #: How long the brokers may take for what is on its way when an epoch or a mark ends.
 _PATIENCE_S = 60.0

@@ -28,7 +28,7 @@ from millrace.runtime.level_task import LevelTask
 from millrace.runtime.partials_stage import Lifter
 from millrace.runtime.reports import TaskReport, report_row
 from millrace.runtime.rows import Outbox, Rows
-from millrace.runtime.task import Task
+from millrace.runtime.worker_process import Task
 from millrace.watermark.propagation import Pending, WatermarkPropagation
 
 _EMPTY = wire.SCHEMA.empty_table()

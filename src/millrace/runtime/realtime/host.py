@@ -35,9 +35,8 @@ from millrace.runtime.realtime.weak import weak_computations
 from millrace.runtime.reports import MarkReport
 from millrace.runtime.rows import Outbox, Rows
 from millrace.runtime.sink_writer import LiveSinkWriter, SinkWriter
-from millrace.runtime.task import Task, turns_manifest
 from millrace.runtime.task_watermarks import TaskWatermarks
-from millrace.runtime.worker_process import WorkerProcess
+from millrace.runtime.worker_process import Task, WorkerProcess, turns_manifest
 from millrace.store import KEPT_TURNS
 
 

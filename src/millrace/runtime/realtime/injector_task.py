@@ -44,8 +44,7 @@ from millrace.runtime.realtime.task import Sent, TaskStats
 from millrace.runtime.reports import MarkReport, TaskReport
 from millrace.runtime.row_encoder import LiveRows, number_at
 from millrace.runtime.rows import Rows
-from millrace.runtime.task import Task, turns_manifest
-from millrace.runtime.worker_process import WorkerProcess
+from millrace.runtime.worker_process import Task, WorkerProcess, turns_manifest
 from millrace.store import GrownSegment
 from millrace.watermark.report import Process
 
