@@ -38,11 +38,14 @@ DOCUMENTS = [file for file in GUIDES if _BLOCK.search(file.read_text())]
 #: What a block of an external system takes for granted, by its document.
 GIVEN = {
     "injectors.md": 'p = mr.Pipeline("clicks")',
-    "operating.md": """\
+    "checkpoint-in-an-object-store.md": 'p = mr.Pipeline("taxis")',
+    "find-what-is-stuck.md": """\
 p = mr.Pipeline("flights")
-windows = p.inject("spans", format=dict).key_by("airport").window(mr.FixedWindows("1 h"))
+p.inject("flights", format=dict)
 from simulation.composition import Spread
 """,
+    "size-a-cluster.md": 'p = mr.Pipeline("taxis")',
+    "watch-a-run.md": 'p = mr.Pipeline("taxis")',
     "tutorial.md": """\
 out = "/results"
 source = spark.createDataFrame([], "user string, team string, points long, at timestamp")
@@ -51,6 +54,7 @@ source = spark.createDataFrame([], "user string, team string, points long, at ti
 
 #: Blocks that are not even planned, by a line of theirs.
 LEFT_OUT = {
+    'run.savepoint("before")': "it takes a checkpoint; spark/processes has such ones",
     "mr.spark.realtime_settings(tasks=2)": "it makes a session; spark/processes has such ones",
 }
 

@@ -1,7 +1,8 @@
 """A stuck key, a hot key, a late feed and a crashing record in one run: found and mended.
 
 By what an operator has: the command line, Prometheus and the dashboard. None of it stops the run.
-With ``PICTURES=docs/pictures`` it takes those of docs/operating.md, which needs Chromium.
+With ``PICTURES=docs/pictures`` it takes those of docs/how-to/find-what-is-stuck.md and
+dead-letters.md, which needs Chromium.
 """
 
 from __future__ import annotations

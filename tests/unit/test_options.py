@@ -16,7 +16,6 @@ from millrace.options import (
     BatchOptions,
     EpochOptions,
     RealtimeOptions,
-    RunOptions,
     check_options,
     options_of,
     with_defaults,
@@ -135,25 +134,27 @@ def test_what_is_not_given_has_its_default() -> None:
     }  # fmt: skip
 
 
-def table(page: str) -> dict[str, str]:
-    """Return option -> default, as the table of a page has it."""
-    section = (ROOT / "docs" / page).read_text().split("\n## Start\n")[1].split("\n## ")[0]
-    rows = re.findall(r"^\| (`[^|]*) \|[^|]*\| ?([^|]*?) ?\|$", section, re.M)
-    return {name: default for names, default in rows for name in re.findall(r"`(\w+)`", names)}
+def table(section: str) -> dict[str, str]:
+    """Return option -> default, as a table of the page of options has it."""
+    page = (ROOT / "docs" / "reference" / "options.md").read_text()
+    text = page.split(f"\n## {section}\n")[1].split("\n## ")[0]
+    return dict(re.findall(r"^\| `(\w+)` \|[^|]*\| ([^|]*?) \|[^|]*\|$", text, re.M))
 
 
 @pytest.mark.parametrize(
-    ("page", "kind"), [("running.md", EpochOptions), ("realtime.md", RealtimeOptions)]
+    ("section", "kind"),
+    [("Epochs", EpochOptions), ("Real time", RealtimeOptions), ("Batch", BatchOptions)],
 )
-def test_the_documents_have_the_same_options_and_defaults(page: str, kind: type) -> None:
-    documented, shared = table(page), options_of(RunOptions)
-    assert documented.pop("checkpoint") in ("required", "")
+def test_the_documents_have_the_same_options_and_defaults(section: str, kind: type) -> None:
+    documented = table(section)
+    if kind is not BatchOptions:
+        documented |= table("Both planes")
+        assert documented.pop("checkpoint") == "required"
+        assert documented.pop("realtime") == "`False`"
     options = options_of(kind)
     assert documented.keys() == options.keys()
     for name, option in options.items():
         default = documented[name]
-        if kind is RealtimeOptions and name in shared and not default:
-            continue  # as for epochs, says the table
         if option.means:
             assert default.startswith(option.means), name
         else:

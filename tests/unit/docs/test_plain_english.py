@@ -24,11 +24,7 @@ WORDS_OF_A_HOW_TO = 900
 WORDS_OF_ALL = 50_000
 
 #: Pages that are not rewritten yet.
-TO_DO = {
-    "docs/changing.md",
-    "docs/operating.md", "docs/realtime.md",
-    "docs/running.md",
-}  # fmt: skip
+TO_DO: set[str] = set()
 #: Measurements have dates and machines, and stand here only.
 FIGURES = {"docs/benchmarks.md"}
 

@@ -12,14 +12,14 @@ from millrace.spark.metrics.lines import MetricLines
 from millrace.spark.metrics.table import COUNTER, METRICS, NUMBERS
 from tests.unit.spark.test_status_text import status
 
-OPERATING = Path(__file__).parents[3] / "docs" / "operating.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
 ROW = re.compile(r"\| `(\w+)` \| (\w+) \| (?:`(\w+)`)? *\| ([^|]+) \| [^|]+ \|")
 KEY = re.compile(r"\| `(\w+)` \| [^|]+ \|")
 
 
 @pytest.fixture(scope="module")
 def section():
-    text = OPERATING.read_text()
+    text = PAGE.read_text()
     begin = text.index("## All metrics")
     return text[begin : text.index("\n## ", begin + 1)].splitlines()
 
