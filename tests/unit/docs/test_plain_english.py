@@ -21,7 +21,9 @@ HOW_TO = sorted(ROOT.glob("docs/how-to/*.md"))
 
 WORDS_OF_A_SENTENCE = 30
 WORDS_OF_A_HOW_TO = 900
+#: Of all pages together, without code and without the pages that tools write.
 WORDS_OF_ALL = 50_000
+WRITTEN_BY_TOOLS = {"docs/benchmarks.md", "docs/types.md", "docs/walk.md"}
 
 #: Pages that are not rewritten yet.
 TO_DO: set[str] = set()
@@ -45,6 +47,7 @@ STYLE = {
     r"\bsays of\b|\bsaid of\b|\btells of\b": "reports",
 }
 _DEAD_LETTER = re.compile(r"dead.letters?", re.IGNORECASE)
+_CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _DATE = re.compile(r"\b20\d\d-\d\d-\d\d\b")
 _RATE = re.compile(r"\b\d[\d,.]*(?: million)? (?:records|rows|messages) (?:a|per) second\b|\bp99\b")
 _END = re.compile(r"(?<=[.!?])[)\"”]?\s+(?=[A-Z`(\"“\[])")
@@ -123,6 +126,19 @@ def test_a_how_to_is_short_and_begins_with_a_program(page: Path) -> None:
     program = text.find("\n```python")
     assert program > 0, "there is none"
     assert len(text[:program].split()) <= 80, "it comes too late"
+
+
+def words(page: Path) -> int:
+    """Return the number of words in text and tables; code and lines of tables are none."""
+    text = _CODE.sub("", page.read_text())
+    return sum(any(map(str.isalnum, word)) for word in text.split())
+
+
+def test_all_pages_together_are_not_too_long() -> None:
+    counts = {name(page): words(page) for page in PAGES if name(page) not in WRITTEN_BY_TOOLS}
+    longest = sorted(counts, key=counts.__getitem__)[-5:]
+
+    assert sum(counts.values()) <= WORDS_OF_ALL, {page: counts[page] for page in longest}
 
 
 def test_pages_that_are_to_be_rewritten_exist() -> None:
