@@ -3,7 +3,7 @@
 The program of January counts the flights of each day, and no more. In July its authors want the
 detectors; what these need to know is in files. So the first half is read once more, beside the
 stream, for those who are new: the counter, the model and the detectors. When it is through, the
-line may go. docs/changing.md goes through it.
+line may go. docs/how-to/backfill.md goes through it.
 """
 
 from __future__ import annotations

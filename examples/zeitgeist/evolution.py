@@ -7,7 +7,7 @@ half a year has been learned, the detectors are switched on; from there on it is
 
 What comes out is what the final code would have found if it had run from the start, where the
 change allows that: a detector knows of no prediction that was made before it was there, and those
-are made a week ahead; see `BLIND_US`. docs/changing.md goes through it version by version.
+are made a week ahead; see `BLIND_US`. docs/changing.md has what each may change.
 """
 
 from __future__ import annotations

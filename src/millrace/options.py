@@ -71,7 +71,7 @@ class RunOptions(TypedDict, total=False):
     balance: Annotated[bool | Balance, Option(default=False)]
     """Whether key intervals are split and merged by load while the run goes on, or, as an
     ``mr.ops.Balance``, how hard that is tried. In real time the run stands still for each round, at
-    most once in half a minute. Docs/changing.md says what it costs."""
+    most once in half a minute: docs/how-to/split-and-merge-key-intervals.md."""
 
 
 class EpochOptions(RunOptions, total=False):

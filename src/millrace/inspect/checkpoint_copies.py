@@ -7,11 +7,11 @@ no cache and no sink takes it for the original.
 A copy may have another number of key intervals (``balance/transfer.py``).
 
 Source: MillWheel 6.1 (hard state outlives its processes), 7.1 (key intervals split and merge);
-docs/changing.md.
+docs/how-to/savepoints-and-copies.md.
 
 Remapping: splitting and merging key intervals of a checkpoint that no run has.
 
-Source: MillWheel, "Architecture" (7.1); docs/changing.md.
+Source: MillWheel, "Architecture" (7.1); docs/how-to/savepoints-and-copies.md.
 
 Restoring a checkpoint: it goes on from one of its savepoints, in its place.
 
@@ -20,7 +20,7 @@ completion with a number above all epochs that were begun, in which everything s
 savepoint. Key intervals get new ids, so that nothing of what came after the savepoint has their
 names. What sinks have of the epochs in between is taken back when a run claims them.
 
-Source: docs/changing.md, "Going back in place".
+Source: docs/how-to/savepoints-and-copies.md.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def copy_checkpoint(
         NotKept: The epoch, or what its state was, is not kept any more.
         CheckpointUnwritable: The target cannot be written. What was written there is no checkpoint.
 
-    Source: docs/changing.md.
+    Source: docs/how-to/savepoints-and-copies.md.
     """
     if intervals is not None and (intervals < 1 or intervals & (intervals - 1)):
         raise PipelineError(f"intervals={intervals}: expected a power of two, such as 64.")

@@ -122,7 +122,7 @@ class PlainStream:
         ...     [output.value for output in h.outputs("all bids")]
         ['tea', 'rum', 'in both', 'gin']
 
-        Source: docs/changing.md, "With what was before".
+        Source: docs/how-to/backfill.md.
         """
         at_us = timestamp_us(until)
         before = type(self)(self.pipeline, past) if isinstance(past, str) else past
