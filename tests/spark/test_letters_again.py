@@ -102,3 +102,21 @@ def test_letters_are_sent_again_once_when_the_code_is_mended(
     assert sorted(totals.values) == [-30.0, -1.0, 1.0, 99.0]
     assert sorted(doubled.values) == [-60.0, -2.0, 2.0, 198.0]
     assert len(spark.read.parquet(str(rejects)).collect()) == 3
+
+
+def test_a_batch_of_such_a_pipeline_has_no_letters_to_send_again(spark: Any, tools: Any) -> None:
+    trips = tools.feed("taxi string, fare double, at long")
+    totals, rejects = tools.Kept(), tools.Kept()
+    trips.add(("T1", 1.0, 10), ("T1", -2.0, 11), ("T2", 3.0, 12))
+    p = mr.Pipeline("ratios")
+    p.inject("trips", trips.bounded, timestamp="at", unit="s", format=Trip)
+    p.add(Faulty)
+    p.sink("totals", totals)
+    p.dead_letter("rejects", again=True)
+    p.sink("rejects", rejects)
+
+    status = p.run_batch(spark)
+
+    assert sorted(totals.values) == [1.0, 3.0]
+    assert [letter["reason"] for letter in rejects.values] == ["ValueError: -2.0 is negative"]
+    assert status.injected == {"trips": 3}

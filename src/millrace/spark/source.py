@@ -173,6 +173,8 @@ def sources_of(
     """
     found = []
     for spec in topology.injected():
+        if batch and spec.name == topology.again:
+            continue  # dead letters are sent again to a checkpoint, which a batch has not
         frame, pieces = spec.injection and spec.injection.source, None
         if isinstance(frame, Injector):
             pieces = read(spec.name, frame)
@@ -180,12 +182,7 @@ def sources_of(
         source = _source(topology, spec, frame, realtime=realtime)
         found.append(dataclasses.replace(source, pieces=pieces))
     if batch:
-        found = [
-            source
-            if source.pieces is None or source.stream.name == topology.again
-            else _in_a_batch(source)
-            for source in found
-        ]
+        found = [source if source.pieces is None else _in_a_batch(source) for source in found]
     # One pass over the input serves all sources, so one that needs Python takes the others along.
     slow = next((source.stream.name for source in found if not source.native), None)
     if slow is None or realtime:
