@@ -325,7 +325,9 @@ class Tree:
         if file.endswith(".toml"):
             for renaming in pairs:
                 text = _contracts(text, renaming)
-        return self.text(self.named(file, text, pairs), pairs)
+        if not file.endswith(".js"):  # there backticks are text that people read
+            text = self.named(file, text, pairs)
+        return self.text(text, pairs)
 
     def named(self, file: str, text: str, pairs: Sequence[Renaming], first: int = 1) -> str:
         """Return prose in which names in backticks and in blocks of code are the new ones."""

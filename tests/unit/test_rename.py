@@ -82,6 +82,7 @@ What is kept is kept/unkept. A Wheel in prose.
 Wheel()
 ```
 """,
+    "src/millrace/page.js": "say(`Wheel ${1} of kept/mill.py`);\n",
     "pyproject.toml": """[[tool.importlinter.contracts]]
 containers = ["millrace"]
 layers = [
@@ -217,6 +218,8 @@ def test_a_class_has_its_new_name_wherever_it_is_handed_on(
     assert "has `Rotor`, `millrace.kept.Rotor` and `Wheels`" in guide
     assert "\nRotor()\n" in guide
     assert "mentions, left: docs/guide.md:4: What is kept" in capsys.readouterr().out
+    # What stands in backticks there is said to people.
+    assert "say(`Wheel ${1}" in (there / "src/millrace/page.js").read_text()
 
 
 @pytest.mark.parametrize(

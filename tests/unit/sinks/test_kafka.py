@@ -28,11 +28,14 @@ class Producer:
         self.sent: list[dict[str, Any]] = []
         self.waiting: list[Callable[[Any, Any], None]] = []
         self.error: Refused | None = None
+        self.raises: Exception | None = None
         self.silent = False
         self.purged = False
         made.append(self)
 
     def produce(self, topic: str, *, on_delivery: Any, **message: Any) -> None:
+        if self.raises is not None:
+            raise self.raises
         if len(self.waiting) == 2:
             raise BufferError
         self.sent.append({"topic": topic, **message})
@@ -135,6 +138,14 @@ def test_what_brokers_refuse_is_told_with_the_next_rows(producers: list[Producer
     producers[0].error = Refused()
     with pytest.raises(SinkError, match=r"topic 't' did not take 1 messages: Broker: Unknown"):
         writing.write(rows("b"), *HALVES)
+
+
+def test_what_is_refused_before_it_is_sent_is_told_likewise(producers: list[Producer]) -> None:
+    """A topic that the client knows to be missing; a message that is longer than it may be."""
+    writing = mr.sinks.Kafka("host:1", "t").live().begin(1, 1, 0)
+    producers[0].raises = confluent_kafka.KafkaException(Refused())
+    with pytest.raises(SinkError, match=r"topic 't' did not take 1 messages: Broker: Unknown"):
+        writing.write(rows("a"), *HALVES)
 
 
 def test_brokers_that_do_not_answer_before_a_mark(producers: list[Producer]) -> None:

@@ -141,10 +141,13 @@ class _Messages:
     """A task's messages to a topic."""
 
     def __init__(self, producer: Any, topic: str, encode: Encode | None) -> None:
+        from confluent_kafka import KafkaException
+
         self._producer = producer
         self._topic = topic
         self._encode = encode
         self._refused: list[str] = []
+        self._refusal = KafkaException
 
     def take(self, rows: pa.RecordBatch) -> None:
         columns = rows.drop_columns(["_key", "_timestamp", "_id"])
@@ -176,6 +179,9 @@ class _Messages:
                 self._producer.produce(self._topic, on_delivery=self._delivered, **message)
             except BufferError:  # librdkafka's queue is full: let it send some
                 self._producer.poll(0.5)
+                self._check()
+            except self._refusal as refused:  # known before it is sent: no such topic, too long
+                self._delivered(refused.args[0], None)
                 self._check()
             else:
                 return

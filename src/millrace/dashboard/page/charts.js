@@ -77,7 +77,7 @@ export function drawTime(history) {
   ];
   put("time-picture", { series, scales: { x: { time: true }, y: { time: true } },
     axes: [axes({ values: times, space: 80 }), axes({ values: times, size: 84 })] }, [wall, inSeconds(history.newest), ...lows, late]);
-  say("time-words", `RunLog ${history.epoch[0]} to ${history.epoch[many - 1]}. As far as a low watermark is `
+  say("time-words", `Epochs ${history.epoch[0]} to ${history.epoch[many - 1]}. As far as a low watermark is `
     + `below the dashed line, it is behind the newest record. ${count(history.late[many - 1])} late records `
     + `since the beginning.${history.others ? ` These are furthest behind; ${history.others} more computations are in the graph.` : ""}`);
 }

@@ -333,9 +333,13 @@ def test_turns_reach_a_topic_and_come_again_with_their_ids(kafka: Any) -> None:
 
     missing = mr.sinks.Kafka(kafka.servers, "no such topic", config={"message.timeout.ms": 2000})
     writing = missing.live().begin(1, 1, 0)
-    writing.write(rows(0, 1), *halves)
-    with pytest.raises(SinkError, match="topic 'no such topic' did not take 1 messages"):
+
+    def send() -> None:
+        writing.write(rows(0, 1), *halves)  # fails at once, if the client has asked the broker
         writing.flush()
+
+    with pytest.raises(SinkError, match="topic 'no such topic' did not take 1 messages"):
+        send()
     writing.close()
 
 
