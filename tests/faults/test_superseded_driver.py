@@ -9,6 +9,7 @@ from uuid import uuid4
 import pytest
 
 import millrace as mr
+from millrace.balance.load import RunLoads
 from millrace.epochlog.run_log import RunLog
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.errors import MillraceError, PipelineError, RunFailed, ZombieWriter
@@ -109,6 +110,7 @@ class Drivers:
         parts = RunParts(
             topology=self.topology,
             epochs=epochs,
+            loads=RunLoads(epochs),
             publisher=WatermarkPublisher({}),
             housekeeping=Housekeeping(self.state),
             plan=nothing,
