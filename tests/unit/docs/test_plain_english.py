@@ -25,8 +25,6 @@ WORDS_OF_A_HOW_TO = 900
 WORDS_OF_ALL = 50_000
 WRITTEN_BY_TOOLS = {"docs/benchmarks.md", "docs/types.md", "docs/walk.md"}
 
-#: Pages that are not rewritten yet.
-TO_DO: set[str] = set()
 #: Measurements have dates and machines, and stand here only.
 FIGURES = {"docs/benchmarks.md"}
 
@@ -80,8 +78,7 @@ def sentences(text: str) -> list[str]:
 
 
 def each(pages: list[Path]) -> pytest.MarkDecorator:
-    done = [page for page in pages if name(page) not in TO_DO]
-    return pytest.mark.parametrize("page", done, ids=name)
+    return pytest.mark.parametrize("page", pages, ids=name)
 
 
 @each([*PAGES, *WORKSHOP])
@@ -139,7 +136,3 @@ def test_all_pages_together_are_not_too_long() -> None:
     longest = sorted(counts, key=counts.__getitem__)[-5:]
 
     assert sum(counts.values()) <= WORDS_OF_ALL, {page: counts[page] for page in longest}
-
-
-def test_pages_that_are_to_be_rewritten_exist() -> None:
-    assert {name(page) for page in PAGES} >= TO_DO
