@@ -221,6 +221,15 @@ class Flights:
                 },
                 "Alerts": {"-10": 120, "-9": 310, "-8": 90, "-7": 22, "-4": 8, "-3": 14, "1": 6},
             },
+            "service_calls": {"Alerts": 12_345},
+            "service_call_retries": {"Alerts": 17},
+            "service_failures": {"Alerts": 2},
+            "service_calls_in_flight": {"Alerts": 96},
+            "service_calls_waiting": {"Alerts": 0},
+            "service_breaker_open_seconds": {"Alerts": 0.0},
+            "service_call_duration_seconds": {
+                "Alerts": {"p50": 2.0**-5, "p95": 2.0**-4, "p99": 0.5},
+            },
             "hottest_keys": {
                 "Delays": {"JFK": 0.412, "ATL": 0.081, SCRIPT: 0.06},
                 "totals": {"JFK": 0.334},

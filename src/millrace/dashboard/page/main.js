@@ -4,7 +4,7 @@ import { about, listenToActs, offer, unlock } from "./acting.js";
 import { drawEpochs, drawTime, fit, recolour } from "./charts.js";
 import { drawCulprit, drawGraph } from "./graph.js";
 import { drawHeat, listenToHeat } from "./heat.js";
-import { age, drawCalls, drawHot, drawKey, drawStuck } from "./keys.js";
+import { age, drawCalls, drawHot, drawKey, drawServices, drawStuck } from "./keys.js";
 import { ask, follow } from "./live.js";
 import { drawPanes } from "./panes.js";
 import { byId, count, el, instant, rate, say, span } from "./text.js";
@@ -83,6 +83,7 @@ function take(event, data) {
   drawStuck(now.stuck);
   drawHot(now.hot);
   drawCalls(now.calls);
+  drawServices(now.services);
   const names = now.graph.nodes.filter((node) => node.kind === "computation").map((node) => node.name);
   choose("heat-computation", names);
   choose("key-computation", names);
