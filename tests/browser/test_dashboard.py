@@ -64,6 +64,11 @@ def test_it_names_each_thing_that_is_wrong(page, flights):
     assert re.match(r"[\d,.k]+ below 3.8 µs, [\d,.k]+ below 7.6 µs, ", bars)
     assert len(page.all("#calls tr:nth-child(2) .bars rect")) == 20  # one axis for both
 
+    assert page.one("#services-title").is_displayed()
+    assert [one.text for one in page.all("#services tbody tr")] == [
+        "Alerts 12.3k 17 2 96 0 no 31 ms 63 ms 500 ms"
+    ]
+
     hottest = page.all("#hot-keys tbody tr")
     assert [one.text for one in hottest][:2] == ["JFK Delays 41 %", "JFK totals 33 %"]
     page.one("#stuck summary").click()

@@ -228,6 +228,15 @@ class Flights:
                     "-4": 8 * (n // 2), "-3": 14 * (n // 3), "1": 6 * (n // 5),
                 },
             },
+            "service_calls": {"Alerts": 12_345},
+            "service_call_retries": {"Alerts": 17},
+            "service_failures": {"Alerts": 2},
+            "service_calls_in_flight": {"Alerts": 96},
+            "service_calls_waiting": {"Alerts": 0},
+            "service_breaker_open_seconds": {"Alerts": 0.0},
+            "service_call_duration_seconds": {
+                "Alerts": {"p50": 2.0**-5, "p95": 2.0**-4, "p99": 0.5},
+            },
             "hottest_keys": {
                 "Delays": {"JFK": 0.412, "ATL": 0.081, SCRIPT: 0.06},
                 "totals": {"JFK": 0.334},

@@ -151,6 +151,31 @@ def calls_in(state: HardState) -> list[dict[str, Any]]:
     return sorted(found, key=lambda one: -float(one.get("p99", 0)))
 
 
+def services_in(state: HardState) -> list[dict[str, Any]]:
+    """Return what became of calls to services, by computation, and how long they took."""
+    percentiles = _last(state, "service_call_duration_seconds")
+    columns = {
+        column: _last(state, metric, dict[str, float])
+        for column, metric in (
+            ("made", "service_calls"),
+            ("retried", "service_call_retries"),
+            ("failed", "service_failures"),
+            ("flying", "service_calls_in_flight"),
+            ("waiting", "service_calls_waiting"),
+            ("paused", "service_breaker_open_seconds"),
+        )
+    }
+    return [
+        {
+            "computation": name,
+            **{column: values.get(name, 0) for column, values in columns.items()},
+            **percentiles.get(name, {}),
+        }
+        for name, made in columns["made"].items()
+        if made
+    ]
+
+
 def backlog_in(state: HardState) -> dict[str, dict[str, float]]:
     """Return injected stream -> how many records, files or bytes wait in its source."""
     found: dict[str, dict[str, float]] = {}

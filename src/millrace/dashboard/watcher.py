@@ -24,6 +24,7 @@ from millrace.dashboard.metrics_file import (
     hottest_in,
     interval_shares,
     over_time,
+    services_in,
 )
 from millrace.dashboard.panes import groupings
 from millrace.dashboard.plain import behind, cut, millis, typed, without_secrets
@@ -270,6 +271,7 @@ class Watcher:
             "stuck": [],
             "hot": [],
             "calls": [],
+            "services": [],
             "groupings": [],
             "letters": [],
         }
@@ -300,6 +302,7 @@ class Watcher:
             "stuck": stuck,
             "hot": hottest_in(self._state),
             "calls": calls_in(self._state),
+            "services": services_in(self._state),
             "groupings": groupings(checkpoint),
             "letters": dead_letters_in(overview),
         }

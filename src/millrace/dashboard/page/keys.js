@@ -75,6 +75,18 @@ export function drawCalls(calls) {
     ["of", null, "number", "number", "number"]));
 }
 
+// Only a pipeline that asks services has the table.
+export function drawServices(services) {
+  const known = Boolean(services && services.length);
+  byId("services-title").hidden = !known;
+  byId("services").replaceChildren(...(known ? [table("In flight, waiting and paused as of the last epoch or mark",
+    ["of", "calls", "retried", "failed", "in flight", "waiting", "paused", "p50", "p95", "p99"],
+    services.map((one) => [one.computation,
+      ...[one.made, one.retried, one.failed, one.flying, one.waiting].map(count),
+      one.paused ? span(one.paused) : "no", ...[one.p50, one.p95, one.p99].map(span)]),
+    ["of", ...Array(9).fill("number")])] : []));
+}
+
 // A bar for each power of two. Its height goes by the root of the share: few slow calls are to be seen.
 function bars(counts, first) {
   const most = Math.max(...counts), wide = 8, high = 30;

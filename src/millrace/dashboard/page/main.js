@@ -4,7 +4,7 @@ import { about, listenToActs, offer, unlock } from "./acting.js";
 import { drawBacklog, drawEpochs, drawLatency, drawThroughput, drawTime, fit, listenToCharts, recolour } from "./charts.js";
 import { drawCulprit, drawGraph } from "./graph.js";
 import { drawHeat, listenToHeat } from "./heat.js";
-import { age, drawCalls, drawHot, drawKey, drawLetters, drawStuck } from "./keys.js";
+import { age, drawCalls, drawHot, drawKey, drawLetters, drawServices, drawStuck } from "./keys.js";
 import { ask, follow } from "./live.js";
 import { drawPanes } from "./panes.js";
 import { byId, count, cut, el, instant, rate, say, span } from "./text.js";
@@ -84,6 +84,7 @@ function take(event, data) {
   drawHot(now.hot);
   drawCalls(now.calls);
   drawLetters(now.letters);
+  drawServices(now.services);
   const names = now.graph.nodes.filter((node) => node.kind === "computation").map((node) => node.name);
   choose("heat-computation", names);
   choose("key-computation", names);
