@@ -404,10 +404,10 @@ def restore_checkpoint(checkpoint: Location, savepoint: str, *, accept: bool = F
     No run may use the checkpoint; one that still does is fenced off, and ends. The next run goes on
     with the state, the timers, the low watermarks and the places in sources that the savepoint has,
     and reads again what came after. Sinks by key go on as they are: their rows are replaced as
-    their keys come again. :class:`~millrace.sinks.Parquet`, :class:`~millrace.sinks.Delta` and
-    :class:`~millrace.sinks.Iceberg` without a key take back what later epochs added, when that run
-    starts. Dead letters that were sent again since are forgotten: what their sink has of them then
-    can be sent.
+    their keys come again. Other sinks, :class:`~millrace.sinks.Parquet`,
+    :class:`~millrace.sinks.Delta` and :class:`~millrace.sinks.Iceberg` without a key take back what
+    later epochs added, when that run starts. Dead letters that were sent again since are forgotten:
+    what their sink has of them then can be sent.
 
     Args:
         checkpoint: A path or a URL.
