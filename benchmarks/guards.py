@@ -1,15 +1,20 @@
 """Two trees of Millrace by turns, and which figure has become worse than it may.
 
 A guard is a benchmark with arguments that keep it short, the figures of it that count, and the loss
-that each is allowed. Every tree runs its own benchmarks with its own sources, in processes of their
-own, one after the other and the other way round in the next round: a machine that has something
-else to do is slower for both. A figure's ratio is the median over the rounds of this tree's by the
-other's, so that 1.02 is 2 % worse, also of what should be large.
+that each kind of figure is allowed. Every tree runs its own benchmarks with its own sources, in
+processes of their own, one after the other and the other way round in the next round: a machine
+that has something else to do is slower for both. A round's ratio is the geometric mean, over all
+cases that have a figure of the kind, of this tree's by the other's: a case by itself says little on
+a shared machine, where the same tree measured twice differs by a quarter. A guard's ratio is the
+median over the rounds, so that 1.02 is 2 % worse, also of what should be large.
 
     met       the median is within what is allowed
     BROKEN    so is not the median, nor the better half of the rounds
     unsure    the median is not, but some rounds in the better half are, or there were less than
               three: run more of them
+
+The case that lost most is named beside it, and all cases are in the results. A benchmark that the
+other tree has not is passed over.
 
 Run it with ``python -m benchmarks.guards --base v1.2``, where ``--base`` is a commit, which is
 checked out beside this tree for the while, or a folder with another tree. ``--only kernel`` takes
@@ -24,6 +29,7 @@ import contextlib
 import datetime as dt
 import fnmatch
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -219,6 +225,12 @@ def run(tree: Path, guard: Guard) -> dict[str, tuple[float, float]]:
     return found
 
 
+def has(tree: Path, guard: Guard) -> bool:
+    """Return whether a tree has the benchmark of a guard."""
+    module = tree / "benchmarks" / guard.module
+    return module.is_dir() or module.with_suffix(".py").exists()
+
+
 class BenchmarkFailed(Exception):
     """A benchmark that has no figures."""
 
@@ -242,7 +254,7 @@ def tree_of(base: str) -> Iterator[Path]:
 def compare(
     guard: Guard, base: Path, rounds: int, progress: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Return figure -> median of this tree and the other, ratio, and verdict.
+    """Return kind of figure -> ratio of each round, their median and the verdict, and its cases.
 
     Args:
         guard: What is measured.
@@ -251,38 +263,62 @@ def compare(
         progress: Given a line after each round, as a guard takes minutes.
     """
     ours, theirs = list[dict[str, Any]](), list[dict[str, Any]]()
+    ratios: dict[str, list[float]] = {}
     for number in range(rounds):
         pair = [(ours, ROOT), (theirs, base)]
         for found, tree in pair if number % 2 else reversed(pair):
             found.append(run(tree, guard))
-        ratios = [
-            ratio(figure[0], theirs[-1][name][0], more=guard.more)
-            for name, figure in ours[-1].items()
-            if name in theirs[-1]
-        ]
-        if ratios:
-            progress(
-                f"  round {number + 1} of {rounds}: {len(ratios)} figures, ratios from "
-                f"{min(ratios):.2f} to {max(ratios):.2f}"
-            )
-    told = dict[str, Any]()
-    for name, (_, allowed) in ours[0].items():
+        for kind in guard.losses:
+            of_cases = [
+                ratio(figure[0], theirs[-1][name][0], more=guard.more)
+                for name, figure in ours[-1].items()
+                if name in theirs[-1] and fnmatch.fnmatchcase(name, kind)
+            ]
+            if of_cases:
+                mean = _geometric_mean(of_cases)
+                ratios.setdefault(kind, []).append(mean)
+                progress(
+                    f"  round {number + 1} of {rounds}: {kind} {mean:.3f}, {len(of_cases)} cases "
+                    f"from {min(of_cases):.2f} to {max(of_cases):.2f}"
+                )
+    if not ratios:
+        raise BenchmarkFailed(f"{guard.module}: the trees have no figure in common.")
+    return {
+        kind: {
+            "cases": _cases(kind, ours, theirs, more=guard.more),
+            "ratio": statistics.median(of_rounds),
+            "ratios": of_rounds,
+            "allowed": 1 + guard.losses[kind],
+            "verdict": verdict(of_rounds, guard.losses[kind]),
+        }
+        for kind, of_rounds in ratios.items()
+    }
+
+
+def _cases(
+    kind: str, ours: Sequence[dict[str, Any]], theirs: Sequence[dict[str, Any]], *, more: bool
+) -> dict[str, dict[str, float]]:
+    """Return case -> medians of both trees and of the ratio, the greatest loss first."""
+    cases = dict[str, dict[str, float]]()
+    for name in ours[0]:
         both = [(o[name][0], t[name][0]) for o, t in zip(ours, theirs, strict=True)
                 if name in o and name in t]  # fmt: skip
-        if not both:
-            continue
-        ratios = [ratio(o, t, more=guard.more) for o, t in both]
-        told[name] = {
-            "ours": statistics.median(o for o, _ in both),
-            "base": statistics.median(t for _, t in both),
-            "ratio": statistics.median(ratios),
-            "ratios": ratios,
-            "allowed": 1 + allowed,
-            "verdict": verdict(ratios, allowed),
-        }
-    if not told:
-        raise BenchmarkFailed(f"{guard.module}: the trees have no figure in common.")
-    return told
+        if both and fnmatch.fnmatchcase(name, kind):
+            cases[name] = {
+                "ours": statistics.median(o for o, _ in both),
+                "base": statistics.median(t for _, t in both),
+                "ratio": statistics.median(ratio(o, t, more=more) for o, t in both),
+            }
+    return dict(sorted(cases.items(), key=lambda case: -case[1]["ratio"]))
+
+
+def _geometric_mean(ratios: Sequence[float]) -> float:
+    """Return the geometric mean, endless if one ratio is.
+
+    >>> _geometric_mean([0.5, 2.0]), _geometric_mean([1.0, float("inf")])
+    (1.0, inf)
+    """
+    return math.exp(statistics.fmean(map(math.log, ratios)))
 
 
 def main() -> None:
@@ -297,12 +333,16 @@ def main() -> None:
     names = arguments.only.split(",") if arguments.only else list(GUARDS)
     if unknown := [name for name in names if name not in GUARDS]:
         parser.error(f"no guard {', '.join(unknown)}; there are {', '.join(GUARDS)}")
-    console, table = Console(), Table("guard", "figure", "base", "ours", "ratio", "may be", "")
+    console = Console()
+    table = Table("guard", "figure", "cases", "ratio", "may be", "", "worst case")
     results, failed = dict[str, Any](), list[str]()
     with contextlib.ExitStack() as stack:
         base = None if arguments.alone else stack.enter_context(tree_of(arguments.base))
         for name in names:
             console.print(f"{name} …")
+            if base is not None and not has(base, GUARDS[name]):
+                console.print("  the other tree has no such benchmark", markup=False)
+                continue
             try:
                 if base is None:
                     rounds = [run(ROOT, GUARDS[name]) for _ in range(arguments.rounds)]
@@ -316,13 +356,15 @@ def main() -> None:
                 failed.append(name)
                 console.print(str(error), markup=False)
     for name, told in results.items():
-        for figure, of in told.items():
+        for kind, of in told.items():
             if base is None:
-                table.add_row(name, escape(figure), "", f"{of:.4g}", "", "", "")
+                table.add_row(name, escape(kind), "", f"{of:.4g}")
                 continue
-            may = f"{of['allowed']:.2f}"
-            found = [f"{of[side]:.4g}" for side in ("base", "ours")]
-            table.add_row(name, escape(figure), *found, f"{of['ratio']:.3f}", may, of["verdict"])
+            case, worst = next(iter(of["cases"].items()))
+            table.add_row(
+                name, escape(kind), str(len(of["cases"])), f"{of['ratio']:.3f}",
+                f"{of['allowed']:.2f}", of["verdict"], f"{worst['ratio']:.2f} {escape(case)}",
+            )  # fmt: skip
     console.print(table)
     out = arguments.out or ROOT / "benchmarks" / "results" / (
         f"guards-{dt.datetime.now(dt.UTC):%Y-%m-%d-%H%M}.json"

@@ -274,6 +274,21 @@ def a_weak_computation_begins_where_its_readers_had_come(patch):
     patch.setattr(TaskNote, "floor", lambda self, _: floor(self, ()))
 
 
+# -- order -----------------------------------------------------------------------------------------
+
+
+@mutant(357)
+def few_rows_reach_sinks_behind_many_that_came_after_them(patch):
+    sort = Demultiplexer.sorted
+
+    def few_last(self, packets, marked):
+        arrived = sort(self, packets, marked)
+        arrived.passing.sort(key=lambda rows: rows.few is not None)
+        return arrived
+
+    patch.setattr(Demultiplexer, "sorted", few_last)
+
+
 # -- low watermarks --------------------------------------------------------------------------------
 
 

@@ -106,6 +106,72 @@ class HookTimes(msgspec.Struct, array_like=True, frozen=True):
 NO_TIMES: Final = HookTimes()
 
 
+class CallStats(msgspec.Struct, array_like=True):
+    """What became of the calls of a computation, in a task, an epoch or a process.
+
+    Attributes:
+        made: Attempts that were begun. One for a batch is one.
+        retried: Those of them that were not a call's first.
+        timed_out: Those that took too long.
+        answered: Calls with a response.
+        failed: Calls that failed for good.
+        durations: Of attempts, as :class:`HookTimes` has them.
+        seconds: How long attempts took together.
+        in_flight: Requests that were being answered when this was taken.
+        waiting: Calls that waited for a place, a pause or the circuit breaker then.
+        breaker_open_us: For how long the breaker had been open then; 0 if it was closed.
+
+    >>> stats = CallStats(made=1)
+    >>> stats.took(0.02)
+    >>> stats.add(CallStats(made=2, in_flight=7))
+    >>> stats.made, stats.in_flight, stats.times.percentiles((50,))
+    (3, 7, [0.03125])
+    """
+
+    made: int = 0
+    retried: int = 0
+    timed_out: int = 0
+    answered: int = 0
+    failed: int = 0
+    durations: dict[int, int] = {}
+    seconds: float = 0.0
+    in_flight: int = 0
+    waiting: int = 0
+    breaker_open_us: int = 0
+
+    @property
+    def times(self) -> HookTimes:
+        """How long attempts took."""
+        return HookTimes(self.durations, self.seconds)
+
+    def took(self, seconds: float) -> None:
+        """Count how long an attempt took."""
+        exponent = min(frexp(max(seconds, _SHORTEST_S))[1], LONGEST)
+        self.durations[exponent] = self.durations.get(exponent, 0) + 1
+        self.seconds += seconds
+
+    def add(self, other: CallStats) -> None:
+        """Add what another task counts at the same time."""
+        self.made += other.made
+        self.retried += other.retried
+        self.timed_out += other.timed_out
+        self.answered += other.answered
+        self.failed += other.failed
+        for exponent, n in other.durations.items():
+            self.durations[exponent] = self.durations.get(exponent, 0) + n
+        self.seconds += other.seconds
+        self.in_flight += other.in_flight
+        self.waiting += other.waiting
+        self.breaker_open_us = max(self.breaker_open_us, other.breaker_open_us)
+
+    def then(self, later: CallStats) -> CallStats:
+        """Return these counts and later ones, and what was in flight later."""
+        both = msgspec.structs.replace(self, durations=dict(self.durations))
+        both.in_flight = both.waiting = both.breaker_open_us = 0
+        both.add(later)
+        return both
+
+
 class HookTimer:
     """Times the calls of a computation's hooks, bundle by bundle.
 

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from millrace.compile.topology import Edge
 from millrace.epochlog.entries import Sources, SourceStats, add_sources
-from millrace.kernel.results import Counters, IntervalResult
+from millrace.kernel.results import CallStats, Counters, IntervalResult
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.runtime import wire
 from millrace.runtime.sink_contract import Receipt
@@ -46,6 +46,7 @@ class TaskReport(msgspec.Struct, array_like=True):
         partials: What they became: partials, and those that went on as they were.
         seconds: How long Python code ran.
         written: Snapshots that workers wrote since their last report.
+        calls: Computation -> what became of its calls to services.
     """
 
     results: list[IntervalResult] = []
@@ -57,6 +58,7 @@ class TaskReport(msgspec.Struct, array_like=True):
     partials: int = 0
     seconds: float = 0.0
     written: Written = msgspec.field(default_factory=Written)
+    calls: dict[str, CallStats] = {}
 
     def source(self, stream: str) -> SourceStats:
         """Return what was observed of an injected stream, to be added to."""
@@ -90,12 +92,22 @@ class TaskReport(msgspec.Struct, array_like=True):
             count(self.injected_bytes, name, size)
         for name, size in other.received_bytes.items():
             count(self.received_bytes, name, size)
+        for name, stats in other.calls.items():
+            self.called(name, stats)
         for stream, processes in other.reached.items():
             self.reached.setdefault(stream, {}).update(processes)
         self.liftable += other.liftable
         self.partials += other.partials
         self.seconds += other.seconds
         self.written.add(other.written)
+
+    def called(self, computation: str, stats: CallStats) -> None:
+        """Add what became of calls of a computation."""
+        known = self.calls.get(computation)
+        if known is None:
+            self.calls[computation] = stats
+        else:
+            known.add(stats)
 
     @classmethod
     def together(cls, reports: Iterable[TaskReport]) -> TaskReport:

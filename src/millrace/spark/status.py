@@ -13,7 +13,7 @@ from millrace.injectors.signal_injector import Waiting
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.inspect import ComputationLoad, load_of_run, overview_of_run
 from millrace.inspect.overview import dead_letters_of
-from millrace.kernel.results import Counters
+from millrace.kernel.results import CallStats, Counters
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, SECOND
 from millrace.runtime.reports import TaskReport
 from millrace.runtime.stragglers import Left
@@ -74,6 +74,7 @@ class Status:
         backlog: Injected stream -> what waits in its source, of those that can tell.
         injected_bytes: Injected stream -> bytes of the values that this process's epochs have read.
         received_bytes: Computation -> bytes of the values that came to it in them.
+        calls: Computation -> what became of its calls to services, in this process's epochs.
         held_back: Injected stream -> what an operator asked of it: to be paused, or a rate.
         left: Injected stream -> what a batch that ended early has not read of its pieces.
         housekeeping_failures: Snapshots and collections that failed; each is logged and tried
@@ -125,6 +126,7 @@ class Status:
     pending_wall_timers: dict[str, int] = field(default_factory=dict)
     steps: dict[str, StepTimes] = field(default_factory=dict)
     strangers: int = 0
+    calls: dict[str, CallStats] = field(default_factory=dict)
 
     @property
     def low_watermark(self) -> int:
@@ -198,6 +200,7 @@ class Progress:
         self._parts: dict[str, float] = {}
         self._injected_bytes: dict[str, int] = {}
         self._received_bytes: dict[str, int] = {}
+        self._calls: dict[str, CallStats] = {}
         self._replayed = 0
         self._repairs = Repairs()
         self._written = Written()
@@ -212,6 +215,10 @@ class Progress:
         self._task_seconds += report.seconds
         self._injected_bytes = _more(self._injected_bytes, report.injected_bytes)
         self._received_bytes = _more(self._received_bytes, report.received_bytes)
+        self._calls = self._calls | {
+            name: self._calls.get(name, CallStats()).then(stats)
+            for name, stats in report.calls.items()
+        }
         if report.records:
             self._recent.append((report.records, seconds))
         self._replayed += sum(result.replayed for result in report.results)
@@ -277,6 +284,7 @@ class Progress:
             backlog={} if self._waiting is None else self._waiting.now(),
             injected_bytes=self._injected_bytes,
             received_bytes=self._received_bytes,
+            calls=self._calls,
             held_back=publisher.throttle.said(),
         )
 

@@ -7,6 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from millrace.injectors.advance import Backlog
+from millrace.kernel.results import CallStats
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, SECOND, format_timestamp
 from millrace.spark.plain_text import PlainTable, count, in_words, size, text_of
 
@@ -19,7 +20,8 @@ _LONG_S = 5.0
 #: Columns that are left out where they say nothing of any computation.
 _RARE = (
     "duplicates", "dead letters", "low watermarks refused", "dropped", "behind", "oldest work",
-    "next wall timer", "user code", "p50, p95, p99 of a call", "state", "bytes", "backlog",
+    "next wall timer", "user code", "p50, p95, p99 of a call",
+    "service calls", "p50, p95, p99 of a service", "state", "bytes", "backlog",
     "cache hits", "pending timers", "pending wall timers",
 )  # fmt: skip
 
@@ -226,6 +228,13 @@ def _work(status: Status) -> PlainTable:
             name: ", ".join(in_words(round(s * SECOND)) for s in load.times.percentiles())
             for name, load in status.load.items()
         },
+        "service calls": {
+            name: _service_calls(calls) for name, calls in status.calls.items() if calls.made
+        },
+        "p50, p95, p99 of a service": {
+            name: ", ".join(in_words(round(s * SECOND)) for s in calls.times.percentiles())
+            for name, calls in status.calls.items()
+        },
         "cache hits": {
             name: f"{load.cache_hits / (load.cache_hits + load.cache_misses):.1%}"
             for name, load in status.load.items()
@@ -240,6 +249,27 @@ def _work(status: Status) -> PlainTable:
         [(name, *(cells.get(name, "-") for cells in columns.values())) for name in status.counters],
     )
     return table.without_noughts(_RARE)
+
+
+def _service_calls(calls: CallStats) -> str:
+    """Return how many calls were made, and what is unusual about them.
+
+    >>> _service_calls(CallStats(made=1200, retried=3, failed=1)), _service_calls(CallStats(made=7))
+    ('1,200 (3 retried, 1 failed)', '7')
+    """
+    unusual = [
+        f"{n:,} {what}"
+        for what, n in (
+            ("retried", calls.retried),
+            ("failed", calls.failed),
+            ("in flight", calls.in_flight),
+            ("waiting", calls.waiting),
+        )
+        if n
+    ]
+    if calls.breaker_open_us:
+        unusual.append(f"paused for {in_words(calls.breaker_open_us)}: the service is down")
+    return f"{calls.made:,}" + (f" ({', '.join(unusual)})" if unusual else "")
 
 
 def _steps(status: Status) -> PlainTable:

@@ -47,7 +47,7 @@ def measured(guards: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     def with_figures(ours: list[float], theirs: list[float]) -> Any:
         runs = {guards.ROOT: iter(ours), Path("base"): iter(theirs)}
         monkeypatch.setattr(guards, "run", lambda tree, _: {"us": (next(runs[tree]), 0.05)})
-        guard, base = guards.Guard("m", "", {}), Path("base")
+        guard, base = guards.Guard("m", "", {"us": 0.05}), Path("base")
         return guards.compare(guard, base, len(ours), lambda _: None)["us"]
 
     return with_figures
@@ -78,9 +78,28 @@ def test_who_begins_changes_with_each_round(guards: Any, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(guards, "run", run)
     lines = list[str]()
-    guards.compare(guards.Guard("m", "", {}), Path("base"), 2, lines.append)
+    guards.compare(guards.Guard("m", "", {"us": 0.05}), Path("base"), 2, lines.append)
     assert order == ["base", "ours", "ours", "base"]
-    assert lines[1] == "  round 2 of 2: 1 figures, ratios from 1.00 to 1.00"
+    assert lines[1] == "  round 2 of 2: us 1.000, 1 cases from 1.00 to 1.00"
+
+
+def test_one_case_of_many_that_is_slower_breaks_no_guard_and_is_named(
+    guards: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures = {f"cases[{n}].us": (10.0, 0.05) for n in range(10)}
+    slower = {**figures, "cases[7].us": (12.0, 0.05)}
+    monkeypatch.setattr(guards, "run", lambda tree, _: slower if tree == guards.ROOT else figures)
+    guard = guards.Guard("m", "", {"cases*.us": 0.05})
+    told = guards.compare(guard, Path("base"), 3, lambda _: None)["cases*.us"]
+    assert (told["verdict"], next(iter(told["cases"]))) == ("met", "cases[7].us")
+    assert told["ratio"] == pytest.approx(1.2**0.1)
+
+
+def test_a_benchmark_that_the_other_tree_has_not_is_known(guards: Any, tmp_path: Path) -> None:
+    (tmp_path / "benchmarks" / "windows").mkdir(parents=True)
+    (tmp_path / "benchmarks" / "appends.py").touch()
+    there = [name for name, guard in guards.GUARDS.items() if guards.has(tmp_path, guard)]
+    assert there == ["windows", "appends"]
 
 
 def test_more_may_be_better(guards: Any) -> None:

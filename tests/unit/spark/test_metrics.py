@@ -12,13 +12,15 @@ from typing import Any
 import pytest
 
 import millrace as mr
+from millrace.dashboard.watcher import services_in
 from millrace.inspect import ComputationLoad, KeyShare
-from millrace.kernel.results import HookTimes
+from millrace.kernel.results import CallStats, HookTimes
 from millrace.model.errors import PipelineError
 from millrace.spark.metrics import lines as lines_module
 from millrace.spark.metrics.lines import MetricLines
 from millrace.spark.metrics.prometheus import Scrapes
 from millrace.spark.metrics.table import values
+from millrace.store import open_location
 from tests.unit.spark.test_status_text import BEFORE_ANYTHING, IN_THE_MIDDLE, NINE, status
 
 pytest.importorskip("prometheus_client")
@@ -177,3 +179,37 @@ def test_load_is_by_computation_and_only_lines_in_the_checkpoint_name_keys(
     of = 'computation="Counter",pipeline="zeitgeist"'
     assert found[f"millrace_hook_duration_seconds_count{{{of}}}"] == 100
     assert found[f"millrace_hook_duration_seconds_sum{{{of}}}"] == 150.5
+
+
+def test_calls_to_services_are_counted_and_timed(tmp_path: Path, scrapes: Scrapes) -> None:
+    calls = CallStats(
+        made=9, retried=2, answered=6, failed=1, durations={-5: 8, 2: 1}, in_flight=2, waiting=7,
+        seconds=3.2, breaker_open_us=1_500_000,
+    )  # fmt: skip
+    one = status(calls={"Score": calls})
+    scrapes.serve(lambda: one)
+    found = scraped(scrapes)
+    state = open_location(tmp_path / "ckpt", pipeline="zeitgeist")
+    lines = MetricLines(tmp_path / "ckpt")
+    lines.add(one, 0)
+    line = json.loads((tmp_path / "ckpt" / "metrics" / "epochs.jsonl").read_text())
+
+    of = 'computation="Score",pipeline="zeitgeist"'
+    assert found[f"millrace_service_calls_total{{{of}}}"] == 9
+    assert found[f"millrace_service_call_retries_total{{{of}}}"] == 2
+    assert found[f"millrace_service_responses_total{{{of}}}"] == 6
+    assert found[f"millrace_service_failures_total{{{of}}}"] == 1
+    assert found[f"millrace_service_calls_in_flight{{{of}}}"] == 2
+    assert found[f"millrace_service_breaker_open_seconds{{{of}}}"] == 1.5
+    assert found[f"millrace_service_call_duration_seconds_count{{{of}}}"] == 9
+    assert found[f"millrace_service_call_duration_seconds_sum{{{of}}}"] == 3.2
+    assert line["service_call_duration_seconds"] == {
+        "Score": {"p50": 2.0**-5, "p95": 4.0, "p99": 4.0}
+    }
+    assert line["service_calls_waiting"] == {"Score": 7}
+    assert services_in(state) == [
+        {
+            "computation": "Score", "made": 9, "retried": 2, "failed": 1, "flying": 2,
+            "waiting": 7, "paused": 1.5, "p50": 2.0**-5, "p95": 4.0, "p99": 4.0,
+        }
+    ]  # fmt: skip

@@ -196,7 +196,7 @@ def said(epochs: Any, loads: Any, publisher: Any, progress: Progress) -> dict[st
     status: Status = progress.status(epochs, loads, publisher, state="running")
     run, log = overview_of_run(epochs), overview_of_log(fitted(ended(epochs.state.epochs)))
     assert (run.computations, run.streams) == (log.computations, log.streams)
-    (metric,) = HISTOGRAMS
+    metric = HISTOGRAMS[0]
     plain = {
         "status": vars(status) | {"late": status.late, "lag": status.lag},
         "metrics": values(status),

@@ -11,7 +11,7 @@ import pytest
 import millrace as mr
 from millrace.injectors.advance import Backlog
 from millrace.inspect import ComputationLoad, KeyShare
-from millrace.kernel.results import Counters, HookTimes
+from millrace.kernel.results import CallStats, Counters, HookTimes
 from millrace.spark.status import Status
 from millrace.spark.status_text import as_line
 
@@ -253,3 +253,12 @@ def test_what_waits_and_what_came_is_said_where_it_is_known() -> None:
     ]
     assert any("1.0 KiB" in line for line in found)
     assert "98.5%" in found[-1]
+
+
+def test_calls_to_services_are_two_columns() -> None:
+    calls = CallStats(made=1_200, retried=3, durations={-5: 1_200}, breaker_open_us=61_500_000)
+    shown = str(status(calls={"Counter": calls}))
+
+    assert "service" not in str(BEFORE_ANYTHING)
+    assert "1,200 (3 retried, paused for 1 min 1.5 s: the service is down)" in shown
+    assert "p50, p95, p99 of a service" in shown

@@ -99,6 +99,14 @@ def _hook_times(status: Status) -> Mapping[str, HookTimes]:
     return {name: load.times for name, load in status.load.items() if load.times.calls}
 
 
+def _open_breakers(status: Status) -> Mapping[str, float]:
+    return {name: calls.breaker_open_us / SECOND for name, calls in status.calls.items()}
+
+
+def _call_times(status: Status) -> Mapping[str, HookTimes]:
+    return {name: calls.times for name, calls in status.calls.items() if calls.durations}
+
+
 def _there(values: Mapping[str, float | int | None]) -> dict[str, float]:
     return {name: value for name, value in values.items() if value is not None}
 
@@ -203,8 +211,28 @@ METRICS: Final = (
            "", _one("housekeeping_failures")),
     Metric("strange_connections", COUNTER, "connections", "Connections to the driver that did not "
            "prove the key of its tasks", "", _one("strangers")),
+    Metric("service_calls", COUNTER, "calls", "Calls to services that were begun, in this "
+           "process's epochs; each retry is one, and each batch", "computation",
+           _each("calls", "made")),
+    Metric("service_call_retries", COUNTER, "calls", "Those of them that were retries",
+           "computation", _each("calls", "retried")),
+    Metric("service_call_timeouts", COUNTER, "calls", "Those of them that took too long",
+           "computation", _each("calls", "timed_out")),
+    Metric("service_responses", COUNTER, "records", "Records that a service has answered",
+           "computation", _each("calls", "answered")),
+    Metric("service_failures", COUNTER, "records", "Records whose call failed for good",
+           "computation", _each("calls", "failed")),
+    Metric("service_calls_in_flight", GAUGE, "records", "Records whose call was being made at the "
+           "end of the last epoch, or at the last mark", "computation",
+           _each("calls", "in_flight")),
+    Metric("service_calls_waiting", GAUGE, "records", "Records that waited for a call then",
+           "computation", _each("calls", "waiting")),
+    Metric("service_breaker_open_seconds", GAUGE, "s", "For how long the circuit breaker had been "
+           "open then; 0 if it was closed", "computation", _open_breakers),
     Metric("hook_duration_seconds", HISTOGRAM, "s", "About how long calls of user code took, in "
            "this process's epochs, a record or timer each", "computation", _hook_times),
+    Metric("service_call_duration_seconds", HISTOGRAM, "s", "How long calls to services took, in "
+           "this process's epochs", "computation", _call_times),
 )  # fmt: skip
 
 #: Those with one value by label.

@@ -1,0 +1,81 @@
+"""Batches of requests as the user's function is given them, and responses as it returns them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from millrace.model.errors import PipelineError, brief
+
+
+class WrongNumber(PipelineError):
+    """A function of a batch returned fewer or more responses than it was given requests."""
+
+
+def table_of(requests: Sequence[Any]) -> pa.Table:
+    """Return requests as a table: a column for each field, or ``value`` where they have none.
+
+    >>> table_of([{"card": "a", "amount": 3}, {"card": "b"}]).to_pydict()
+    {'card': ['a', 'b'], 'amount': [3, None]}
+    >>> table_of([1, 2]).to_pydict()
+    {'value': [1, 2]}
+    """
+    rows = [_fields(request) for request in requests]
+    names = dict.fromkeys(name for row in rows for name in row)
+    return pa.table({name: [row.get(name) for row in rows] for name in names})
+
+
+def _fields(value: Any) -> Mapping[str, Any]:
+    if isinstance(value, Mapping):
+        return value
+    if isinstance(value, msgspec.Struct):
+        return msgspec.structs.asdict(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        fields: dict[str, Any] = value._asdict()
+        return fields
+    return {"value": value}
+
+
+def responses_of(answer: Any, requests: int, name: str) -> list[Any]:
+    """Return what a function of a batch has answered, one response for each request.
+
+    Args:
+        answer: A list or tuple, an Arrow table (a response is a row, as a dict) or array, or
+            anything with ``tolist()``, as an array of NumPy has.
+        requests: How many there were.
+        name: Of the computation, for messages.
+
+    Raises:
+        WrongNumber: There are fewer or more.
+        PipelineError: It is something else.
+
+    >>> import numpy as np
+    >>> responses_of(np.array([0.5, 1.0]), 2, "label")
+    [0.5, 1.0]
+    """
+    if isinstance(answer, list | tuple):
+        responses = list(answer)
+    elif isinstance(answer, pa.Table | pa.RecordBatch | pa.Array | pa.ChunkedArray):
+        responses = answer.to_pylist()
+    elif hasattr(answer, "tolist"):
+        responses = answer.tolist()
+    else:
+        responses = answer
+    if not isinstance(responses, list):
+        raise WrongNumber(
+            f"{name}: the function of a batch returned {brief(answer, 80)}. Expected {requests} "
+            "responses, in the order of the requests: a list, an Arrow table or array, or an array "
+            "of NumPy."
+        )
+    if len(responses) != requests:
+        raise WrongNumber(
+            f"{name}: the function of a batch returned {len(responses)} responses for {requests} "
+            "requests. Expected one for each, in their order; None may be one."
+        )
+    return responses

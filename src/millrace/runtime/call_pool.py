@@ -1,0 +1,650 @@
+"""CallPool: makes the calls of one computation in one process.
+
+A call is submitted once and has one outcome: whatever fails, is retried or takes too long between.
+Coroutines run in an asyncio loop, plain functions in threads beside it. All that decides happens in
+the loop's thread; whoever submits calls and takes outcomes is in another.
+
+An *attempt* is one call of the user's function, for one request or a batch of them. When it takes
+too long the calls are decided without it, but it keeps its place among those in flight until it has
+really ended. So a function that cannot be cancelled is never called more often at once than the
+policy allows.
+
+Source: the execution model's document, "Long-Running or Stuck Operations".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import math
+import queue
+import random
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from concurrent import futures
+from functools import partial
+from typing import Any, Final, Protocol
+
+from millrace.kernel.results import CallStats
+from millrace.model.calls import (
+    BatchPolicy,
+    Call,
+    CallAttempt,
+    CallPolicy,
+    Outcome,
+    is_async,
+    takes_attempt,
+)
+from millrace.model.coroutines import unrun
+from millrace.model.errors import RAISED, PipelineError, brief_error
+from millrace.model.time import SECOND, format_duration
+from millrace.runtime.call_batches import WrongNumber, responses_of, table_of
+from millrace.runtime.retries import Retries
+
+_log = logging.getLogger("millrace")
+
+#: For so long a pool that closes waits for what it has cancelled.
+_GRACE_S: Final = 1.0
+#: To wait for less could be to wait for less than a clock's float can say, again and again.
+_INSTANT_S: Final = 1e-6
+
+
+class PoolLoop(Protocol):
+    """What a pool asks of the loop that it runs in, besides asyncio's."""
+
+    def wait(self, is_there: Callable[[], bool], wait_s: float | None) -> None:
+        """Return when something is there, or after ``wait_s`` seconds.
+
+        Args:
+            is_there: Asked at once, and whenever :meth:`notify` is called.
+            wait_s: None: however long it takes.
+        """
+        ...
+
+    def notify(self) -> None:
+        """Say that something may be there."""
+        ...
+
+
+class LoopThread(asyncio.SelectorEventLoop):
+    """An asyncio loop in a thread of its own, which does not keep its process from ending.
+
+    >>> loop = LoopThread("calls")
+    >>> asyncio.run_coroutine_threadsafe(asyncio.sleep(0, "done"), loop).result()
+    'done'
+    >>> loop.end()
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._there = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def wait(self, is_there: Callable[[], bool], wait_s: float | None) -> None:
+        """Return when something is there, or after ``wait_s`` seconds."""
+        with self._there:
+            self._there.wait_for(lambda: is_there() or self.is_closed(), wait_s)
+
+    def notify(self) -> None:
+        """Say that something may be there."""
+        with self._there:
+            self._there.notify_all()
+
+    def end(self) -> None:
+        """End the thread, unless code that blocks the loop keeps it; then leave it."""
+        self.call_soon_threadsafe(self.stop)
+        self._thread.join(2 * _GRACE_S)
+
+    def _run(self) -> None:
+        try:
+            self.run_forever()
+            tasks = asyncio.all_tasks(self)
+            for task in tasks:
+                task.cancel()
+            if tasks:
+                self.run_until_complete(asyncio.wait(tasks, timeout=_GRACE_S))
+            self.run_until_complete(self.shutdown_asyncgens())
+        finally:
+            self.close()
+            self.notify()
+
+
+class DaemonThreads(futures.Executor):
+    """Threads that do not keep their process from ending, whatever they wait for.
+
+    Those of ``ThreadPoolExecutor`` are joined when the interpreter ends: a call that hangs would
+    hang the process.
+
+    Args:
+        most: How many there are at most. They are started when they are needed.
+        name: What they are called.
+
+    >>> with DaemonThreads(1, "calls") as threads:
+    ...     threads.submit(len, "tea").result()
+    3
+    """
+
+    def __init__(self, most: int, name: str) -> None:
+        self._most = most
+        self._name = name
+        self._work: queue.SimpleQueue[tuple[futures.Future[Any], Callable[[], Any]] | None]
+        self._work = queue.SimpleQueue()
+        self._idle = threading.Semaphore(0)
+        self._started = 0
+
+    def submit(  # type: ignore[override] # the stub's is generic by ParamSpec
+        self, fn: Callable[..., Any], *arguments: Any
+    ) -> futures.Future[Any]:
+        """Have a thread call a function."""
+        future = futures.Future[Any]()
+        self._work.put((future, partial(fn, *arguments)))
+        if not self._idle.acquire(blocking=False) and self._started < self._most:
+            self._started += 1
+            name = f"{self._name}-{self._started}"
+            threading.Thread(target=self._run, name=name, daemon=True).start()
+        return future
+
+    def shutdown(self, wait: bool = False, *, cancel_futures: bool = False) -> None:
+        """Let the threads end after what they do; wait for none."""
+        for _ in range(self._started):
+            self._work.put(None)
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            future, call = work
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(call())
+                except BaseException as error:  # noqa: BLE001 - it is handed on
+                    future.set_exception(error)
+            del work, future, call
+            self._idle.release()
+
+
+class _Pending:
+    """A call without an outcome."""
+
+    __slots__ = ("attempts", "began_s", "call", "retried", "submitted_s")
+
+    def __init__(self, call: Call, submitted_s: float) -> None:
+        self.call = call
+        self.submitted_s = submitted_s
+        self.began_s = -1.0
+        self.attempts = 0
+        self.retried = 0
+
+
+class _Attempt:
+    """One call of the user's function."""
+
+    __slots__ = ("began_s", "calls", "is_decided", "timer", "trial", "work")
+
+    def __init__(self, calls: list[_Pending], began_s: float, *, trial: bool) -> None:
+        self.calls = calls
+        self.began_s = began_s
+        self.trial = trial
+        self.is_decided = False
+        self.work: asyncio.Future[tuple[Any, BaseException | None]]
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class CallPool:
+    """Makes the calls of one computation in one process.
+
+    Args:
+        call: The user's function: of a request, and a :class:`~millrace.model.calls.CallAttempt` if
+            it takes one more argument; of a list of requests, or a table, with ``batch``.
+        policy: How calls are made.
+        batch: How they are gathered, if they are.
+        setup: Called once, before the first call. What it returns is the first argument of each
+            call, and is closed with the pool, by its ``aclose()`` or ``close()``.
+        loop: Where coroutines run; by default a thread of the pool's own.
+        jitter: Returns numbers in [0, 1), which pauses are drawn by.
+        name: Of the computation, for messages and the names of threads.
+
+    >>> async def double(number):
+    ...     return 2 * number
+    >>> pool = CallPool(double, CallPolicy())
+    >>> pool.submit([Call(b"1", "tea", 21)])
+    >>> [outcome.response for outcome in pool.completed(None)]
+    [42]
+    >>> pool.close()
+    """
+
+    def __init__(
+        self,
+        call: Callable[..., Any],
+        policy: CallPolicy,
+        batch: BatchPolicy | None = None,
+        *,
+        setup: Callable[[], Any] | None = None,
+        loop: PoolLoop | None = None,
+        jitter: Callable[[], float] = random.random,
+        name: str = "calls",
+    ) -> None:
+        self._call = call
+        self._policy = policy
+        self._batch = batch
+        self._setup = setup
+        self._name = name
+        self._own_loop = LoopThread(f"millrace-{name}") if loop is None else None
+        self._loop: Any = self._own_loop or loop  # asyncio's, and a PoolLoop
+        self._most = policy.concurrency if batch is None else batch.threads
+        self._threads = DaemonThreads(self._most, f"millrace-{name}")
+        self._timeout_s = None if policy.timeout_us is None else policy.timeout_us / SECOND
+        self._is_async = is_async(call)
+        given = 1 if setup is None else 2
+        self._takes_attempt = batch is None and takes_attempt(call, given)
+        self._before: tuple[Any, ...] = ()
+        self._callback: Callable[[], None] | None = None
+
+        # Both threads, under the lock.
+        self._lock = threading.Lock()
+        self._unanswered: dict[_Pending, None] = {}
+        self._submitted: list[_Pending] = []
+        self._outcomes: list[Outcome] = []
+        self._stats = CallStats()
+        self._is_admitting = self._is_closed = False
+        self._broken: BaseException | None = None
+
+        # The loop's thread alone.
+        self._retries = Retries(policy, jitter)
+        self._is_set_up: bool | None = None if setup is not None else True  # False: it is going on
+        self._fresh = deque[_Pending]()
+        self._again = deque[list[_Pending]]()  # as they were, or half of it
+        self._attempts: dict[_Attempt, None] = {}
+        self._in_flight = 0
+        self._alarm: asyncio.TimerHandle | None = None
+        self._is_announcing = False
+
+    # -- in the thread of a task ------------------------------------------------------------------
+
+    def submit(self, calls: Iterable[Call]) -> None:
+        """Take calls to make, in this order as far as the policy allows. It never waits."""
+        now_s = self._loop.time()
+        pending = [_Pending(call, now_s) for call in calls]
+        with self._lock:
+            if self._is_closed:
+                raise PipelineError(
+                    f"{self._name}: calls were submitted to a pool that is closed. Expected none "
+                    "after close()."
+                )
+            self._unanswered.update(dict.fromkeys(pending))
+            self._submitted += pending
+            is_new, self._is_admitting = not self._is_admitting, True
+        if is_new:
+            self._loop.call_soon_threadsafe(self._admit)
+
+    def completed(self, wait_s: float | None = 0.0) -> list[Outcome]:
+        """Return the outcomes that are there; wait until one is, or nothing is to come.
+
+        Args:
+            wait_s: Wait no longer than so many seconds; None: as long as it takes.
+
+        Raises:
+            PipelineError: The setup has failed, or the loop has ended.
+        """
+        self._loop.wait(self._is_there, wait_s)
+        with self._lock:
+            outcomes, self._outcomes = self._outcomes, []
+            broken = self._broken
+        if broken is not None:
+            raise PipelineError(
+                f"{self._name}: setup() raised {brief_error(broken)}. No call can be made without "
+                "what it returns."
+            ) from broken
+        if not outcomes and self._unanswered and self._loop.is_closed() and not self._is_closed:
+            raise PipelineError(
+                f"{self._name}: the thread that makes calls has ended. Did a call stop its event "
+                "loop?"
+            )
+        return outcomes
+
+    def wake(self, callback: Callable[[], None]) -> None:
+        """Have a function called in the loop's thread whenever outcomes are there."""
+        self._callback = callback
+
+    def cancel(self) -> None:
+        """Forget all calls without an outcome, and outcomes that nobody has taken.
+
+        An attempt that does not end when it is cancelled keeps its place until it ends.
+        """
+        with self._lock:
+            self._unanswered.clear()
+            self._submitted.clear()
+            self._outcomes.clear()
+        self._loop.notify()
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._drop)
+
+    def close(self) -> None:
+        """Cancel all calls, and end. What does not end within a second is left behind."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+        self.cancel()
+        own = self._own_loop
+        if own is None:
+            if not self._loop.is_closed():
+                self._finish_by(self._loop.create_task(self._finish()))
+        elif not own.is_closed():
+            future = asyncio.run_coroutine_threadsafe(self._finish(), own)
+            futures.wait([future], 3 * _GRACE_S)
+            own.end()
+        self._threads.shutdown()
+
+    @property
+    def in_flight(self) -> int:
+        """How many requests are being answered now."""
+        return self._in_flight
+
+    @property
+    def waiting(self) -> int:
+        """How many calls wait for a place, a pause or the breaker."""
+        return max(0, len(self._unanswered) - self._in_flight)
+
+    @property
+    def breaker_open_us(self) -> int:
+        """For how long the breaker has been open; 0 if it is closed."""
+        return round(self._retries.open_s(self._loop.time()) * SECOND)
+
+    def oldest(self) -> tuple[Call, int] | None:
+        """Return the call that has waited longest for its outcome, and how many microseconds."""
+        with self._lock:
+            pending = next(iter(self._unanswered), None)
+        if pending is None:
+            return None
+        return pending.call, round((self._loop.time() - pending.submitted_s) * SECOND)
+
+    def take_stats(self) -> CallStats:
+        """Return what happened since this was last called, and what is in flight now."""
+        with self._lock:
+            stats, self._stats = self._stats, CallStats()
+        stats.in_flight = self.in_flight
+        stats.waiting = self.waiting
+        stats.breaker_open_us = self.breaker_open_us
+        return stats
+
+    def _is_there(self) -> bool:
+        return bool(self._outcomes or not self._unanswered or self._broken or self._is_closed)
+
+    def _finish_by(self, task: asyncio.Task[None]) -> None:
+        """Run a loop in virtual time until it has finished."""
+        task.add_done_callback(lambda _: self._loop.notify())
+        self._loop.wait(task.done, 3 * _GRACE_S)
+
+    # -- in the loop's thread ----------------------------------------------------------------------
+
+    def _admit(self) -> None:
+        with self._lock:
+            submitted, self._submitted = self._submitted, []
+            self._is_admitting = False
+        self._fresh.extend(submitted)
+        self._pump()
+
+    def _pump(self) -> None:
+        """Begin as many attempts as may begin."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if self._is_closed or not self._is_ready():
+            return
+        while (self._again or self._fresh) and len(self._attempts) < self._most:
+            now_s = self._loop.time()
+            wait_s = self._retries.wait_s(now_s)
+            if not wait_s and not self._again:
+                wait_s = self._gathers_s(now_s)
+            if wait_s > _INSTANT_S:
+                if wait_s < math.inf:
+                    self._alarm = self._loop.call_later(wait_s, self._pump)
+                return
+            self._begin(self._again.popleft() if self._again else self._gathered(), now_s)
+
+    def _is_ready(self) -> bool:
+        """Return whether the setup is done; begin it if it is not."""
+        if self._is_set_up is None and self._fresh:
+            self._is_set_up = False
+            task = self._loop.create_task(self._set_up())
+            task.add_done_callback(lambda _: self._pump())
+        return bool(self._is_set_up)
+
+    async def _set_up(self) -> None:
+        assert self._setup is not None
+        try:
+            if is_async(self._setup):
+                resource = await self._setup()
+            else:
+                resource = await self._loop.run_in_executor(self._threads, self._setup)
+        except RAISED as error:
+            self._broken = error
+            self._announce()
+        else:
+            self._before = (resource,)
+            self._is_set_up = True
+
+    def _gathers_s(self, now_s: float) -> float:
+        """Return for how long the next batch waits for more requests."""
+        batch = self._batch
+        if batch is None or len(self._fresh) >= batch.max_size:
+            return 0.0
+        return max(0.0, self._fresh[0].submitted_s + batch.max_wait_us / SECOND - now_s)
+
+    def _gathered(self) -> list[_Pending]:
+        size = 1 if self._batch is None else min(self._batch.max_size, len(self._fresh))
+        return [self._fresh.popleft() for _ in range(size)]
+
+    def _begin(self, calls: list[_Pending], now_s: float) -> None:
+        attempt = _Attempt(calls, now_s, trial=self._retries.begin())
+        for pending in calls:
+            pending.attempts += 1
+            if pending.began_s < 0:
+                pending.began_s = now_s
+        self._attempts[attempt] = None
+        self._in_flight += len(calls)
+        with self._lock:
+            self._stats.made += 1
+            self._stats.retried += calls[0].attempts > 1
+        arguments = self._arguments(calls)
+        if self._is_async:
+            attempt.work = self._loop.create_task(self._awaited(arguments))
+        else:
+            attempt.work = self._loop.run_in_executor(self._threads, self._called, arguments)
+        if self._timeout_s is not None:
+            attempt.timer = self._loop.call_later(self._timeout_s, self._times_out, attempt)
+        attempt.work.add_done_callback(partial(self._ended, attempt))
+
+    def _arguments(self, calls: list[_Pending]) -> tuple[Any, ...]:
+        if self._batch is not None:
+            return *self._before, [pending.call.request for pending in calls]
+        call = calls[0].call
+        if self._takes_attempt:
+            attempt = CallAttempt(call.id.hex(), call.key, calls[0].attempts)
+            return *self._before, call.request, attempt
+        return *self._before, call.request
+
+    async def _awaited(self, arguments: tuple[Any, ...]) -> tuple[Any, BaseException | None]:
+        try:
+            return self._answer(arguments, await self._call(*self._given(arguments))), None
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - user code must not end the loop
+            return None, error
+
+    def _called(self, arguments: tuple[Any, ...]) -> tuple[Any, BaseException | None]:
+        try:
+            answer = self._call(*self._given(arguments))
+            if isinstance(answer, Awaitable) and (kind := unrun(answer)) is not None:
+                raise PipelineError(
+                    f"{self._name}: the call returned {kind}, which nobody has run. Expected a "
+                    "response: declare the function with `async def`, or run it to its end there."
+                )
+            return self._answer(arguments, answer), None
+        except BaseException as error:  # noqa: BLE001 - it is handed on
+            return None, error
+
+    def _given(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        if self._batch is None or not self._batch.arrow:
+            return arguments
+        return *arguments[:-1], table_of(arguments[-1])
+
+    def _answer(self, arguments: tuple[Any, ...], answer: Any) -> Any:
+        if self._batch is None:
+            return answer
+        return responses_of(answer, len(arguments[-1]), self._name)
+
+    def _times_out(self, attempt: _Attempt) -> None:
+        with self._lock:
+            self._stats.timed_out += 1
+        limit = format_duration(self._policy.timeout_us or 0)
+        self._fails(attempt, TimeoutError(f"no response within {limit}"))
+        self._cancel(attempt)
+        self._pump()
+
+    def _cancel(self, attempt: _Attempt) -> None:
+        """Cancel a coroutine. A future of a thread would only say so, and the thread go on."""
+        if attempt.timer is not None:
+            attempt.timer.cancel()
+        if self._is_async:
+            attempt.work.cancel()
+
+    def _ended(
+        self, attempt: _Attempt, work: asyncio.Future[tuple[Any, BaseException | None]]
+    ) -> None:
+        """Take that an attempt has ended, and with it the place that it had."""
+        del self._attempts[attempt]
+        if attempt.timer is not None:
+            attempt.timer.cancel()
+        if not attempt.is_decided:
+            if work.cancelled():
+                self._fails(attempt, asyncio.CancelledError("the call cancelled itself"))
+            elif (raised := work.exception()) is not None:
+                self._fails(attempt, raised)
+            else:
+                response, error = work.result()
+                if error is None:
+                    self._answered(attempt, response)
+                else:
+                    self._fails(attempt, error)
+        self._pump()
+
+    def _decide(self, attempt: _Attempt) -> float:
+        """Take that it is known what came of an attempt; return when that was."""
+        now_s: float = self._loop.time()
+        attempt.is_decided = True
+        self._in_flight -= len(attempt.calls)
+        with self._lock:
+            self._stats.took(now_s - attempt.began_s)
+        return now_s
+
+    def _answered(self, attempt: _Attempt, answer: Any) -> None:
+        now_s = self._decide(attempt)
+        self._retries.answered()
+        responses = [answer] if self._batch is None else answer
+        self._leave(
+            [
+                (pending, given, None)
+                for pending, given in zip(attempt.calls, responses, strict=True)
+            ],
+            now_s,
+        )
+
+    def _fails(self, attempt: _Attempt, error: BaseException) -> None:
+        now_s = self._decide(attempt)
+        calls = attempt.calls
+        again = self._retries.failed(
+            error, retried=calls[0].retried, now_s=now_s, trial=attempt.trial
+        )
+        if again is None:
+            self._gives_up(calls, error, now_s)
+        elif not again.counts:
+            self._fresh.extend(calls)  # others go first, so that not one call is each trial
+        else:
+            for pending in calls:
+                pending.retried += 1
+            self._loop.call_later(again.pause_s, self._returns, calls)
+
+    def _gives_up(self, calls: list[_Pending], error: BaseException, now_s: float) -> None:
+        """Halve a batch that has failed, until the request is alone that it fails with."""
+        if len(calls) == 1 or isinstance(error, WrongNumber):
+            self._leave([(pending, None, error) for pending in calls], now_s)
+            return
+        middle = len(calls) // 2
+        for pending in calls:
+            pending.retried = self._policy.retries
+        self._again.appendleft(calls[middle:])
+        self._again.appendleft(calls[:middle])
+
+    def _returns(self, calls: list[_Pending]) -> None:
+        """Make calls again after a pause."""
+        still = [pending for pending in calls if pending in self._unanswered]
+        if still:
+            self._again.append(still)
+            self._pump()
+
+    def _leave(
+        self, decided: list[tuple[_Pending, Any, BaseException | None]], now_s: float
+    ) -> None:
+        """Give calls their outcome."""
+        with self._lock:
+            for pending, response, error in decided:
+                if pending not in self._unanswered:
+                    continue  # cancelled
+                took_us = round((now_s - pending.began_s) * SECOND)
+                self._outcomes.append(
+                    Outcome(pending.call, response, error, pending.attempts, took_us)
+                )
+                del self._unanswered[pending]
+                self._stats.answered += error is None
+                self._stats.failed += error is not None
+        self._announce()
+
+    def _announce(self) -> None:
+        """Tell whoever waits, once for all outcomes of a turn of the loop."""
+        if not self._is_announcing:
+            self._is_announcing = True
+            self._loop.call_soon(self._announces)
+
+    def _announces(self) -> None:
+        self._is_announcing = False
+        self._loop.notify()
+        if self._callback is not None:
+            self._callback()
+
+    def _drop(self) -> None:
+        """Cancel what nobody waits for any more."""
+        with self._lock:
+            unanswered = self._unanswered
+            self._fresh = deque(p for p in self._fresh if p in unanswered)
+            groups = [[p for p in calls if p in unanswered] for calls in self._again]
+        self._again = deque(calls for calls in groups if calls)
+        for attempt in list(self._attempts):
+            if not attempt.is_decided and not any(p in unanswered for p in attempt.calls):
+                attempt.is_decided = True
+                self._in_flight -= len(attempt.calls)
+                self._retries.dropped(trial=attempt.trial)
+                self._cancel(attempt)
+        self._pump()
+
+    async def _finish(self) -> None:
+        """Wait a little for what was cancelled, and close what the setup has made."""
+        works = [attempt.work for attempt in self._attempts]
+        if works and self._is_async:
+            await asyncio.wait(works, timeout=_GRACE_S)
+        for work in works:
+            work.cancel()  # also of a thread: when it ends at last, there is no loop to tell
+        for resource in self._before:
+            close = getattr(resource, "aclose", None) or getattr(resource, "close", None)
+            if close is None:
+                continue
+            try:
+                closing = close()
+                if inspect.isawaitable(closing):
+                    await asyncio.wait_for(closing, _GRACE_S)
+            except (*RAISED, asyncio.CancelledError) as error:
+                _log.warning(
+                    "%s: closing what setup() returned: %s", self._name, brief_error(error)
+                )
