@@ -21,8 +21,8 @@ from millrace.compile.graph import graph_svg
 from millrace.compile.topology import Topology
 from millrace.dataflow.stream import Stream
 from millrace.injectors.columns import arrow_schema, plain_types
+from millrace.injectors.dead_letters import Letters
 from millrace.injectors.key_injector import Keys
-from millrace.injectors.letters import Letters
 from millrace.injectors.signal_injector import Calls, streams_called
 from millrace.inspect.checkpoint import plan_of
 from millrace.model.computation import Computation, DeliveryMode, ProductionMode

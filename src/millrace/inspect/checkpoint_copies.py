@@ -53,7 +53,7 @@ from millrace.epochlog.fence import seal_left
 from millrace.epochlog.reader import claim_before, end_of
 from millrace.epochlog.run_log import LogWriter
 from millrace.inspect.checkpoint import Checkpoint, open_checkpoint, state_at
-from millrace.inspect.letters import copy_letters, forget_letters
+from millrace.inspect.dead_letters import copy_letters, forget_letters
 from millrace.inspect.overview import ended
 from millrace.model.errors import CheckpointMismatch, NotKept, PipelineError, ZombieWriter
 from millrace.store import (

@@ -24,12 +24,12 @@ from millrace.dataflow.windowing import Windowing
 from millrace.epochlog.entries import Manifest, processes_of
 from millrace.epochlog.history import WatermarkHistory
 from millrace.epochlog.run_log import RunLog
+from millrace.injectors.dead_letters import LetterLog, bind_letters
 from millrace.injectors.key_injector import Keys
-from millrace.injectors.letters import LetterLog, bind_letters
 from millrace.injectors.offsets import Offsets
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.inspect import Checkpoint, WatermarkExplanation, explain_watermark
-from millrace.inspect.letters import Sending, send
+from millrace.inspect.dead_letters import Sending, send
 from millrace.inspect.overview import dead_letters_of
 from millrace.kernel.execution import Execution
 from millrace.kernel.results import Counters

@@ -16,7 +16,7 @@ import pyarrow.dataset as ds
 
 from millrace.connectors.lakes.delta_log import require_deltalake
 from millrace.epochlog.entries import Completion
-from millrace.injectors.letters import PROCESS, LetterLog, letters_read
+from millrace.injectors.dead_letters import PROCESS, LetterLog, letters_read
 from millrace.inspect.checkpoint import state_at
 from millrace.inspect.overview import ended
 from millrace.kernel.user_errors import reason_of
