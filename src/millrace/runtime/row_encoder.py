@@ -28,8 +28,8 @@ import pyarrow.compute as pc
 from millrace.compile.explanation import one_field
 from millrace.compile.topology import Edge, StreamSpec
 from millrace.injectors.columns import conformed
+from millrace.injectors.dead_letters import letter_in
 from millrace.injectors.injector import Injector, Origin
-from millrace.injectors.letters import letter_in
 from millrace.injectors.refusals import Refusal, column_of, refusals_of
 from millrace.kernel.record_ids import (
     FINGERPRINT_BYTES,
