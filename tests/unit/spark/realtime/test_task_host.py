@@ -65,7 +65,7 @@ class Echo:
 
     def __init__(self, level: int = 1) -> None:
         self.level, self.number, self.wake_us = level, 4, 1 << 62
-        self.ring, self.full = silent, False
+        self.ring, self.full, self.calls_pending = silent, False, 0
         self.said: list[FromTask] = []
         self.stats = TaskStats(level, 4)
         self.started: list[StartTask] = []
