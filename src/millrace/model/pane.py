@@ -255,6 +255,10 @@ class PanedStep(Step):
     (similar to timestamp propagation)".
     """
 
+    #: A record has a pane of its own, so it goes record by record.
+    expression = None
+    only_names = False
+
     def apply(
         self, value: Any, key: Any, at_us: int, pane: Any = None
     ) -> Iterable[tuple[Any, Any]]:
