@@ -322,7 +322,10 @@ def test_a_message_that_comes_with_the_start_reaches_a_task_that_has_begun(
         def __init__(self, *_: object) -> None:
             self.messages: list[ToTask] = [StartTask(1, b""), Mark(3)]
 
-        def take(self, wait_s: float) -> ReceivedPackets:
+        def ring(self) -> None:
+            pass
+
+        def take(self, wait_s: float, *, keeps: bool = False) -> ReceivedPackets:
             messages, self.messages = self.messages, []
             return ReceivedPackets([], messages, ended=True)
 
