@@ -78,8 +78,8 @@ class Pane(msgspec.Struct, frozen=True, array_like=True):
         is_last: Whether none can follow.
         retraction: Whether it takes an earlier pane back: the value is that pane's, exactly.
         production_time: Wall-clock time of its emission, microseconds.
-        percentile: The largest percentile of the low watermark, of those that the pipeline waits
-            for and 100, that had reached the end of the window; 0 if none had, None if it is late.
+        percentile: The largest percentile of the low watermark that had reached the end of the
+            window: 100, or one that the pipeline waits for. 0 if none had, None if it is late.
         trigger: The trigger that fired, as text.
     """
 

@@ -28,8 +28,8 @@ import pyarrow.compute as pc
 from millrace.compile.explanation import one_field
 from millrace.compile.topology import Edge, StreamSpec
 from millrace.injectors.columns import conformed
+from millrace.injectors.dead_letters import letter_in
 from millrace.injectors.injector import Injector, Origin
-from millrace.injectors.letters import letter_in
 from millrace.injectors.refusals import Refusal, column_of, refusals_of
 from millrace.kernel.record_ids import (
     FINGERPRINT_BYTES,
@@ -54,7 +54,7 @@ from millrace.model.time import (
     in_microseconds,
 )
 from millrace.runtime import wire
-from millrace.runtime.column_encoder import ColumnEncoder, Sent
+from millrace.runtime.column_encoder import Sent
 from millrace.runtime.packet_codec import encoded_numbers, hashes_of_numbers
 from millrace.runtime.partials_stage import Lifter, NativeLifter, lifted_schema
 from millrace.runtime.refusal import BatchOrigins, EventTimes, FindOrigins, refuse, refuse_again
@@ -325,10 +325,7 @@ class RowEncoder:
         self._id = getattr(spec.injection, "id", None)
         self._origin = injected_origin(spec.number, task.manifest.epoch)
         self._sent = 0
-        self._columns: ColumnEncoder | None = None
-        if stream != task.topology.again and task.topology.has_expressions(stream):
-            router = task.runtime.router
-            self._columns = ColumnEncoder(task.topology, stream, router, batches=batches)
+        self._columns = task.runtime.column_encoder(stream, batches=batches)
 
     def send(
         self,

@@ -187,7 +187,7 @@ class ValueReader:
             known = column_type_of(kind)
             if kind is Any:
                 known = None if (own := value_type(array.type)) is None else column_type_of(own)
-            if not _is_text(array):
+            if kind is Any and not _is_text(array):  # else it was looked at with the others
                 return None
             if known is not None:
                 wanted, _ = known
