@@ -50,6 +50,8 @@ if TYPE_CHECKING:
         WindowFn,
     )
     from millrace.injectors.watermark_policy import ArrivalTime, BoundedDelay, WatermarkColumn
+    from millrace.model.async_computation import AsyncComputation
+    from millrace.model.calls import BatchPolicy, CallPolicy
     from millrace.model.coder import Coder
     from millrace.model.computation import AT_LEAST_ONCE, EXACTLY_ONCE, STRONG, WEAK, Computation
     from millrace.model.declarations import INGRESS
@@ -87,10 +89,13 @@ __all__ = [
     "AfterDelay",
     "AllOf",
     "ArrivalTime",
+    "AsyncComputation",
     "AtPeriod",
     "AtWatermark",
     "BagState",
+    "BatchPolicy",
     "BoundedDelay",
+    "CallPolicy",
     "Coder",
     "CombineFn",
     "CombiningState",
@@ -171,6 +176,8 @@ _PUBLIC = {
     "dataflow.windowing": "ACCUMULATING ACCUMULATING_AND_RETRACTING DISCARDING OutputTime early",
     "dataflow.windows": "FixedWindows GlobalWindow Sessions SlidingWindows WindowFn",
     "injectors.watermark_policy": "ArrivalTime BoundedDelay WatermarkColumn",
+    "model.async_computation": "AsyncComputation",
+    "model.calls": "BatchPolicy CallPolicy",
     "model.coder": "Coder",
     "model.computation": "AT_LEAST_ONCE Computation EXACTLY_ONCE STRONG WEAK",
     "model.declarations": "INGRESS",

@@ -1,13 +1,15 @@
 """The dashboard in Chromium: what it shows, that it follows a run, and that all can use it."""
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from dashboard_scene import SCRIPT
+from dashboard_scene import SCRIPT, kept
 from selenium.webdriver.common.keys import Keys
 
+import millrace as mr
 from millrace.dashboard import Dashboard
 from millrace.inspect import Checkpoint
 
@@ -40,6 +42,7 @@ def test_it_names_each_thing_that_is_wrong(page, flights):
 
     # Each edge says how fast and how far behind.
     labels = [edge.text.split("\n") for edge in page.all(".edge[data-edge]")]
+    assert page.one('.edge[data-dead="Delays"]').text == "1 dead"
     assert len(labels) == 7
     assert all(rate.endswith("/s") and lag.endswith(" lag") for rate, lag in labels)
 
@@ -58,7 +61,7 @@ def test_it_names_each_thing_that_is_wrong(page, flights):
         "Alerts\n2 ms 125 ms 2 s", "Delays\n15 µs 61 µs 8 ms"
     ]  # fmt: skip
     bars = page.one("#calls tr:nth-child(2) .bars").get_attribute("aria-label")
-    assert bars.startswith("210 below 3.8 µs, 1,900 below 7.6 µs, ")
+    assert re.match(r"[\d,.k]+ below 3.8 µs, [\d,.k]+ below 7.6 µs, ", bars)
     assert len(page.all("#calls tr:nth-child(2) .bars rect")) == 20  # one axis for both
 
     assert page.one("#services-title").is_displayed()
@@ -122,6 +125,90 @@ def test_keys_of_bytes_and_of_any_length_are_hot_and_are_found(page, flights):
     field.send_keys(Keys.ENTER)
     assert "millrace state get" in page.until("60,000 characters", "key-found")
     assert page.complaints() == []
+
+
+def test_throughput_backlog_and_latency_are_drawn_over_time(page):
+    assert "now " in page.until("Records read a second", "throughput-words")
+    legends = {
+        name: [one.text for one in page.all(f"#{name}-picture .u-label")][1:]
+        for name in ("throughput", "backlog", "latency")
+    }
+    assert legends == {
+        "throughput": ["departures", "weather"], "backlog": ["departures"],
+        "latency": ["Delays", "Alerts"],
+    }  # fmt: skip
+    assert re.search(r"now 1,[2-5]\d\d in all", page.text("backlog-words"))
+
+    page.run("document.querySelector('#backlog-unit [value=bytes]').click()")
+    page.until("now 5.1 MiB in all", "backlog-words")
+    assert [one.text for one in page.all("#backlog-picture .u-label")][1:] == ["weather"]
+    before = page.run("return document.querySelector('#latency-picture canvas').toDataURL()")
+    page.run("document.querySelector('#latency-share [value=p50]').click()")
+    page.until("Of 100 calls of user code in an epoch, 50 take less", "latency-words")
+    after = page.run("return document.querySelector('#latency-picture canvas').toDataURL()")
+    assert after != before
+    assert page.complaints() == []
+
+
+def test_dead_letters_say_why_and_of_what(page):
+    dead = page.one('[data-id="dead letters:"]')
+    assert dead.text.splitlines()[:2] == ["dead letters", "1 dead letter"]
+    assert dead.text.splitlines()[2].startswith("ValueError: a flight")
+    said = "ValueError: a flight cannot leave before it is there"
+    assert said in dead.get_attribute("aria-label")
+    (row,) = page.all("#letters-table tbody tr")
+    assert said in row.text
+    sample = " ".join(row.text.split())
+    assert "key 'BOS' value {'airport': 'BOS', 'carrier': 'B6', 'delay': -1}" in sample
+
+
+@pytest.mark.parametrize(
+    ("where", "found"),
+    [
+        ("#hot-keys button.key", "Cells of JFK in Delays"),
+        ("#culprit button.key", "Cells of JFK in Delays"),
+        ("#letters-table button.key", "Cells of BOS in Delays"),
+        ("#stuck button.key", "JFK in Alerts"),
+    ],
+    ids=["hot", "culprit", "dead letter", "stuck"],
+)
+def test_a_key_is_clicked_on_for_its_state(page, where, found):
+    page.run("document.querySelector('#stuck details').open = true")
+    key = found.split()[-3]
+    buttons = f"[...document.querySelectorAll('{where}')]"
+    page.run(f"{buttons}.find((one) => one.textContent.includes('{key}')).focus()")
+    page.press(Keys.ENTER)
+    assert found in page.until(found, "key-found")
+    assert page.run("return document.activeElement.className") == "key", "it keeps the focus"
+
+
+@pytest.mark.parametrize(
+    "name", ["W" * 90, "漢" * 60, "so long a name " * 6], ids=["wide", "han", "words"]
+)
+def test_text_stays_in_its_box_at_any_length(browser, run, tmp_path, name):
+    p = mr.Pipeline(name)
+    stream = p.inject(f"{name}in", format=dict)
+    p.dead_letter("broken")
+    keyed = stream.key_by("key").window(
+        mr.FixedWindows("1 min"), trigger=mr.Repeat(mr.AfterCount(1))
+    )
+    keyed.sum("n").to("totals")
+    p.add(Named, name=f"{name}of")
+    p.sink("outs", print)
+    harness, state = kept(p, tmp_path / "ckpt")
+    with harness as h, Dashboard(state, f"/srv/{name}", run, token=TOKEN) as served:
+        for minute in range(1, 4):
+            h.advance_clock(minute * mr.MINUTE)
+            rows = [{"key": name, "n": 10**15}, {"key": name, "n": "not a number" * 40}]
+            h.inject(f"{name}in", [(row, minute * mr.MINUTE) for row in rows])
+        for size in ((1440, 900), (620, 900)):
+            browser.open(served.url, size=size)
+            browser.until("Epochs ", "time-words")
+            browser.run(f"document.getElementById('key-text').value = '{name}'")
+            browser.one("#key-form button").click()
+            browser.until("Cells of", "key-found")
+            assert browser.run(_OUTSIDE) == []
+            assert browser.run("return document.documentElement.scrollWidth - innerWidth") <= 0
 
 
 def test_panes_are_drawn_and_withdrawn(page):
@@ -313,8 +400,39 @@ def _picture(browser: Any, name: str) -> None:
         browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
+class Named(mr.Computation):
+    """Keeps what comes under a name of its own."""
+
+    inputs = {"totals": mr.by_key()}
+    outputs = {"outs": int}
+    last = mr.ValueState(int)
+
+    def process_record(self, record: mr.Record) -> None:
+        self.last.set(record.value)
+        self.produce("outs", record.value)
+
+
+#: Texts that reach out of their box of a picture, and things that reach out of their card.
+_OUTSIDE = """
+const out = (one, box) => {
+  const a = one.getBoundingClientRect(), b = box.getBoundingClientRect();
+  return a.width > 0 && (a.right > b.right + 1 || a.left < b.left - 1 || a.bottom > b.bottom + 1);
+};
+const boxes = [...document.querySelectorAll('.node, .edge, .pane.open')]
+  .filter((g) => g.querySelector('rect'))
+  .flatMap((g) => [...g.querySelectorAll('text')].filter((t) => out(t, g.querySelector('rect'))));
+const cards = [...document.querySelectorAll('.card, .tiles > div, header')].flatMap((card) =>
+  [...card.querySelectorAll(':not(svg *)')].filter((e) => e.checkVisibility() && out(e, card)
+    && !e.closest('.picture > *, .hidden, .scroll, .u-wrap, nav a') && e.tagName !== 'OPTION'));
+const scrolled = [...document.querySelectorAll('.scroll')].filter(
+  (e) => e.scrollWidth > e.clientWidth + 1);
+return [...boxes, ...cards, ...scrolled].map(
+  (e) => `${e.tagName} ${e.className} ${e.textContent.slice(0, 40)}`);
+"""
+
 #: How a test calls a thing that can be used.
-_NAMED = """(e => e.type === 'radio' ? 'checked radio' : e.id || e.dataset.id || e.dataset.act
+_NAMED = """(e => e.type === 'radio' ? 'checked radio'
+  : e.dataset.of ? `${e.closest('[id]').id} ${e.dataset.of}` : e.id || e.dataset.id || e.dataset.act
   || `${e.tagName} ${e.textContent.slice(0, 20)}`)"""
 
 #: All that can be used now, in the order of the page; of radio buttons Tab comes to one.

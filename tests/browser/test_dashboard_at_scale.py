@@ -8,8 +8,8 @@ import msgspec
 from dashboard_scene import Flights
 
 from millrace.dashboard import Dashboard
+from millrace.dashboard.metrics_file import over_time
 from millrace.dashboard.points import Points
-from millrace.dashboard.watcher import epochs_by_part
 from millrace.inspect import Checkpoint
 from millrace.store import LocalHardState
 
@@ -74,4 +74,4 @@ def _history_of_a_week(flights: Flights) -> dict[str, Any]:
     (folder / "metrics").mkdir()
     lines = "".join(json.dumps(line | {"epoch": n}) + "\n" for n in range(20_000))
     (folder / "metrics" / "epochs.jsonl").write_text(lines)
-    return {**points.columns(), "parts": epochs_by_part(state)}
+    return {**points.columns(), "parts": over_time(state)["parts"]}

@@ -27,7 +27,7 @@ from millrace.runtime.realtime.coordinator import Coordinator
 from millrace.runtime.realtime.host import IncarnationHost
 from millrace.runtime.realtime.local_run import LocalPlane
 from millrace.runtime.realtime.messages import FromTask, Mark, MarkPassed, StartTask, ToTask
-from millrace.runtime.realtime.task import LiveTask, Sent, TaskStats
+from millrace.runtime.realtime.task import LiveTask, Sent, TaskStats, silent
 from millrace.runtime.refusal import EventTimes
 from millrace.runtime.reports import TaskReport
 from millrace.runtime.row_encoder import LiveRows, RowEncoder, number_at, row_ids
@@ -142,6 +142,7 @@ class _Script:
     def __init__(self, runtime: WorkerProcess, number: int, script: list[_Entry]) -> None:
         self.number = number
         self.said: list[FromTask] = []
+        self.ring, self.full = silent, False
         self.stats = TaskStats(0, number)
         self._runtime = runtime
         self._topology = runtime.topology

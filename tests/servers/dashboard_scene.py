@@ -123,6 +123,7 @@ class Flights:
         self.harness, self.state = kept(p, path, intervals=intervals)
         self.path = path
         self._draw = random.Random(7)
+        self._measurements = 0
         now = time.time_ns() // 1000 if now is None else now
         self._now = now - epochs * 12 * mr.SECOND
         self._lines = path / "metrics" / "epochs.jsonl"
@@ -200,11 +201,13 @@ class Flights:
                 ("planning", 0.07), ("tasks", 0.36), ("sinks", 0.11), ("completing", 0.05),
             )
         }  # fmt: skip
+        self._measurements += 1
+        n = self._measurements
         line = {
             "at": wall, "epoch": self.harness.checkpoint().epoch,
             "epoch_duration_seconds": round(sum(parts.values()), 3),
             "epoch_part_seconds": parts,
-            "backlog_records": {"departures": 1_284},
+            "backlog_records": {"departures": 1_284 + 37 * abs(n % 12 - 6) * (n % 24 < 12)},
             "backlog_files": {"weather": 3},
             "backlog_bytes": {"weather": 5_400_000},
             "hook_duration_seconds": {
@@ -213,13 +216,17 @@ class Flights:
             },
             "hook_calls": {
                 "Delays": {
-                    str(n): calls
-                    for n, calls in zip(
+                    str(size): calls * n
+                    for size, calls in zip(
                         (*range(-18, -11), -8, -7), (210, 1900, 2600, 900, 130, 40, 9, 30, 31),
                         strict=True,
                     )
                 },
-                "Alerts": {"-10": 120, "-9": 310, "-8": 90, "-7": 22, "-4": 8, "-3": 14, "1": 6},
+                "Alerts": {
+                    "-10": 120 * n, "-9": 310 * n, "-8": 90 * n, "-7": 22 * n,
+                    # Of some epochs only:
+                    "-4": 8 * (n // 2), "-3": 14 * (n // 3), "1": 6 * (n // 5),
+                },
             },
             "service_calls": {"Alerts": 12_345},
             "service_call_retries": {"Alerts": 17},

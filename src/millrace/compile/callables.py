@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from types import FunctionType, MethodType
 from typing import Any, Final
 
+from millrace.model.async_computation import AsyncComputation
 from millrace.model.computation import Computation, state_cells
 from millrace.model.declarations import Declarations
 from millrace.model.stream import Step
@@ -64,7 +65,10 @@ def method_problems(name: str, computation: Computation) -> Iterator[str]:
             f"Write {instead}."
         )
     # What a user's own object holds, its own methods call, in whatever way that has to be called.
-    held = [*vars(computation).values()] if _ours(type(computation)) else []
+    held: list[Any] = []
+    if _ours(type(computation)):
+        own = vars(computation).items()
+        held = [value for name, value in own if not _is_awaited(computation, name)]
     for value in (*held, *state_cells(computation).values()):
         yield from _held(f"computation {name!r}", value, 0)
 
@@ -155,11 +159,16 @@ def _methods(value: Any) -> Iterator[tuple[str, str, str]]:
         declared.update({name: own for name, own in vars(base).items() if _plain_method(own)})
     for name, own in declared.items():
         method = getattr(kind, name, None)
-        if method is own or name.startswith("__"):
+        if method is own or name.startswith("__") or _is_awaited(value, name):
             continue
         returns = str(getattr(own, "__annotations__", {}).get("return", ""))
         if (reason := never_runs(method, iterated=returns.startswith(_ITERATED))) is not None:
             yield _name(method), reason, name
+
+
+def _is_awaited(value: Any, name: str) -> bool:
+    """Return whether an attribute is called by a pool, which awaits what it returns."""
+    return name in ("call", "setup") and isinstance(value, AsyncComputation)
 
 
 def _users(value: Any) -> bool:

@@ -33,13 +33,15 @@ import msgspec
 from millrace.compile.callables import callable_problems, method_problems
 from millrace.compile.sink_limits import JSON, NO_LIMITS, SinkLimits, bare, column_type, fields_of
 from millrace.compile.stream_types import StreamProducer, letters_on
-from millrace.dataflow.element_types import Picks, plain_format
+from millrace.dataflow.element_types import Picks, keyless, plain_format
 from millrace.dataflow.grouping import GroupByKeyAndWindow
 from millrace.dataflow.joins.interval_join import JoinByKeyAndTime
 from millrace.dataflow.joins.table_join import EnrichByKey
 from millrace.dataflow.partials.fanout import CombineByPart
+from millrace.model.async_computation import AsyncComputation
+from millrace.model.calls import BatchPolicy, CallPolicy
 from millrace.model.coder import Coder, type_name
-from millrace.model.computation import Computation, lacks_hook, state_cells
+from millrace.model.computation import STRONG, Computation, lacks_hook, state_cells
 from millrace.model.declarations import Declarations, Evolution
 from millrace.model.errors import PipelineError
 from millrace.model.pane import PanedCoder
@@ -72,6 +74,8 @@ def hook_problems(name: str, computation: Computation, *, keys: bool = False) ->
     computation 'Flush' sets timers (Flush.process_record calls self.set_timer) but has no \
 process_timer, so they could not fire. Define process_timer(self, timer).
     """
+    if isinstance(computation, AsyncComputation):
+        return call_problems(name, computation)
     problems = []
     if computation.inputs and lacks_hook(computation, "process_record"):
         problems.append(
@@ -92,6 +96,57 @@ process_timer, so they could not fire. Define process_timer(self, timer).
         problems.append(
             f"computation {name!r} sets timers ({setter} calls self.set_timer) but has no "
             "process_timer, so they could not fire. Define process_timer(self, timer)."
+        )
+    return problems
+
+
+def call_problems(name: str, computation: AsyncComputation) -> list[str]:
+    """Return what is said of a computation that could not make its calls.
+
+    Args:
+        name: Its name in the pipeline.
+        computation: As it was added.
+
+    >>> class Score(AsyncComputation):
+    ...     async def call(self, request): ...
+    >>> print(*call_problems("Score", Score()))
+    computation 'Score' has no process_response, so nothing would come of its calls. Define \
+process_response(self, record, response).
+    """
+    kind, problems = type(computation), []
+    for hook, why, parameters in (
+        ("call", "so it would ask nobody", "self, request"),
+        ("process_response", "so nothing would come of its calls", "self, record, response"),
+    ):
+        if getattr(getattr(computation, hook), "__func__", None) is getattr(AsyncComputation, hook):
+            problems.append(
+                f"computation {name!r} has no {hook}, {why}. Define {hook}({parameters})."
+            )
+    for hook, instead in (
+        ("process_record", "request(self, record) and process_response(self, record, response)"),
+        ("process_timer", "timers in the computation behind it, whose low watermark waits for it"),
+        ("process_start", "keys for the computation before it"),
+    ):
+        if not lacks_hook(computation, hook):
+            problems.append(
+                f"computation {name!r} is a mr.AsyncComputation and has {hook}, which would never "
+                f"be called. Define {instead}."
+            )
+    if not isinstance(computation.calls, CallPolicy):
+        problems.append(
+            f"computation {name!r}: {kind.__name__}.calls is {computation.calls!r}, and says how "
+            "calls are made: calls = mr.CallPolicy(concurrency=200)."
+        )
+    if not isinstance(computation.batch, BatchPolicy | None):
+        problems.append(
+            f"computation {name!r}: {kind.__name__}.batch is {computation.batch!r}, and says how "
+            "requests are gathered: batch = mr.BatchPolicy(max_size=64), or None."
+        )
+    if computation.productions is not STRONG:
+        problems.append(
+            f"computation {name!r} is a mr.AsyncComputation with productions = "
+            f"{computation.productions!r}. They would be made again by further calls, which may "
+            "answer otherwise. Leave productions= out: they are mr.STRONG."
         )
     return problems
 
@@ -407,15 +462,9 @@ class _Streams:
         kind = plain_format(self._formats[stream][1])
         return self._columns(stream, frozenset()) if kind is Any else _fields_of(kind)
 
-    def keyless(self, stream: str, seen: frozenset[str] = frozenset()) -> bool:
+    def keyless(self, stream: str) -> bool:
         """Return whether records come to a stream that have no key."""
-        if stream in self._pipeline.injections:
-            return True
-        return stream not in seen and any(
-            step.kind not in KEYS and self.keyless(step.source, seen | {stream})
-            for step in self._pipeline.steps
-            if step.target == stream
-        )
+        return keyless(self._pipeline, stream)
 
     def beside(self, choice: _Choice) -> bool:
         """Return whether a field is none of the value, but the key, or one of its pane."""

@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from millrace.compile.sink_limits import SinkLimits
 from millrace.dataflow.side_stream import SideStream
+from millrace.model.async_computation import AsyncComputation
 from millrace.model.coder import Coder
 from millrace.model.computation import Computation, Guarantees
 from millrace.model.declarations import AGAIN, Evolution, Injection
@@ -177,6 +178,11 @@ class ComputationSpec:
         return frozenset(
             name for name, taken in self.beside.items() if not taken.waits or name == self.starts
         )
+
+    @cached_property
+    def makes_calls(self) -> bool:
+        """Whether its records are answered by calls; see ``kernel/calls.py``."""
+        return isinstance(self.instance, AsyncComputation)
 
     @property
     def fed_by_timers(self) -> bool:

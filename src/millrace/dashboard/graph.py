@@ -1,21 +1,32 @@
-"""The graph of a pipeline as a checkpoint knows it: who feeds whom, how fast, how far behind."""
+"""The graph of a pipeline as a checkpoint knows it: who feeds whom, how fast, how far behind.
+
+Its last column has the sinks, and where dead letters go, with the most frequent reason.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from millrace.compile.change.registry import SINK
+from millrace.compile.change.schemas import schema_of
 from millrace.compile.topology import INJECTOR
-from millrace.dashboard.plain import behind, millis
+from millrace.dashboard.plain import behind, cut, millis, typed, whole
 from millrace.dashboard.points import Points
 from millrace.epochlog.entries import Claim, Completion
-from millrace.inspect import Checkpoint, WatermarkExplanation
+from millrace.inspect import Checkpoint, Overview, WatermarkExplanation, key_text
+from millrace.inspect.overview import dead_letters_of, reasons_of
 from millrace.inspect.watermark import is_idle
+from millrace.kernel.user_errors import Reasons, commonest
+from millrace.model.record import DeadLetter, LateRecord
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 #: Before a stream that a sink reads, in the id of its node; an injector has its own prefix.
-_SINK = "sink:"
+_SINK: Final = "sink:"
+#: The node of all dead letters.
+_DEAD: Final = "dead letters:"
+#: Of more reasons ``millrace dead-letters`` knows.
+_REASONS_MAX: Final = 30
 
 
 def graph_of(
@@ -82,10 +93,23 @@ def graph_of(
         for stream in said["outputs"]
     }
     last = 1 + max(levels.values(), default=0)
-    sinks = _sinks(claim, made)
+    late = [name for name, one in overview.computations.items() if one.counters.late]
+    sinks = _sinks(claim, made, late)
     nodes += [
         {"id": _SINK + route, "kind": "sink", "name": route, "level": last} for route in sinks
     ]
+    dead, streams = dead_letters_of(overview), _streams_of(claim, DeadLetter)
+    if dead or streams:
+        nodes.append(
+            {
+                "id": _DEAD,
+                "kind": "letters",
+                "name": ", ".join(streams) or "dead letters",
+                "level": last,
+                "count": sum(dead.values()),
+                "top": next(iter(_rows("", reasons_of(overview))), None),
+            }
+        )
     edges = [
         _edge(checkpoint, points, sender, name, len(senders) == 1, newest_us)
         for name, senders in claim.senders.items()
@@ -93,9 +117,50 @@ def graph_of(
     ]
     edges += [
         _edge(checkpoint, points, feeder, _SINK + route, False, newest_us)
-        for route, feeder in sinks.items()
+        for route, feeders in sinks.items()
+        for feeder in feeders
+    ]
+    edges += [
+        {"from": node["id"], "to": _DEAD, "dead": node["dead"]}
+        for node in nodes
+        if node["kind"] in ("injector", "computation") and node["dead"]
     ]
     return {"nodes": sorted(nodes, key=lambda one: int(one["level"])), "edges": edges}
+
+
+def dead_letters_in(overview: Overview) -> list[dict[str, Any]]:
+    """Return why there are dead letters and of whom, the most frequent first, with a sample."""
+    found = [
+        row
+        for where, reasons in (
+            *((f"stream {one.name}", one.reasons) for one in overview.streams.values()),
+            *((one.name, one.counters.reasons) for one in overview.computations.values()),
+        )
+        for row in _rows(where, reasons)
+    ]
+    return sorted(found, key=lambda row: -int(row["count"]))[:_REASONS_MAX]
+
+
+def _rows(where: str, reasons: Reasons) -> list[dict[str, Any]]:
+    return [
+        {
+            "where": where,
+            "reason": reason,
+            "count": counted.count,
+            "first": {
+                "computation": counted.first.computation,
+                "stream": counted.first.stream,
+                "reason": cut(counted.first.reason),
+                "key": cut(counted.first.key),
+                "typed": typed(counted.first.key),
+                "value": cut(counted.first.value),
+                "at": millis(counted.first.timestamp),
+                "epoch": counted.first.epoch,
+                "place": counted.first.place,
+            },
+        }
+        for reason, counted in commonest(reasons)
+    ]
 
 
 def lit_by(explanation: WatermarkExplanation) -> dict[str, Any]:
@@ -110,6 +175,7 @@ def lit_by(explanation: WatermarkExplanation) -> dict[str, Any]:
         "way": way,
         "at": millis(pin.timestamp),
         "unmoved": None if explanation.unmoved is None else explanation.unmoved / 1e6,
+        "key": None if pin.key is None else whole(key_text(pin.key)),
         "lines": [line.strip() for line in str(explanation).splitlines()],
     }
 
@@ -157,15 +223,31 @@ def _newest_us(completion: Completion | None) -> int:
     return max((stats.newest_us for stats in sources.values()), default=MIN_TIMESTAMP)
 
 
-def _sinks(claim: Claim, made: Mapping[str, str]) -> dict[str, str]:
-    """Return which ways to sinks there are, as streams and steps, and the computation before each.
+def _sinks(claim: Claim, made: Mapping[str, str], late: list[str]) -> dict[str, list[str]]:
+    """Return which ways to sinks there are, as streams and steps, and who feeds each.
 
     What a sink itself is called is not shown: that may say how to get into it.
+
+    Args:
+        claim: Of the run.
+        made: Stream -> the computation that produces to it.
+        late: The computations that have had late records.
     """
     edges = {} if claim.registry is None else claim.registry.checked().edges
     routes = sorted({edge.partition(SINK)[0] for edge in edges if SINK in edge})
-    found = {route: made.get(route.partition(" > ")[0]) for route in routes}
-    return {route: feeder for route, feeder in found.items() if feeder is not None}
+    of_late = _streams_of(claim, LateRecord)
+    feeders = {
+        route: late if route in of_late else [made[stream]] if stream in made else []
+        for route in routes
+        for stream in [route.partition(" > ")[0]]
+    }
+    return {route: found for route, found in feeders.items() if found or route in of_late}
+
+
+def _streams_of(claim: Claim, kind: type) -> list[str]:
+    """Return the streams of a kind of records that sinks read."""
+    schema = schema_of(kind)
+    return [stream for stream, known in claim.sinks.items() if known == schema]
 
 
 def _levels(claim: Claim) -> dict[str, int]:

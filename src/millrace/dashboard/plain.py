@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from typing import Any, Final
 
 from millrace.inspect import as_json, key_text
+from millrace.inspect.json_text import SHOWN_MAX
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 #: More of a value than this is for ``millrace state get --json``.
@@ -44,6 +46,28 @@ def shown(value: Any) -> str:
 def key_shown(key: Any) -> str:
     """Return a key as text, cut likewise; of one that is too long for its row there is a digest."""
     return "(a key of more than 159 bytes)" if key is None else cut(key_text(key))
+
+
+def whole(text: str) -> str | None:
+    """Return the text of a key as it is looked up; None if it was shortened.
+
+    >>> whole("ann"), whole("a" * 500)
+    ('ann', None)
+    """
+    return text if len(text) <= SHOWN_MAX else None
+
+
+def typed(written: str) -> str | None:
+    """Return a key as it is looked up, given its ``repr``; None if that was cut, or is no key's.
+
+    >>> typed("'ann'"), typed("('ann', 7)"), typed("'an..."), typed("<object>")
+    ('ann', '["ann",7]', None, None)
+    """
+    try:
+        key = ast.literal_eval(written)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+    return whole(key_text(key))
 
 
 def cut(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any, Final
 
 import msgspec
@@ -20,6 +21,8 @@ _POINTS_MAX: Final = 1_024
 _LINES_MAX: Final = 6
 #: Over so long a rate is taken: long enough to read, short enough to follow.
 _RATE_US: Final = 30 * SECOND
+#: A chart of rates has so many steps at most, and none is shorter than a second.
+_STEPS_MAX: Final = 240
 #: Over so long the commits of key intervals are counted.
 _LOAD_US: Final = 60 * SECOND
 
@@ -136,6 +139,37 @@ class Points:
             "late": [point.late for point in self.points],
             "injected": [sum(point.injected.values()) for point in self.points],
         }
+
+    def throughput(self) -> dict[str, Any]:
+        """Return records read a second over time, by stream: of many, those read most."""
+        steps = self._steps()
+        last = steps[-1].injected if steps else {}
+        names = sorted(sorted(last, key=lambda name: -last[name])[:_LINES_MAX])
+        pairs = list(pairwise(steps))
+        return {
+            "others": len(last) - len(names),
+            "wall": [millis(point.wall_us) for _, point in pairs],
+            "read": {
+                name: [
+                    max(0, now.injected.get(name, 0) - then.injected.get(name, 0))
+                    * SECOND
+                    / (now.wall_us - then.wall_us)
+                    for then, now in pairs
+                ]
+                for name in names
+            },
+        }
+
+    def _steps(self) -> list[Point]:
+        """Return points far enough apart for a rate between them, the last among them."""
+        if not self.points:
+            return []
+        least_us = max(SECOND, (self.points[-1].wall_us - self.points[0].wall_us) // _STEPS_MAX)
+        found = [self.points[-1]]
+        for point in reversed(self.points):
+            if found[-1].wall_us - point.wall_us >= least_us:
+                found.append(point)
+        return found[::-1]
 
     def _add(self, done: Completion) -> None:
         self.points.append(Point.of(done))

@@ -4,14 +4,11 @@ One thread reads, however many look, and what it keeps is bounded: a page may st
 
 The heat map: key intervals by load and by lag, put together until a page can show them.
 
-What the metrics in the checkpoint say: epochs, calls, backlog, hot keys, busy intervals.
-
 User code that hangs, as the workers of a run have written it up in the checkpoint's mailbox.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import time
@@ -20,9 +17,17 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from millrace.dashboard.graph import graph_of, lit_by
+from millrace.dashboard.graph import dead_letters_in, graph_of, lit_by
+from millrace.dashboard.metrics_file import (
+    backlog_in,
+    calls_in,
+    hottest_in,
+    interval_shares,
+    over_time,
+    services_in,
+)
 from millrace.dashboard.panes import groupings
-from millrace.dashboard.plain import behind, cut, millis, without_secrets
+from millrace.dashboard.plain import behind, cut, millis, typed, without_secrets
 from millrace.dashboard.points import Points
 from millrace.dashboard.pulse import Pulse
 from millrace.inspect import Checkpoint, Interval, explain_watermark, read_latest
@@ -61,6 +66,7 @@ def stuck_in(
             {
                 "computation": cut(stuck.computation),
                 "key": cut(stuck.key),
+                "typed": typed(stuck.key),
                 "of": cut(stuck.of),
                 "where": cut(stuck.where),
                 # As of a second: what is sent changes no more often than what it says.
@@ -69,139 +75,6 @@ def stuck_in(
             }
         )
     return sorted(found, key=lambda one: float(one["since"]))
-
-
-#: The end of the file that is read: some hundred epochs.
-_TAIL_BYTES: Final = 256 << 10
-_EPOCHS_MAX: Final = 120
-#: Where the last line is, however many computations it names.
-_LINE_BYTES: Final = 64 << 10
-#: So many keys stand out, at most.
-_KEYS_MAX: Final = 8
-
-
-def epochs_by_part(state: HardState) -> dict[str, Any]:
-    """Return the last epochs, oldest first: number, clock, seconds, and seconds by part.
-
-    Where nothing but the whole is measured, ``parts`` is empty. A checkpoint in an object store has
-    no such file, and one from before there were metrics neither: then there are no epochs.
-    """
-    lines = [line for line in map(_read, _tail(state, _TAIL_BYTES)) if line]
-    # A run that has gone on with the checkpoint has a later line of an epoch, perhaps.
-    found = list({line["epoch"]: line for line in lines}.values())[-_EPOCHS_MAX:]
-    parts = list(dict.fromkeys(part for line in found for part in line["parts"]))
-    return {
-        "epoch": [line["epoch"] for line in found],
-        "wall": [line["wall"] for line in found],
-        "seconds": [line["seconds"] for line in found],
-        "parts": {part: [line["parts"].get(part, 0.0) for line in found] for part in parts},
-    }
-
-
-def hottest_in(state: HardState) -> list[dict[str, Any]]:
-    """Return the keys with the greatest shares of their computations' recent records."""
-    found: list[dict[str, Any]] = [
-        {"computation": name, "key": cut(key), "share": share}
-        for name, keys in _last(state, "hottest_keys").items()
-        for key, share in keys.items()
-    ]
-    return sorted(found, key=lambda one: -float(one["share"]))[:_KEYS_MAX]
-
-
-def interval_shares(state: HardState, computation: str) -> dict[int, float]:
-    """Return key interval -> its share in the time in user code, of late, of the busiest."""
-    found = _last(state, "interval_shares").get(computation, {})
-    return {int(id): share for id, share in found.items() if id.isdecimal()}
-
-
-def calls_in(state: HardState) -> list[dict[str, Any]]:
-    """Return how long calls of user code took, by computation: percentiles, and a histogram.
-
-    A bar is how many calls took less than a power of two seconds, and at least half of that; from
-    the first bar to the last there is one for each power.
-    """
-    percentiles = _last(state, "hook_duration_seconds")
-    found = []
-    for name, calls in _last(state, "hook_calls").items():
-        known = {int(exponent): n for exponent, n in calls.items()}
-        first, last = min(known), max(known)
-        bars = [known.get(exponent, 0.0) for exponent in range(first, last + 1)]
-        found.append(
-            {"computation": name, "first": first, "bars": bars, **percentiles.get(name, {})}
-        )
-    return sorted(found, key=lambda one: -float(one.get("p99", 0)))
-
-
-def services_in(state: HardState) -> list[dict[str, Any]]:
-    """Return what became of calls to services, by computation, and how long they took."""
-    percentiles = _last(state, "service_call_duration_seconds")
-    columns = {
-        column: _last(state, metric, dict[str, float])
-        for column, metric in (
-            ("made", "service_calls"),
-            ("retried", "service_call_retries"),
-            ("failed", "service_failures"),
-            ("flying", "service_calls_in_flight"),
-            ("waiting", "service_calls_waiting"),
-            ("paused", "service_breaker_open_seconds"),
-        )
-    }
-    return [
-        {
-            "computation": name,
-            **{column: values.get(name, 0) for column, values in columns.items()},
-            **percentiles.get(name, {}),
-        }
-        for name, made in columns["made"].items()
-        if made
-    ]
-
-
-def backlog_in(state: HardState) -> dict[str, dict[str, float]]:
-    """Return injected stream -> how many records, files or bytes wait in its source."""
-    found: dict[str, dict[str, float]] = {}
-    for unit in ("records", "files", "bytes"):
-        for stream, n in _last(state, f"backlog_{unit}", dict[str, float]).items():
-            found.setdefault(stream, {})[unit] = n
-    return found
-
-
-def _last(state: HardState, what: str, kind: Any = dict[str, dict[str, float]]) -> Any:
-    """Return what the last whole line says; nothing if it does not say it."""
-    for line in reversed(_tail(state, _LINE_BYTES)):
-        try:
-            return msgspec.convert(json.loads(line).get(what, {}), kind)
-        except (ValueError, AttributeError):
-            continue  # half a line, or one of another version
-    return {}
-
-
-def _tail(state: HardState, most: int) -> list[bytes]:
-    """Return the last lines of the file of a checkpoint in a directory, in so many bytes."""
-    if not isinstance(state, LocalHardState):
-        return []
-    try:
-        with (state.path / "metrics" / "epochs.jsonl").open("rb") as file:
-            size = file.seek(0, 2)
-            file.seek(max(0, size - most))
-            lines = file.read(most).splitlines()
-    except OSError:
-        return []
-    return lines[1:] if size > most else lines
-
-
-def _read(line: bytes) -> dict[str, Any] | None:
-    try:
-        said = json.loads(line)
-        parts = said.get("epoch_part_seconds", {})
-        return {
-            "epoch": int(said["epoch"]),
-            "wall": said["at"] / 1000,
-            "seconds": float(said["epoch_duration_seconds"]),
-            "parts": {str(name): float(seconds) for name, seconds in parts.items()},
-        }
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return None  # half a line, or one of another version
 
 
 #: A cell of the map is some ten pixels wide, and a laptop's page some thousand.
@@ -327,10 +200,14 @@ class Watcher:
             self._tell(said)
 
     def history(self) -> dict[str, Any]:
-        """Return the points so far, and how long epochs took."""
+        """Return what charts over time are of: the points so far, and what epochs measured."""
         with self._lock:
             self._points.follow(self._state.epochs)
-            return {**self._points.columns(), "parts": epochs_by_part(self._state)}
+            return {
+                **self._points.columns(),
+                "throughput": self._points.throughput(),
+                **over_time(self._state),
+            }
 
     def heat(self, computation: str) -> dict[str, Any]:
         """Return the heat map of a computation.
@@ -396,6 +273,7 @@ class Watcher:
             "calls": [],
             "services": [],
             "groupings": [],
+            "letters": [],
         }
         return nothing | self._said
 
@@ -426,6 +304,7 @@ class Watcher:
             "calls": calls_in(self._state),
             "services": services_in(self._state),
             "groupings": groupings(checkpoint),
+            "letters": dead_letters_in(overview),
         }
 
     def _explained(self, checkpoint: Checkpoint) -> dict[str, Any] | None:

@@ -18,7 +18,7 @@ from millrace.model.declarations import Declarations
 from millrace.model.errors import PipelineError
 from millrace.model.pane import PanedCoder
 from millrace.model.plain_stream import PlainStream
-from millrace.model.stream import ByFields, KeyExtractor, OfRecord, by, by_key
+from millrace.model.stream import KEYS, ByFields, KeyExtractor, OfRecord, by, by_key
 
 #: What to aggregate of an element: a column name, or a function of it; None: itself.
 Chosen = str | Callable[[Any], Any] | None
@@ -249,6 +249,17 @@ def keyed(stream: PlainStream) -> Side:
         assert isinstance(made_by[0].function, KeyExtractor)
         return made_by[0].source, made_by[0].function
     return stream.name, by_key()
+
+
+def keyless(pipeline: Declarations, stream: str, seen: frozenset[str] = frozenset()) -> bool:
+    """Return whether records come to a stream that have no key."""
+    if stream in pipeline.injections:
+        return True
+    return stream not in seen and any(
+        step.kind not in KEYS and keyless(pipeline, step.source, seen | {stream})
+        for step in pipeline.steps
+        if step.target == stream
+    )
 
 
 def sides(left: PlainStream, right: PlainStream, call: str) -> tuple[Side, Side]:

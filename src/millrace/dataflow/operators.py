@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from millrace.dataflow.call_operator import CallOperator
 from millrace.dataflow.grouping import GroupByKeyAndWindow, GroupingOperator
 from millrace.dataflow.joins.interval_join import JoinByKeyAndTime, TimeJoinOperator
 from millrace.dataflow.joins.table_join import EnrichByKey, EnrichOperator
 from millrace.dataflow.joins.window_join import JoinByKeyAndWindow, JoinOperator
 from millrace.dataflow.operator import Operator
 from millrace.dataflow.partials.fanout import CombineByPart, PartOperator
+from millrace.model.async_computation import AsyncComputation
 from millrace.model.computation import Computation
 
 _OPERATORS: Final[dict[type[Computation], Any]] = {
+    AsyncComputation: CallOperator,
     Computation: Operator,
     CombineByPart: PartOperator,
     EnrichByKey: EnrichOperator,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, Self, TypedDict, TypeVar, Unpack
 
 from millrace.dataflow.aggregations import (
@@ -24,11 +24,13 @@ from millrace.dataflow.aggregations import (
 )
 from millrace.dataflow.aggregations.catalog import Aggregate, together
 from millrace.dataflow.aggregations.fields import KeyFields
+from millrace.dataflow.calls import PARTS, CallEach, CallSettings
 from millrace.dataflow.element_types import (
     Chosen,
     declared_key_types,
     key_names,
     keyed,
+    keyless,
     plain_format,
     sides,
 )
@@ -52,13 +54,14 @@ from millrace.dataflow.windowing import (
 from millrace.dataflow.windows import GlobalWindow
 from millrace.dataflow.windows.assignment import Assign, AssignedWindows
 from millrace.dataflow.windows.window_fn import WindowFn
+from millrace.model.calls import BatchPolicy, CallPolicy
 from millrace.model.computation import Computation, DeliveryMode, ProductionMode
 from millrace.model.declarations import DerivedFormat, names
 from millrace.model.errors import PipelineError
 from millrace.model.pane import PanedCoder
 from millrace.model.plain_stream import PlainStream
-from millrace.model.stream import Spread, by_key
-from millrace.model.time import Duration, duration_us
+from millrace.model.stream import ByKey, Spread, by_key
+from millrace.model.time import MILLISECOND, Duration, duration_us
 
 #: What comes of a join.
 Made = TypeVar("Made")
@@ -411,6 +414,136 @@ class Stream(Joining["Stream"]):
             lift=lift,
         )
         return WindowedStream(self, how)
+
+    def map_async(
+        self,
+        function: Callable[..., Any],
+        *,
+        setup: Callable[[], Any] | None = None,
+        format: Any = Any,
+        name: str | None = None,
+        was: str | Iterable[str] = (),
+        delivery: DeliveryMode | None = None,
+        **policy: Unpack[CallSettings],
+    ) -> Self:
+        """Replace each value by what a call to a service returns for it; other keys go on.
+
+        The record's key, time and windows stay. A retraction calls for the value that is taken
+        back, so a service should answer it as it did before. The low watermark waits for what is in
+        flight. After a failure a call may be made again, with the same id; its result counts once.
+
+        Args:
+            function: An ``async def``; a plain function is called in a thread. It is given the
+                value, and a second argument if it takes one: ``call.id`` names the call to a
+                service that is idempotent, the same in each attempt.
+            setup: Called once in a process, such as ``httpx.AsyncClient``. What it returns is the
+                first argument of each call.
+            format: Record format of the results.
+            name: Of the computation, in counters and checkpoint.
+            was: The name that it had in earlier versions, or several; see docs/changing.md.
+            delivery: ``mr.EXACTLY_ONCE`` or ``mr.AT_LEAST_ONCE``, as for a computation.
+            **policy: How calls are made: ``concurrency``, ``timeout``, ``retries``, ``backoff``,
+                ``max_backoff``, ``retry_on``, ``breaker``, ``order``; see
+                :class:`~millrace.model.calls.CallPolicy`.
+
+        Raises:
+            PipelineError: The function cannot be called, or the policy is none.
+
+        Source: Flink, "Asynchronous I/O for External Data Access"; docs/design/2026-11-28-calls.md.
+
+        >>> import asyncio
+        >>> import millrace as mr
+        >>> async def score(payment):
+        ...     await asyncio.sleep(0.02)  # a service, far away
+        ...     return payment["amount"] / 100
+        >>> p = mr.Pipeline("payments")
+        >>> payments = p.inject("payments", format=dict).key_by("card")
+        >>> payments.map_async(score, concurrency=200, timeout="2 s").to("scores", float)
+        Stream('scores')
+        >>> with mr.testing.Harness(p) as h:
+        ...     h.inject("payments", [({"card": "c", "amount": n}, n) for n in (5, 7)])
+        ...     [(output.key, output.value) for output in h.outputs("scores")]
+        [('c', 0.05), ('c', 0.07)]
+        """
+        return self._calling("map_async", function, CallPolicy(**policy), None, setup, format,
+                             name, was, delivery)  # fmt: skip
+
+    def map_batches(
+        self,
+        function: Callable[..., Any],
+        *,
+        max_size: int = 64,
+        max_wait: Duration = 20 * MILLISECOND,
+        threads: int = 1,
+        arrow: bool = False,
+        setup: Callable[[], Any] | None = None,
+        format: Any = Any,
+        name: str | None = None,
+        was: str | Iterable[str] = (),
+        delivery: DeliveryMode | None = None,
+        **policy: Unpack[CallSettings],
+    ) -> Self:
+        """Replace each value by what a model or a service returns for a batch of values.
+
+        Batches are gathered across keys. What :meth:`map_async` says of records, low watermarks and
+        failures holds here too. Of a batch that raises the values are tried in halves, until the
+        value is known that the function cannot take.
+
+        Args:
+            function: Is given a list of values, and returns as many results, in their order.
+            max_size: No batch has more values.
+            max_wait: A smaller batch begins when its first value has waited for so long.
+            threads: So many batches at once in a process.
+            arrow: Whether the function is given a ``pyarrow.Table``, a column for each field.
+            setup: Called once in a process: it loads the model, which is then the first argument.
+            format: Record format of the results.
+            name: Of the computation, in counters and checkpoint.
+            was: The name that it had in earlier versions, or several; see docs/changing.md.
+            delivery: ``mr.EXACTLY_ONCE`` or ``mr.AT_LEAST_ONCE``, as for a computation.
+            **policy: As for :meth:`map_async`.
+
+        Raises:
+            PipelineError: The function cannot be called, or the policy is none.
+
+        >>> import millrace as mr
+        >>> def longest(model, texts):
+        ...     return [model(text.split(), key=len) for text in texts]
+        >>> p = mr.Pipeline("texts")
+        >>> texts = p.inject("texts", format=str).key_by(len)
+        >>> texts.map_batches(longest, setup=lambda: max).to("words", str)
+        Stream('words')
+        >>> with mr.testing.Harness(p) as h:
+        ...     h.inject("texts", [("a cup of tea", 1), ("rum", 2)])
+        ...     sorted(output.value for output in h.outputs("words"))
+        ['cup', 'rum']
+        """
+        batch = BatchPolicy(max_size=max_size, max_wait=max_wait, threads=threads, arrow=arrow)
+        return self._calling("map_batches", function, CallPolicy(**policy), batch, setup, format,
+                             name, was, delivery)  # fmt: skip
+
+    def _calling(
+        self,
+        kind: str,
+        function: Callable[..., Any],
+        policy: CallPolicy,
+        batch: BatchPolicy | None,
+        setup: Callable[[], Any] | None,
+        format: Any,
+        name: str | None,
+        was: str | Iterable[str],
+        delivery: DeliveryMode | None,
+    ) -> Self:
+        """Return the stream of what calls return."""
+        for argument, given in (("function", function), ("setup", setup or function)):
+            if not callable(given):
+                raise PipelineError(f"{self!r}.{kind}({argument}={given!r}): it cannot be called.")
+        made = name or self._free_name(kind)
+        stream, extractor = keyed(self)
+        if isinstance(extractor, ByKey) and keyless(self.pipeline, stream):
+            extractor = Spread(extractor, PARTS)
+        computation = CallEach(stream, extractor, function, policy, made, format, batch, setup)
+        self.pipeline.add(computation, name=made, was=was, delivery=delivery)
+        return self._next(made)
 
     def _named(self, name: str) -> Stream:
         return Stream(self.pipeline, name)

@@ -6,14 +6,17 @@ epoch before changed. So what an epoch costs does not depend on how many interva
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, Protocol
+
+import msgspec
 
 from millrace.compile.topology import ComputationSpec, Topology
 from millrace.epochlog.entries import Changes, Manifest, Partition
 from millrace.epochlog.fence import left_behind, refuse_superseded
 from millrace.epochlog.reader import completions_to
 from millrace.kernel.bundle import NO_RECORDS, Attempt, Bundle, KeyedRecords, Position
+from millrace.model.calls import Outcome
 from millrace.model.errors import DamagedStore
 from millrace.store import EpochLog
 from millrace.watermark.authority import Bulletin
@@ -22,6 +25,7 @@ from millrace.watermark.report import NOTHING_PENDING, Report
 
 #: Intervals that a task brings to another shape in a turn, besides those that have work.
 _RESHAPED_AT_ONCE: Final = 4
+_NO_OUTCOMES: Final[Mapping[int, Sequence[Outcome]]] = {}
 
 
 class Changed(Protocol):
@@ -80,6 +84,8 @@ class Positions:
         owned: range,
         records: Mapping[int, KeyedRecords],
         attempt: Attempt,
+        outcomes: Mapping[int, Sequence[Outcome]] = _NO_OUTCOMES,
+        again: Collection[int] = (),
     ) -> list[Bundle]:
         """Return a bundle for each interval that has something to do, in the order of the map.
 
@@ -89,12 +95,16 @@ class Positions:
             owned: Places in it where to look for timers that are due.
             records: Interval id -> what arrived for it.
             attempt: At all of them.
+            outcomes: Interval id -> outcomes of calls that were pending in it.
+            again: Intervals whose pending calls are to be made again.
         """
         name, bulletin = spec.name, self._bulletins[spec.name]
         due = bulletin.due(owned, attempt.input_watermarks, attempt.wall_time_us)
         due = due + self.behind(spec, owned)
+        if outcomes or again:
+            due = [*due, *outcomes, *again]
         places = sorted(intervals.places[interval] for interval in {*records, *due})
-        return [
+        bundles = [
             Bundle(
                 interval,
                 self.of(name, interval.id),
@@ -102,6 +112,14 @@ class Positions:
                 records.get(interval.id, NO_RECORDS),
             )
             for interval in map(intervals.intervals.__getitem__, places)
+        ]
+        if not (outcomes or again):
+            return bundles
+        return [
+            msgspec.structs.replace(
+                one, outcomes=outcomes.get(one.interval.id, ()), again=one.interval.id in again
+            )
+            for one in bundles
         ]
 
     def behind(self, spec: ComputationSpec, places: range) -> list[int]:

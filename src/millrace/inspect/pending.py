@@ -152,10 +152,16 @@ def delivered_ids(view: View) -> Iterator[DeliveredIds]:
         yield DeliveredIds(commit=row.number, expires=row.expires_us, count=count)
 
 
+#: The tag of the timer that holds the low watermark for a pending call.
+CALL: Final = "(a call)"
+
+
 def _tag(tag: bytes) -> Any:
     """Return a timer's tag; of one by which a cell expires, words."""
     if rows.waiting_in(tag) is not None:
         return "(a record that waits)"
+    if rows.is_call(tag):
+        return CALL
     return "(expiry)" if rows.expiry_of(tag) is not None else decode_key(tag)
 
 

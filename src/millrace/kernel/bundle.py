@@ -40,6 +40,7 @@ from millrace.kernel.ordering import (
 )
 from millrace.kernel.record_ids import SourceIds
 from millrace.kernel.timers import DueTimers, pending_by
+from millrace.model.calls import Outcome
 from millrace.model.keys import decode_key
 from millrace.model.record import LOW_WATERMARK, WALL_TIME, Record
 from millrace.model.time import MIN_TIMESTAMP
@@ -483,6 +484,12 @@ class Bundle(msgspec.Struct, frozen=True):
         records: What arrived; none if only timers are due.
         signals: Of a batch, whose records are in order of time: those for every key that came in
             earlier bundles. None: it is no batch.
+        outcomes: Of calls that were pending in the interval; see ``kernel/calls.py``, as for the
+            next four.
+        again: Whether the calls that are pending in its rows are to be made again.
+        within: What is pending in memory; None where it is kept in rows.
+        goes_on: Whether bundles before commit together with it.
+        calls_before: How many records were pending in those.
     """
 
     interval: KeyInterval
@@ -490,6 +497,11 @@ class Bundle(msgspec.Struct, frozen=True):
     attempt: Attempt
     records: KeyedRecords = NO_RECORDS
     signals: Sequence[Signal] | None = None
+    outcomes: Sequence[Outcome] = ()
+    again: bool = False
+    within: dict[bytes, dict[bytes, Any]] | None = None
+    goes_on: bool = False
+    calls_before: int = 0
 
     @property
     def number(self) -> int:

@@ -18,7 +18,7 @@ import bisect
 import heapq
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -98,8 +98,11 @@ class BoundBag(Bound, BagState[Any]):
             for row, _ in rows.scan(self._rows.view, prefix):
                 self._rows.mutations[row] = None
         if self._added:
-            block = rows.block(prefix, self._rows.number)
-            self._rows.mutations[block] = rows.pack_items(self._added)
+            block, items = rows.block(prefix, self._rows.number), self._added
+            if self._rows.goes_on and not self._cleared:
+                earlier = self._rows.view.get(block)
+                items = items if earlier is None else [*rows.unpack_items(earlier), *items]
+            self._rows.mutations[block] = rows.pack_items(items)
 
     def _prefix(self) -> bytes:
         return rows.bag_prefix(self._rows.key_row, self._cell)
@@ -816,6 +819,18 @@ def _time(kept: tuple[Any, int]) -> int:
     return kept[1]
 
 
+class Collection(Protocol):
+    """What is begun with each key, and flushed after its part."""
+
+    def begin(self) -> None:
+        """Start a key."""
+        ...
+
+    def flush(self) -> None:
+        """Write what its part changed."""
+        ...
+
+
 class CellBinding:
     """The bound cells of a computation.
 
@@ -843,7 +858,7 @@ class CellBinding:
     ) -> None:
         self.by_name: dict[str, Any] = {}
         self.scalars: Scalar | Scalars | None = None
-        self.collections: list[BoundMap | BoundBag] = []
+        self.collections: list[Collection] = []
         self.sides: list[BoundSide] = []
         self._expiring: dict[int, ExpiringValue | ExpiringCombining | ExpiringMap] = {}
         self._verified: list[BoundValue | BoundCombining | BoundMap] = []

@@ -233,6 +233,35 @@ class Execution:
             effects = self._run_user_code(spec, bundle, view)
             return effects, replace(repair, damaged=repair.damaged + 1)
 
+    def go_on(
+        self, spec: ComputationSpec, bundle: Bundle, effects: Effects, fence: Fence
+    ) -> Effects:
+        """Run a bundle over the effects of those that it commits with, and add its own to them.
+
+        Args:
+            spec: The computation.
+            bundle: For an interval that has effects, at the same position.
+            effects: So far.
+            fence: Asked before a cache is taken from those that have gone on with it.
+
+        Returns:
+            Its own.
+        """
+        position = bundle.position
+        cache, _ = self.ready(spec, bundle.interval.id, position, fence)
+        with cache.view(at=position.number) as view:
+            over = effects.over(view)
+            machine = self._machine(spec, bundle, over)
+            began = self._seconds()
+            self.running.thread = threading.get_ident()
+            self.running.machine = machine
+            more = machine.run(bundle, over)
+            self.running.machine = None
+        before = effects.load
+        more.load = Load(0, 0, self._seconds() - began, before.rows, before.state_bytes)
+        effects.then(more)
+        return more
+
     def at_hand(self) -> str:
         """Return what runs now, in words; "" if nothing does. Any thread may ask.
 

@@ -13,20 +13,23 @@ Source: MillWheel, 6.1 (steps upon receipt of a record), 4.5 (late records), 4.6
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 from types import CodeType
 from typing import Any, TypeVar
 
 import msgspec
+from sortedcontainers import SortedDict
 
 from millrace.compile.topology import ComputationSpec, Topology
+from millrace.dataflow.calls import PENDING
 from millrace.dataflow.operators import operator_of
 from millrace.dataflow.side_stream import WAITING
 from millrace.kernel import rows
 from millrace.kernel.broadcast import DeferredRecords, SideTables, signal_streams, told
 from millrace.kernel.bundle import Bundle, KeyGroup, key_groups_of
+from millrace.kernel.calls import OUTCOMES, CallHooks, PendingChange
 from millrace.kernel.cells import CellBinding
 from millrace.kernel.migration import Reshaping
 from millrace.kernel.results import NO_LOAD, Counters, FirstLate, HookTimer, Load
@@ -34,13 +37,14 @@ from millrace.kernel.router import Router, RowsBuilder
 from millrace.kernel.timers import DueTimers, KeyRows, KeyTimers, percentiles_of, report_of
 from millrace.kernel.user_api import KeyHold, UserApi
 from millrace.kernel.user_errors import Failures, Provenance, note, timer_loop
+from millrace.model.async_computation import AsyncComputation
+from millrace.model.calls import Call
 from millrace.model.computation import Computation
-from millrace.model.coroutines import unrun
+from millrace.model.coroutines import refuse_unrun
 from millrace.model.errors import (
     LETTER_MOST,
     RAISED,
     InvariantViolation,
-    PipelineError,
     StoreError,
     TimeLimitExceeded,
     TimerLoop,
@@ -50,7 +54,7 @@ from millrace.model.keys import decode_key
 from millrace.model.pane import Paned, plain
 from millrace.model.record import DeadLetter, LateRecord, Record, TimeDomain, Timer
 from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD, MAX_TIMESTAMP, format_timestamp
-from millrace.store import View
+from millrace.store import OverView, View
 from millrace.watermark.report import Report
 
 
@@ -98,6 +102,7 @@ def hooked(
     *,
     causes: bool,
     around: Around | None = None,
+    asking: CallHooks | None = None,
 ) -> tuple[Hook, DeferredRecords | None]:
     """Return what is called with each record of a computation, and where records wait.
 
@@ -110,10 +115,14 @@ def hooked(
         cells: Its cells by name; one of them may be of records that wait.
         causes: Whether of each production is said which record it was made of.
         around: Calls the computation's hook with each record, if something is to.
+        asking: Of a computation that makes calls, what takes records in the place of its hook.
     """
-    hook = within(around, user, user.process_record)
-    if spec.paned:
-        hook = taking_panes(calls, hook)
+    if asking is not None:
+        hook: Hook = asking.process_record
+    else:
+        hook = within(around, user, user.process_record)
+        if spec.paned:
+            hook = taking_panes(calls, hook)
     waiting = None
     if (kept := cells.get(WAITING)) is not None:
         waiting = DeferredRecords(topology.streams, user, kept, timers, calls, hook)
@@ -167,19 +176,6 @@ def saying_causes(calls: UserApi, process_record: Hook) -> Hook:
     return process_and_say
 
 
-def refuse_unrun(returned: Any, hook: str) -> None:
-    """Refuse what a hook returned if that is code which has not run.
-
-    Raises:
-        PipelineError: It is a coroutine or a generator.
-    """
-    if returned is not None and (kind := unrun(returned)) is not None:
-        raise PipelineError(
-            f"{hook} returned {kind}, of which no code has run. Expected None: run it to its end "
-            "in the hook, and call self.produce(stream, value) for each value."
-        )
-
-
 def codes_of(*hooks: Callable[..., None]) -> frozenset[CodeType]:
     """Return the code of hooks; one that is not a Python function, as if compiled, has none."""
     return frozenset(hook.__code__ for hook in hooks if hasattr(hook, "__code__"))
@@ -195,13 +191,35 @@ class Effects:
         report: What is pending then.
         counters: What happened.
         load: What it cost, but for the commit, which is not made yet.
+        calls: That are to be made; see ``kernel/calls.py``, as for the next two.
+        pending: Key row -> what changes of what is pending in memory; None if nothing is.
+        call_count: How many records were pending in it, and in the bundles before with its number.
     """
 
-    mutations: dict[bytes, bytes | None]
+    mutations: MutableMapping[bytes, bytes | None]
     productions: RowsBuilder
     report: Report
     counters: Counters = field(default_factory=Counters)
     load: Load = NO_LOAD
+    calls: Sequence[Call] = ()
+    pending: Mapping[bytes, PendingChange] | None = None
+    call_count: int = 0
+
+    def over(self, view: View) -> View:
+        """Return a view as these effects leave it; they may have others added while it is used."""
+        if not isinstance(self.mutations, SortedDict):
+            self.mutations = SortedDict(self.mutations)
+        return OverView(view, self.mutations, view.standing)
+
+    def then(self, later: Effects) -> None:
+        """Add what a later bundle of the interval changes, which commits with this one."""
+        self.mutations.update(later.mutations)
+        self.productions.extend(later.productions)
+        ids_us, version = self.report.ids_us, self.report.version
+        self.report = msgspec.structs.replace(later.report, ids_us=ids_us, version=version)
+        self.counters.add(later.counters)
+        self.load = self.load.then(later.load)
+        self.call_count = later.call_count
 
 
 #: A hook may set timers that are already due; a chain of this many for one key in one bundle is a
@@ -252,9 +270,16 @@ class Machine:
         declared, numbers = spec.cells, spec.cell_numbers
         self._cells = CellBinding(declared, numbers, self._rows, self._timers, calls.written_us)
         vars(user).update(self._cells.by_name)
+        self._asking: CallHooks | None = None
+        if isinstance(user, AsyncComputation):
+            cell = self._cells.by_name[PENDING]
+            self._asking = CallHooks(
+                topology, spec, user, calls, self._timers, self._rows, cell, around
+            )
+            self._cells.collections.append(self._asking)
         self._process_record, self._waiting = hooked(
             topology, spec, user, calls, self._timers, self._cells.by_name, causes=causes,
-            around=around,
+            around=around, asking=self._asking,
         )  # fmt: skip
         self._process_timer = within(around, user, user.process_timer)
         self.timer = HookTimer(self._process_record, self._process_timer)
@@ -282,7 +307,11 @@ class Machine:
         key_rows.freed = []
         key_rows.counts = [0, 0]
         key_rows.number = bundle.number
+        key_rows.goes_on = bundle.goes_on
         calls.begin(bundle)
+        asking = self._asking
+        if asking is not None:
+            asking.begin_bundle(bundle)
         if self._causes:
             calls.productions.causes = []
         self._counters = Counters()
@@ -300,7 +329,11 @@ class Machine:
         self._counters.records = bundle.records.count()
         report = self._reshaping.reported(self._report(bundle, view))
         mutations = reshaped | key_rows.mutations if reshaped else key_rows.mutations
-        return Effects(mutations, calls.productions, report, self._counters)
+        effects = Effects(mutations, calls.productions, report, self._counters)
+        if asking is not None:
+            effects.calls, effects.pending = asking.calls, asking.changes
+            effects.call_count = asking.count
+        return effects
 
     @property
     def key_at_hand(self) -> Any:
@@ -327,6 +360,8 @@ class Machine:
         self._counters.keys = len(parts)
         parts = self._sides.take(bundle, parts, self._note_late)
         bundle, parts = told(bundle, parts, view, self._signals, self._counters)
+        if self._asking is not None:
+            bundle, parts = self._asking.with_outcomes(bundle, parts, view)
         stored: Iterable[bytes | None] = repeat(None, len(parts))
         if self._cells.scalars is not None:
             stored = view.get_many([rows.VALUES + part[0] for part in parts])
@@ -387,7 +422,7 @@ class Machine:
                     if returned is not None:
                         refuse_unrun(returned, "process_record")
             except _CAUGHT as error:
-                self._failed(n, self._failures.of_record(bundle, key, error, n), error)
+                self._refused(bundle, key, error, n)
                 failed = True
             else:
                 failed = bool(timers.heap) and self._fire(bundle, _NONE_POISONED) is not None
@@ -410,6 +445,8 @@ class Machine:
         # What took too long is not tried again, as that would take as long again.
         poisoned, self._overdue = self._overdue, {}
         self._careful = True
+        if self._asking is not None:
+            self._asking.poisoned = poisoned
         try:
             while True:
                 self._calls.productions.truncate(length)
@@ -479,7 +516,7 @@ class Machine:
                 )
                 self._cells.verify()
             except _CAUGHT as error:
-                return n, self._failures.of_record(bundle, key, error, n)
+                return self._refused(bundle, key, error, n)
         return self._fire(bundle, poisoned) if self._timers.heap else None
 
     def _note_late(self, bundle: Bundle, n: int) -> None:
@@ -488,6 +525,8 @@ class Machine:
         timestamp_us, counters = records.timestamps[n], self._counters
         if self.spec.timeless and records.stream_of(n) in self.spec.timeless:
             return
+        if records.stream_of(n) == OUTCOMES:
+            return  # its record was counted when it came
         self._calls.earliest_late_us = min(self._calls.earliest_late_us, timestamp_us)
         counters.late += 1
         counters.worst_lateness_us = max(counters.worst_lateness_us, before_us - timestamp_us)
@@ -555,6 +594,17 @@ class Machine:
             fired += 1
         self._counters.timers += fired
         return None
+
+    def _refused(
+        self, bundle: Bundle, key: Any, error: BaseException, n: int
+    ) -> tuple[Any, DeadLetter]:
+        """Return what failed with the n-th record of a bundle, or with a pending record in it."""
+        asking = self._asking
+        if asking is None or asking.at_hand is None:
+            return self._failed(n, self._failures.of_record(bundle, key, error, n), error)
+        name, pending = asking.at_hand
+        letter = self._failures.of_pending(bundle, key, error, pending)
+        return self._failed(name, letter, error)
 
     def _failed(
         self, name: Any, letter: DeadLetter, error: BaseException

@@ -56,6 +56,11 @@ class RowsBuilder:
     def __len__(self) -> int:
         return len(self.edges)
 
+    def extend(self, others: RowsBuilder) -> None:
+        """Append rows that have neither causes nor ids of their own."""
+        for name in ("edges", "hashes", "keys", "values", "timestamps"):
+            getattr(self, name).extend(getattr(others, name))
+
     def truncate(self, length: int) -> None:
         """Take back everything after the first ``length`` rows."""
         for column in (self.edges, self.hashes, self.keys, self.values, self.timestamps):

@@ -533,6 +533,7 @@ class _Timer(msgspec.Struct, array_like=True, frozen=True):
 #: timers of its instant.
 _EXPIRY: Final = b"x"
 _WAITING: Final = b"A"
+_CALL: Final = b"C"
 _decode = msgspec.msgpack.Decoder(_Timer).decode
 _CLOCKS: Final = [TIMERS + clock for clock in BYTE]
 
@@ -815,6 +816,28 @@ def waiting_tag(entry: bytes) -> bytes:
 def waiting_in(tag: bytes) -> bytes | None:
     """Return the entry of the record that waits for a timer; None if none does."""
     return tag[1:] if tag[:1] == _WAITING else None
+
+
+def call_tag(entry: bytes) -> bytes:
+    """Return the tag of the timer of a pending call, by the entry of its record; no user's is so.
+
+    >>> call_tag(b"sJFK"), is_call(call_tag(b"sJFK")), is_call(b"sJFK")
+    (b'CsJFK', True, False)
+    """
+    return _CALL + entry
+
+
+def is_call(tag: bytes) -> bool:
+    """Return whether a tag is that of a pending call."""
+    return tag[:1] == _CALL
+
+
+def pending_calls(view: View) -> Iterator[TimerRow]:
+    """Yield the timers of an interval's pending calls: by key, in order of arrival."""
+    for row, value in scan(view, _CLOCKS[1] + time8(MAX_TIMESTAMP)):
+        timer = TimerRow.unpack(row, value)
+        if is_call(timer.tag):
+            yield timer
 
 
 #: A row of any family.

@@ -48,9 +48,12 @@ class KeyRows:
         counts: Domain -> how many more timers are pending than before.
         number: The number of the commit being made.
         delta: Timestamp -> how many more timers and holds are pending there; None if not counted.
+        goes_on: Whether earlier bundles commit together with this one, under its number.
     """
 
-    __slots__ = ("counts", "delta", "freed", "key_row", "mutations", "number", "timed", "view")
+    __slots__ = (
+        "counts", "delta", "freed", "goes_on", "key_row", "mutations", "number", "timed", "view",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.view: View = None  # type: ignore[assignment]  # set for every interval
@@ -60,6 +63,7 @@ class KeyRows:
         self.counts = [0, 0]
         self.key_row = b""
         self.number = 0
+        self.goes_on = False
         self.delta: dict[int, int] | None = None
 
 

@@ -397,6 +397,7 @@ class Failures:
         value: Any,
         timestamp_us: int,
         *_: int,
+        hook: str = "process_record",
     ) -> DeadLetter:
         """Return the dead letter of a record that may be of an earlier bundle, and has waited.
 
@@ -419,7 +420,30 @@ class Failures:
                 raw_key=raw_key,
                 encoded=self._provenance.encoded(stream, self._computation, came, key),
             )
-        return self._letter_or_raise("process_record", where, letter, error)
+        return self._letter_or_raise(hook, where, letter, error)
+
+    def of_pending(
+        self, bundle: Bundle, key: Any, error: BaseException, record: tuple[Any, ...]
+    ) -> DeadLetter:
+        """Return the dead letter of a record whose call was pending, and failed.
+
+        Args:
+            bundle: In which it failed.
+            key: Of the record.
+            error: What was raised.
+            record: The record: stream, value, timestamp, lateness and both halves of its id.
+
+        Raises:
+            UserCodeError: No stream takes dead letters.
+        """
+        stream, value, timestamp_us, _, *ids = record
+        letter = self.of_waiting(
+            bundle, key, error, stream, value, timestamp_us, hook="the call, or process_response,"
+        )
+        if letter.place or self._provenance is None:
+            return letter
+        place = self._provenance.place(None, (int(ids[0]), int(ids[1])))
+        return msgspec.structs.replace(letter, place=place)
 
     def of_timer(self, bundle: Bundle, key: Any, error: BaseException, timer: Timer) -> DeadLetter:
         """Return the dead letter of a timer.

@@ -25,6 +25,19 @@ def unrun(result: Any) -> str | None:
     return "an awaitable" if inspect.isawaitable(result) else None
 
 
+def refuse_unrun(returned: Any, hook: str) -> None:
+    """Refuse what a hook returned if that is code which has not run.
+
+    Raises:
+        PipelineError: It is a coroutine or a generator.
+    """
+    if returned is not None and (kind := unrun(returned)) is not None:
+        raise PipelineError(
+            f"{hook} returned {kind}, of which no code has run. Expected None: run it to its end "
+            "in the hook, and call self.produce(stream, value) for each value."
+        )
+
+
 def truth(answer: Any, function: str) -> bool:
     """Return as what a user's function has answered a question.
 

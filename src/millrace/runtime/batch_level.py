@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from msgspec.structs import replace
 
 from millrace.compile.topology import ComputationSpec
 from millrace.kernel import rows
@@ -25,6 +26,7 @@ from millrace.kernel.rows import tables_in
 from millrace.kernel.source_dedup import without_repeats
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.runtime import wire
+from millrace.runtime.calls import CallRounds, TaskCalls
 from millrace.runtime.inbox import Inbox
 from millrace.runtime.partials_stage import Lifter
 from millrace.runtime.reports import TaskReport, report_row
@@ -109,6 +111,10 @@ class _Run:
             held = held.slice(complete)
         if held is not None:
             yield from self._process(held)
+        for spec in self._runtime.topology.computations:
+            if spec.level == self._level and spec.makes_calls:
+                pool = self._runtime.call_pools.of(spec)
+                self._report.called(spec.name, pool.take_stats())
         for name, counters in self._counters.items():
             self._report.results.append(IntervalResult(name, 0, 0, NOTHING_PENDING, counters))
         self._report.seconds = time.perf_counter() - started
@@ -159,8 +165,11 @@ class _Run:
             signals = self._signals.setdefault(spec.name, [])
             bundle = Bundle(interval, Position(), attempt, records, signals)
             tables = self._tables.setdefault(spec.name, MemoryCaches().open(spec.name, 0))
-            with tables.view() as view:
-                outcome = machine.run(bundle, view)
+            if spec.makes_calls:
+                outcome = self._answered(spec, bundle, tables)
+            else:
+                with tables.view() as view:
+                    outcome = machine.run(bundle, view)
             signals += signals_in(records, signal_streams(spec))
             if changed := tables_in(outcome.mutations):
                 tables.load(0, 0, [[*changed.items()]])
@@ -175,6 +184,37 @@ class _Run:
             first = sequences.start + self._made
             outbox.add(outcome.productions, origin, range(first, first + len(sequences)))
             self._made += len(outcome.productions)
+
+    def _answered(self, spec: ComputationSpec, bundle: Bundle, tables: MemoryCache) -> Effects:
+        """Run a bundle until none of its calls is pending; timers fire after that."""
+        machine = self._runtime.machines[spec.name]
+        calls = TaskCalls(spec, self._runtime.call_pools.of(spec))
+
+        def go_on(further: Bundle, effects: Effects) -> Effects:
+            with tables.view() as view:
+                more = machine.run(further, effects.over(view))
+            effects.then(more)
+            return more
+
+        last = bundle.attempt
+        before = replace(
+            last,
+            input_watermarks=dict.fromkeys(last.input_watermarks, MIN_TIMESTAMP),
+            wall_timers_us=None,
+        )
+        rounds = CallRounds(calls, go_on)
+        try:
+            bundle = rounds.begun(replace(bundle, attempt=before))
+            with tables.view() as view:
+                effects = machine.run(bundle, view)
+            rounds.add(bundle, effects)
+            rounds.finish()
+            rounds.further(bundle.interval.id, attempt=last)
+            rounds.finish()
+        except BaseException:
+            calls.cancel()
+            raise
+        return effects
 
     def _inbox(self, outbox: Outbox) -> Inbox:
         return Inbox(self._task, self._level, outbox, self._report)

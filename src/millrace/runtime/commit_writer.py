@@ -35,11 +35,14 @@ from millrace.kernel import rows
 from millrace.kernel.bundle import Attempt, Bundle, Position
 from millrace.kernel.channels import WEAK_PART
 from millrace.kernel.execution import Attempted, Execution, Fence
+from millrace.kernel.machine import Effects
 from millrace.kernel.record_ids import WEAK_ORIGIN, ids_of_causes, production_ids
 from millrace.kernel.results import Produced, footing_of, result_of
 from millrace.kernel.router import RowsBuilder
+from millrace.model.calls import Call
 from millrace.model.computation import WEAK
 from millrace.model.errors import DamagedCache, DamagedStore, StoreError, ZombieWriter
+from millrace.runtime.calls import NO_CALLS, CallRounds, TaskCalls
 from millrace.store import (
     KEPT_TURNS,
     AheadCaches,
@@ -76,9 +79,11 @@ class CommitWriter(Protocol):
 
     Attributes:
         execution: GetData and user code.
+        calls: Computation -> its calls, of those that make some.
     """
 
     execution: Execution
+    calls: Mapping[str, TaskCalls]
 
     def earlier(self, positions: Positions) -> Iterator[Produced]:
         """Yield what came of each commit that the task made after its positions, in order.
@@ -149,6 +154,7 @@ class PutWriter:
 
     def __init__(self, execution: Execution, fence: Fence, task: int) -> None:
         self.execution = execution
+        self.calls: Mapping[str, TaskCalls] = NO_CALLS
         self._fence = fence
         self._task = task
         #: Computation -> what the task commits of it.
@@ -166,7 +172,27 @@ class PutWriter:
 
         An interval for which an earlier attempt had nothing to do, as weak productions reached it
         in this one alone, is as it was: nothing is returned for it.
+
+        Calls are made before it returns, and count as what the bundles did.
         """
+        calls = self.calls.get(spec.name) if self.calls else None
+        if calls is None:
+            return self._run(spec, bundles, None)
+        fence, execution = self._fence, self.execution
+
+        def go_on(bundle: Bundle, effects: Effects) -> Effects:
+            return execution.go_on(spec, bundle, effects, fence)
+
+        rounds = CallRounds(calls, go_on)
+        try:
+            return self._run(spec, bundles, rounds)
+        except BaseException:
+            calls.cancel()
+            raise
+
+    def _run(
+        self, spec: ComputationSpec, bundles: Sequence[Bundle], rounds: CallRounds | None
+    ) -> list[Attempted]:
         name, attempt = spec.name, bundles[0].attempt
         log, execution = self.execution.state.commits, self.execution
         # In this order: if the cache has what another attempt committed, so has the log.
@@ -175,7 +201,7 @@ class PutWriter:
         weak = spec.guarantees.productions is WEAK
         if weak:
             self._weak.add(name)
-        found: list[Attempted] = []
+        found, ran = list[Attempted](), list[tuple[Bundle, Effects, Repair]]()
         for bundle, stands in zip(bundles, standing, strict=True):
             committed = segment.read(bundle.interval.id, bundle.number)
             if committed is None and segment.over:
@@ -183,7 +209,13 @@ class PutWriter:
             if committed is not None and holds_productions(log, committed, attempt):
                 found.append(Attempted(*replay(committed, RowsBuilder()), None))
                 continue
+            if rounds is not None:
+                bundle = rounds.begun(bundle)
             effects, repair = execution.run(spec, bundle, self._fence, stands)
+            if rounds is not None:
+                rounds.add(bundle, effects)
+                ran.append((bundle, effects, repair))
+                continue
             if weak and repair.deltas_applied and not repair.rebuilt:
                 # Its cache is a commit behind, see _settle; another process made it.
                 repair = replace(repair, deltas_applied=repair.deltas_applied - 1)
@@ -191,6 +223,9 @@ class PutWriter:
                 found.append(Attempted(*replay(committed, effects.productions), None))
             else:
                 found.append(execution.attempted(bundle, name, effects, repair, weak=weak))
+        if rounds is not None:
+            rounds.finish()
+            found += [execution.attempted(one, name, of, repair) for one, of, repair in ran]
         return found
 
     def commit(self, attempted: Sequence[Attempted]) -> list[Produced]:
@@ -296,6 +331,7 @@ class GrownWriter:
     Attributes:
         ahead: The caches of the process, with commits that they do not have yet.
         execution: GetData and user code, over those.
+        calls: Computation -> its calls; they are made when their commit is durable.
         groups: How many groups of commits it has appended.
         at: What it is in the middle of, in words; "" if nothing. Any thread may look.
     """
@@ -316,8 +352,10 @@ class GrownWriter:
         self.ahead = AheadCaches(execution.caches, rows.VALUES, turns=kept_turns)
         causes = {name for name, by_input in weak.items() if by_input}
         self.execution = execution.ahead(self.ahead, weak, causes)
+        self.calls: Mapping[str, TaskCalls] = NO_CALLS
         self.groups = 0
         self.at = ""
+        self._asked: list[tuple[str, Sequence[Call]]] = []
         self._fence = fence
         self._incarnations = fence.incarnations
         self._where = fence.incarnation, level, task
@@ -372,6 +410,8 @@ class GrownWriter:
                 raise self._explained(damage, spec, interval, bundle.position.number) from damage
             if name in self._weak:
                 effects.productions.ids = self._ids(spec, bundle, effects.productions)
+            if effects.calls:
+                self._asked.append((name, effects.calls))
             channels = consumed.get(interval, _NOTHING)
             found.append(execution.attempted(bundle, name, effects, repair, consumed=channels))
         return found
@@ -411,6 +451,10 @@ class GrownWriter:
         if strong:
             self._wait()
             self._append(strong)
+        # Not before: what made them pending is durable now.
+        asked, self._asked = self._asked, []
+        for name, calls in asked:
+            self.calls[name].submit(calls)
         return [(result, productions) for result, productions, _ in attempted]
 
     def after_turn(self) -> None:

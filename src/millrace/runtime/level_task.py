@@ -23,6 +23,7 @@ from millrace.kernel.bundle import Attempt, KeyedRecords
 from millrace.kernel.execution import Attempted
 from millrace.kernel.results import Produced
 from millrace.runtime.admission import Admission, Through
+from millrace.runtime.calls import NO_CALLS, NO_OUTCOMES, CallPools, TaskCalls, calls_of
 from millrace.runtime.commit_writer import CommitWriter
 from millrace.runtime.inbox import Inbox
 from millrace.runtime.rows import Rows
@@ -41,6 +42,7 @@ class LevelTask:
 
     Attributes:
         owned: Computation -> places in its interval map of the intervals that the task owns.
+        calls: Computation -> its calls, of those that make some; none before they are begun.
         records: Rows that were run as records.
         keys: Keys that they were of, counted in each bundle.
     """
@@ -54,12 +56,20 @@ class LevelTask:
         admissions: Sequence[Admission],
         attempt: Callable[[ComputationSpec], Attempt],
     ) -> None:
+        self.calls: Mapping[str, TaskCalls] = NO_CALLS
         self.owned = {one.spec.name: one.intervals.owned(number, tasks) for one in admissions}
         self.records = self.keys = 0
         self._positions = positions
         self._writer = writer
         self._admissions = admissions
         self._attempt = attempt
+
+    def begin_calls(self, pools: CallPools) -> None:
+        """Begin to make calls, with those that are pending; the positions are those of now."""
+        specs = [one.spec for one in self._admissions if one.spec.makes_calls]
+        if not specs:
+            return
+        self.calls = self._writer.calls = calls_of(specs, pools, self._positions, self.owned)
 
     def turn(
         self, arrived: Rows, through: Through, inbox: Inbox | None, received: dict[str, int]
@@ -84,9 +94,13 @@ class LevelTask:
     def _run(self, admission: Admission, records: Mapping[int, KeyedRecords]) -> list[Attempted]:
         """Run one computation's bundles."""
         spec = admission.spec
+        outcomes, again = NO_OUTCOMES
+        if self.calls and (calls := self.calls.get(spec.name)) is not None:
+            outcomes, again = calls.take()
         bundles = self._positions.bundles(
-            spec, admission.intervals, self.owned[spec.name], records, self._attempt(spec)
-        )
+            spec, admission.intervals, self.owned[spec.name], records, self._attempt(spec),
+            outcomes, again,
+        )  # fmt: skip
         if not bundles:
             return []
         for bundle in bundles:

@@ -22,6 +22,7 @@ from millrace.kernel.execution import Execution
 from millrace.kernel.machine import Machine
 from millrace.kernel.router import Router
 from millrace.model.time import MIN_TIMESTAMP
+from millrace.runtime.calls import CallPools
 from millrace.runtime.refusal import EventTimes, Origins
 from millrace.runtime.sink_contract import LiveWriter, TaskWriter
 from millrace.runtime.values import SinkColumns, ValueReader
@@ -101,6 +102,7 @@ class WorkerProcess:
         writers: Edge to a sink -> what tasks write its rows with; of the others, rows leave.
         live_writers: The same for sinks that live tasks write in every turn.
         live: Whether tasks do not end. Then who reads a source sees it, and nobody else.
+        call_pools: Make the calls of computations; by default in threads of their own.
     """
 
     def __init__(
@@ -115,7 +117,9 @@ class WorkerProcess:
         writers: Mapping[int, TaskWriter] = MappingProxyType({}),
         live_writers: Mapping[int, LiveWriter] = MappingProxyType({}),
         live: bool = False,
+        call_pools: CallPools | None = None,
     ) -> None:
+        self.call_pools = call_pools or CallPools()
         self.writers = writers
         self.live_writers = live_writers
         self.live = live

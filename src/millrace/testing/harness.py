@@ -37,11 +37,13 @@ from millrace.model.declarations import Declarations
 from millrace.model.errors import PipelineError, WatermarkRegression
 from millrace.model.record import LateRecord
 from millrace.model.time import MAX_TIMESTAMP, Duration, Instant, duration_us, timestamp_us
+from millrace.runtime.calls import CallPools
 from millrace.runtime.epoch.driver import EpochDriver
 from millrace.runtime.exchange import LocalExchange, through_levels
 from millrace.runtime.reports import TaskReport, reports_in
 from millrace.runtime.sink_contract import bind_sinks, task_writers
 from millrace.runtime.sink_writer import write_to_sinks
+from millrace.runtime.virtual_loop import VirtualTimeLoop
 from millrace.runtime.worker_process import Task, WorkerProcess
 from millrace.store import (
     Collector,
@@ -75,6 +77,7 @@ class HarnessProcess:
         publish: Whether injectors publish by their policies.
         lift: Whether senders combine values.
         scripted: Percentile -> injected stream -> what it published by hand, 100 the low watermark.
+        call_pools: Make the calls of its task.
 
     Attributes:
         topology: The pipeline, under the numbers of the checkpoint.
@@ -94,6 +97,7 @@ class HarnessProcess:
         publish: bool,
         lift: bool,
         scripted: Mapping[int, Mapping[str, int]],
+        call_pools: CallPools,
     ) -> None:
         self.state = CrashingState(durable)
         self.caches = MemoryCaches()
@@ -110,6 +114,7 @@ class HarnessProcess:
             execution=Execution(self.topology, self.state, self.caches),
             lift=lift,
             writers=task_writers(self.topology),
+            call_pools=call_pools,
         )
         self._collector = Collector(self.state)
 
@@ -218,6 +223,7 @@ class Harness:
         self.history = WatermarkHistory()
         self._outputs: dict[str, list[Output]] = {name: [] for name in self._topology.streams}
         self._last_manifest: Manifest | None = None
+        self._call_pools = CallPools(VirtualTimeLoop)
         self._recover()
         for spec in self._topology.injected():
             if spec.injection is not None and isinstance(spec.injection.source, Keys):
@@ -496,6 +502,7 @@ class Harness:
 
     def close(self) -> None:
         """End the test: check the invariants."""
+        self._call_pools.close()
         self.check()
 
     def __enter__(self) -> Self:
@@ -509,6 +516,8 @@ class Harness:
     ) -> None:
         if error is None:
             self.close()
+        else:
+            self._call_pools.close()
 
     # -- one epoch ---------------------------------------------------------------------------------
 
@@ -550,6 +559,7 @@ class Harness:
         ]
 
     def _recover(self) -> None:
+        self._call_pools.close()
         self._process = HarnessProcess(
             self._topology,
             self._durable,
@@ -557,6 +567,7 @@ class Harness:
             publish=self._publish,
             lift=self._lift,
             scripted=self._scripted,
+            call_pools=self._call_pools,
         )
         self._caches, self._epochs = self._process.caches, self._process.epochs
         self._topology = self._process.topology

@@ -9,9 +9,10 @@ import pytest
 from dashboard_scene import SCRIPT, kept
 
 import millrace as mr
+from millrace.dashboard.metrics_file import over_time
 from millrace.dashboard.points import Points
 from millrace.dashboard.pulse import Pulse
-from millrace.dashboard.watcher import CELLS, epochs_by_part, heat_of, stuck_in
+from millrace.dashboard.watcher import CELLS, heat_of, stuck_in
 from millrace.inspect import Checkpoint, Interval, key_text, shortened
 from millrace.watermark.propagation import LowWatermarks
 from millrace.watermark.report import Report
@@ -28,14 +29,56 @@ def test_the_graph_has_levels_rates_and_lag_on_every_edge(page, flown):
 
     assert levels == {
         "injector:departures": 0, "injector:weather": 0, "Delays": 1, "totals": 2, "worst": 2,
-        "Alerts": 3, "sink:alerts": 4,
+        "Alerts": 3, "sink:alerts": 4, "dead letters:": 4,
     }  # fmt: skip
-    assert {(one["from"], one["to"]): one["exact"] for one in graph["edges"]} == {
+    edges = [one for one in graph["edges"] if "dead" not in one]
+    assert {(one["from"], one["to"]): one["exact"] for one in edges} == {
         ("injector:departures", "Delays"): False, ("injector:weather", "Delays"): False,
         ("Delays", "totals"): True, ("Delays", "worst"): True,
         ("totals", "Alerts"): False, ("worst", "Alerts"): False, ("Alerts", "sink:alerts"): False,
     }  # fmt: skip
-    assert all(one["rate"] is not None and one["lag"] is not None for one in graph["edges"])
+    assert all(one["rate"] is not None and one["lag"] is not None for one in edges)
+
+
+def test_dead_letters_are_in_the_graph_with_a_reason_and_a_sample(page, flown):
+    now = page(flown.state).now()
+    dead = node(now, "dead letters:")
+    (edge,) = (one for one in now["graph"]["edges"] if one["to"] == "dead letters:")
+
+    assert (dead["name"], dead["count"], edge["from"], edge["dead"]) == (
+        "dead letters", 1, "Delays", 1
+    )  # fmt: skip
+    assert dead["top"]["reason"] == "ValueError: a flight cannot leave before it is there"
+    (row,) = now["letters"]
+    first = row["first"]
+    assert (row["where"], row["count"], first["computation"]) == ("Delays", 1, "Delays")
+    assert (first["key"], first["typed"], first["stream"]) == ("'BOS'", "BOS", "departures")
+    assert "'carrier': 'B6'" in first["value"]
+
+
+def test_sinks_of_dead_letters_and_late_records_are_in_the_graph(page, tmp_path):
+    p = mr.Pipeline("shop")
+    p.inject("sales", format=int)
+    p.dead_letter("broken")
+    p.late_records("late")
+    counts = p.stream("sales").key_by(lambda n: 1 // n).window(mr.FixedWindows("1 min")).count()
+    counts.to("counts")
+    for stream in ("counts", "broken", "late"):
+        p.sink(stream, print)
+    harness, state = kept(p, tmp_path / "ckpt")
+    with harness as h:
+        h.inject("sales", [(1, mr.HOUR), (0, mr.HOUR)])
+        h.advance_watermark("sales", 2 * mr.HOUR)
+        h.inject("sales", [(1, mr.HOUR)])
+        now = page(state).now()
+
+    ends = {one["id"]: one["kind"] for one in now["graph"]["nodes"] if one["level"] == 2}
+    assert ends == {"sink:counts": "sink", "sink:late": "sink", "dead letters:": "letters"}
+    assert node(now, "dead letters:")["name"] == "broken"
+    edges = {(one["from"], one["to"]) for one in now["graph"]["edges"] if one["to"] in ends}
+    assert {("counts", "sink:counts"), ("counts", "sink:late")} < edges
+    assert ("injector:sales", "dead letters:") in edges, "no key could be made of it"
+    assert [row["where"] for row in now["letters"]] == ["stream sales"]
 
 
 class Converted(mr.Computation):
@@ -324,12 +367,76 @@ def test_epochs_by_part_pass_over_lines_that_say_nothing(flights):
     flights.go_on(3)
     path = flights.path / "metrics" / "epochs.jsonl"
     path.write_bytes(b'{"epoch": 1}\n[]\nnot json\n' + path.read_bytes() + b'{"epoch": 9, "at"')
-    found = epochs_by_part(flights.state)
+    found = over_time(flights.state)["parts"]
 
     assert len(found["epoch"]) == len(found["seconds"]) == 3
     assert list(found["parts"]) == ["planning", "tasks", "sinks", "completing"]
     whole = [sum(values) for values in zip(*found["parts"].values(), strict=True)]
     assert whole == pytest.approx(found["seconds"], abs=0.002)
+
+
+def test_latency_over_time_is_of_the_calls_that_each_epoch_added(flights):
+    flights.go_on(2)
+    path = flights.path / "metrics" / "epochs.jsonl"
+    line = json.loads(path.read_bytes().splitlines()[0])
+    grown = ({"-3": 10}, {"-3": 10}, {"-3": 30}, {"-3": 30, "0": 40}, {"-1": 5})
+    path.write_text(
+        "".join(
+            json.dumps(line | {"epoch": n, "at": n, "hook_calls": {"Delays": calls}}) + "\n"
+            for n, calls in enumerate(grown)
+        )
+    )
+    found = over_time(flights.state)["latency"]
+
+    assert (found["of"], found["others"], found["wall"][-1]) == ("calls", 0, 0.004)
+    assert found["p50"] == {"Delays": [0.125, None, 0.125, 1.0, 0.5]}
+    assert found["p99"] == found["p50"]
+
+
+def test_latency_in_real_time_is_of_the_steps_of_a_record(flights):
+    flights.go_on(1)
+    path = flights.path / "metrics" / "epochs.jsonl"
+    line = json.loads(path.read_bytes())
+    steps = {f"step {n}": 0.001 * n for n in range(9)}
+    more = {f"step_{p}_seconds": steps for p in ("p50", "p95", "p99")}
+    path.write_text(json.dumps(line | more) + "\n")
+    found = over_time(flights.state)["latency"]
+
+    assert (found["of"], found["others"]) == ("steps", 3)
+    assert found["p95"] == {f"step {n}": [pytest.approx(0.001 * n)] for n in range(3, 9)}
+
+
+def test_backlog_over_time_is_by_unit_and_stream(flights):
+    flights.go_on(3)
+    found = over_time(flights.state)["backlog"]
+
+    assert {unit: list(streams) for unit, streams in found["units"].items()} == {
+        "records": ["departures"], "files": ["weather"], "bytes": ["weather"],
+    }  # fmt: skip
+    assert found["units"]["files"]["weather"] == [3.0] * 3
+    assert len(found["wall"]) == 3
+
+
+def test_throughput_is_the_records_read_between_two_points(flown):
+    done, found = Checkpoint(flown.state).ended.completion, Points()
+    (name, stats), *_ = done.sources.items()
+    for epoch, (second, records) in enumerate([(0, 0), (0, 5), (2, 25), (2, 25), (12, 25)]):
+        known = {name: msgspec.structs.replace(stats, records=records)}
+        entry = msgspec.structs.replace(
+            done, epoch=epoch, wall_time_us=second * mr.SECOND, sources=known
+        )
+        found._add(entry)
+
+    assert found.throughput() == {
+        "others": 0, "wall": [2_000.0, 12_000.0], "read": {name: [10.0, 0.0]},
+    }  # fmt: skip
+
+
+def test_throughput_has_few_steps_over_a_long_time(flown):
+    done, found = Checkpoint(flown.state).ended.completion, Points()
+    for epoch in range(3_000):
+        found._add(msgspec.structs.replace(done, epoch=epoch, wall_time_us=epoch * mr.SECOND))
+    assert 120 <= len(found.throughput()["wall"]) <= 240
 
 
 def test_what_a_page_is_sent_does_not_grow_with_the_epochs(flights):
@@ -341,7 +448,7 @@ def test_what_a_page_is_sent_does_not_grow_with_the_epochs(flights):
         if epoch in (5_999, 11_999):
             line = {"epoch": epoch, "at": epoch, "epoch_duration_seconds": 0.5}
             path.write_text("".join(json.dumps(line | {"epoch": n}) + "\n" for n in range(epoch)))
-            bars = epochs_by_part(flights.state)
+            bars = over_time(flights.state)["parts"]
             columns = kept.columns()
             assert len(bars["epoch"]) == len(bars["seconds"]) == 120
             assert len(columns["epoch"]) == len(columns["wall"]) <= 1_024

@@ -4,7 +4,7 @@ import pytest
 
 import millrace as mr
 from millrace.balance.load import Loads
-from millrace.dashboard.watcher import calls_in, epochs_by_part, hottest_in
+from millrace.dashboard.metrics_file import calls_in, hottest_in, over_time
 from millrace.inspect import load_of_run
 from millrace.kernel.results import HookTimes, Load
 from millrace.model.keys import encode_key
@@ -65,7 +65,7 @@ def test_what_the_dashboard_reads_has_room_for_long_keys(tmp_path):
 
     assert len(hottest_in(state)) == 4
     assert [one["computation"] for one in calls_in(state)] == ["Counter"]
-    assert epochs_by_part(state)["epoch"] == [0, 1, 2]
+    assert over_time(state)["parts"]["epoch"] == [0, 1, 2]
     assert (tmp_path / "ckpt" / "metrics" / "epochs.jsonl").stat().st_size < 20_000
 
 

@@ -1,6 +1,7 @@
-// Lines over time: event time against processing time, and how long epochs took. Drawn by uPlot.
+// Lines over time, drawn by uPlot: event time against processing time, how long epochs took, and,
+// smaller, throughput, backlog and latency.
 
-import { byId, clock, colour, count, el, instant, say, span } from "./text.js";
+import { byId, clock, colour, count, el, inBytes, instant, rate, say, span } from "./text.js";
 
 const utc = (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC");
 const COLOURS = ["c1", "c2", "c3", "c4", "c5", "c6"];
@@ -11,7 +12,7 @@ function axes(more) {
     ticks: { stroke: colour("line"), width: 1 }, font: "12px system-ui, sans-serif", ...more };
 }
 
-function put(id, made, data) {
+function put(id, made, data, tall = 250) {
   const box = byId(id), known = charts.get(id);
   const shape = JSON.stringify(made.series.map((one) => [one.label, one.stroke]));
   if (known && known.shape === shape && box.contains(known.chart.root)) {
@@ -20,8 +21,9 @@ function put(id, made, data) {
   }
   known?.chart.destroy();
   box.replaceChildren();
-  const size = () => ({ width: Math.max(260, box.clientWidth), height: 250 });
+  const size = () => ({ width: Math.max(260, box.clientWidth), height: tall });
   const chart = new uPlot({ ...made, ...size(), tzDate: utc, cursor: { points: { size: 6 } } }, data, box);
+  for (const name of chart.root.querySelectorAll(".u-label")) name.title = name.textContent;
   charts.set(id, { chart, shape, size });
 }
 
@@ -110,4 +112,87 @@ export function drawEpochs(parts) {
   const worst = parts.seconds.indexOf(Math.max(...parts.seconds));
   say("epochs-words", `The last ${many === 1 ? "epoch" : `${many} epochs`}: `
     + `the last took ${span(parts.seconds[many - 1])}, the longest, epoch ${parts.epoch[worst]}, ${span(parts.seconds[worst])}.`);
+}
+
+// One line a name over the clock, of values that are never below nought.
+function lines(id, wall, columns, said, scale = {}) {
+  const names = Object.keys(columns);
+  // Of one point uPlot would draw years.
+  const drawn = wall.length > 1 ? (one) => one : (one) => [one[0], one[0]];
+  const at = wall.length > 1 ? inSeconds(wall) : [wall[0] / 1000 - 1, wall[0] / 1000];
+  const series = [
+    { label: "at", value: atY },
+    ...names.map((name, n) => ({ label: name, stroke: colour(COLOURS[n]), width: 1.8, spanGaps: true,
+      points: { show: false }, value: (_, value) => (value === null || value === undefined ? "–" : said(value)) })),
+  ];
+  put(id, { series,
+    scales: { x: { time: true }, y: { range: (_, __, high) => [0, (high || 1) * 1.08], ...scale } },
+    axes: [axes({ values: times, space: 70 }), axes({ size: 66, values: (_, at) => at.map((n) => (n === null ? "" : said(n))), ...scale.axis })] },
+  [at, ...names.map((name) => drawn(columns[name]))], 190);
+}
+
+const others = (n, what) => (n ? ` ${count(n)} more ${what} are not drawn.` : "");
+
+function nothing(id, text) {
+  byId(`${id}-picture`).replaceChildren(el("p", { class: "empty" }, text));
+  say(`${id}-words`, "");
+}
+
+export function drawThroughput(found) {
+  const names = Object.keys(found.read);
+  if (!found.wall.length || !names.length) { nothing("throughput", "Nothing yet: a rate takes two epochs with records."); return; }
+  lines("throughput-picture", found.wall, found.read, (n) => rate(n));
+  const last = names.reduce((sum, name) => sum + found.read[name][found.wall.length - 1], 0);
+  say("throughput-words", `Records read a second, by stream; now ${rate(last)} in all.${others(found.others, "streams")}`);
+}
+
+const chosen = (name) => document.querySelector(`input[name="${name}"]:checked`)?.value;
+
+// A choice of what a chart shows, as radio buttons; hidden where there is but one.
+function choice(name, values, legend) {
+  const box = byId(name), was = chosen(name);
+  if ([...box.querySelectorAll("input")].map((one) => one.value).join() !== values.join()) {
+    box.replaceChildren(el("legend", { class: "hidden" }, legend), ...values.map((value) =>
+      el("label", {}, el("input", { type: "radio", name, value }), el("span", {}, value))));
+    const now = box.querySelector(`input[value="${was}"]`) || box.querySelector("input");
+    if (now) now.checked = true;
+  }
+  box.hidden = values.length < 2;
+  return chosen(name);
+}
+
+export function drawBacklog(found) {
+  const units = Object.keys(found.units);
+  const unit = choice("backlog-unit", units, "Backlog in");
+  if (!unit) {
+    nothing("backlog", "No source has said how much waits in it, or the checkpoint has no file of metrics.");
+    return;
+  }
+  const columns = found.units[unit];
+  const said = unit === "bytes" ? (n) => inBytes(Math.round(n)) : count;
+  lines("backlog-picture", found.wall, columns, said);
+  const last = Object.values(columns).reduce((sum, values) => sum + (values[values.length - 1] || 0), 0);
+  say("backlog-words", `${unit[0].toUpperCase()}${unit.slice(1)} in their sources, not read yet; now ${said(last)} in all.${others(found.others, "streams")}`);
+}
+
+// Times are drawn by powers of ten: a step of microseconds stands beside one of seconds.
+const power = (n) => Math.abs(Math.log10(n) - Math.round(Math.log10(n))) < 1e-6;
+const POWERS = { distr: 3,
+  range: (_, low, high) => [10 ** Math.floor(Math.log10(low || 1e-6)), 10 ** Math.ceil(Math.log10((high || 1) * 1.01))],
+  axis: { filter: (_, at) => at.map((n) => (power(n) ? n : null)) } };
+
+export function drawLatency(found) {
+  const share = chosen("latency-share"), columns = found[share];
+  const names = Object.keys(columns);
+  byId("latency-share").hidden = !names.length;
+  if (!names.length) { nothing("latency", "No call was timed yet, or the checkpoint has no file of metrics."); return; }
+  const positive = Object.fromEntries(names.map((name) => [name, columns[name].map((n) => n || null)]));
+  lines("latency-picture", found.wall, positive, span, POWERS);
+  say("latency-words", found.of === "steps"
+    ? `Of 100 records, ${share.slice(1)} take less in each step on their way, of the last half minute.${others(found.others, "steps")}`
+    : `Of 100 calls of user code in an epoch, ${share.slice(1)} take less, by computation.${others(found.others, "computations")}`);
+}
+
+export function listenToCharts(redraw) {
+  for (const name of ["latency-share", "backlog-unit"]) byId(name).addEventListener("change", redraw);
 }

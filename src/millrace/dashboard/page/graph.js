@@ -1,6 +1,7 @@
 // The graph: computations in columns by level, edges as curves, the culprit lit.
 
-import { byId, count, cut, el, inBytes, instant, rate, span, svg } from "./text.js";
+import { keyOf } from "./keys.js";
+import { byId, count, el, fitted, inBytes, instant, rate, renew, span, svg } from "./text.js";
 
 const WIDE = 188, SINK = 128, HIGH = 70, GAP = 100, ROW = 24, PAD = 8;
 
@@ -28,9 +29,23 @@ function timers(node) {
   return pending ? `${count(pending)} timer${pending === 1 ? "" : "s"}` : "";
 }
 
+// The most frequent reason of dead letters and the first record of it, a line each.
+function lost({ top }) {
+  if (!top) return [];
+  const { computation, stream, key, value } = top.first;
+  return [top.reason, [key && `key ${key}`, `value ${value}`].filter(Boolean).join(", "),
+    `in ${computation || stream}`];
+}
+
+function high(node) {
+  if (node.kind === "sink") return 46;
+  if (node.kind === "letters") return node.top ? 93 : 53;
+  return HIGH + (alarms(node) || waits(node) ? 17 : 0);
+}
+
 function placed(graph) {
   const nodes = graph.nodes.map((node) => ({ ...node, links: [], alarms: alarms(node),
-    waits: waits(node), high: node.kind === "sink" ? 46 : HIGH + (alarms(node) || waits(node) ? 17 : 0) }));
+    waits: waits(node), high: high(node), wide: node.kind === "sink" ? SINK : WIDE }));
   const byName = new Map(nodes.map((node) => [node.id, node]));
   const ways = [];
   for (const edge of graph.edges) {
@@ -73,9 +88,8 @@ function placed(graph) {
   }
   const tall = Math.max(...rows.map((column) => column.tall), 0);
   for (const column of rows) for (const node of column) node.y += (tall - column.tall) / 2;
-  return { nodes: nodes.filter((node) => !node.bend), ways, tall: tall + PAD,
-    wide: PAD * 2 + rows.length * (WIDE + GAP) - GAP
-      - (graph.nodes.some((node) => node.kind === "sink") ? WIDE - SINK : 0) };
+  const boxes = nodes.filter((node) => !node.bend);
+  return { nodes: boxes, ways, tall: tall + PAD, wide: PAD + Math.max(...boxes.map((node) => node.x + node.wide)) };
 }
 
 function curve(way) {
@@ -96,6 +110,7 @@ function curve(way) {
 
 function words(node) {
   if (node.kind === "sink") return `Output ${node.name}`;
+  if (node.kind === "letters") return [`${count(node.count)} dead letters`, ...lost(node)].join(", ");
   const lag = node.ended ? "at the end of time" : node.rests ? node.rests
     : node.lag === null ? "no low watermark yet" : `${span(node.lag)} behind`;
   const kind = node.kind === "injector" ? "Injector" : "Computation";
@@ -109,32 +124,59 @@ function drawn(node, culprit, pick) {
   const classes = ["node", node.kind];
   if (culprit && culprit.way.includes(node.id)) classes.push("lit");
   if (culprit && culprit.node === node.id && culprit.kind !== "nothing") classes.push("pinned");
-  const clickable = node.kind === "computation";
+  const clickable = node.kind === "computation" || node.kind === "letters";
+  const sink = node.kind === "sink";
   const group = svg("g", {
     class: classes.join(" "), transform: `translate(${node.x} ${node.y})`, "data-id": node.id,
     tabindex: clickable ? "0" : null, role: clickable ? "button" : "img", "aria-label": words(node),
-  }, svg("title", {}, node.kind === "injector" && node.policy
-    ? `${node.name}\n${node.policy}` : `${node.name}\nlow watermark ${instant(node.low)}`
-      + (timers(node) && `\npending timers: ${count(node.pendingTimers)}, of the wall clock: ${
-        count(node.pendingWallTimers)}`)));
-  const line = (y, className, text) => svg("text", { x: 13, y, class: className }, text);
-  const sink = node.kind === "sink";
-  group.append(svg("rect", { width: sink ? SINK : WIDE, height: node.high, rx: 11 }));
-  group.append(line(sink ? 28 : 23, "name", cut(node.name, sink ? 15 : 22)));
-  if (sink) return group;
+  }, svg("title", {}, title(node)));
+  const fonts = { name: "650 13px", alarm: "600 12px", more: "12px" };
+  const line = (y, className, text) => svg("text", { x: 13, y, class: className },
+    fitted(text, node.wide - 24, fonts[className]));
+  group.append(svg("rect", { width: node.wide, height: node.high, rx: 11 }));
+  group.append(line(sink ? 28 : 23, "name", node.name));
+  if (clickable) {
+    const chosen = () => (node.kind === "letters" ? byId("letters").scrollIntoView() : pick(node.id));
+    group.addEventListener("click", chosen);
+    group.addEventListener("keydown", (event) => {
+      if (event.key === "Enter" || event.key === " ") { event.preventDefault(); chosen(); }
+    });
+  }
+  if (node.kind === "letters") {
+    group.append(line(41, node.count ? "alarm" : "more", `${count(node.count)} dead letter${node.count === 1 ? "" : "s"}`));
+    lost(node).slice(0, 2).forEach((text, n) => group.append(line(61 + n * 17, "more", text)));
+  }
+  if (sink || node.kind === "letters") return group;
   group.append(line(42, "more", `${rate(node.rate)} · ${count(node.count)} records`));
   const lag = node.ended ? "input ended" : node.rests ? node.rests
     : node.lag === null || node.lag === undefined ? "no low watermark" : `${span(node.lag)} behind`;
   group.append(line(59, "more", timers(node) ? `${lag} · ${timers(node)}` : lag));
   if (node.waits) group.append(line(76, "more", node.waits));
   if (node.alarms) group.append(line(76, "alarm", node.alarms));
-  if (clickable) {
-    group.addEventListener("click", () => pick(node.id));
-    group.addEventListener("keydown", (event) => {
-      if (event.key === "Enter" || event.key === " ") { event.preventDefault(); pick(node.id); }
-    });
-  }
   return group;
+}
+
+// What is shown where the mouse rests: names in full.
+function title(node) {
+  if (node.kind === "sink") return node.name;
+  if (node.kind === "letters") return [node.name, ...lost(node)].join("\n");
+  if (node.kind === "injector" && node.policy) return `${node.name}\n${node.policy}`;
+  return `${node.name}\nlow watermark ${instant(node.low)}` + (timers(node)
+    && `\npending timers: ${count(node.pendingTimers)}, of the wall clock: ${count(node.pendingWallTimers)}`);
+}
+
+function label({ edge, at, lit }) {
+  if (edge.dead) {
+    return svg("g", { class: "edge dead", "data-dead": edge.from },
+      svg("rect", { x: at.x - 46, y: at.y - 9, width: 92, height: 18, rx: 8 }),
+      svg("text", { x: at.x, y: at.y + 4, class: "rate" }, `${count(edge.dead)} dead`));
+  }
+  return svg("g", { class: lit ? "edge lit" : "edge", "data-edge": `${edge.from}>${edge.to}` },
+    svg("rect", { x: at.x - 46, y: at.y - 17, width: 92, height: 34, rx: 8 }),
+    svg("text", { x: at.x, y: at.y - 3, class: "rate" },
+      edge.rate === null ? "–" : `${edge.exact ? "" : "≤ "}${rate(edge.rate)}`),
+    svg("text", { x: at.x, y: at.y + 12, class: "lag" },
+      edge.lag === null ? "no watermark" : edge.lag === 0 ? "up to date" : `${span(edge.lag)} lag`));
 }
 
 export function drawGraph(now, pick) {
@@ -156,13 +198,8 @@ export function drawGraph(now, pick) {
     const { path, at } = curve(way);
     while (taken.some((other) => other.x === at.x && Math.abs(other.y - at.y) < 36)) at.y += 12;
     taken.push(at);
-    picture.append(svg("g", { class: lit ? "edge lit" : "edge" }, svg("path", { d: path })));
-    labels.push(svg("g", { class: lit ? "edge lit" : "edge", "data-edge": `${edge.from}>${edge.to}` },
-      svg("rect", { x: at.x - 38, y: at.y - 17, width: 76, height: 34, rx: 8 }),
-      svg("text", { x: at.x, y: at.y - 3, class: "rate" },
-        edge.rate === null ? "–" : `${edge.exact ? "" : "≤ "}${rate(edge.rate)}`),
-      svg("text", { x: at.x, y: at.y + 12, class: "lag" },
-        edge.lag === null ? "no watermark" : edge.lag === 0 ? "up to date" : `${span(edge.lag)} lag`)));
+    picture.append(svg("g", { class: edge.dead ? "edge dead" : lit ? "edge lit" : "edge" }, svg("path", { d: path })));
+    labels.push(label({ edge, at, lit }));
   }
   picture.append(...labels, ...nodes.map((node) => drawn(node, culprit, pick)));
   box.replaceChildren(picture);
@@ -181,8 +218,10 @@ export function drawCulprit(now) {
     return;
   }
   const pin = culprit.lines.findIndex((line) => /^(Pinned by|Nothing pins)/.test(line));
-  byId("culprit-text").replaceChildren(...culprit.lines.map((line, n) =>
-    el("p", { class: n === pin && culprit.kind !== "nothing" ? "pin" : null }, ...timed(line))));
+  renew(byId("culprit-text"), ...culprit.lines.flatMap((line, n) => [
+    el("p", { class: n === pin && culprit.kind !== "nothing" ? "pin" : null }, ...timed(line)),
+    ...(n === pin && culprit.key ? [el("p", {},
+      keyOf(culprit.node, culprit.key, fitted(`What is kept of ${culprit.key}`, 260, "13px")))] : [])]));
 }
 
 // Instants within a sentence, to the second, and not broken in two.

@@ -1,6 +1,16 @@
 // Keys: what is kept of one, which are hottest; user code: how long it takes, where it hangs.
 
-import { byId, count, el, instant, span, svg, table } from "./text.js";
+import { byId, count, el, instant, renew, span, svg, table } from "./text.js";
+
+// A key to click on, for what is kept of it; plain text where it is not known in full, or of whom.
+export function keyOf(computation, typed, shown = typed) {
+  if (!computation || typed === null || typed === undefined) return shown;
+  const button = el("button", { type: "button", class: "key", "data-of": `${computation} ${typed}`,
+    title: `What ${computation} keeps of it` }, shown);
+  button.addEventListener("click", () => document.dispatchEvent(
+    new CustomEvent("millrace-key", { detail: { computation, key: typed } })));
+  return button;
+}
 
 export function drawKey(found, computation) {
   if (!found.found) {
@@ -9,7 +19,7 @@ export function drawKey(found, computation) {
     return;
   }
   const parts = [table(`Cells of ${found.key} in ${computation}, after epoch ${found.epoch}`,
-    ["cell", "value"], found.cells, [null, "mono"])];
+    ["cell", "value"], found.cells, ["cell", "mono"])];
   if (found.timers.length) {
     parts.push(table("Timers", ["tag", "at", "clock"],
       found.timers.map((one) => [one.tag, instant(one.at), one.domain.toLowerCase().replace("_", " ")])));
@@ -25,8 +35,29 @@ export function drawHot(hot) {
     box.replaceChildren(el("p", { class: "empty" }, "No key stands out, or none was counted."));
     return;
   }
-  box.replaceChildren(table("By records, of the last epochs", ["key", "of", "share"],
-    hot.map((one) => [one.key, one.computation, share(one.share)]), ["mono", "of", "number"]));
+  renew(box, table("By records, of the last epochs", ["key", "of", "share"],
+    hot.map((one) => [keyOf(one.computation, one.typed, one.key), one.computation, share(one.share)]),
+    ["mono", "of", "number"]));
+}
+
+export function drawLetters(letters) {
+  const box = byId("letters-table");
+  if (!letters || !letters.length) {
+    box.replaceChildren(el("p", { class: "empty" }, "There are none."));
+    return;
+  }
+  renew(box, table("By reason, the most frequent first, with the first of each", ["how many", "of", "reason", "sample"],
+    letters.map((one) => [count(one.count), one.where, one.first.reason, sample(one.first)]),
+    ["number", "of", null, null]));
+}
+
+function sample(first) {
+  const said = (name, value) => (value === "" || value === null ? []
+    : [el("span", { class: "part" }, el("span", { class: "soft" }, `${name} `), value)]);
+  return el("div", { class: "sample" },
+    ...said("key", keyOf(first.computation, first.typed, first.key)), ...said("value", first.value),
+    ...said("stream", first.stream), ...said("from", first.place),
+    ...said("at", first.at === null ? "" : instant(first.at)), ...said("epoch", String(first.epoch)));
 }
 
 export function drawCalls(calls) {
@@ -82,18 +113,18 @@ export function drawStuck(stuck) {
     return;
   }
   // What is unfolded, and where the keyboard is, stays.
-  const known = new Map([...box.querySelectorAll("details")].map((one) => [one.dataset.of, one]));
-  const focused = box.contains(document.activeElement) && document.activeElement.closest("details");
-  box.replaceChildren(...stuck.map((one) => {
+  const open = new Set([...box.querySelectorAll("details[open]")].map((one) => one.dataset.call));
+  renew(box, ...stuck.map((one) => {
     const of = `${one.computation} ${one.key} ${one.of}`;
-    const details = el("details", { "data-of": of },
-      el("summary", {}, el("strong", {}, one.computation), `, key ${one.key}: in user code for `,
+    const details = el("details", { "data-call": of },
+      el("summary", { "data-of": `call ${of}` }, el("strong", {}, one.computation), `, key ${one.key}: in user code for `,
         el("span", { "data-since": one.since }, span((Date.now() - one.since) / 1000))),
+      one.typed === null ? null
+        : el("p", { class: "of-key" }, keyOf(one.computation, one.typed, `What is kept of ${one.key}`)),
       el("pre", {}, `${one.of}\n${one.where}\n\n${one.stack}`));
-    details.open = Boolean(known.get(of)?.open);
+    details.open = open.has(of);
     return details;
   }));
-  if (focused) box.querySelector(`[data-of="${CSS.escape(focused.dataset.of)}"] summary`)?.focus();
 }
 
 export function age() {

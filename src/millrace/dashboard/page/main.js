@@ -1,13 +1,13 @@
 // The page: takes what the server tells, and has it drawn.
 
 import { about, listenToActs, offer, unlock } from "./acting.js";
-import { drawEpochs, drawTime, fit, recolour } from "./charts.js";
+import { drawBacklog, drawEpochs, drawLatency, drawThroughput, drawTime, fit, listenToCharts, recolour } from "./charts.js";
 import { drawCulprit, drawGraph } from "./graph.js";
 import { drawHeat, listenToHeat } from "./heat.js";
-import { age, drawCalls, drawHot, drawKey, drawServices, drawStuck } from "./keys.js";
+import { age, drawCalls, drawHot, drawKey, drawLetters, drawServices, drawStuck } from "./keys.js";
 import { ask, follow } from "./live.js";
 import { drawPanes } from "./panes.js";
-import { byId, count, el, instant, rate, say, span } from "./text.js";
+import { byId, count, cut, el, instant, rate, say, span } from "./text.js";
 
 const STATES = {
   running: "running", silent: "no run answers", stopped: "stopped", failed: "failed", drained: "drained", waiting: "not started",
@@ -62,7 +62,7 @@ function tick() {
 function choose(id, names) {
   const select = byId(id), was = select.value;
   if ([...select.options].map((one) => one.value).join("\n") === names.join("\n")) return;
-  select.replaceChildren(...names.map((name) => el("option", { value: name }, name)));
+  select.replaceChildren(...names.map((name) => el("option", { value: name }, cut(name, 80))));
   if (names.includes(was)) select.value = was;
 }
 
@@ -83,6 +83,7 @@ function take(event, data) {
   drawStuck(now.stuck);
   drawHot(now.hot);
   drawCalls(now.calls);
+  drawLetters(now.letters);
   drawServices(now.services);
   const names = now.graph.nodes.filter((node) => node.kind === "computation").map((node) => node.name);
   choose("heat-computation", names);
@@ -98,7 +99,7 @@ async function refresh(always) {
   drawn = now.epoch;
   const heatOf = byId("heat-computation").value, panesOf = byId("panes-computation").value;
   await Promise.all([
-    ask("/api/history").then((found) => { past = found; drawTime(found); drawEpochs(found.parts); }),
+    ask("/api/history").then((found) => { past = found; charts(); }),
     heatOf ? ask("/api/intervals", { computation: heatOf }).then(drawHeat) : drawHeat(null),
     panesOf ? ask("/api/panes", { computation: panesOf, key: byId("panes-key").value })
       .then((found) => { panes = found; drawPanes(found); })
@@ -107,15 +108,29 @@ async function refresh(always) {
   setTimeout(() => { busy = false; if (again || drawn !== now.epoch) { again = false; refresh(false); } }, 1000);
 }
 
+function charts() {
+  drawTime(past);
+  drawEpochs(past.parts);
+  drawThroughput(past.throughput);
+  drawBacklog(past.backlog);
+  drawLatency(past.latency);
+}
+
 function redraw() {
   if (!now) return;
   recolour();
   drawGraph(now, pick);
-  if (past) { drawTime(past); drawEpochs(past.parts); }
+  if (past) charts();
   drawHeat();
   drawPanes(panes);
 }
 
+document.addEventListener("millrace-key", ({ detail: { computation, key } }) => {
+  byId("key-computation").value = computation;
+  byId("key-text").value = key;
+  byId("key-form").requestSubmit();
+  byId("keys").scrollIntoView();
+});
 byId("key-form").addEventListener("submit", async (event) => {
   event.preventDefault();
   const computation = byId("key-computation").value;
@@ -135,6 +150,7 @@ addEventListener("resize", () => {
   resized = setTimeout(() => { fit(); drawHeat(); drawPanes(panes); }, 150);
 });
 listenToHeat();
+listenToCharts(() => { if (past) charts(); });
 listenToActs();
 setInterval(tick, 1000);
 follow(take, (error) => {

@@ -1,6 +1,6 @@
 // Panes of a key: a lane a window, panes along processing time, what was withdrawn struck out.
 
-import { byId, clock, count, cut, el, instant, svg } from "./text.js";
+import { byId, clock, count, cut, el, fitted, instant, svg } from "./text.js";
 
 const LEFT = 180, LANE = 46, TOP = 30, STEP = 54, OPEN = 176;
 
@@ -35,7 +35,7 @@ export function drawPanes(found, wrong) {
   const picture = svg("svg", { width: wide, height: tall, viewBox: `0 0 ${wide} ${tall}`, role: "img",
     "aria-label": `Panes of key ${found.key}: ${found.panes.length}, of ${ordered.length} windows; `
       + `${found.panes.filter((pane) => pane.retraction).length} withdrawn` });
-  const axis = svg("g", { class: "axis" }, svg("text", { x: 0, y: 14 }, `key ${cut(found.key, 28)}`));
+  const axis = svg("g", { class: "axis" }, svg("text", { x: 0, y: 14 }, fitted(`key ${found.key}`, LEFT - 12, "11.5px")));
   let right = -Infinity, before = null;
   for (const pane of places.keys()) {
     if (pane.at === before || x(pane) - right < 70) continue;
@@ -59,10 +59,10 @@ export function drawPanes(found, wrong) {
         + `at ${instant(pane.at)}, epoch ${pane.epoch}`;
       group.append(svg("g", { class: `pane ${kind}` }, svg("title", {}, said),
         svg("circle", { cx: at, cy: y - 4, r: 6 }),
-        svg("text", { x: at, y: y + 15, "text-anchor": "middle" }, cut(pane.value, step < 80 ? 7 : 12))));
+        svg("text", { x: at, y: y + 15, "text-anchor": "middle" }, fitted(pane.value, step - 4))));
     }
     if (one.open) {
-      const text = `${cut(one.open.accumulator, 14)} · ${count(one.open.pending)} new`;
+      const text = `${fitted(one.open.accumulator, 90)} · ${count(one.open.pending)} new`;
       group.append(svg("g", { class: "pane open" },
         svg("title", {}, `open: ${one.open.size} elements, ${one.open.pending} since the last pane, accumulator ${one.open.accumulator}`),
         svg("rect", { x: wide - 170, y: y - 16, width: 166, height: 25, rx: 7 }),

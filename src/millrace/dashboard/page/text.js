@@ -25,9 +25,40 @@ export function say(id, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
+// Puts other children into a box. What had the focus has it again, if it is there by its data-of.
+export function renew(box, ...children) {
+  const focused = box.contains(document.activeElement) && document.activeElement.dataset.of;
+  box.replaceChildren(...children);
+  if (focused) box.querySelector(`[data-of="${CSS.escape(focused)}"]`)?.focus();
+}
+
 export function cut(text, most) {
   const letters = [...text];
   return letters.length <= most ? text : `${letters.slice(0, most - 1).join("")}…`;
+}
+
+const pen = document.createElement("canvas").getContext("2d");
+const measured = new Map();
+
+// As much of a text as is no wider than so many pixels, whatever its letters are.
+export function fitted(text, wide, font = "12px") {
+  const key = `${font} ${wide} ${text}`;
+  if (measured.has(key)) return measured.get(key);
+  pen.font = font.replace(/px$/, `px ${getComputedStyle(document.documentElement).fontFamily}`);
+  const fits = (one) => pen.measureText(one).width <= wide;
+  let found = text;
+  if (text.length > 400 || !fits(text)) {
+    const letters = [...text].slice(0, 400);
+    let low = 0, high = letters.length;
+    while (low < high) {
+      const middle = (low + high + 1) >> 1;
+      if (fits(`${letters.slice(0, middle).join("")}…`)) low = middle; else high = middle - 1;
+    }
+    found = `${letters.slice(0, low).join("")}…`;
+  }
+  if (measured.size > 5000) measured.clear();
+  measured.set(key, found);
+  return found;
 }
 
 export function count(n) {
@@ -40,7 +71,8 @@ export function count(n) {
 
 export function rate(n) {
   if (n === null || n === undefined) return "–";
-  return `${n > 0 && n < 10 ? n.toFixed(1) : count(n)}/s`;
+  const few = n < 0.95 ? Number(n.toPrecision(2)) : n.toFixed(1);
+  return `${n > 0 && n < 10 ? few : count(n)}/s`;
 }
 
 export function span(seconds) {
@@ -84,5 +116,6 @@ export function table(caption, columns, rows, kinds = []) {
       el("thead", {}, el("tr", {}, ...columns.map((name, n) =>
         el("th", { scope: "col", class: kinds[n] === "number" ? "number" : null }, name)))),
       el("tbody", {}, ...rows.map((row) =>
-        el("tr", {}, ...row.map((cell, n) => el("td", { class: kinds[n] || null }, cell)))))));
+        el("tr", {}, ...row.map((cell, n) => el("td", { class: kinds[n] || null,
+          title: kinds[n] === "of" ? cell : null }, cell)))))));
 }

@@ -99,12 +99,15 @@ class _Run:
             self._inbox.refuse_unread(table, edges)
             self._inbox.read_punctuation(table, edges)
         level_task = self._level_task(specs, propagation)
+        level_task.begin_calls(self._task.runtime.call_pools)
         results: dict[str, list[IntervalResult]] = {spec.name: [] for spec in specs}
         produced = level_task.turn(Rows(table), {}, self._inbox, self._report.received_bytes)
         for result, productions in produced:
             self._outbox.add_result(result, productions)
             self._report.results.append(result)
             results[result.computation].append(result)
+        for name, calls in level_task.calls.items():
+            self._report.called(name, calls.pool.take_stats())
         for spec in specs:
             owned = level_task.owned[spec.name]
             pending[spec.name] = self._pending(spec, owned, results[spec.name])

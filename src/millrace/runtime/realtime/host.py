@@ -30,7 +30,7 @@ from millrace.runtime.packets import ALONE_US, NO_MARK, Packet, Pipes, Received
 from millrace.runtime.partials_stage import Lifter
 from millrace.runtime.realtime.incarnation_start import TaskNote, decode_note, encode_note
 from millrace.runtime.realtime.messages import FromTask, MarkPassed, StartTask, ToTask
-from millrace.runtime.realtime.task import Sent, TaskStats
+from millrace.runtime.realtime.task import Sent, TaskStats, silent
 from millrace.runtime.realtime.weak import weak_computations
 from millrace.runtime.reports import MarkReport
 from millrace.runtime.rows import Outbox, Rows
@@ -101,6 +101,8 @@ class IncarnationHost:
         self._tell_us, self._make_outlet = tell_us, outlet
         self.level, self.number = level, number
         self.said: list[FromTask] = []
+        #: Called in another thread when the task wants a turn.
+        self.ring: Callable[[], None] = silent
         #: When the task wants a turn, though nothing may have arrived.
         self.wake_us = MAX_TIMESTAMP
         self._runtime = runtime
@@ -176,7 +178,20 @@ class IncarnationHost:
         for result, productions in writer.earlier(self._positions):
             self._move([result])
             self._outbox.add_result(result, productions)
+        self._begin_calls()
         yield from self._leave(self._outbox.rows())
+
+    def _begin_calls(self) -> None:
+        self._task.begin_calls(self._runtime.call_pools)
+        for calls in self._task.calls.values():
+            calls.pool.wake(self.ring)
+        if any(calls.asks_again for calls in self._task.calls.values()):
+            self.wake_us = MIN_TIMESTAMP
+
+    @property
+    def full(self) -> bool:
+        """Whether so many calls are pending that no packets are to be received."""
+        return any(calls.full for calls in self._task.calls.values())
 
     def _admission(self, spec: ComputationSpec) -> ChannelAdmission:
         """Return what takes the records of a computation."""
@@ -209,6 +224,8 @@ class IncarnationHost:
     def close(self) -> None:
         """Give files and connections back."""
         if self._writer is not None:
+            for calls in self._writer.calls.values():
+                calls.cancel()
             self._writer.close()
         if self._outlet is not None:
             self._outlet.close()
@@ -246,13 +263,19 @@ class IncarnationHost:
         done, self._done = self._done, []
         for result in done:
             self._report.add(result)
-        if self._marks.complete(self._epoch):
+        if self._marks.complete(self._epoch) and not self._waits_for_calls():
             yield from self._pass_mark()
         self.wake_us = min(self._watermarks.wake_us, self._pipes.wake_us)
         self.stats.groups = self._live_writer.groups
         if self.stats.due(self._wall_us):
             self.said.append(self.stats.status(self._wall_us, self._watermarks.input_us()))
         self._spend(began)
+
+    def _waits_for_calls(self) -> bool:
+        """Whether the mark that has come ends the input, and calls are pending."""
+        return self._marks.draining and any(
+            calls.pending or calls.asks_again for calls in self._task.calls.values()
+        )
 
     def _spend(self, began: float) -> None:
         spent = time.perf_counter() - began
@@ -300,6 +323,8 @@ class IncarnationHost:
         """Take where intervals stand now."""
         self._done += results
         for result in results:
+            if self._task.calls and (calls := self._task.calls.get(result.computation)) is not None:
+                calls.keep(result.interval, result.report.wall_timers)
             if self._positions.move(
                 result.computation, result.interval, result.number, result.chain, result.report
             ):
@@ -351,6 +376,8 @@ class IncarnationHost:
         self._at = "its sinks, which it writes to"
         receipts = {} if self._outlet is None else self._outlet.pass_mark(mark)
         self._at = ""
+        for name, calls in self._task.calls.items():
+            self._report.report.called(name, calls.pool.take_stats())
         report, snapshots = self._report.take(), self._runtime.snapshots
         for name, intervals in report.last_commits().items():
             snapshots.offer(name, [*intervals], mark)

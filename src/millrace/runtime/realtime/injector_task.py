@@ -40,7 +40,7 @@ from millrace.runtime.realtime.messages import (
     ToTask,
 )
 from millrace.runtime.realtime.source_progress import IngressTimes, Promising
-from millrace.runtime.realtime.task import Sent, TaskStats
+from millrace.runtime.realtime.task import Sent, TaskStats, silent
 from millrace.runtime.reports import MarkReport, TaskReport
 from millrace.runtime.row_encoder import LiveRows, number_at
 from millrace.runtime.rows import Rows
@@ -144,6 +144,8 @@ class InjectorTask:
         self._elapsed_us = elapsed_us
         self.said: list[FromTask] = []
         self.wake_us = MAX_TIMESTAMP
+        self.ring = silent
+        self.full = False
         self._runtime = runtime
         self._topology = runtime.topology
         self._sources = {source.stream: source for source in runtime.sources}

@@ -5,7 +5,7 @@ A live task counts what it does in its turns, and sends that to the coordinator 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol
 
 from millrace.model.time import MIN_TIMESTAMP, is_over
@@ -59,6 +59,10 @@ class TaskStats:
         )
 
 
+def silent() -> None:
+    """Do nothing: whoever hosts the task gives it turns anyway."""
+
+
 #: A packet on its way: the number of the task of the next level, and its bytes.
 Sent = tuple[int, bytes]
 
@@ -74,6 +78,8 @@ class LiveTask(Protocol):
         said: Messages for the coordinator since the host last took them (and cleared the list).
         wake_us: When it wants a turn though nothing has arrived.
         stats: What it has done in this incarnation, from its start on.
+        ring: Called, in any thread, when the task wants a turn at once. The host sets it.
+        full: Whether it is to receive no packets until it has had further turns.
     """
 
     level: int
@@ -81,6 +87,12 @@ class LiveTask(Protocol):
     said: list[FromTask]
     wake_us: int
     stats: TaskStats
+    ring: Callable[[], None]
+
+    @property
+    def full(self) -> bool:
+        """See above."""
+        ...
 
     def start(self, start: StartTask, wall_us: int) -> Iterator[Sent]:
         """Take up where the task stood; yield what has to be sent again."""

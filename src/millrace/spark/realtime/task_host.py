@@ -69,6 +69,13 @@ class ReceivedPackets:
     ended: bool = False
 
 
+class _Ring:
+    """Arrives where somebody rings."""
+
+
+_RING: Final = _Ring()
+
+
 class ReceiveQueue:
     """Takes packets and messages in, for one thread to take out.
 
@@ -86,9 +93,10 @@ class ReceiveQueue:
     ) -> None:
         # Of the two numbers each is written by one thread, so no lock is needed.
         self._in = self._out = 0
+        self._kept = 0
         self._may_wait = FlowControl.of_bytes(bytes_max)
         self._room = threading.Event()
-        self._arrived: queue.SimpleQueue[bytes | ToTask | BaseException | None] = (
+        self._arrived: queue.SimpleQueue[bytes | ToTask | BaseException | _Ring | None] = (
             queue.SimpleQueue()
         )
         self._closed = False
@@ -96,11 +104,16 @@ class ReceiveQueue:
         for work in (lambda: self._pump(packets), lambda: self._listen(hear)):
             threading.Thread(target=work, name="millrace-receive", daemon=True).start()
 
-    def take(self, wait_s: float) -> ReceivedPackets:
+    def ring(self) -> None:
+        """Have a :meth:`take` that waits return. Any thread may call it."""
+        self._arrived.put(_RING)
+
+    def take(self, wait_s: float, *, keeps: bool = False) -> ReceivedPackets:
         """Return all that is there; wait for something, if nothing is.
 
         Args:
             wait_s: How long.
+            keeps: Whether packets go on to count as waiting, as the task takes none now.
 
         Raises:
             Exception: What listening ended with.
@@ -113,6 +126,9 @@ class ReceiveQueue:
                 self._sort(self._arrived.get_nowait(), taken)
         except queue.Empty:
             pass
+        if not keeps:
+            self._out += self._kept
+            self._kept = 0
         if self._in - self._out < self._may_wait.amount:
             self._room.set()
         return taken
@@ -126,10 +142,14 @@ class ReceiveQueue:
         self._closed = True
         self._room.set()
 
-    def _sort(self, arrived: bytes | ToTask | BaseException | None, taken: ReceivedPackets) -> None:
+    def _sort(
+        self, arrived: bytes | ToTask | BaseException | _Ring | None, taken: ReceivedPackets
+    ) -> None:
         if isinstance(arrived, bytes):
-            self._out += len(arrived)
+            self._kept += len(arrived)
             taken.packets.append(arrived)
+        elif isinstance(arrived, _Ring):
+            pass
         elif arrived is None:
             self._ended = taken.ended = True
         elif isinstance(arrived, BaseException):
@@ -379,6 +399,7 @@ class _Loop:
         start = self._start()
         if start is None:
             return
+        self._task.ring = self._queue.ring
         yield from _together(self._task.start(start, self._clock()))
         if not self._task.level:
             self._task.tell(Take(self._rows.amount))
@@ -405,7 +426,9 @@ class _Loop:
             self._part()
 
     def _turn(self) -> Iterator[list[Sent]]:
-        packets, self.packets = self.packets, []
+        packets = list[bytes]()
+        if not self._task.full:
+            packets, self.packets = self.packets, []
         stats = self._task.stats
         busy_s, records, keys = stats.busy_s, stats.records, stats.keys
         something = bool(packets)
@@ -467,7 +490,7 @@ class _Loop:
         self._take(0.0)
 
     def _take(self, wait_s: float) -> None:
-        taken = self._queue.take(wait_s)
+        taken = self._queue.take(wait_s, keeps=self._task.full)
         self.packets += taken.packets
         self._ended = taken.ended
         for message in taken.messages:
@@ -482,7 +505,7 @@ class _Loop:
             self._task.tell(message)
 
     def _may_sleep_s(self) -> float:
-        if self.packets:
+        if self.packets and not self._task.full:
             return 0.0
         return min(max(0.0, (self._task.wake_us - self._clock()) / 1e6), _SLEEP_S)
 

@@ -27,7 +27,7 @@ from millrace.runtime.realtime.messages import (
     TaskStatus,
     ToTask,
 )
-from millrace.runtime.realtime.task import Sent, TaskStats
+from millrace.runtime.realtime.task import Sent, TaskStats, silent
 from millrace.spark.realtime import latency as steps_module
 from millrace.spark.realtime import task_host
 from millrace.spark.realtime.flow_control import TurnBudget
@@ -65,6 +65,7 @@ class Echo:
 
     def __init__(self, level: int = 1) -> None:
         self.level, self.number, self.wake_us = level, 4, 1 << 62
+        self.ring, self.full = silent, False
         self.said: list[FromTask] = []
         self.stats = TaskStats(level, 4)
         self.started: list[StartTask] = []

@@ -1,0 +1,486 @@
+"""Calls of a computation: from records to calls, and from outcomes to responses.
+
+A call is an effect of a bundle, and its outcome comes with a later one. The record is pending
+meanwhile. Where a bundle has a memory of what is pending, as within an epoch, it is kept there.
+Else it is state of its key: an entry of a hidden map, and a timer that waits for the end of time
+and holds the low watermark at the record's timestamp. That timer is never due; it makes an interval
+tell that calls are pending, and finds them.
+
+Names of pending records are in the order of their arrival: number of the commit, and of the call in
+it.
+
+Source: docs/design/2026-11-28-calls.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from msgspec.structs import replace
+
+from millrace.compile.topology import ComputationSpec, Topology
+from millrace.kernel import rows
+from millrace.kernel.bundle import Bundle, KeyedRecords, KeyGroup
+from millrace.kernel.timers import KeyRows, KeyTimers
+from millrace.kernel.user_api import UserApi
+from millrace.model.async_computation import AsyncComputation
+from millrace.model.calls import Call, Outcome
+from millrace.model.coroutines import refuse_unrun
+from millrace.model.errors import PipelineError
+from millrace.model.keys import decode_key, encode_key
+from millrace.model.pane import Paned
+from millrace.model.record import WALL_TIME, DeadLetter, Record
+from millrace.model.time import MAX_TIMESTAMP
+from millrace.store import View
+
+#: The stream of outcomes, from a computation to itself. No stream of a user's is called so.
+OUTCOMES: Final = "\0outcomes"
+
+
+class CallSource(NamedTuple):
+    """Where an outcome belongs.
+
+    Attributes:
+        computation: Its name.
+        interval: The key interval.
+        key_row: The part of a row that names the key.
+        encoded: The key, encoded.
+        name: Of the pending record.
+        timestamp_us: Of the record.
+    """
+
+    computation: str
+    interval: int
+    key_row: bytes
+    encoded: bytes
+    name: bytes
+    timestamp_us: int
+
+
+class PendingRecord(NamedTuple):
+    """A record whose call has no outcome.
+
+    Attributes:
+        stream: That it came by.
+        value: With its pane, if it has one.
+        timestamp_us: Its event time.
+        late: Whether it was behind the low watermark when it arrived.
+        origin: Upper half of its id.
+        sequence: Lower half.
+    """
+
+    stream: str
+    value: Any
+    timestamp_us: int
+    late: bool
+    origin: int
+    sequence: int
+
+
+class PendingChange(NamedTuple):
+    """What a bundle changes of what is pending of a key, where it is kept in memory.
+
+    Attributes:
+        added: Name -> record, in order.
+        removed: Names.
+    """
+
+    added: dict[bytes, PendingRecord]
+    removed: set[bytes]
+
+
+#: Key row -> name -> record, in order of arrival.
+PendingRecords = dict[bytes, dict[bytes, PendingRecord]]
+
+
+def remember(pending: PendingRecords, changes: Mapping[bytes, PendingChange]) -> None:
+    """Change what is pending as a bundle says."""
+    for key_row, (added, removed) in changes.items():
+        of_key = pending.setdefault(key_row, {})
+        of_key |= added
+        for name in removed:
+            of_key.pop(name, None)
+        if not of_key:
+            del pending[key_row]
+
+
+class _Again:
+    """Stands in the place of an outcome: what is pending of a key is to be asked again."""
+
+
+_AGAIN: Final = _Again()
+_NONE: Final[dict[bytes, PendingRecord]] = {}
+_NONE_POISONED: Final[dict[Any, DeadLetter]] = {}
+
+
+class CallHooks:
+    """The hooks of a computation that makes calls; and, to its machine, a cell of each key.
+
+    Args:
+        topology: The pipeline.
+        spec: The computation.
+        user: Its instance.
+        api: Of the key at hand.
+        timers: Likewise.
+        key_rows: Likewise.
+        cell: The hidden map.
+        around: Calls each hook that is given a record, if something is to.
+
+    Attributes:
+        calls: That the bundle makes.
+        changes: Key row -> what the bundle changes of what is pending in memory.
+        at_hand: Name of the pending record at hand, and the record; None if it is none.
+        poisoned: Names of pending records that fail.
+        count: How many records were pending in the bundle, and in those before with its number.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        spec: ComputationSpec,
+        user: AsyncComputation,
+        api: UserApi,
+        timers: KeyTimers,
+        key_rows: KeyRows,
+        cell: Any,
+        around: Callable[[Callable[[Any], Any], Any, Any], Any] | None,
+    ) -> None:
+        self._streams = topology.streams
+        self._spec = spec
+        self._user = user
+        self._api = api
+        self._timers = timers
+        self._rows = key_rows
+        self._cell = cell
+        self._around = around
+        self._paned = spec.paned
+        self._one_by_one = user._reads_state and user.calls.order == "key"
+        self._needs_all = not user._reads_state
+        self._salt = spec.name.encode()
+        self.calls: list[Call] = []
+        self.changes: dict[bytes, PendingChange] = {}
+        self.at_hand: tuple[bytes, PendingRecord] | None = None
+        self.poisoned: Mapping[Any, DeadLetter] = _NONE_POISONED
+        self._bundle: Bundle
+        self._within: PendingRecords | None = None
+        self.count = 0
+        # Of the key at hand: its calls, and what changes in memory.
+        self._asked: list[Call] = []
+        self._added: dict[bytes, PendingRecord] = {}
+        self._removed: set[bytes] = set()
+        #: Whether a record of the key is known to be pending.
+        self._waits = False
+
+    # -- of a bundle -------------------------------------------------------------------------------
+
+    def begin_bundle(self, bundle: Bundle) -> None:
+        """Start a bundle."""
+        self.calls, self.changes = [], {}
+        self.at_hand, self.poisoned = None, _NONE_POISONED
+        self._bundle, self._within = bundle, bundle.within
+        self.count = bundle.calls_before
+
+    def with_outcomes(
+        self, bundle: Bundle, parts: list[KeyGroup], view: View
+    ) -> tuple[Bundle, list[KeyGroup]]:
+        """Return a bundle and parts in which outcomes are records of their keys, before its others.
+
+        Args:
+            bundle: The bundle.
+            parts: Of each key.
+            view: The rows of its interval, as they were before it.
+        """
+        events: dict[bytes, tuple[bytes, list[tuple[Any, int]]]] = {}
+        if bundle.again:
+            for key_row, encoded in _keys_pending(view):
+                events[key_row] = encoded, [(_AGAIN, 0)]
+        for outcome in bundle.outcomes:
+            source: CallSource = outcome.call.source
+            _, of_key = events.setdefault(source.key_row, (source.encoded, []))
+            of_key.append((outcome, source.timestamp_us))
+        if not events:
+            return bundle, parts
+        return _spliced(bundle, parts, events)
+
+    # -- of a key: as a cell is --------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Start a key."""
+        self._asked, self._added, self._removed = [], {}, set()
+        self._waits = False
+        self.at_hand = None
+
+    def flush(self) -> None:
+        """Take what the key's part asked and changed."""
+        if self._asked:
+            self.calls += self._asked
+        if self._added or self._removed:
+            self.changes[self._rows.key_row] = PendingChange(self._added, self._removed)
+
+    # -- hooks -------------------------------------------------------------------------------------
+
+    def process_record(self, record: Record) -> None:
+        """Take a record, or an outcome."""
+        if record.stream is OUTCOMES or record.stream == OUTCOMES:
+            if record.value is _AGAIN:
+                self._ask_again()
+            else:
+                self._take(record.value)
+            return
+        pending = PendingRecord(
+            record.stream, record.value, record.timestamp, record.late, record.origin,
+            record.sequence,
+        )  # fmt: skip
+        self._keep_or_ask(pending)
+
+    def _keep_or_ask(self, pending: PendingRecord) -> None:
+        """Ask for a record, unless one of its key waits that must be answered first."""
+        if self._one_by_one and (self._waits or self._first() is not None):
+            self._keep(pending)
+        else:
+            self._ask(None, pending)
+
+    def _take(self, outcome: Outcome) -> None:
+        """Take the outcome of a call; nothing happens if its record is not pending."""
+        name = outcome.call.source.name
+        pending = self._pop(name)
+        if pending is None:
+            return
+        if name not in self.poisoned:
+            self.at_hand = name, pending
+            if outcome.error is not None:
+                raise outcome.error
+            self._answer(pending, outcome.response)
+        self.at_hand = None
+        if self._one_by_one:
+            self._ask_first()
+
+    def _ask_first(self) -> None:
+        """Ask for the first of the key's pending records that needs a call."""
+        while (first := self._first()) is not None:
+            name, pending = first
+            if self._ask_pending(name, pending):
+                return
+
+    def _ask_again(self) -> None:
+        """Ask for what is pending of the key in rows, as nobody does."""
+        names = [*self._cell]
+        if self._within is None and self._one_by_one:
+            self._ask_first()
+            return
+        for name in names:
+            pending = self._stored(name)
+            if self._within is None:
+                self._ask_pending(name, pending)
+                continue
+            # From here on it is kept in memory, like those that this epoch brings.
+            self._remove_row(name, pending)
+            if name in self.poisoned:
+                continue
+            self.at_hand = name, pending
+            self._keep_or_ask(pending)
+            self.at_hand = None
+
+    def _ask_pending(self, name: bytes, pending: PendingRecord) -> bool:
+        """Ask for a pending record; return whether it waits for an outcome now."""
+        if name in self.poisoned:
+            self._pop(name)
+            return False
+        self.at_hand = name, pending
+        waits = self._ask(name, pending)
+        self.at_hand = None
+        return waits
+
+    def _ask(self, name: bytes | None, pending: PendingRecord) -> bool:
+        """Ask for a record, pending by a name or not; return whether it waits for an outcome."""
+        api, user = self._api, self._user
+        api.at_hand_us = pending.timestamp_us
+        before = len(api.productions)
+        request = self._called(user.request, pending)
+        refuse_unrun(request, "request")
+        if len(api.productions) > before:
+            raise PipelineError(
+                f"{self._spec.title}.request produced a value. It may be called again after a "
+                "failure, so it must change nothing. Produce in process_response."
+            )
+        if request is None and not self._needs_all:
+            if name is not None:
+                self._pop(name)
+            self._answer(pending, None)
+            return False
+        if name is None:
+            name = self._keep(pending)
+        key_row, encoded = self._rows.key_row, encode_key(user.key)
+        source = CallSource(
+            self._spec.name, self._bundle.interval.id, key_row, encoded, name, pending.timestamp_us
+        )
+        self._asked.append(Call(self._id(key_row, pending), user.key, request, source))
+        return True
+
+    def _answer(self, pending: PendingRecord, response: Any) -> None:
+        """Have user code take a response."""
+        self._api.at_hand_us = pending.timestamp_us
+        process_response = self._user.process_response
+        returned = self._called(lambda record: process_response(record, response), pending)
+        refuse_unrun(returned, "process_response")
+
+    def _called(self, hook: Callable[[Record], Any], pending: PendingRecord) -> Any:
+        """Call a hook with a record."""
+        stream, value, at_us, late, origin, sequence = pending
+        record = Record(self._user.key, value, at_us, stream, late, origin, sequence)
+        if self._paned:
+            if type(value) is Paned:
+                record.pane, record.value = value.pane, value.value
+            self._api.pane_at_hand = record.pane
+        if self._around is None:
+            return hook(record)
+        return self._around(hook, self._user.key, record)
+
+    def _id(self, key_row: bytes, pending: PendingRecord) -> bytes:
+        """Return what names a call to a service: the same whenever it is made."""
+        parts = (self._salt, pending.stream.encode(), key_row)
+        ids = (pending.origin & _MASK).to_bytes(8) + (pending.sequence & _MASK).to_bytes(8)
+        return hashlib.blake2b(b"\0".join(parts) + ids, digest_size=16).digest()
+
+    # -- what is pending ---------------------------------------------------------------------------
+
+    def _keep(self, pending: PendingRecord) -> bytes:
+        """Keep a record until its outcome is there; return its name."""
+        name = self._bundle.number.to_bytes(8) + self.count.to_bytes(4)
+        self.count += 1
+        self._waits = True
+        if self._within is not None:
+            self._added[name] = pending
+            return name
+        stream, value, at_us, late, origin, sequence = pending
+        data = self._streams[stream].coder.encode(value)
+        self._cell[name] = (stream, bytes(data), at_us, late, origin, sequence)
+        # Behind the low watermark nothing can be held.
+        hold_us = None if late else at_us
+        self._timers.set(_tag(name), WALL_TIME, (MAX_TIMESTAMP, hold_us, 100))
+        return name
+
+    def _pop(self, name: bytes) -> PendingRecord | None:
+        """Return a record that is not pending any more; None if it was not."""
+        self._waits = False
+        if self._within is None:
+            if name not in self._cell:
+                return None
+            pending = self._stored(name)
+            self._remove_row(name, pending)
+            return pending
+        if name in self._added:
+            return self._added.pop(name)
+        if name in self._removed:
+            return None
+        found = self._within.get(self._rows.key_row, _NONE).get(name)
+        if found is not None:
+            self._removed.add(name)
+        return found
+
+    def _first(self) -> tuple[bytes, PendingRecord] | None:
+        """Return the first pending record of the key, and its name."""
+        if self._within is None:
+            name = next(iter(self._cell), None)
+            return None if name is None else (name, self._stored(name))
+        for kept in (self._within.get(self._rows.key_row, _NONE), self._added):
+            for name, pending in kept.items():
+                if name not in self._removed:
+                    return name, pending
+        return None
+
+    def _stored(self, name: bytes) -> PendingRecord:
+        stream, data, *more = self._cell[name]
+        return PendingRecord(stream, self._streams[stream].coder.decode(data), *more)
+
+    def _remove_row(self, name: bytes, pending: PendingRecord) -> None:
+        del self._cell[name]
+        self._timers.delete(_tag(name), WALL_TIME)
+
+
+_MASK: Final = (1 << 64) - 1
+
+
+def _tag(name: bytes) -> bytes:
+    return rows.call_tag(encode_key(name))
+
+
+def _keys_pending(view: View) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the keys of an interval with pending calls: as rows name them, and encoded."""
+    last = b""
+    for row in rows.pending_calls(view):
+        if row.key_row != last:
+            last = row.key_row
+            yield row.key_row, row.key
+
+
+def _spliced(
+    bundle: Bundle,
+    parts: list[KeyGroup],
+    events: Mapping[bytes, tuple[bytes, list[tuple[Any, int]]]],
+) -> tuple[Bundle, list[KeyGroup]]:
+    """Return a bundle and parts with the events of keys, each before the records of its key.
+
+    They stand behind all records; the records of those keys do so once more.
+    """
+    records = bundle.records
+    count = len(records.values)
+    values, timestamps = [*records.values], [*records.timestamps]
+    streams: list[str]
+    streams = [records.streams] * count if isinstance(records.streams, str) else [*records.streams]
+    origins, sequences, from_n = [*records.origins], [*records.sequences], list[int]()
+    by_key = {part[0]: part for part in parts}
+    for key_row, (encoded, of_key) in events.items():
+        first = len(values)
+        for event, at_us in of_key:
+            values.append(event)
+            timestamps.append(at_us)
+            streams.append(OUTCOMES)
+            origins.append(0)
+            sequences.append(0)
+            from_n.append(-1)
+        part = by_key.get(key_row)
+        due = None
+        if part is None:
+            key = decode_key(encoded)
+        else:
+            _, encoded, key, start, stop, due = part
+            values += values[start:stop]
+            timestamps += timestamps[start:stop]
+            streams += streams[start:stop]
+            origins += origins[start:stop]
+            sequences += sequences[start:stop]
+            from_n += range(start, stop)
+        by_key[key_row] = (key_row, encoded, key, first, len(values), due)
+    found = [by_key[key_row] for key_row in sorted(by_key)]
+    spliced = KeyedRecords(
+        [part[0] for part in found],
+        [part[1] for part in found],
+        [part[2] for part in found],
+        values,
+        timestamps,
+        streams,
+        origins,
+        sequences,
+        [0, len(values)],
+        again=_again(records, values, from_n),
+    )
+    return replace(bundle, records=spliced), found
+
+
+def _again(
+    records: KeyedRecords, values: Sequence[Any], from_n: Sequence[int]
+) -> Callable[[int], Any] | None:
+    """Return what decodes the n-th value of spliced records again; events are as they are."""
+    decode = records.again
+    if decode is None:
+        return None
+    count = len(records.values)
+
+    def again(n: int) -> Any:
+        at = n if n < count else from_n[n - count]
+        return values[n] if at < 0 else decode(at)
+
+    return again

@@ -1,0 +1,250 @@
+"""Calls on the real-time plane: pending over turns, marks and crashes, in this process."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+
+import millrace as mr
+from millrace.compile.topology import ComputationSpec
+from millrace.model.calls import Call
+from millrace.runtime.calls import CallPools, Pool
+from millrace.runtime.commit_writer import GrownWriter
+from millrace.runtime.worker_process import WorkerProcess
+from millrace.store import Commit
+from simulation.call_pool import DrawnPool
+from tests.live import Feeds, InEpochs, Kept, Live
+
+
+class Spend(mr.AsyncComputation):
+    """Asks with the total of its key so far; a request must see all responses before it."""
+
+    inputs = {"events": mr.by("key")}
+    outputs = {"told": str}
+    calls = mr.CallPolicy(concurrency=4)
+    total = mr.ValueState(int)
+    seen = mr.BagState(int)
+
+    def request(self, record: mr.Record) -> Any:
+        if record.value["value"] % 7 == 0:
+            return None
+        return record.value["value"], self.total.get(0)
+
+    async def call(self, request: Any) -> Any:
+        if request[0] == 13:
+            raise ValueError("13 is refused")
+        return request[1]
+
+    def process_response(self, record: mr.Record, response: Any) -> None:
+        before = self.total.get(0)
+        assert response in (None, before), (response, before)
+        self.total.set(before + record.value["value"])
+        self.seen.add(record.value["value"])
+        assert sum(self.seen) == self.total.get()
+        self.produce("told", f"{self.key}: {self.total.get()}")
+
+
+def feeds(seed: int = 1, rows: int = 40) -> Feeds:
+    rng = random.Random(seed)
+    return Feeds(
+        "key long, value long, at long",
+        {
+            f"p{n}": [
+                (rng.randrange(6), rng.randrange(1, 40), 1_000_000 * i + rng.randrange(3_000_000))
+                for i in range(rows)
+            ]
+            for n in range(3)
+        },
+    )
+
+
+def spending(seed: int) -> tuple[mr.Pipeline, Kept]:
+    p, kept = mr.Pipeline("spending"), Kept()
+    p.inject("events", feeds(seed), timestamp="at", low_watermark=mr.BoundedDelay("5 s"))
+    p.add(Spend)
+    p.dead_letter("letters")
+    p.sink("told", kept)
+    return p, kept
+
+
+async def double(event: dict[str, Any]) -> dict[str, Any]:
+    return {"key": event["key"], "value": 2 * event["value"]}
+
+
+def windowed(seed: int) -> tuple[mr.Pipeline, Kept]:
+    p, kept = mr.Pipeline("windowed"), Kept()
+    p.inject("events", feeds(seed), timestamp="at", low_watermark=mr.BoundedDelay("5 s"))
+    doubled = p.stream("events").key_by("key").map_async(double, order="none", name="doubled")
+    doubled.window(mr.FixedWindows("10 s")).sum("value").to("sums", int)
+    p.sink("sums", kept)
+    return p, kept
+
+
+class LiveWithCalls(Live):
+    """A live run whose calls return when they are drawn."""
+
+    def __init__(self, pipeline: mr.Pipeline, seed: int, *, idle: float = 0.4, **more: Any) -> None:
+        self.drawn = random.Random(seed)
+        self.idle = idle
+        self.made: list[Call] = []
+        super().__init__(pipeline, **more)
+
+    def runtime(self, task: int, *, live: bool = True) -> WorkerProcess:
+        def pool(spec: ComputationSpec) -> Pool:
+            return DrawnPool(spec.instance, self.drawn, self.made.append, idle=self.idle)
+
+        runtime = super().runtime(task, live=live)
+        runtime.call_pools = CallPools(make=pool)
+        return runtime
+
+    def finish(self) -> None:
+        super().finish()
+        self.until_ended()
+
+    def until_ended(self) -> None:
+        for _ in range(10_000):
+            if self.coordinator.ended:
+                return
+            self.clock_us += 1000
+            self.plane.settle(self.clock_us)
+        raise AssertionError("the input has not ended")
+
+
+def expected_totals(seed: int) -> dict[str, int]:
+    found: Counter[str] = Counter()
+    for rows_of in feeds(seed).feeds.values():
+        for key, value, _ in rows_of:
+            found[str(key)] += value if value != 13 else 0
+    return dict(found)
+
+
+def last_totals(kept: Kept) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for row in kept.rows:
+        key, _, total = row["value"].partition(": ")
+        found[key] = max(found.get(key, 0), int(total))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("crash", [0.0, 0.05])
+def test_state_and_outputs_count_each_call_once(seed: int, crash: float) -> None:
+    pipeline, kept = spending(seed)
+    live = LiveWithCalls(pipeline, seed)
+    live.boot()
+    live.play(random.Random(seed), turns=400, crash=crash)
+    live.finish()
+    assert last_totals(kept) == expected_totals(seed)
+    count = sum(value != 13 for of in feeds(seed).feeds.values() for _, value, _ in of)
+    assert len(kept.rows) == count
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_windows_behind_calls_have_all_that_was_asked(seed: int) -> None:
+    pipeline, kept = windowed(seed)
+    live = LiveWithCalls(pipeline, seed, idle=0.8)
+    live.boot()
+    live.play(random.Random(seed), turns=400, crash=0.03)
+    live.finish()
+    expected: Counter[tuple[str, int]] = Counter()
+    for of in feeds(seed).feeds.values():
+        for key, value, at in of:
+            expected[str(key), at // (10 * mr.SECOND)] += 2 * value
+    found: Counter[tuple[str, int]] = Counter()
+    for row in kept.rows:
+        window = int(row["_window_start"].timestamp()) // 10
+        found[row["_key"], window] = max(found[row["_key"], window], row["value"])
+    assert found == expected
+
+
+def test_pending_calls_are_state_and_hold_the_low_watermark() -> None:
+    pipeline, _ = windowed(1)
+    live = LiveWithCalls(pipeline, 1, idle=1.0)  # nothing ever returns
+    live.boot()
+    live.feed(20)
+    live.plane.settle(live.clock_us)
+    live.plane.mark(live.clock_us)
+    assert live.marks, "a mark goes over what is pending"
+    assert len(live.made) == 60
+    reports = live.epochs.authority
+    held = min(
+        reports.report("doubled", one.id).hold_us
+        for one in live.epochs.positions.maps["doubled"].intervals
+    )
+    earliest = min(at for of in live.fed()[0].feeds.values() for _, _, at in of[:20])
+    assert held == earliest
+    assert reports.low_watermarks.outputs["doubled"] <= earliest
+
+
+def test_after_a_crash_pending_calls_are_made_again_with_their_ids() -> None:
+    pipeline, _ = windowed(1)
+    live = LiveWithCalls(pipeline, 1, idle=1.0)
+    live.boot()
+    live.feed(5)
+    live.plane.settle(live.clock_us)
+    first = {call.id for call in live.made}
+    live.made.clear()
+    live.boot()
+    live.plane.settle(live.clock_us)
+    assert len(live.made) == 15
+    assert {call.id for call in live.made} == first
+
+
+def test_no_call_is_made_before_its_pending_record_is_durable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pipeline, _ = windowed(1)
+    live = LiveWithCalls(pipeline, 1, idle=1.0)
+    live.boot()
+    made: list[int] = []
+    append = GrownWriter._append
+
+    def appending(self: GrownWriter, commits: list[Commit]) -> None:
+        made.append(len(live.made))
+        append(self, commits)
+        made.append(len(live.made))
+
+    monkeypatch.setattr(GrownWriter, "_append", appending)
+    live.feed(1)
+    live.plane.settle(live.clock_us)
+    assert made[:2] == [0, 0]
+    assert len(live.made) == 3
+
+
+def test_a_task_takes_no_more_than_it_may_keep() -> None:
+    pipeline, _ = spending(1)
+    live = LiveWithCalls(pipeline, 1, idle=1.0)
+    live.boot()
+    for _ in range(40):
+        live.clock_us += 1000
+        for injector in live.fed():
+            injector.limit += 1
+        live.plane.settle(live.clock_us)
+    waiting = sum(len(queue) for queue in live.plane._arrived.values())
+    tasks = [live.plane._tasks[1, n] for n in range(2)]
+    assert all(task.full for task in tasks)
+    assert waiting > 0
+    # In flight are as many as may be, and eight times as many are pending, or some more by a turn.
+    assert sum(calls._all_kept for task in tasks for calls in task._task.calls.values()) >= 2 * 32
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_epochs_take_over_what_real_time_left_pending(seed: int) -> None:
+    pipeline, kept = spending(seed)
+    live = LiveWithCalls(pipeline, seed, idle=0.9)
+    live.boot()
+    live.play(random.Random(seed), turns=200)
+    live.plane.end(live.clock_us)
+    live.until_ended()
+    left = [
+        live.epochs.authority.report("Spend", one.id).wall_timers
+        for one in live.epochs.positions.maps["Spend"].intervals
+    ]
+    assert any(left), "the last mark goes over what is pending"
+    epochs = InEpochs(live)
+    live.feed(100)
+    epochs.run(live.clock_us + mr.SECOND)
+    assert last_totals(kept) == expected_totals(seed)
