@@ -1,33 +1,33 @@
-"""Nexmark's queries of one event at a time: each is a step, and costs no shuffle and no state."""
+"""Nexmark's queries of one event at a time: each is a step, and costs no shuffle and no state.
+
+Most are expressions over the columns of the bids; one is a Python function.
+"""
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
+import millrace as mr
 from millrace.model.time import datetime_of
 
 _EUROS = 0.908
 _CHANNELS = {"apple": "0", "google": "1", "facebook": "2", "baidu": "3"}
-_CHANNEL_ID = re.compile("(?:&|^)channel_id=([^&]*)")
+_BID = ("auction", "bidder", "price")
 
 
 def q0(bids: Any) -> Any:
     """Bids as they are: what it costs to bring a record in and out. A filter that keeps all."""
-    return bids.filter(lambda _: True)
+    return bids.filter(mr.lit(True))
 
 
 def q1(bids: Any) -> Any:
-    """Bids in euros: a map."""
-    return bids.map(
-        lambda b: {"auction": b.auction, "bidder": b.bidder, "price": _EUROS * b.price, "at": b.at}
-    )
+    """Bids in euros: a column of which another is made."""
+    return bids.select("auction", "bidder", "at", price=_EUROS * mr.col("price"))
 
 
 def q2(bids: Any) -> Any:
-    """What was bid for every 123rd auction: a filter, then a map."""
-    chosen = bids.filter(lambda b: b.auction % 123 == 0)
-    return chosen.map(lambda b: {"auction": b.auction, "price": b.price})
+    """What was bid for every 123rd auction: a filter, then two columns."""
+    return bids.filter(mr.col("auction") % 123 == 0).select("auction", "price")
 
 
 def q10(bids: Any) -> Any:
@@ -36,21 +36,37 @@ def q10(bids: Any) -> Any:
 
 
 def q14(bids: Any) -> Any:
-    """Bids between one and fifty million, with the time of day and a count of letters.
-
-    A user-defined function is any Python function; here it is ``str.count``.
-    """
-    return bids.filter(lambda b: 1_000_000 < _EUROS * b.price < 50_000_000).map(_calculated)
+    """Bids between one and fifty million, with the time of day and a count of letters."""
+    euros, hour = _EUROS * mr.col("price"), mr.col("at") // mr.HOUR % 24
+    by_day = (hour >= 8) & (hour <= 18)
+    by_night = (hour <= 6) | (hour >= 20)
+    time = (
+        mr.when(by_day)
+        .then(mr.lit("dayTime"))
+        .otherwise(mr.when(by_night).then(mr.lit("nightTime")).otherwise(mr.lit("otherTime")))
+    )
+    text = mr.col("extra").str
+    letters = text.len_chars() - text.replace_all("c", "", literal=True).str.len_chars()
+    kept = bids.filter((euros > 1_000_000) & (euros < 50_000_000))
+    return kept.select("auction", "bidder", price=euros, time=time, letters=letters)
 
 
 def q21(bids: Any) -> Any:
-    """Bids with the id of their channel, by name or from the URL: a flat map, of one or none."""
-    return bids.flat_map(_with_channel)
+    """Bids with the id of their channel, by name or from the URL, if they have any."""
+    # An empty parameter behind every URL: what has no other has no id.
+    behind = mr.concat_str(mr.col("url"), mr.lit("&channel_id=")).str.split("&channel_id=")
+    id = behind.list.get(1).str.split("&").list.get(0)
+    for name, number in _CHANNELS.items():
+        known = mr.col("channel").str.to_lowercase() == name
+        id = mr.when(known).then(mr.lit(number)).otherwise(id)
+    made = bids.select(*_BID, "channel", channel_id=id)
+    return made.filter(mr.col("channel_id") != "")
 
 
 def q22(bids: Any) -> Any:
-    """Bids with the directories of their URL: a map."""
-    return bids.map(_with_directories)
+    """Bids with the directories of their URL."""
+    parts = mr.col("url").str.split("/").list
+    return bids.select(*_BID, dir1=parts.get(3), dir2=parts.get(4), dir3=parts.get(5))
 
 
 def _partitioned(bid: Any) -> dict[str, Any]:
@@ -63,30 +79,3 @@ def _partitioned(bid: Any) -> dict[str, Any]:
         "day": f"{at:%Y-%m-%d}",
         "minute": f"{at:%H:%M}",
     }
-
-
-def _calculated(bid: Any) -> dict[str, Any]:
-    hour = datetime_of(bid.at).hour
-    by_day, by_night = 8 <= hour <= 18, hour <= 6 or hour >= 20
-    return {
-        "auction": bid.auction,
-        "bidder": bid.bidder,
-        "price": _EUROS * bid.price,
-        "time": "dayTime" if by_day else "nightTime" if by_night else "otherTime",
-        "letters": bid.extra.count("c"),
-    }
-
-
-def _with_channel(bid: Any) -> list[dict[str, Any]]:
-    found = _CHANNEL_ID.search(bid.url)
-    id = _CHANNELS.get(bid.channel.lower(), found and found[1])
-    if id is None:
-        return []
-    made = {"auction": bid.auction, "bidder": bid.bidder, "price": bid.price}
-    return [{**made, "channel": bid.channel, "channel_id": id}]
-
-
-def _with_directories(bid: Any) -> dict[str, Any]:
-    first, second, third = bid.url.split("/")[3:6]
-    made = {"auction": bid.auction, "bidder": bid.bidder, "price": bid.price}
-    return {**made, "dir1": first, "dir2": second, "dir3": third}

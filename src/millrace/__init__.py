@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from millrace.model.async_computation import AsyncComputation
     from millrace.model.calls import BatchPolicy, CallPolicy
     from millrace.model.coder import Coder
+    from millrace.model.columns import coalesce, col, concat_str, lit, when
     from millrace.model.computation import AT_LEAST_ONCE, EXACTLY_ONCE, STRONG, WEAK, Computation
     from millrace.model.declarations import INGRESS
     from millrace.model.errors import MillraceError
@@ -153,8 +154,12 @@ __all__ = [
     "agg",
     "by",
     "by_key",
+    "coalesce",
     "coders",
+    "col",
+    "concat_str",
     "early",
+    "lit",
     "of_record",
     "ops",
     "plot",
@@ -162,6 +167,7 @@ __all__ = [
     "sources",
     "spark",
     "testing",
+    "when",
 ]
 
 #: Module, below this package -> the public names that are there.
@@ -182,6 +188,7 @@ _PUBLIC = {
     "model.computation": "AT_LEAST_ONCE Computation EXACTLY_ONCE STRONG WEAK",
     "model.declarations": "INGRESS",
     "model.errors": "MillraceError",
+    "model.columns": "coalesce col concat_str lit when",
     "model.pane": "EARLY LATE ON_TIME Pane Window",
     "model.record": "DeadLetter LOW_WATERMARK LateRecord Record Timer WALL_TIME",
     "model.state": "BagState CombiningState MapState SideInput ValueState",

@@ -21,8 +21,8 @@ from millrace.compile.graph import graph_svg
 from millrace.compile.topology import Topology
 from millrace.dataflow.stream import Stream
 from millrace.injectors.columns import arrow_schema, plain_types
+from millrace.injectors.dead_letters import Letters
 from millrace.injectors.key_injector import Keys
-from millrace.injectors.letters import Letters
 from millrace.injectors.signal_injector import Calls, streams_called
 from millrace.inspect.checkpoint import plan_of
 from millrace.model.computation import Computation, DeliveryMode, ProductionMode
@@ -111,9 +111,9 @@ class Pipeline(Declarations):
             slack: For how long an id is kept: until the low watermark has passed the record's
                 timestamp by so much. What is delivered again after that comes late, if it comes to
                 the same computation, and is processed as a late record. By default two hours.
-            format: Record format. A Struct or dataclass takes the columns of its fields' names;
-                a builtin type takes the only column besides the timestamp; without a format the
-                value is a dict of all columns but the timestamp.
+            format: Record format. A Struct or dataclass takes the columns of its fields' names. A
+                builtin type takes the only column besides the timestamp; without a format the value
+                is a dict of all columns but the timestamp.
             ahead: How far past the wall clock a timestamp may lie before its record is refused. A
                 single timestamp far in the future would otherwise carry the low watermark with it
                 and make everything after it late.
@@ -188,10 +188,10 @@ class Pipeline(Declarations):
                 it there goes on under the new one. The line may stay in the program.
             dropped: Cells that earlier versions had, and whose state is to go.
             migrate: Cell -> function that makes a value of what a checkpoint has: of a map each
-                entry's, of a bag each item. It is called once for each, with the value as plain
-                data (a dict of the fields, where it was an object) unless its format is the same,
-                and returns the new one, or None for nothing. It runs once for a checkpoint, which
-                knows it by its name; what it raises goes to the dead letters. See docs/changing.md.
+                entry's, of a bag each item. It is called once for each, and returns the new one, or
+                None for nothing. The value is plain data unless its format is the same: a dict of
+                the fields, where it was an object. It runs once for a checkpoint, which knows it by
+                its name; what it raises goes to the dead letters. See docs/changing.md.
 
         Raises:
             PipelineError: It is no computation, its name is taken, or an option is not one.
@@ -279,11 +279,11 @@ class Pipeline(Declarations):
 
         Args:
             stream: Its name.
-            at_most: How many there may be: ``"5 %"`` of the records of the last five minutes of
-                epochs (in real time: marks), judged once a hundred have been read in them; or a
-                number, since the run started. Past it the run stops with DeadLettersExceeded, which
-                names the most frequent reason. The epoch has completed then, so nothing is lost,
-                and the next start counts anew.
+            at_most: How many there may be: ``"5 %"`` of the records, or a number, since the run
+                started. A share is of the last five minutes of epochs (in real time: marks), judged
+                once a hundred records have been read in them. Past it the run stops with
+                DeadLettersExceeded, which names the most frequent reason. The epoch has completed
+                then, so nothing is lost, and the next start counts anew.
             again: Whether dead letters are sent again that ``millrace dead-letters CHECKPOINT
                 --send`` puts into the checkpoint, each once, to whom they failed for. It is one
                 more injected stream, ``dead-letters.again``, which holds no low watermark.
@@ -309,7 +309,7 @@ class Pipeline(Declarations):
         return Stream(self, stream)
 
     def late_records(self, stream: str) -> Stream:
-        """Declare a stream that is told of every late record, in whatever computation.
+        """Declare a stream that gets a note of every late record, in whatever computation.
 
         Its format is :class:`~millrace.LateRecord`. The record itself is delivered as ever, with
         ``record.late`` set; with or without this stream it is counted. Records that the stream
@@ -341,9 +341,9 @@ class Pipeline(Declarations):
         Returns:
             Part by part what is refused, dropped, migrated, added, changed or kept, and why, after
             the last epoch that has completed. Print it; ``plan.refused`` is empty if a start would
-            go on, ``plan.waiting`` says what it has to wait for while an epoch is under way. A
-            start that is refused says the same. What only Spark knows, such as whether a source can
-            be read, is not in it.
+            go on, ``plan.waiting`` names the things it has to wait for while an epoch is under way.
+            A start that is refused says the same. What only Spark knows, such as whether a source
+            can be read, is not in it.
 
         Raises:
             CheckpointMismatch: There is no checkpoint, or one of a newer format.
@@ -430,7 +430,7 @@ class Pipeline(Declarations):
     def run_batch(self, spark: Any, **options: Unpack[BatchOptions]) -> Status:
         """Run over bounded sources, to their end, as one Spark job without a checkpoint.
 
-        A key's records come in order of timestamp, then both clocks go to the end of time and its
+        A key's records come in order of timestamp. Then both clocks go to the end of time and its
         timers fire in order; ``self.wall_time`` stays the time at which the batch began. No record
         is late. A sink gets everything as epoch 0; a Parquet directory that has output is refused.
 
@@ -439,8 +439,8 @@ class Pipeline(Declarations):
             options: :class:`~millrace.options.BatchOptions`.
 
         Returns:
-            What was done, as ``run.status()`` says it: records, refusals, counters; ``left`` says
-            what was not read.
+            What was done, as ``run.status()`` says it: records, refusals, counters; ``left`` has
+            the pieces that were not read.
 
         Raises:
             PipelineError: The pipeline, a source or an option cannot do it: an injector without an

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 import millrace as mr
+from millrace.injectors.dead_letters import LetterLog, bind_letters
 from millrace.injectors.follower import Polling
-from millrace.injectors.letters import LetterLog, bind_letters
-from millrace.inspect.letters import send
+from millrace.inspect.dead_letters import send
 from millrace.store import Mailbox, MemoryBlobs
 from tests.live import Feeds, InEpochs, Kept, Live
 
@@ -150,7 +150,7 @@ def play(seed: int) -> None:
     Whoever sends dies at times, and sends again what is in the sink.
     """
     rng = random.Random(seed)
-    with mock.patch("millrace.injectors.letters._LETTERS", rng.randrange(1, 4)):
+    with mock.patch("millrace.injectors.dead_letters._LETTERS", rng.randrange(1, 4)):
         _play(rng)
 
 

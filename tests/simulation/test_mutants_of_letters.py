@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from millrace.epochlog.run_log import RunLog
-from millrace.injectors.letters import LetterLog, Letters
+from millrace.injectors.dead_letters import LetterLog, Letters
 from millrace.kernel.router import Router
 from millrace.kernel.user_errors import Provenance
 

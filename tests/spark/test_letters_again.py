@@ -1,7 +1,7 @@
 """Dead letters that are sent again by epochs, from the directory of their sink.
 
 In real time: ``processes/test_realtime.py``; of Kafka: ``processes/kafka/test_kafka.py``; crashes:
-``tests/unit/test_letters_again.py``.
+``tests/unit/test_dead_letters_again.py``.
 """
 
 import time

@@ -93,7 +93,13 @@ mr.Pipelin  # error: Module has no attribute "Pipelin"
 READ_BY_MYPY = [
     *("__init__", "options", "pipeline", "sinks", "spark/handle", "connectors/parquet/sink"),
     *("testing/__init__", "testing/harness", "testing/output"),
-    *("dataflow/stream", "dataflow/windowing", "dataflow/windows/*", "dataflow/triggers/*"),
+    *(
+        "dataflow/stream",
+        "dataflow/projection",
+        "dataflow/windowing",
+        "dataflow/windows/*",
+        "dataflow/triggers/*",
+    ),
     "model/*",
 ]
 

@@ -6,7 +6,7 @@ import click
 import msgspec
 
 from millrace.inspect import open_checkpoint, send_dead_letters, state_at
-from millrace.inspect.letters import LetterCounts, letter_counts
+from millrace.inspect.dead_letters import LetterCounts, letter_counts
 from millrace.inspect.overview import reasons_of
 from millrace.kernel.user_errors import Counted, commonest, total
 from millrace.model.time import format_timestamp

@@ -29,7 +29,7 @@ from millrace.cli.requests import (
     stop,
     update,
 )
-from millrace.cli.run import dashboard, run
+from millrace.cli.run import dashboard, metrics, run
 from millrace.cli.state import state
 from millrace.model.distribution import version
 from millrace.model.errors import MillraceError
@@ -60,6 +60,7 @@ main.add_command(demo)
 main.add_command(drain)
 main.add_command(explain)
 main.add_command(explain_watermark)
+main.add_command(metrics)
 main.add_command(new)
 main.add_command(panes)
 main.add_command(fire)

@@ -1,10 +1,13 @@
 """``millrace run``: a pipeline from its file, on a Spark of its own, until it is stopped.
 
 ``millrace dashboard``: a page in the browser for a checkpoint, whether its run lives or not.
+
+``millrace metrics``: what goes with the metrics of a run.
 """
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import click
@@ -15,6 +18,7 @@ from millrace.model.errors import MillraceError, PipelineError, ZombieWriter
 from millrace.spark import realtime_settings
 from millrace.spark.application import named_by, pipeline_at
 from millrace.spark.asks import ask
+from millrace.spark.metrics.grafana import board
 from millrace.spark.session import session
 
 #: What :func:`~millrace.spark.realtime_settings` takes by default.
@@ -139,3 +143,18 @@ def dashboard(path: str, port: int, host: str, token: str | None) -> None:
             served.wait()
         except KeyboardInterrupt:
             click.echo("")
+
+
+@click.group()
+def metrics() -> None:
+    """Print a board for the metrics of runs."""
+
+
+@metrics.command(short_help="Print a board for Grafana.")
+def grafana() -> None:
+    """Print a board for Grafana as JSON, to be imported there.
+
+    It shows throughput, low watermarks, backlog, latency, state and trouble of the pipelines that
+    are chosen at its head.
+    """
+    click.echo(json.dumps(board(), indent=2))

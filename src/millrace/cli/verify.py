@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from millrace.epochlog.entries import decode_entry, interval_map
-from millrace.injectors.letters import LetterLog
+from millrace.injectors.dead_letters import LetterLog
 from millrace.inspect import Checkpoint, state_at
 from millrace.inspect.overview import Ended, ended
 from millrace.model.errors import InputLost, StoreError

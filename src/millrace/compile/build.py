@@ -21,6 +21,7 @@ from millrace.compile.checks import (
     reserved_problems,
     together,
 )
+from millrace.compile.expressions import ExpressionBinder
 from millrace.compile.sink_limits import limits_of
 from millrace.compile.stream_types import (
     StreamProducer,
@@ -145,6 +146,9 @@ def build(pipeline: Declarations) -> Topology:
 
     check_steps(pipeline)
     check_fields(pipeline, inputs, publishers, formats, problems)
+    binder = ExpressionBinder(pipeline, formats, problems)
+    inputs = binder.inputs(inputs)
+    pipeline = binder.steps()
     if problems:
         raise PipelineError(together(pipeline, problems))
 

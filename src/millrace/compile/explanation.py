@@ -21,6 +21,7 @@ from millrace.compile.topology import ComputationSpec, Edge, StreamSpec, Topolog
 from millrace.dataflow.operators import operator_of
 from millrace.model.coder import MsgpackCoder, type_name
 from millrace.model.computation import EXACTLY_ONCE
+from millrace.model.expression import Expression
 from millrace.model.pane import PanedCoder
 from millrace.model.stream import KEYS, ByFields, Step
 from millrace.model.time import format_duration
@@ -267,6 +268,8 @@ def call_text(step: Step) -> str:
     )
     if step.backwards_us:
         inside += f", backwards={format_duration(step.backwards_us)!r}"
+    if step.kind == "map" and isinstance(step.function, Expression):
+        return f"{step.function.step}({inside})"
     return f"{step.kind.removesuffix('_record')}({inside})"
 
 

@@ -25,9 +25,10 @@ from millrace.model.async_computation import AsyncComputation
 from millrace.model.coder import Coder
 from millrace.model.computation import Computation, Guarantees
 from millrace.model.declarations import AGAIN, Evolution, Injection
+from millrace.model.expression import Result
 from millrace.model.record import DeadLetterLimit
 from millrace.model.state import StateDescriptor
-from millrace.model.stream import KeyExtractor, Step
+from millrace.model.stream import ByFunction, KeyExtractor, Step
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 #: Before the name of a stream, it names the stream's injector.
@@ -69,6 +70,13 @@ class Edge:
     lift: Any = None
     unlifted: str = ""
     everywhere: bool = False
+
+    @property
+    def key_expression(self) -> Result | None:
+        """The expression that its keys are, whatever the producer's key; None if otherwise."""
+        extractor = None if self.everywhere else self.extractor
+        function = extractor.function if isinstance(extractor, ByFunction) else None
+        return function if isinstance(function, Result) else None
 
 
 @dataclass(frozen=True)
@@ -243,6 +251,14 @@ class Topology:
     def by_ingress(self) -> frozenset[str]:
         """Return the injected streams whose records have the time at which they are read."""
         return frozenset(s.name for s in self.injected() if s.injection and s.injection.ingress)
+
+    def has_expressions(self, stream: str) -> bool:
+        """Return whether records of a stream come to an expression before anything else."""
+        spec = self.streams[stream]
+        return any(edge.key_expression is not None for edge in spec.edges) or any(
+            step.expression is not None or (step.only_names and self.has_expressions(step.target))
+            for step in spec.steps
+        )
 
     def edge(self, number: int) -> Edge:
         """Return a subscription by its number."""

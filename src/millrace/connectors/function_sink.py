@@ -124,7 +124,7 @@ class ArrowSink:
     columns of the record format (or ``value``), ``_key`` (text), ``_timestamp`` and ``_id`` (16
     bytes). Records of one key come in the order in which they were produced.
 
-    Each record is given once at the least. After a failure those since the last epoch or mark that
+    Each record is given at least once. After a failure those since the last epoch or mark that
     completed come again, with the ids they had, in batches that may be cut otherwise. So ``_id``
     makes it exactly once: as a primary key, or as the idempotency key of a request.
 

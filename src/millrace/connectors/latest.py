@@ -53,7 +53,7 @@ def check_key(key: Sequence[str], columns: pa.StructType, sink: str) -> None:
             )
         if pa.types.is_nested(there[name]) or pa.types.is_floating(there[name]):
             raise PipelineError(
-                f"the sink {sink} has the key {name!r}, of type {there[name]}. A row is told by "
+                f"the sink {sink} has the key {name!r}, of type {there[name]}. A key is made of "
                 "text, bytes, integers, truth values, dates and times; name columns of these."
             )
 

@@ -40,6 +40,7 @@ from millrace.dataflow.joins.join_state import Offset, nearness
 from millrace.dataflow.joins.table_join import EnrichByKey, Lookup, pair_with_row, rows_of
 from millrace.dataflow.joins.window_join import JoinByKeyAndWindow, pair_format
 from millrace.dataflow.partials.fanout import CombineByPart, check
+from millrace.dataflow.projection import Projecting
 from millrace.dataflow.triggers.trigger import Trigger
 from millrace.dataflow.value import positive_us
 from millrace.dataflow.windowing import (
@@ -67,7 +68,7 @@ from millrace.model.time import MILLISECOND, Duration, duration_us
 Made = TypeVar("Made")
 
 
-class Joining(PlainStream, Generic[Made]):
+class Joining(Projecting, Generic[Made]):
     """A stream that can be joined with others, and with tables."""
 
     @abstractmethod

@@ -106,7 +106,7 @@ def early(
     """Return when a window emits: early results, the result, and late ones.
 
     A window that gets records emits a result every so often, one when the low watermark reaches its
-    end, and further ones for late records. ``window`` takes it in the place of a trigger.
+    end, and further ones for late records. Give it to ``window`` in the place of a trigger.
 
     Args:
         every: How far apart early results are, by the wall clock, counted from 1970 in UTC; or a
@@ -115,8 +115,8 @@ def early(
         late: The same for records behind the low watermark; by default each bundle of them emits
             one. How long they count says ``window(..., allowed_lateness="1 h")``.
         accumulating: Whether a result has all records so far and replaces the one before. False:
-            it has what came since, and results add up. For retractions give
-            ``window(..., mode=mr.ACCUMULATING_AND_RETRACTING)``.
+            it has the records since, and results add up. For retractions give ``window(...,
+            mode=mr.ACCUMULATING_AND_RETRACTING)``.
 
     Returns:
         For ``early("5 s")`` the trigger ``SequenceOf(RepeatUntil(AtPeriod("5 s"), AtWatermark()),

@@ -31,7 +31,7 @@ class Injector(ABC):
 
     An injector has one process or several: partitions, shards, feeds. Each has an offset. For an
     epoch, the driver asks every process how far it can go (:meth:`advance`) and writes the answers
-    down; then workers read what lies between (:meth:`read`, or :meth:`read_arrow` for many records
+    down. Then workers read what lies between (:meth:`read`, or :meth:`read_arrow` for many records
     at once). If anything dies, what lies between the same offsets is read again. So records count
     exactly once, if a process gives **the same records between the same offsets, in the same order,
     every time**.
@@ -207,7 +207,7 @@ class Injector(ABC):
         )
 
     def backlog(self, process: str, offset: Any) -> Backlog | None:
-        """Return what waits in a process after an offset; None, as by default, if it cannot tell.
+        """Return the backlog of a process after an offset; None, as by default, if it cannot tell.
 
         It is for people, and nothing depends on it. Called in the driver on a copy of the injector,
         made as for a worker, in a thread of its own, every few seconds, after :meth:`processes`.

@@ -22,8 +22,8 @@ from millrace.inspect.computation import (
     KeyState,
     StateDifference,
 )
+from millrace.inspect.dead_letters import Sending, send_dead_letters
 from millrace.inspect.json_text import as_json, key_text, keys_of, shortened
-from millrace.inspect.letters import Sending, send_dead_letters
 from millrace.inspect.overview import (
     ComputationLoad,
     ComputationOverview,

@@ -223,7 +223,7 @@ class Checkpoint:
                     raise
                 raise NotKept(
                     f"interval {interval.id} of {computation!r} as it was after epoch {self.epoch} "
-                    "is not kept any more: the run has gone on since, and keeps what changed after "
+                    "is not kept any more. The run has gone on since, and keeps what changed after "
                     "the snapshots before the last. Ask for a later epoch, or for the last: "
                     "checkpoint.latest(), and on the command line no --epoch."
                 ) from problem

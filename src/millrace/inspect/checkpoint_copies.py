@@ -53,7 +53,7 @@ from millrace.epochlog.fence import seal_left
 from millrace.epochlog.reader import claim_before, end_of
 from millrace.epochlog.run_log import LogWriter
 from millrace.inspect.checkpoint import Checkpoint, open_checkpoint, state_at
-from millrace.inspect.letters import copy_letters, forget_letters
+from millrace.inspect.dead_letters import copy_letters, forget_letters
 from millrace.inspect.overview import ended
 from millrace.model.errors import CheckpointMismatch, NotKept, PipelineError, ZombieWriter
 from millrace.store import (
@@ -404,10 +404,10 @@ def restore_checkpoint(checkpoint: Location, savepoint: str, *, accept: bool = F
     No run may use the checkpoint; one that still does is fenced off, and ends. The next run goes on
     with the state, the timers, the low watermarks and the places in sources that the savepoint has,
     and reads again what came after. Sinks by key go on as they are: their rows are replaced as
-    their keys come again. :class:`~millrace.sinks.Parquet`, :class:`~millrace.sinks.Delta` and
-    :class:`~millrace.sinks.Iceberg` without a key take back what later epochs added, when that run
-    starts. Dead letters that were sent again since are forgotten: what their sink has of them then
-    can be sent.
+    their keys come again. Other sinks, :class:`~millrace.sinks.Parquet`,
+    :class:`~millrace.sinks.Delta` and :class:`~millrace.sinks.Iceberg` without a key take back what
+    later epochs added, when that run starts. Dead letters that were sent again since are forgotten:
+    what their sink has of them then can be sent.
 
     Args:
         checkpoint: A path or a URL.

@@ -10,17 +10,17 @@ Source: MillWheel, "Streams" (4.3), "Strong Productions" (6.1.2); docs/architect
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from millrace.compile.sink_limits import limited
-from millrace.compile.topology import Topology
+from millrace.compile.topology import Edge, Topology
 from millrace.dataflow.columnar.chunks import Emitted
 from millrace.kernel.record_ids import nth
 from millrace.kernel.user_errors import opened
-from millrace.model.coder import Coder
+from millrace.model.coder import Coder, is_immutable
 from millrace.model.copies import own_copy
 from millrace.model.errors import RAISED, CoderError, PipelineError, brief_error
 from millrace.model.keys import decode_key, encode_key, hash_key
@@ -107,8 +107,8 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_Packed).decode
 
 
-class _Route:
-    """Everything that hangs on one stream."""
+class Route:
+    """Everything that hangs on one stream, or a part of it."""
 
     __slots__ = ("coder", "edges", "name", "steps")
 
@@ -122,8 +122,23 @@ class _Route:
         self.name = name
         self.coder = coder
         self.edges = edges
-        #: With whether its function may change a value, and whether other steps come after it.
-        self.steps = [(step, step.may_change, step is not steps[-1]) for step in steps]
+        #: With whether its function may change a value, whether other steps come after it, and
+        #: whether what comes of it has the same bytes.
+        self.steps = [(step, step.may_change, step is not steps[-1], False) for step in steps]
+
+    def know(self, routes: Mapping[str, Route]) -> None:
+        """Note which steps leave values, and so their bytes, as they are."""
+        self.steps = [
+            (
+                step,
+                may_change,
+                more,
+                step.keeps_values
+                and routes[step.target].coder == self.coder
+                and (not may_change or is_immutable(self.coder)),
+            )
+            for step, may_change, more, _ in self.steps
+        ]
 
 
 class Router:
@@ -131,7 +146,7 @@ class Router:
 
     def __init__(self, topology: Topology) -> None:
         self._routes = {
-            spec.name: _Route(
+            spec.name: Route(
                 spec.name,
                 spec.coder if spec.limits is None else limited(spec.coder, spec.limits),
                 [(edge.number, edge.extractor) for edge in spec.edges],
@@ -139,9 +154,11 @@ class Router:
             )
             for spec in topology.streams.values()
         }
+        for route in self._routes.values():
+            route.know(self._routes)
         self._identified = frozenset(e.number for e in topology.edges if e.identified)
         self._topology = topology
-        self._ways: dict[tuple[str, str], _Route] = {}
+        self._ways: dict[tuple[str, str], Route] = {}
         # A key's productions come one after the other, and most keep the key: its bytes and hash
         # are made once. Keys cannot change, so the same object is the same key.
         self._kept: tuple[Any, bytes, int] = (self, b"", 0)
@@ -176,6 +193,38 @@ class Router:
             productions.truncate(length)
             raise
 
+    def part(
+        self, stream: str, part: Step | tuple[Edge, ...], extractor: KeyExtractor | None = None
+    ) -> Route:
+        """Return a step or some edges of a stream, for :meth:`send_on`.
+
+        Args:
+            stream: A stream of the topology.
+            part: One of its steps, or some of its edges.
+            extractor: Of the edges, in the place of their own.
+        """
+        whole = self._routes[stream]
+        if isinstance(part, Step):
+            made = Route(whole.name, whole.coder, [], (part,))
+            made.know(self._routes)
+            return made
+        edges = [(edge.number, extractor or edge.extractor) for edge in part]
+        return Route(whole.name, whole.coder, edges, ())
+
+    def send_on(
+        self, productions: RowsBuilder, route: Route, value: Any, timestamp_us: int, key: Any
+    ) -> None:
+        """Append the rows that a value becomes on a part of a stream; others have the value.
+
+        Args:
+            productions: Where the rows go; some may be there if anything is refused.
+            route: As :meth:`part` returns it.
+            value: Of the stream's format.
+            timestamp_us: Event time.
+            key: The producer's key.
+        """
+        self._send(productions, route, value, timestamp_us, key)
+
     def send_letter(self, productions: RowsBuilder, letter: DeadLetter, timestamp_us: int) -> None:
         """Append the rows of a dead letter's record: to whom it failed for, and to nobody else.
 
@@ -207,7 +256,7 @@ class Router:
             productions.truncate(length)
             raise
 
-    def _way(self, stream: str, computation: str) -> _Route:
+    def _way(self, stream: str, computation: str) -> Route:
         """Return where the dead letters of a stream go, of a computation or of none."""
         topology = self._topology
         name = next(
@@ -238,7 +287,7 @@ class Router:
             raise PipelineError(
                 f"no computation {computation!r} of this pipeline reads stream {name!r}"
             )
-        return _Route(whole.name, whole.coder, edges, ())
+        return Route(whole.name, whole.coder, edges, ())
 
     def send_panes(self, productions: RowsBuilder, emitted: Emitted) -> None:
         """Append the rows of many panes, in whole columns where consumers keep the keys.
@@ -342,17 +391,22 @@ class Router:
     def _send(
         self,
         productions: RowsBuilder,
-        route: _Route,
+        route: Route,
         value: Any,
         timestamp_us: int,
         key: Any,
         *,
         shared: bool = True,
+        data: bytes | None = None,
     ) -> None:
-        """Append the rows of a value; if it is shared, no step may change it, else the last may."""
+        """Append the rows of a value; if it is shared, no step may change it, else the last may.
+
+        ``data`` are its bytes, if they were made for the stream before.
+        """
         stream = route.name
         try:
-            data = route.coder.encode(value)
+            if data is None:
+                data = route.coder.encode(value)
         except CoderError as refused:
             raise CoderError(f"stream {stream!r}: {refused}") from None
         for number, extractor in route.edges:
@@ -373,7 +427,7 @@ class Router:
             productions.keys.append(encoded)
             productions.values.append(data)
             productions.timestamps.append(timestamp_us)
-        for step, may_change, more in route.steps:
+        for step, may_change, more, same in route.steps:
             at_us, given, theirs = timestamp_us, value, shared or more
             if theirs and may_change:
                 given, theirs = _own(value), False
@@ -381,7 +435,13 @@ class Router:
                 at_us = step.moved(given, key, timestamp_us)
             for made, made_key in step.apply(given, key, at_us):
                 self._send(
-                    productions, self._routes[step.target], made, at_us, made_key, shared=theirs
+                    productions,
+                    self._routes[step.target],
+                    made,
+                    at_us,
+                    made_key,
+                    shared=theirs,
+                    data=data if same else None,
                 )
 
     @staticmethod

@@ -54,10 +54,10 @@ _IMMUTABLE = (int, float, str, bytes, bool, type(None))
 class Coder(Protocol):
     """What Millrace asks of a coder. Coders are values: equal when they encode alike.
 
-    A checkpoint knows a coder by the name of its class and its ``repr``, or better by what it says
-    of itself, if it has a method ``describe() -> dict``: plain data that its bytes depend on, by
-    name, such as ``{"name": "trips", "version": 2}``, with types and coders of parts of it among
-    them. A checkpoint is refused to a coder that describes itself otherwise.
+    A checkpoint knows a coder by the name of its class and its ``repr``. Better is a method
+    ``describe() -> dict``. It returns plain data that the bytes depend on, by name, such as
+    ``{"name": "trips", "version": 2}``. Types and coders of parts may be among them. A checkpoint
+    is refused to a coder that describes itself otherwise.
     """
 
     def encode(self, value: Any) -> bytes:

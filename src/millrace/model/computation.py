@@ -112,7 +112,7 @@ class Computation(Generic[Produced]):
             def process_record(self, record): ...
             def process_timer(self, timer): ...
 
-    The runtime makes one instance for each worker process and switches it from key to key, so
+    The runtime makes one instance for each worker process and switches it from key to key. So
     nothing of a key may be kept in an attribute: that is what state cells are for. Parameters set
     in ``__init__`` (``p.add(SpikeDetector(threshold=3))``) are the same for every key.
 
@@ -163,7 +163,7 @@ class Computation(Generic[Produced]):
         raise NotImplementedError(f"{type(self).__name__} has inputs but no process_record")
 
     def process_start(self) -> None:
-        """Begin a key of those that the computation was given: ``p.add(Heartbeat, keys=[...])``.
+        """Begin a key that the computation was given: ``p.add(Heartbeat, keys=[...])``.
 
         Called exactly once for each key, before anything else is for keys of a computation without
         inputs; usually it sets the first timers. What it produces has, by default, the wall clock's
@@ -198,7 +198,7 @@ class Computation(Generic[Produced]):
             stream: A key of ``outputs``.
             value: Of that stream's record format.
             timestamp: Event time, in microseconds or as a datetime; by default that of the record
-                at hand, or of the timer at hand: its ``hold`` if it has one, else its ``at``.
+                at hand. That of a timer is its ``hold`` if it has one, else its ``at``.
             key: The record's key as sinks and ``by_key()`` consumers see it; by default the current
                 key. Other consumers extract their own.
             pane: The pane that the value carries; by default that of the record at hand, so that
@@ -213,9 +213,9 @@ class Computation(Generic[Produced]):
 
         Raises:
             LateProduction: The timestamp is behind the low watermark that this computation has
-                shown its consumers, and it is not the answer to a late record: it is also before
-                the record or timer at hand, and before every late record of the key in this
-                bundle. ``may_produce_late`` allows it.
+                shown its consumers, and it is no answer to a late record. It is also before the
+                record or timer at hand, and before every late record of the key in this bundle.
+                ``may_produce_late`` allows it.
 
         Source: MillWheel 4.5: "it is up to the user to pick a timestamp no smaller than any of the
         source records". Dataflow patent, incremental mode: "all non-GroupByKey operations on an

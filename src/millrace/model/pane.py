@@ -78,8 +78,8 @@ class Pane(msgspec.Struct, frozen=True, array_like=True):
         is_last: Whether none can follow.
         retraction: Whether it takes an earlier pane back: the value is that pane's, exactly.
         production_time: Wall-clock time of its emission, microseconds.
-        percentile: The largest percentile of the low watermark, of those that the pipeline waits
-            for and 100, that had reached the end of the window; 0 if none had, None if it is late.
+        percentile: The largest percentile of the low watermark that had reached the end of the
+            window: 100, or one that the pipeline waits for. 0 if none had, None if it is late.
         trigger: The trigger that fired, as text.
     """
 
@@ -254,6 +254,10 @@ class PanedStep(Step):
     Source: the patent, "all non-GroupByKey operations on an anti-datum produce more anti-data
     (similar to timestamp propagation)".
     """
+
+    #: A record has a pane of its own, so it goes record by record.
+    expression = None
+    only_names = False
 
     def apply(
         self, value: Any, key: Any, at_us: int, pane: Any = None

@@ -9,11 +9,21 @@ Source: MillWheel, "Streams" (4.3).
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Self
 
-from millrace.model.declarations import Before, Declarations, Since
+from millrace.model.declarations import Before, Declarations, DerivedFormat, Since
 from millrace.model.errors import PipelineError
+from millrace.model.expression import (
+    Condition,
+    Expression,
+    Result,
+    alone,
+    is_expression,
+    known_fields,
+)
+from millrace.model.pane import PanedCoder
 from millrace.model.stream import TimeSetter, by, of_record
 from millrace.model.time import Duration, Instant, TimeUnit, duration_us, time_unit, timestamp_us
 
@@ -38,7 +48,17 @@ class PlainStream:
 
         A function that is to see key, time and pane as well is given as
         :func:`~millrace.model.stream.of_record`; so it is for the other steps.
+
+        Args:
+            function: Of the value; or an expression of its fields, ``mr.col("cents") / 100``, whose
+                result is the new value. For several fields see ``select``.
         """
+        if is_expression(function):
+            result = Result((alone(function),))
+            made = self._step("map", result)
+            derive = partial(_result_of, self.pipeline, self.name, result)
+            self.pipeline.formats[made.name] = derived(self.name, derive)
+            return made
         return self._step("map", function)
 
     def flat_map(self, function: Callable[[Any], Iterable[Any]]) -> Self:
@@ -46,11 +66,21 @@ class PlainStream:
         return self._step("flat_map", function)
 
     def filter(self, function: Callable[[Any], bool]) -> Self:
-        """Keep the values for which ``function(value)`` is true."""
+        """Keep the values for which ``function(value)`` is true.
+
+        Args:
+            function: Of the value; or an expression of its fields, ``mr.col("cents") > 400``. A
+                value of which that is null is not kept.
+        """
+        if is_expression(function):
+            return self._step("filter", Condition((alone(function),)))
         return self._step("filter", function)
 
     def key_by(self, chosen: str | Callable[[Any], Any], *more: str) -> Self:
         """Give each record the key in a field, several fields, or a function of the value.
+
+        An expression of the value's fields, ``mr.col("item").str.to_lowercase()``, stands in the
+        place of a function.
 
         A field that the value does not have may be that of the key, ``_key``, or, of what comes out
         of a grouping, of the pane, as a sink's columns are called: ``_window_start``,
@@ -161,3 +191,48 @@ class PlainStream:
         following = copy.copy(self)
         following.name = name
         return following
+
+
+def derived(stream: str, derive: Callable[[Any], Any]) -> DerivedFormat:
+    """Return a format that follows from that of another stream."""
+    return DerivedFormat((stream,), derive)
+
+
+def fields_of_stream(pipeline: Declarations, stream: str, format: Any) -> Mapping[str, Any] | None:
+    """Return the fields that expressions may name of a stream; None if nobody says them.
+
+    Args:
+        pipeline: Whose stream it is.
+        stream: Its name.
+        format: Its format. One that says no fields may have those of the source's columns.
+    """
+    format = format.format if isinstance(format, PanedCoder) else format
+    while (fields := known_fields(format)) is None:
+        if format not in (Any, dict):
+            return None
+        injection = pipeline.injections.get(stream)
+        if injection is not None:
+            columns = {
+                name: kind | None
+                for name, kind in injection.columns.items()
+                if name != injection.timestamp
+            }
+            return columns or None
+        steps = [step for step in pipeline.steps if step.target == stream]
+        if len(steps) != 1 or not steps[0].keeps_values:
+            return None
+        stream = steps[0].source
+        injection = pipeline.injections.get(stream)
+        format = pipeline.formats.get(stream, Any) if injection is None else injection.format
+        if isinstance(format, DerivedFormat):
+            return None
+    return fields
+
+
+def _result_of(pipeline: Declarations, stream: str, result: Expression, format: Any) -> Any:
+    """Return the type of what an expression makes of values; Any if it is refused."""
+    fields = fields_of_stream(pipeline, stream, format)
+    if fields is None or result.problem(fields) is not None:
+        return Any
+    (kind,) = result.bound(fields).kinds().values()
+    return kind

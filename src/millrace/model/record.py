@@ -154,14 +154,14 @@ class DeadLetter(msgspec.Struct, frozen=True):
         value: The value or timer tag, as text.
         timestamp: Event time in microseconds, or None if it had no usable one.
         refused_in: The epoch in which it was refused.
-        place: Where the record comes from, as far as that is known: topic, partition and offset;
-            a file, line and byte; an injected stream, and the place in it; or the computation that
-            produced it.
-        raw: The record, for people and other programs: the line or message as it came, where its
-            injector refuses it, where ``mr.sources.Kafka`` can read it once more for a record that
-            is refused later, or where the value has it (Kafka without a schema); else JSON of the
-            value. None for a message whose value is null. Empty for a timer, and where JSON cannot
-            hold the value.
+        place: Where the record comes from, as far as that is known: topic, partition and offset, or
+            a file, line and byte. Else an injected stream and the place in it, or the computation
+            that produced it.
+        raw: The record, for people and other programs: the line or message as it came, or JSON of
+            the value. It is as it came where its injector refuses it, or where the value has it
+            (Kafka without a schema). ``mr.sources.Kafka`` also reads it once more for a record that
+            is refused later. None for a message whose value is null. Empty for a timer, and where
+            JSON cannot hold the value.
         raw_key: The message's key as it came; None where there is none.
         encoded: What ``millrace dead-letters --send`` sends again: the value as its stream's format
             encodes it, with its pane, and the key. Empty for what has no stream (a timer, a

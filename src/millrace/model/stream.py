@@ -21,6 +21,7 @@ import msgspec
 
 from millrace.model.coroutines import truth
 from millrace.model.errors import PipelineError
+from millrace.model.expression import Expression, Result, alone, is_expression
 from millrace.model.keys import hash_key
 from millrace.model.time import (
     DAY,
@@ -254,10 +255,10 @@ class Spread(KeyExtractor):
 
 
 def by(*chosen: str | Callable[[Any], Any]) -> KeyExtractor:
-    """Return a key extractor: a field name, several, or a function of the value.
+    """Return a key extractor: a field name, several, a function of the value, or an expression.
 
     A field of the source's DataFrame is extracted, encoded and hashed by Spark itself; a function
-    needs a Python stage.
+    or an expression, ``mr.col("origin").str.to_lowercase()``, needs a Python stage.
 
     >>> by("origin", "dest")({"origin": "JFK", "dest": "LAX"}, None)
     ('JFK', 'LAX')
@@ -266,6 +267,8 @@ def by(*chosen: str | Callable[[Any], Any]) -> KeyExtractor:
     """
     if len(chosen) == 1 and isinstance(chosen[0], OfRecord):
         return ByRecord(chosen[0])
+    if len(chosen) == 1 and is_expression(chosen[0]):
+        return ByFunction(Result((alone(chosen[0]),)))
     if len(chosen) == 1 and callable(chosen[0]):
         return ByFunction(chosen[0])
     if not chosen or not all(isinstance(field, str) and field for field in chosen):
@@ -362,7 +365,22 @@ class Step:
     @property
     def may_change(self) -> bool:
         """Whether its function is the user's and is handed the value, which it may change."""
-        return self.kind in ("map", "flat_map", "filter")
+        return self.kind in ("map", "flat_map", "filter") and not isinstance(
+            self.function, Expression
+        )
+
+    @property
+    def expression(self) -> Expression | None:
+        """The expression that it runs over columns; None if it goes record by record."""
+        function: Any = self.function
+        if self.kind == "key_by" and isinstance(function, ByFunction):
+            function = function.function
+        return function if isinstance(function, Expression) else None
+
+    @property
+    def only_names(self) -> bool:
+        """Whether records pass it as they are, but for a key that is in their fields."""
+        return self.kind == "to" or (self.kind == "key_by" and isinstance(self.function, ByFields))
 
     def apply(
         self, value: Any, key: Any, at_us: int, pane: Any = None

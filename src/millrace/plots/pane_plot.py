@@ -45,11 +45,11 @@ def plot_panes(
 ) -> Figure:
     """Return a picture of one key's panes: event time to the right, processing time upwards.
 
-    A pane is a rectangle: as wide as its window, from when the first of what is in it came, or, if
-    panes discard, from the pane before, up to when it was emitted; there stands its value. Its
-    colour says whether it was early, on time or late. A retraction is a dashed line over the window
-    that it takes back, with the value crossed out by a minus. The low watermark is a line that
-    climbs to the left of the ideal one, the dashed diagonal.
+    A pane is a rectangle, as wide as its window. It begins when its first record came, or, if panes
+    discard, at the pane before, and ends when it was emitted; there stands its value. Its colour
+    says whether it was early, on time or late. A retraction is a dashed line over the window that
+    it takes back, with the value crossed out by a minus. The low watermark is a line that climbs to
+    the left of the ideal one, the dashed diagonal.
 
     Args:
         panes: A Harness; or the rows that a sink got, in order: an Arrow table, a Spark or pandas

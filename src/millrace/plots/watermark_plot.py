@@ -45,13 +45,13 @@ def plot_watermarks(
 ) -> Figure:
     """Return a picture of a run: event time to the right, processing time upwards.
 
-    The low watermark of each computation's input is a line that climbs; how far it is to the left
+    The low watermark of each computation's input is a line that climbs. How far it is to the left
     of the ideal one, the diagonal on which event time is processing time, is its lag. Late records
     are crosses: to the left of the line that they were behind.
 
     Args:
-        source: A run's handle; a Harness; or the path or URL of a checkpoint, whose epoch log knows
-            the last hundred epochs or so, and all of them while it is short.
+        source: A run's handle; a Harness; or the path or URL of a checkpoint. Its epoch log has the
+            last hundred epochs or so.
         computations: Whose low watermarks; by default everybody's.
         percentiles: Draw these low watermarks of the computations too, as thin lines.
         records: (processing time, event time) of records to show as points, microseconds.

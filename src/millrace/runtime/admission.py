@@ -342,7 +342,7 @@ class ChannelAdmission:
     def _fresh(self, table: pa.Table, through: Through) -> pa.Table:
         """Return the computation's rows without those that its intervals have consumed."""
         edges = table.column("edge").to_numpy()
-        lifted = edges != wire.plain(edges)
+        lifted = (edges >= 0) & wire.are_lifted(edges)
         mine = (edges >= 0) & self._to_it[np.maximum(wire.plain(edges), 0)]
         if not mine.all():
             table = wire.where(table, mine)

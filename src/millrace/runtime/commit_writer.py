@@ -591,8 +591,8 @@ def check_consumed(
         last = there.get(sender, {}).get(interval, 0)
         if number > last:
             raise DamagedStore(
-                f"commit {number} of interval {interval} of computation {sender!r} is missing: "
-                f"its segment ends with {last}, and commit {commit.number} of interval "
+                f"commit {number} of interval {interval} of computation {sender!r} is missing. "
+                f"Its segment ends with {last}, and commit {commit.number} of interval "
                 f"{commit.interval} of {commit.computation!r}, in segment {name}, has consumed "
                 f"what came of {number}. A segment of an earlier level was cut, removed or "
                 f"altered. Restore the checkpoint from a copy."

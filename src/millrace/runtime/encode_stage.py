@@ -84,7 +84,13 @@ class _Run:
         injection = self._injections.get((stream, partition))
         if injection is None:
             injection = self._injections[stream, partition] = RowEncoder(
-                task, stream, partition, self._outbox, self.report, task.event_times(stream)
+                task,
+                stream,
+                partition,
+                self._outbox,
+                self.report,
+                task.event_times(stream),
+                batches=True,
             )
         values = rows.column(f"s{source.number}")
         count(self.report.injected_bytes, stream, values.nbytes)

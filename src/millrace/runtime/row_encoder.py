@@ -28,8 +28,8 @@ import pyarrow.compute as pc
 from millrace.compile.explanation import one_field
 from millrace.compile.topology import Edge, StreamSpec
 from millrace.injectors.columns import conformed
+from millrace.injectors.dead_letters import letter_in
 from millrace.injectors.injector import Injector, Origin
-from millrace.injectors.letters import letter_in
 from millrace.injectors.refusals import Refusal, column_of, refusals_of
 from millrace.kernel.record_ids import (
     FINGERPRINT_BYTES,
@@ -54,6 +54,7 @@ from millrace.model.time import (
     in_microseconds,
 )
 from millrace.runtime import wire
+from millrace.runtime.column_encoder import Sent
 from millrace.runtime.packet_codec import encoded_numbers, hashes_of_numbers
 from millrace.runtime.partials_stage import Lifter, NativeLifter, lifted_schema
 from millrace.runtime.refusal import BatchOrigins, EventTimes, FindOrigins, refuse, refuse_again
@@ -62,6 +63,8 @@ from millrace.runtime.rows import Outbox, Rows, are_few
 from millrace.runtime.values import shown
 from millrace.runtime.worker_process import SourceColumns, Task, WorkerProcess
 from millrace.watermark.percentiles import Ahead
+
+Ints = npt.NDArray[np.int64]
 
 
 class Keying:
@@ -298,6 +301,7 @@ class RowEncoder:
         outbox: Takes the rows.
         report: Takes what is seen.
         times: Which event times are accepted.
+        batches: Whether many records for a sink may leave in one row.
     """
 
     def __init__(
@@ -308,6 +312,8 @@ class RowEncoder:
         outbox: Outbox,
         report: TaskReport,
         times: EventTimes,
+        *,
+        batches: bool = False,
     ) -> None:
         self._task = task
         self._stream = stream
@@ -319,6 +325,7 @@ class RowEncoder:
         self._id = getattr(spec.injection, "id", None)
         self._origin = injected_origin(spec.number, task.manifest.epoch)
         self._sent = 0
+        self._columns = task.runtime.column_encoder(stream, batches=batches)
 
     def send(
         self,
@@ -344,6 +351,19 @@ class RowEncoder:
         Raises:
             RecordRejected: One was refused, and there is no dead-letter stream.
         """
+        if self._columns is not None and len(values) > 1 and not refused and fingerprints is None:
+            encode = self._columns.of_values
+            if self._sound(timestamps) and self._sent_whole(encode(values, _ints(timestamps)), ids):
+                self._observe(timestamps)
+                return list(range(len(values)))
+            return self._in_halves(
+                len(values),
+                ids,
+                origins,
+                lambda part, ids, origins: self.send(
+                    values[part], timestamps[part], None, None, ids, origins
+                ),
+            )
         stream, productions = self._stream, RowsBuilder()
         router = self._task.runtime.router
         if (
@@ -363,10 +383,44 @@ class RowEncoder:
         else:
             self._count(productions)
         if accepted:
-            taken, ahead = np.array([timestamps[n] for n in accepted], dtype=np.int64), None
-            if self._task.topology.percentiles:
-                ahead = Ahead.of(taken, self._task.manifest.injectors[stream])
-            self._report.source(stream).count(len(accepted), int(taken.max()), ahead)
+            self._observe([timestamps[n] for n in accepted])
+        return accepted
+
+    def _observe(self, timestamps: Sequence[int | None]) -> None:
+        """Note the event times of records that were accepted."""
+        taken, ahead = _ints(timestamps), None
+        if self._task.topology.percentiles:
+            ahead = Ahead.of(taken, self._task.manifest.injectors[self._stream])
+        self._report.source(self._stream).count(len(taken), int(taken.max()), ahead)
+
+    def _sent_whole(self, sent: Sent | None, ids: RowIds | None) -> bool:
+        """Take rows that were made by columns; return whether there are any."""
+        if sent is None:
+            return False
+        count = int(sent.counts.sum())
+        if ids is not None:
+            origins, sequences = ids(sent.counts)
+        else:
+            origins = np.full(count, self._origin, dtype=np.int64)
+            first = place(self._partition, self._sent)
+            sequences = np.arange(first, first + count, dtype=np.int64)
+            self._sent += count
+        for rows, *halves in sent.rows(np.asarray(origins), np.asarray(sequences)):
+            self._outbox.add_all(rows, *halves)
+        return True
+
+    def _in_halves(
+        self,
+        count: int,
+        ids: RowIds | None,
+        origins: FindOrigins | None,
+        send: Callable[[slice, RowIds | None, FindOrigins | None], list[int]],
+    ) -> list[int]:
+        """Send records of which one is not as it should be, half of them at a time."""
+        accepted, half = list[int](), count // 2
+        for part in (slice(0, half), slice(half, count)):
+            found = send(part, _ids_within(ids, part, count), _origins_within(origins, part))
+            accepted += [n + part.start for n in found]
         return accepted
 
     def send_columns(
@@ -388,7 +442,31 @@ class RowEncoder:
             refusals: Why their injector refuses some of them.
             origins: Finds what those that are refused were in their source.
         """
-        read, refused = self._task.runtime.readers[self._stream].read(values), refusals_of(refusals)
+        reader = self._task.runtime.readers[self._stream]
+        if (
+            self._columns is not None
+            and len(values) > 1
+            and fingerprints is None
+            and (refusals is None or refusals.null_count == len(refusals))
+        ):
+            columns = reader.field_columns(values) if self._sound(timestamps) else None
+            if columns is not None and self._sent_whole(
+                self._columns.of_columns(
+                    columns, lambda: reader.read(values).values, _ints(timestamps)
+                ),
+                ids,
+            ):
+                self._observe(timestamps)
+                return list(range(len(values)))
+            return self._in_halves(
+                len(values),
+                ids,
+                origins,
+                lambda part, ids, origins: self.send_columns(
+                    values[part], timestamps[part], None, ids, None, origins
+                ),
+            )
+        read, refused = reader.read(values), refusals_of(refusals)
         for n, reason in read.refused.items():
             read.values[n] = shown(values, n)  # what a dead letter or an error shows
             # Where the time is a field as well, its format could only say that this is null.
@@ -486,12 +564,39 @@ class RowEncoder:
         self._outbox.add(productions, self._origin, places)
 
 
+def _ints(timestamps: Sequence[int | None]) -> Ints:
+    return np.array(timestamps, dtype=np.int64)
+
+
+def _ids_within(ids: RowIds | None, part: slice, count: int) -> RowIds | None:
+    """Return what gives ids to the rows of some of the records."""
+    if ids is None:
+        return None
+
+    def within(counts: Ints) -> tuple[Ints, Ints]:
+        whole = np.zeros(count, dtype=np.int64)
+        whole[part] = counts
+        return ids(whole)
+
+    return within
+
+
+def _origins_within(origins: FindOrigins | None, part: slice) -> FindOrigins | None:
+    """Return what finds the origins of some of the records."""
+    if origins is None:
+        return None
+
+    def within(positions: Sequence[int]) -> Mapping[int, Origin]:
+        found = origins([n + part.start for n in positions])
+        return {n - part.start: origin for n, origin in found.items()}
+
+    return within
+
+
 _MADE_MAX: Final = 1 << MADE_BITS
 #: How many bits of a place are in the second half.
 _PLACE_BITS: Final = ROW_BITS - MADE_BITS
 _PLACE_MASK: Final = (1 << _PLACE_BITS) - 1
-
-Ints = npt.NDArray[np.int64]
 
 
 class LiveRows:

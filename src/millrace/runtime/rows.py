@@ -194,7 +194,7 @@ class Rows:
         if self.few is not None:
             return set()
         edges = self._arrow.column("edge").to_numpy()
-        partial = (edges >= 0) & (edges != wire.plain(edges))
+        partial = (edges >= 0) & wire.are_lifted(edges)
         return {wire.plain(number) for number in set(edges[partial].tolist())}
 
     def by_task(self) -> Iterator[tuple[int, Rows]]:
@@ -337,7 +337,7 @@ class Outbox:
             [n for _, sequences in ids for n in _listed(sequences)],
         )  # fmt: skip
         if self._later:
-            made = made.where([edge not in self._later for edge in made.edges])
+            made = made.where([wire.plain(edge) not in self._later for edge in made.edges])
         return Rows(made)
 
     def _many(self, mine: RowsBuilder, ids: list[tuple[_Firsts, _Seconds]]) -> Rows:
@@ -357,13 +357,13 @@ class Outbox:
             schema=wire.SCHEMA,
         )
         if self._later:
-            batch = wire.where(batch, ~np.isin(edges, self._later))
+            batch = wire.where(batch, ~np.isin(wire.plain(edges), self._later))
         return Rows(batch)
 
     def _map_of(self, edge: int) -> IntervalMap | None:
         """Return the interval map of an edge's computation; None if it leads to a sink."""
         if edge not in self._maps:
-            computation = self._topology.edge(edge).computation
+            computation = self._topology.edge(edge & wire.NUMBER).computation
             self._maps[edge] = (
                 None if computation is None else self._manifest.interval_map(computation)
             )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from millrace.epochlog.fence import IncarnationFence
 from millrace.kernel.ordering import decode_keys
 from millrace.kernel.record_ids import unseal
 from millrace.runtime import wire
+from millrace.runtime.column_encoder import read_batch
 from millrace.runtime.sink_contract import LiveWriting, Receipt, Writings
 from millrace.runtime.values import to_json
 from millrace.runtime.worker_process import WorkerProcess, columns_of_sinks
@@ -73,15 +74,14 @@ class SinkEncoder:
         try:
             for batch in rows:
                 edges = batch.column("edge").to_numpy()
-                for number in np.unique(edges).tolist():
-                    chosen = wire.where(batch, edges == number)
-                    if number == wire.REPORT:
-                        yield self._row(number, chosen.column("value"))
-                    elif number in self._runtime.writers:
-                        records = sink_records(self._runtime, number, chosen)
-                        writings.write(number, pa.RecordBatch.from_struct_array(records))
-                    elif number in self._columns:
-                        yield self._row(number, None, sink_records(self._runtime, number, chosen))
+                if (reports := edges == wire.REPORT).any():
+                    chosen = wire.where(batch, reports)
+                    yield self._row(wire.REPORT, chosen.column("value"))
+                for number, records in sink_records(self._runtime, batch):
+                    if number in self._runtime.writers:
+                        writings.write(number, pa.RecordBatch.from_struct_array(records.columns))
+                    else:
+                        yield self._row(number, None, records.columns)
             for number, receipt in writings.close().items():
                 told = wire.encode(Receipt(self._task, receipt))
                 yield self._row(number, pa.array([told], pa.binary()))
@@ -110,23 +110,72 @@ def write_to_sinks(runtime: WorkerProcess, epoch: int, rows: Iterable[pa.RecordB
     """Have the only task of an epoch write to the sinks that tasks write, and to no other."""
     writings = Writings(runtime.writers, epoch, 0)
     for batch in rows if runtime.writers else ():
-        edges = batch.column("edge").to_numpy()
-        for number in runtime.writers.keys() & set(edges.tolist()):
-            records = sink_records(runtime, number, wire.where(batch, edges == number))
-            writings.write(number, pa.RecordBatch.from_struct_array(records))
+        for number, records in sink_records(runtime, batch, runtime.writers):
+            writings.write(number, pa.RecordBatch.from_struct_array(records.columns))
     writings.close()
 
 
-def sink_records(runtime: WorkerProcess, edge: int, rows: pa.RecordBatch) -> pa.StructArray:
-    """Return rows of the wire on an edge to a sink as the columns that the sink gets."""
+class SinkRecords(NamedTuple):
+    """Records for a sink.
+
+    Attributes:
+        columns: As the sink gets them.
+        origins: First halves of their ids, as their rows have them.
+        sequences: Second halves.
+    """
+
+    columns: pa.StructArray
+    origins: npt.NDArray[np.int64]
+    sequences: npt.NDArray[np.int64]
+
+
+def sink_records(
+    runtime: WorkerProcess, rows: pa.RecordBatch, edges: Collection[int] | None = None
+) -> Iterator[tuple[int, SinkRecords]]:
+    """Yield the number of an edge to a sink, and the records of rows of the wire on it.
+
+    Args:
+        runtime: Of the process.
+        rows: Of the wire.
+        edges: Those that are asked for; by default all to sinks.
+    """
+    on = rows.column("edge").to_numpy()
+    wanted = runtime.sink_columns if edges is None else edges
+    for number in np.unique(on).tolist():
+        edge = wire.plain(number) if number >= 0 else number
+        if edge not in wanted:
+            continue
+        chosen = wire.where(rows, on == number)
+        if edge != number:
+            for data in chosen.column("value").to_pylist():
+                yield edge, _of_batch(runtime, edge, read_batch(data))
+        else:
+            yield edge, _of_rows(runtime, edge, chosen)
+
+
+def _of_rows(runtime: WorkerProcess, edge: int, rows: pa.RecordBatch) -> SinkRecords:
     values, origins, sequences = values_and_ids(runtime.topology, edge, rows)
-    columns, keys = runtime.sink_columns[edge], rows.column("key").to_pylist()
-    return columns.array(
-        values,
-        key_bytes(keys) if columns.key_type is bytes else key_texts(keys),
-        rows.column("ts"),
-        _ids(origins, sequences),
+    keys, ids = _keys(runtime, edge, rows.column("key")), _ids(origins, sequences)
+    columns = runtime.sink_columns[edge].array(values, keys, rows.column("ts"), ids)
+    of_rows = rows.column("origin").to_numpy(), rows.column("sequence").to_numpy()
+    return SinkRecords(columns, *of_rows)
+
+
+def _of_batch(runtime: WorkerProcess, edge: int, batch: pa.RecordBatch) -> SinkRecords:
+    keys, at, origins, sequences = map(batch.column, wire.BATCH)
+    halves = origins.to_numpy(), sequences.to_numpy()
+    columns = runtime.sink_columns[edge].of_columns(
+        batch, _keys(runtime, edge, keys), at, _ids(*halves)
     )
+    return SinkRecords(columns, *halves)
+
+
+def _keys(runtime: WorkerProcess, edge: int, keys: pa.Array) -> list[Any]:
+    if keys.null_count == len(keys):
+        return [None] * len(keys)
+    encoded = keys.to_pylist()
+    of_bytes = runtime.sink_columns[edge].key_type is bytes
+    return key_bytes(encoded) if of_bytes else key_texts(encoded)
 
 
 def values_and_ids(
@@ -232,18 +281,12 @@ class LiveSinkWriter:
             ZombieWriter: Another incarnation has begun.
         """
         edges = rows.column("edge").to_numpy()
-        if self._live and any(number in self._live for number in np.unique(edges).tolist()):
+        if self._live and any(wire.plain(n) in self._live for n in np.unique(edges).tolist()):
             self._fence.check()
-        for number in np.unique(edges).tolist():
-            if number not in self._runtime.sink_columns:
-                continue
-            chosen = wire.where(rows, edges == number)
-            struct = sink_records(self._runtime, number, chosen)
-            records = pa.RecordBatch.from_struct_array(struct)
+        for number, found in sink_records(self._runtime, rows):
+            records = pa.RecordBatch.from_struct_array(found.columns)
             if number in self._live:
-                origins = chosen.column("origin").to_numpy()
-                sequences = chosen.column("sequence").to_numpy()
-                self._live[number].write(records, origins, sequences)
+                self._live[number].write(records, found.origins, found.sequences)
                 self._unflushed.add(number)
             else:
                 self._before(epoch).write(number, records)

@@ -42,6 +42,7 @@ from millrace.compile.sink_limits import (
 )
 from millrace.model.coder import Coder, MsgpackCoder, struct_fields
 from millrace.model.errors import PipelineError
+from millrace.model.expression import column_type_of, value_type
 from millrace.model.pane import Pane, PanedCoder, decode_pane
 
 #: Arrow types whose Python values are of a field's type by construction, so that a column without
@@ -164,6 +165,35 @@ class ValueReader:
         accepted = np.ones(len(struct), dtype=bool)
         accepted[list(self.read(struct).refused)] = False
         return accepted
+
+    def field_columns(self, struct: pa.StructArray) -> dict[str, pa.Array] | None:
+        """Return the fields of values as columns of the types that expressions know.
+
+        Fields of other types are left out.
+
+        Returns:
+            None if that does not tell all of the values: one is refused, or a class is made of it.
+        """
+        arrays = dict(zip(struct.type.names, struct.flatten(), strict=True))
+        if self._format not in ROWS:
+            if self._fields is None or self._fields.keys() - arrays.keys():
+                return None
+            if hasattr(self._format, "__post_init__") or not self.accepted(struct).all():
+                return None
+        found = dict[str, pa.Array]()
+        for name, array in arrays.items():
+            kind = Any if self._fields is None else self._fields.get(name, Any)
+            array = _plain(array, kind)
+            known = column_type_of(kind)
+            if kind is Any:
+                known = None if (own := value_type(array.type)) is None else column_type_of(own)
+            if kind is Any and not _is_text(array):  # else it was looked at with the others
+                return None
+            if known is not None:
+                wanted, _ = known
+                safe = not pa.types.is_floating(wanted)
+                found[name] = array if array.type == wanted else array.cast(wanted, safe=safe)
+        return found
 
     def column(self, struct: pa.StructArray, name: str | None) -> pa.Array | None:
         """Return a field of the values, as a column; None if it is none.
@@ -569,6 +599,26 @@ class SinkColumns:
             *of_panes,
         ]
         return pa.StructArray.from_arrays(arrays, fields=list(self.arrow))
+
+    def of_columns(
+        self,
+        columns: pa.RecordBatch,
+        keys: list[Any],
+        timestamps: pa.Array,
+        ids: pa.Array,
+    ) -> pa.StructArray:
+        """Return records whose fields are columns as one struct array; see :meth:`array`."""
+        fields = list(self.arrow)
+        arrays = [
+            columns.column(name).cast(field.type)
+            for name, field in zip(self.names, fields, strict=False)
+        ]
+        arrays += [
+            pa.array(keys, self.arrow.field("_key").type),
+            timestamps.cast(pa.timestamp("us", tz="UTC")),
+            ids,
+        ]
+        return pa.StructArray.from_arrays(arrays, fields=fields)
 
 
 def _is_enum(kind: Any) -> bool:

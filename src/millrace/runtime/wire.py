@@ -29,6 +29,15 @@ PUNCTUATION: Final = -4
 #: Partials travel an edge under its number and this.
 _LIFTED: Final = 1 << 24
 
+#: Many records for a sink travel in one row under the number of its edge and this.
+_BATCHED: Final = 1 << 25
+
+#: The bits that are the number of an edge.
+NUMBER: Final = ~(_LIFTED | _BATCHED)
+
+#: Columns of the records in such a row, beside their fields. Keys are encoded, null for none.
+BATCH: Final = ("_key", "_at", "_origin", "_sequence")
+
 #: Columns between levels. ``pid`` is the task that the row goes to; ``hash`` is the key's, signed
 #: as Spark has it; ``origin`` and ``sequence`` are the record's id.
 SCHEMA: Final = pa.schema(
@@ -57,9 +66,19 @@ def lifted(edge: int) -> int:
     return edge | _LIFTED
 
 
+def batched(edge: int) -> int:
+    """Return the number under which many records travel an edge in one row."""
+    return edge | _BATCHED
+
+
+def are_lifted(edges: Any) -> Any:
+    """Return of rows, none of them messages, whether each is a partial."""
+    return (edges & _LIFTED) != 0
+
+
 def plain(edges: Any) -> Any:
-    """Return the numbers of edges, whether partials travel them or records; for any integers."""
-    return edges & ~_LIFTED
+    """Return the numbers of edges, whatever travels them; for any integers."""
+    return edges & NUMBER
 
 
 encode = msgspec.msgpack.Encoder().encode

@@ -23,6 +23,7 @@ from millrace.kernel.machine import Machine
 from millrace.kernel.router import Router
 from millrace.model.time import MIN_TIMESTAMP
 from millrace.runtime.calls import CallPools
+from millrace.runtime.column_encoder import ColumnEncoder
 from millrace.runtime.refusal import EventTimes, Origins
 from millrace.runtime.sink_contract import LiveWriter, TaskWriter
 from millrace.runtime.values import SinkColumns, ValueReader
@@ -129,6 +130,7 @@ class WorkerProcess:
         self.snapshots: SnapshotRequests = snapshots or NoSnapshots()
         self.lift = lift
         self._execution = execution
+        self._column_encoders: dict[tuple[str, bool], ColumnEncoder | None] = {}
 
     @property
     def execution(self) -> Execution:
@@ -154,6 +156,23 @@ class WorkerProcess:
     def router(self) -> Router:
         """Sends values down the pipeline's streams."""
         return Router(self.topology)
+
+    def column_encoder(self, stream: str, *, batches: bool) -> ColumnEncoder | None:
+        """Return what takes records of an injected stream through expressions by columns.
+
+        Args:
+            stream: The stream.
+            batches: Whether many records for a sink may leave in one row.
+
+        Returns:
+            None if its records come to no expression.
+        """
+        if (stream, batches) not in self._column_encoders:
+            made = None
+            if stream != self.topology.again and self.topology.has_expressions(stream):
+                made = ColumnEncoder(self.topology, stream, self.router, batches=batches)
+            self._column_encoders[stream, batches] = made
+        return self._column_encoders[stream, batches]
 
     @cached_property
     def machines(self) -> Mapping[str, Machine]:

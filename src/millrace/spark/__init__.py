@@ -29,7 +29,7 @@ def read_stream(spark: Any, path: str | Path) -> Any:
     """Return what a stream has sent to ``mr.sinks.Parquet(path)`` as a streaming DataFrame.
 
     A query of it takes each record once, as its own checkpoint says, whatever happens to the run or
-    to the query: an epoch's files appear together, in the order of epochs, and never change. It may
+    to the query. An epoch's files appear together, in the order of epochs, and never change. It may
     run beside the pipeline, in any application. Its columns are those of the newest epoch when it
     begins: the fields of the records, ``_key``, ``_timestamp``, ``_id``, those of a pane, and
     ``epoch``. Files that a query has read may be removed.

@@ -24,8 +24,8 @@ def refuse_connect(spark: Any, call: str) -> None:
     if not type(spark).__module__.startswith("pyspark.sql.connect."):
         return
     raise PipelineError(
-        f"{call}: this is a session of Spark Connect, a client of a driver elsewhere, and "
-        "expected is one of the driver itself: Spark calls Millrace in the process that has the "
+        f"{call}: this is a session of Spark Connect, a client of a driver elsewhere. Expected "
+        "is one of the driver itself. Spark calls Millrace in the process that has the "
         "run, and Connect would call a copy of it in the server. Start the pipeline in the driver: "
         "with spark-submit, or SparkSession.builder.master(...) in place of .remote(...)."
     )

@@ -395,7 +395,7 @@ class EpochSetup(Setup):
         if epochs.completed >= epochs.base and not there:
             raise CheckpointMismatch(
                 f"checkpoint {self._checkpoint!r} has {epochs.completed + 1} completed epochs, but "
-                f"Spark's offsets, {self._offsets!r}, are gone: the sources would be read again "
+                f"Spark's offsets, {self._offsets!r}, are gone. The sources would be read again "
                 "from their beginning, and what they deliver would be taken for what was "
                 "processed. Restore the directory, or start with a new checkpoint."
             )

@@ -30,6 +30,7 @@ from millrace.model.declarations import Declarations
 from millrace.model.errors import CheckpointMismatch, PipelineError, UpdateFailed
 from millrace.model.time import SECOND, Duration, duration_us
 from millrace.spark.asks import ask
+from millrace.spark.progress_display import LiveCell
 from millrace.spark.run import Run
 from millrace.spark.status import Status
 from millrace.store import location_of
@@ -74,6 +75,7 @@ class Handle:
         # Held by the thread that has another run take over.
         self._taking_over = threading.RLock()
         self._lost: UpdateFailed | None = None
+        self._cell = LiveCell(self.status, self._goes_on)
 
     def _begin(self, pipeline: Declarations, starter: Starter) -> None:
         """Start a run, of which this is the handle from now on."""
@@ -331,9 +333,13 @@ class Handle:
         """Return where the run stands. Print it; a notebook shows it as tables."""
         return self._run.status()
 
-    def _repr_html_(self) -> str:
-        """Return where the run stands as of now, for a notebook."""
-        return self.status()._repr_html_()
+    def _ipython_display_(self) -> None:
+        """Show where the run stands in a cell of a notebook, which is drawn again as it goes on."""
+        self._cell.show()
+
+    def _goes_on(self) -> bool:
+        with self._taking_over:  # a changed pipeline may take the run's place now
+            return self._run.active
 
     @property
     def metrics_port(self) -> int | None:

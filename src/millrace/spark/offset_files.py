@@ -100,8 +100,8 @@ def has_progress(spark: SparkSession, location: str) -> bool:
         return True
     raise PipelineError(
         f"Spark cannot reach {location!r}, where its own offsets would be: {cause.strip()}. Give "
-        "the session the connector of that store (for s3a: the package org.apache.hadoop:"
-        "hadoop-aws of Spark's own Hadoop version, and its credentials), or keep Spark's offsets "
+        "the session the connector of that store, and its credentials (for s3a: the package "
+        "org.apache.hadoop:hadoop-aws of Spark's own Hadoop version). Or keep Spark's offsets "
         "elsewhere: start(..., spark_checkpoint=), a durable directory of the driver, or a URL."
     )
 

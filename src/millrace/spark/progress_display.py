@@ -2,7 +2,8 @@
 
 What is said is the run's; this only says it, on standard error, and never touches standard output.
 
-Where it is asked for, a table of the computations is drawn with the line.
+Where it is asked for, a table of the computations is drawn with the line. In a notebook a run is a
+cell that goes on with it.
 """
 
 from __future__ import annotations
@@ -300,3 +301,73 @@ class LiveTable:
 
 def _told(n: int, style: str) -> Text:
     return Text(f"{n:,}", style=style if n else "dim")
+
+
+class LiveCell:
+    """Shows a run in a cell of a notebook, and draws it again while the run goes on.
+
+    One cell lives: where it is shown again the new one does, and the old one stays as it was.
+
+    Args:
+        status: Returns where the run stands; any thread may call it.
+        going: Whether the run goes on; any thread may call it.
+        pause: Waits for so many seconds.
+    """
+
+    def __init__(
+        self,
+        status: Callable[[], Status],
+        going: Callable[[], bool],
+        pause: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self._status = status
+        self._going = going
+        self._pause = pause
+        self._lock = threading.Lock()
+        self._cell: Any = None
+        self._follows = False
+
+    def show(self) -> None:
+        """Draw it in the cell that runs now.
+
+        Raises:
+            NotImplementedError: There is no notebook. IPython then takes the ``repr``.
+        """
+        if not _in_notebook():
+            raise NotImplementedError
+        from IPython.display import display
+
+        going = self._going()
+        with self._lock:
+            self._cell = display(_bundle(self._status()), raw=True, display_id=True)
+            if self._follows or not going:
+                return
+            self._follows = True
+        threading.Thread(target=self._follow, name="millrace-cell", daemon=True).start()
+
+    def _follow(self) -> None:
+        going, drawn = True, dict[str, str]()
+        while going:
+            self._pause(_EVERY_S)
+            going = self._going()
+            try:
+                bundle = _bundle(self._status())
+            except Exception:  # noqa: BLE001  nothing depends on it
+                _log.warning("the cell of a notebook is not drawn any more", exc_info=True)
+                going, bundle = False, drawn
+            with self._lock:
+                self._follows = going
+                if bundle != drawn:
+                    self._cell.update(bundle, raw=True)
+            drawn = bundle
+
+
+def _in_notebook() -> bool:
+    """Return whether an IPython is there that can draw a cell again; a terminal's cannot."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return shell is not None and type(shell).__name__ != "TerminalInteractiveShell"
+
+
+def _bundle(status: Status) -> dict[str, str]:
+    return {"text/plain": str(status), "text/html": status._repr_html_()}

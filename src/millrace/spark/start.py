@@ -25,7 +25,7 @@ from millrace.compile.build import build
 from millrace.compile.explanation import PipelineExplanation
 from millrace.compile.topology import Topology
 from millrace.epochlog.run_log import RunLog
-from millrace.injectors.letters import bind_letters
+from millrace.injectors.dead_letters import bind_letters
 from millrace.injectors.signal_injector import Calls
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.declarations import Declarations

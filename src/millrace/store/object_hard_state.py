@@ -156,10 +156,11 @@ class ObjectHardState:
             )
         if not bucket.is_exclusive("FORMAT", data):
             raise CheckpointUnwritable(
-                f"checkpoint {bucket.url}: the store puts an object in place of one that is there, "
-                f"though it was told not to (If-None-Match: *). Two runs could then both believe "
-                f"that they own the checkpoint. Use a store with conditional puts, such as Amazon "
-                f"S3, Google Cloud Storage or Azure Blob Storage, or a newer version of this one."
+                f"checkpoint {bucket.url}: the store puts an object in place of one that exists, "
+                f"though the request forbids it (If-None-Match: *). Two runs could then both "
+                f"believe that they own the checkpoint. Use a store with conditional puts, such "
+                f"as Amazon S3, Google Cloud Storage or Azure Blob Storage, or a newer version of "
+                f"this one."
             )
         return cls(bucket, form)
 

@@ -374,7 +374,7 @@ class Segment:
         if self._name is not None and _hash(self._name.encode()) != name_hash:
             raise DamagedStore(
                 f"segment {self.where}: its header is that of another segment. Was it copied or "
-                "renamed by hand, or do two computations differ only in case on a file system that "
+                "renamed, or do two computations differ only in case on a file system that "
                 "ignores case? Restore the checkpoint from a copy."
             )
         return seed

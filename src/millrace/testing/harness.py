@@ -24,12 +24,12 @@ from millrace.dataflow.windowing import Windowing
 from millrace.epochlog.entries import Manifest, processes_of
 from millrace.epochlog.history import WatermarkHistory
 from millrace.epochlog.run_log import RunLog
+from millrace.injectors.dead_letters import LetterLog, bind_letters
 from millrace.injectors.key_injector import Keys
-from millrace.injectors.letters import LetterLog, bind_letters
 from millrace.injectors.offsets import Offsets
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.inspect import Checkpoint, WatermarkExplanation, explain_watermark
-from millrace.inspect.letters import Sending, send
+from millrace.inspect.dead_letters import Sending, send
 from millrace.inspect.overview import dead_letters_of
 from millrace.kernel.execution import Execution
 from millrace.kernel.results import Counters
@@ -250,7 +250,7 @@ class Harness:
                 id, or a third item: (value, timestamp, id). Where it was injected with
                 ``timestamp=mr.INGRESS``, None in place of the timestamp: the time is the clock's.
             process: The process of the injector that they came by.
-            low_watermark: What the process says of itself; see :class:`~millrace.WatermarkColumn`.
+            low_watermark: What the process reports; see :class:`~millrace.WatermarkColumn`.
 
         Raises:
             RecordRejected: A value or timestamp is refused, and there is no dead-letter stream.
@@ -397,8 +397,8 @@ class Harness:
         """Let the process die during the next epoch, right after so many durable writes.
 
         The Harness then recovers and runs the epoch again, as Spark does. An epoch writes its
-        manifest, one commit for each interval that changes, level by level, and its completion;
-        then come the snapshots that are due, and one write for each thing that is collected.
+        manifest, one commit for each interval that changes, level by level, and its completion.
+        Then come the snapshots that are due, and one write for each thing that is collected.
         """
         self._process.state.writes = after_writes
 

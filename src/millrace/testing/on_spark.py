@@ -180,7 +180,7 @@ def play_on_spark(
             temporary one of this machine, for a local session. What is written is removed.
 
     Raises:
-        TranscriptMismatch: One or more did not hold; it tells of each of them.
+        TranscriptMismatch: One or more did not hold; each is named.
         PipelineError: One cannot be played so; nothing was run.
     """
     together = [transcripts] if isinstance(transcripts, Transcript) else list(transcripts)
@@ -218,7 +218,7 @@ def run_on_spark(
     if batch and (unfit := [each.name for each in together if not each.is_batch]):
         raise PipelineError(
             f"transcripts {unfit} cannot be played as a batch, where nothing is late and all panes "
-            "come at the end: they need the default trigger, no late records, and one look at the "
+            "come at the end. They need the default trigger, no late records, and one look at the "
             "panes, after `watermark: end of time`. Play them without batch=True."
         )
     if batch and realtime:

@@ -309,7 +309,7 @@ class Timetable:
                     if not bar or not mark.isdigit():
                         raise PipelineError(
                             f"a pane has the key {output.key!r}. Transcripts that share a grouping "
-                            "are told apart by their keys, so a function under test must leave the "
+                            "have keys of their own, so a function under test must leave the "
                             "keys as they are. Or play the transcripts one by one."
                         )
                     number = int(mark)

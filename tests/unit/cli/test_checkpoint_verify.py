@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from logs import lose
 
-from millrace.injectors.letters import LetterLog
+from millrace.injectors.dead_letters import LetterLog
 from millrace.model.record import DeadLetter
 from millrace.store import (
     LmdbCaches,

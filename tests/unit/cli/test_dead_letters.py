@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import millrace as mr
-from millrace.injectors.letters import bind_letters
+from millrace.injectors.dead_letters import bind_letters
 from millrace.runtime.sink_contract import bind_sinks
 from millrace.runtime.values import SinkColumns
 from millrace.store import open_location

@@ -73,6 +73,35 @@ def test_an_inner_one_leaves_out_what_has_no_row() -> None:
     assert enriched(script, "inner")[0] == [(1, 5, 15)]
 
 
+def test_a_table_that_nobody_waits_for_holds_no_low_watermark() -> None:
+    p = mr.Pipeline("enrich")
+    sales, prices = p.inject("sales", format=Sale), p.inject("prices", format=Price)
+    priced = sales.key_by("item").enrich(prices.key_by("item"), waits=False, name="e")
+    priced.key_by(lambda pair: pair[0].item).window(mr.FixedWindows(10)).count().to("counts")
+    with mr.testing.Harness(p) as h:
+        h.inject("prices", [(Price("tea", 5), 3)])
+        h.inject("sales", [(Sale("tea", 1), 15)])
+        h.advance_watermark("sales", 20)
+        assert h.low_watermark("e") == 20
+        assert [(out.key, out.value) for out in h.outputs("counts")] == [("tea", 1)]
+
+        h.crash()
+        h.inject("prices", [(Price("tea", 7), 4)])
+        h.inject("sales", [(Sale("tea", 2), 25)])
+        assert h.counters("e").late == 0, "rows of a table that is not waited for are never late"
+        assert [pair[1].cents for pair in (out.value for out in h.outputs(priced.name))] == [5, 7]
+
+
+def test_a_table_that_is_waited_for_holds_the_low_watermark() -> None:
+    p = mr.Pipeline("enrich")
+    sales, prices = p.inject("sales", format=Sale), p.inject("prices", format=Price)
+    sales.key_by("item").enrich(prices.key_by("item"), name="e").to("priced")
+    with mr.testing.Harness(p) as h:
+        h.advance_watermark("sales", 20)
+        h.advance_watermark("prices", 12)
+        assert h.low_watermark("e") == 12
+
+
 def test_without_waiting_a_value_gets_the_newest_row_that_is_here() -> None:
     script = [sales((1, 15)), prices((7, 20)), prices((5, 9)), sales((2, 15)), ("watermark", 30)]
 

@@ -1,7 +1,12 @@
-"""The documents are in plain technical English: short sentences, and figures in one place."""
+"""Documents, public docstrings and messages are in plain technical English.
+
+Sentences are short, words are those of the trade, and figures stand in one place.
+"""
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +14,8 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
+
+import millrace
 
 ROOT = Path(__file__).parents[3]
 PAGES = [
@@ -44,7 +51,7 @@ STYLE = {
     r"\bthe more so\b|\bso to speak\b|\bas it were\b": "leave it out",
     r"\bsays of\b|\bsaid of\b|\btells of\b": "reports",
 }
-_DEAD_LETTER = re.compile(r"dead.letters?", re.IGNORECASE)
+_DEAD_LETTER = re.compile(r"dead.letters?|\bletters(?=, digits)", re.IGNORECASE)
 _CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _DATE = re.compile(r"\b20\d\d-\d\d-\d\d\b")
 _RATE = re.compile(r"\b\d[\d,.]*(?: million)? (?:records|rows|messages) (?:a|per) second\b|\bp99\b")
@@ -136,3 +143,102 @@ def test_all_pages_together_are_not_too_long() -> None:
     longest = sorted(counts, key=counts.__getitem__)[-5:]
 
     assert sum(counts.values()) <= WORDS_OF_ALL, {page: counts[page] for page in longest}
+
+
+# -- docstrings that users read, and messages ------------------------------------------------------
+
+_SECTION = re.compile(
+    r"^(Args|Attributes|Raises|Returns|Yields|Source|Counters[^:]*):\s*$", re.MULTILINE
+)
+_MARKED = re.compile(r":\w+:`[^`]*`|``[^`]*``|`[^`]*`|\*\*?[\w ]+\*\*?")
+_ENTRY = re.compile(r"^\s*\*{0,2}[\w.]+(?: \([^)]*\))?: ")
+
+
+#: Where public names stand beside those in front.
+_NAMESPACES = ("agg", "coders", "ops", "plot", "sinks", "sources", "spark", "testing")
+
+
+def public() -> Iterator[tuple[str, str]]:
+    """Yield the name and docstring of what users call, and of its own methods."""
+    seen = set[int]()
+    namespaces = [millrace, *(getattr(millrace, name) for name in _NAMESPACES)]
+    for namespace in namespaces:
+        for name in namespace.__all__:
+            value = getattr(namespace, name)
+            module = getattr(value, "__module__", "") or ""
+            if id(value) in seen or not module.startswith("millrace") or not callable(value):
+                continue
+            seen.add(id(value))
+            where = f"{namespace.__name__}.{name}"
+            yield where, value.__doc__ or ""
+            members = inspect.getmembers_static(value) if isinstance(value, type) else ()
+            for attribute, member in members:
+                inner = member.fget if isinstance(member, property) else member
+                inner = getattr(inner, "__func__", inner)
+                ours = inspect.isfunction(inner) and inner.__module__.startswith("millrace")
+                if ours and not attribute.startswith("_"):
+                    yield f"{where}.{attribute}", inner.__doc__ or ""
+
+
+def docstring_paragraphs(text: str) -> Iterator[str]:
+    """Yield the paragraphs and entries of a docstring; code has become the word "code"."""
+    for block in re.split(r"\n\s*\n", inspect.cleandoc(text)):
+        if block.lstrip().startswith((">>>", "```", "|")):
+            continue
+        lines = [line for line in block.splitlines() if not _SECTION.match(line.strip())]
+        entry: list[str] = []
+        for line in lines:
+            if (_ENTRY.match(line) or line.lstrip().startswith("- ")) and entry:
+                yield _MARKED.sub("`code`", " ".join(entry))
+                entry = []
+            entry.append(_ENTRY.sub("", line).strip())
+        yield _MARKED.sub("`code`", " ".join(entry))
+
+
+def messages() -> Iterator[tuple[str, str]]:
+    """Yield the place and text of each message of an error; what is put in is the word "code"."""
+    for path in sorted((ROOT / "src" / "millrace").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and node.exc.args:
+                text = literal(node.exc.args[0])
+                if text is not None:
+                    yield f"{path.relative_to(ROOT)}:{node.lineno}", text
+
+
+def literal(node: ast.expr) -> str | None:
+    """Return the text of a string as it is written; None if it is none."""
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, str) else None
+    if isinstance(node, ast.JoinedStr):
+        parts = [part.value if isinstance(part, ast.Constant) else "code" for part in node.values]
+        return "".join(map(str, parts))
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        left, right = literal(node.left), literal(node.right)
+        return None if left is None and right is None else (left or "code") + (right or "code")
+    return None
+
+
+def judged(where: str, text: str) -> Iterator[str]:
+    for sentence in (one for line in text.splitlines() for one in sentences(line)):
+        if len(sentence.split()) > WORDS_OF_A_SENTENCE:
+            yield f"{where}: {len(sentence.split())} words: {sentence}"
+    for pattern, instead in STYLE.items():
+        for match in re.finditer(pattern, _DEAD_LETTER.sub("dead record", text)):
+            yield f"{where}: {match[0]!r}: {instead}"
+
+
+def test_docstrings_of_public_names_are_plain_english() -> None:
+    found = [
+        complaint
+        for where, text in public()
+        for paragraph in docstring_paragraphs(text)
+        for complaint in judged(where, paragraph)
+    ]
+    assert found == [], f"\n{len(found)} sentences:\n" + "\n".join(found)
+
+
+def test_messages_of_errors_are_plain_english() -> None:
+    found = [
+        one for where, text in messages() for one in judged(where, _MARKED.sub("`code`", text))
+    ]
+    assert found == [], f"\n{len(found)} sentences:\n" + "\n".join(found)

@@ -123,7 +123,7 @@ def test_what_is_cut_off_says_where() -> None:
 def test_a_segment_of_another_name_is_refused() -> None:
     whole = encode_segment(COMMITS, "commits/count/7")
     assert decode_segment(whole, "ckpt", "commits/count/7") == COMMITS
-    with pytest.raises(DamagedStore, match="copied or renamed by hand"):
+    with pytest.raises(DamagedStore, match="copied or renamed"):
         decode_segment(whole, "ckpt", "commits/Count/7")
 
 

@@ -222,7 +222,7 @@ class RowMaker:
         """Return a number with a fraction in microseconds; what is finer is cut off."""
         if self._unit is None:
             raise ValueError(
-                f"{value} has a fraction, and nobody said of what unit. Say "
+                f"{value} has a fraction, and no unit is given. Say "
                 f'{self._where}(unit="s") if it is in seconds'
             )
         return math.floor(Fraction(value) * Fraction(in_microseconds(1000, self._unit), 1000))

@@ -67,15 +67,15 @@ class Files(Injector):
         pattern: Which names count; with ``recursive``, which paths in the directory: ``"*.log"`` is
             any, ``"2026/*"`` those in one folder.
         recursive: Whether the files of its folders are read too.
-        created: When a file was created: a function of its path, in microseconds or as a datetime;
-            or a pattern that its name follows, such as ``"searches-%Y%m%d-%H.log"`` (UTC), or, with
-            a ``/`` in it, its path in the directory. By default its modification time when it is
+        created: When a file was created: a function of its path, in microseconds or as a datetime.
+            Or a pattern that its name follows, such as ``"searches-%Y%m%d-%H.log"`` (UTC); with a
+            ``/`` in it, its path in the directory. By default its modification time when it is
             first seen: right for files that are empty then, or whose records are not older.
-        grows: How long after its last change more may be added to a file: until then it is not
+        grows: How long after its last change more may be added to a file. Until then it is not
             finished, and its last line waits for its end; a Parquet file is not read before. By
             default a file is complete when it appears.
         rotated: Whether files are rotated, as logs are: renamed, or copied and truncated, while
-            others take their names. A file is known by its inode and its content then, and read
+            others take their names. A file is known by its inode and its content then. It is read
             once, to its end, under whatever name it has in the directory, also one that the pattern
             leaves out. A name that has a number or a date after one that counts, as ``app.log.1``
             and ``app.log-20260102``, counts too, from the first look on; ``created`` may follow

@@ -27,14 +27,14 @@ Encode = Callable[[dict[str, Any]], bytes | None]
 
 
 class KafkaSink:
-    """Sends each record to a topic of Kafka, once at the least, always with the same id.
+    """Sends each record to a topic of Kafka, at least once, always with the same id.
 
-    A message has the record's timestamp in milliseconds, rounded down (1 ms after the beginning of
-    1970 at the earliest, as librdkafka takes 0 for the time of sending), and its id in the header
-    ``millrace-id``. Its key is the record's: bytes as they are, text as UTF-8, and JSON of anything
-    else. The tasks send them: in their epoch, or, on the real-time plane, in every turn.
-    What was sent since the last epoch or mark that completed is sent again after a failure, with
-    the ids it had. Who reads them counts each once by that: a pipeline with ``mr.sources.Kafka(...,
+    A message has the record's timestamp in milliseconds, rounded down, and its id in the header
+    ``millrace-id``. The earliest is 1 ms after the beginning of 1970, as librdkafka takes 0 for the
+    time of sending. Its key is the record's: bytes as they are, text as UTF-8, and JSON of anything
+    else. The tasks send them: in their epoch, or, on the real-time plane, in every turn. What was
+    sent since the last epoch or mark that completed is sent again after a failure, with the ids it
+    had. Who reads them counts each once by that: a pipeline with ``mr.sources.Kafka(...,
     schema="..., kafka_id string")`` and ``inject(id="kafka_id")``.
 
     Args:
@@ -42,8 +42,8 @@ class KafkaSink:
         topic: The topic; it must be there.
         encode: Makes a message's value from a record's columns; None, a null message, deletes a key
             of a compacted topic. By default a stream of ``str`` or ``bytes`` is sent as it is, its
-            None as a null message, and all else as a JSON object: bytes as base64, times as ISO
-            8601, a Decimal as text, NaN and the infinities as ``"NaN"``, ``"Infinity"`` and
+            None as a null message. All else is a JSON object: bytes as base64, times as ISO 8601, a
+            Decimal as text, NaN and the infinities as ``"NaN"``, ``"Infinity"`` and
             ``"-Infinity"``. With a function, columns without a type of Spark's own are JSON text.
         config: Further settings of librdkafka. Where ``linger.ms`` is not among them, it is 5 by
             epoch, and 0 in turns.

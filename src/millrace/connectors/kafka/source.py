@@ -56,9 +56,9 @@ class Kafka(NumberedInjector):
         topics: A topic's name, or several.
         schema: Columns of a row. Those that ``parse`` does not give may be ``kafka_key``,
             ``kafka_topic``, ``kafka_partition``, ``kafka_offset``, ``kafka_timestamp`` (null if the
-            producer gave none), ``kafka_id`` (of the last header ``millrace-id``),
-            ``kafka_headers`` and ``kafka_tombstone`` (whether the value is null). By default all
-            but the last, and ``value binary``. Keys and ids are bytes; where one is declared as
+            producer gave none) and ``kafka_headers``. Two more are ``kafka_id`` (of the last header
+            ``millrace-id``) and ``kafka_tombstone`` (whether the value is null). By default all but
+            the last, and ``value binary``. Keys and ids are bytes; where one is declared as
             ``string``, one that is not UTF-8 is refused.
         parse: Takes a message's value (bytes), returns the columns by name or in order; by default
             it is a JSON object, or, without a schema, left as it is. It is not called for a null

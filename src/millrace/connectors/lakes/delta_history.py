@@ -67,7 +67,7 @@ class DeltaHistory:
             if first > newest + 1:
                 raise PipelineError(
                     f"{self._who}: version={first}: the table is at version {newest}. Expected one "
-                    "that is there, or the next."
+                    "that exists, or the next."
                 )
             return DeltaOffset(table, first - 1)
         if since_us is not None:

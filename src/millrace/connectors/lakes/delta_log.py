@@ -291,7 +291,7 @@ class Log:
         except PipelineError as refused:
             raise InputLost(
                 f"{self._who}: the table as it was at version {number}, where reading began, "
-                f"cannot be made of what is kept of its log. {refused} Start with a new "
+                f"cannot be made of what is kept of its log. {refused}\nStart with a new "
                 "checkpoint, and keep the log for longer (delta.logRetentionDuration)."
             ) from refused
         for path in pa.table(at.deletion_vectors()).column("filepath").to_pylist():

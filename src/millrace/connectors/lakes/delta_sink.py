@@ -22,15 +22,15 @@ class Delta(TableSink):
 
     The columns are the fields of the record format (or ``value``), and ``_key``, ``_timestamp`` and
     ``_id``, as of :class:`~millrace.sinks.Parquet`. Each task of the last level writes a Parquet
-    file aside; the driver adds them all to the table in one commit, which also names the
-    checkpoint and the epoch (Delta's application transactions). What comes again after a failure
-    is known by that, so each record is in the table once, and a reader sees whole epochs. Others
-    may append to the table, compact and vacuum it at the same time.
+    file aside. The driver adds them all to the table in one commit. It also names the checkpoint
+    and the epoch (Delta's application transactions). What comes again after a failure is known by
+    that, so each record is in the table once, and a reader sees whole epochs. Others may append to
+    the table, compact and vacuum it at the same time.
 
     Args:
         path: Of the table, a local or mounted path that driver and workers reach. It is made if it
-            is not there. One that is there needs the columns, and none that may not be null.
-        key: Columns by which a row is told, such as ``"_key"`` or ``("_key", "_window_start")``: a
+            does not exist. One that exists needs the columns, and none that may not be null.
+        key: Columns that identify a row, such as ``"_key"`` or ``("_key", "_window_start")``: a
             record replaces the row with the same key, by Delta's merge, and a retraction deletes
             it. Of several in one epoch the one that was produced last counts. None: append.
 

@@ -150,9 +150,9 @@ class IcebergHistory:
         """
         if place.snapshot in self._kept or oldest is None:
             raise InputLost(
-                f"{self._who}: snapshot {place.snapshot} was read last, and is none of those that "
-                f"lead to the newest, {self.current}: the table was set back or made again, or "
-                "snapshots between the two were expired before they were read. Set it to a "
+                f"{self._who}: snapshot {place.snapshot} was read last, and does not lead to the "
+                f"newest, {self.current}. The table was set back or made again, or snapshots "
+                "between the two were expired before they were read. Set it to a "
                 "snapshot that follows; or start with a new checkpoint."
             )
         if oldest.sequence_number != place.sequence + 1:

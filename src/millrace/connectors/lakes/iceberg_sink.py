@@ -21,17 +21,17 @@ class Iceberg(TableSink):
 
     The columns are the fields of the record format (or ``value``), and ``_key``, ``_timestamp`` and
     ``_id``, as of :class:`~millrace.sinks.Parquet`. Each task of the last level writes a Parquet
-    file aside; the driver adds them all to the table in one commit, which also says in the table's
-    properties whose the table is, and up to which epoch it has it. What comes again after a failure
-    is known by that, so each record is in the table once, and a reader sees whole epochs. Others
-    may append to the table, compact it and expire its snapshots at the same time.
+    file aside. The driver adds them all to the table in one commit. The table's properties name the
+    checkpoint and the last epoch that it has. What comes again after a failure is known by that, so
+    each record is in the table once, and a reader sees whole epochs. Others may append to the
+    table, compact it and expire its snapshots at the same time.
 
     Rows are added, and none is replaced: for a table by key there are
     :class:`~millrace.sinks.Delta` and :class:`~millrace.sinks.PostgreSQL`.
 
     Args:
         table: Its name in the catalog, with its namespace: ``"lake.totals"``. It is made if it is
-            not there. One that is there needs the columns, and others that may be null; it has no
+            not there. One that exists needs the columns, and others that may be null; it has no
             partitions.
         path: Its directory (Iceberg's location), local or mounted, which driver and workers reach.
         catalog: Name of a catalog in PyIceberg's configuration (``~/.pyiceberg.yaml``), or its

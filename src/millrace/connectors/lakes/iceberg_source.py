@@ -24,7 +24,7 @@ from millrace.model.time import Instant, timestamp_us
 class IcebergAppends(Appends):
     """Reads the rows of an Apache Iceberg table, and those that are appended to it from then on.
 
-    It begins with the oldest snapshot that is kept, with all rows that the table has in it; then
+    It begins with the oldest snapshot that is kept, with all rows that the table has in it. Then
     come the rows that each later snapshot appended, in order, each once. Compaction moves rows and
     is passed over. A snapshot that deletes or overwrites ends the run, with its id. The table is
     one process: name ``inject(low_watermark=)``, what its rows promise.

@@ -41,20 +41,19 @@ class Parquet:
     ``spark.read.parquet(path)`` reads all epochs, with a column ``epoch``. An epoch without records
     leaves no directory; on a local path ``epoch=-1`` has the columns, and no rows, before there is
     any other. No field may be called ``epoch``, in whatever case. On a local path (or a mounted
-    one) each task of the last level writes a file aside, in the job of the epoch, and the driver
-    renames them into place; elsewhere (``s3a://``, ``hdfs://``, ...) Spark's committer writes the
+    one) each task of the last level writes a file aside, in the job of the epoch. The driver
+    renames them into place. Elsewhere (``s3a://``, ``hdfs://``, ...) Spark's committer writes the
     directory in place, and replaces it when the epoch is retried.
 
-    With a key the driver makes, in each epoch that has records, the whole table anew, and then
-    points ``<path>/latest`` at it: ``spark.read.parquet(f"{path}/latest")`` reads the row of each
-    key, of one epoch. A record replaces the row of its key; a retraction deletes it. Of several in
-    one epoch the one that was produced last counts. The table has to fit into the driver's memory;
-    for a larger one there are :class:`~millrace.sinks.Delta` and
-    :class:`~millrace.sinks.PostgreSQL`.
+    With a key the driver makes the whole table anew in each epoch that has records. Then it points
+    ``<path>/latest`` at it: ``spark.read.parquet(f"{path}/latest")`` reads the row of each key, of
+    one epoch. A record replaces the row of its key; a retraction deletes it. Of several in one
+    epoch the one that was produced last counts. The table has to fit into the driver's memory; for
+    a larger one there are :class:`~millrace.sinks.Delta` and :class:`~millrace.sinks.PostgreSQL`.
 
     Args:
         path: A local path or, without a key, any URL that Spark can write to.
-        key: Columns by which a row is told, such as ``"_key"`` or ``("_key", "_window_start")``.
+        key: Columns that identify a row, such as ``"_key"`` or ``("_key", "_window_start")``.
         keep: With a key: how long a table that was replaced stays, for readers that have begun.
 
     Raises:

@@ -176,7 +176,6 @@ def without(values: list[Any], value: Any, function: CombineFn) -> list[Any]:
                 return values
     raise PipelineError(
         f"{function!r} was to take {brief(value)} out, which is not among its {len(values)} "
-        "values. A retraction must meet the value that it takes back: was the key or the value "
-        "made by a "
-        "step or a computation that does not return the same for the same?"
+        "values. A retraction must meet the value that it takes back. Was the key or the value "
+        "made by a step or a computation that does not return the same for the same?"
     )

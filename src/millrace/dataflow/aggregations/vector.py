@@ -65,13 +65,13 @@ class Vector(Protocol):
 class VectorFold(CombineFn):
     """A CombineFn of numbers that folds whole columns as well.
 
-    Its accumulator is a number, or a tuple of numbers, always as many. Besides what a
-    :class:`~millrace.dataflow.aggregations.CombineFn` has it says ``of``, the accumulators of
-    single values as columns, and ``folds``, NumPy's function that merges each column; or
-    ``reduce``, where the columns are not merged one by one. Then values are combined before the
-    shuffle, and windows are kept as columns, where a built-in aggregation's would be. Scalar and
-    vector form must agree; a class that defines ``create``, ``add`` or ``merge`` anew and not the
-    vector form is folded value by value.
+    Its accumulator is a number, or a tuple of numbers, always as many. Besides the methods of a
+    :class:`~millrace.dataflow.aggregations.CombineFn` it has ``of``, the accumulators of single
+    values as columns. ``folds`` is NumPy's function that merges each column, or ``reduce`` merges
+    them, where that is not one by one. Then values are combined before the shuffle, and windows are
+    kept as columns, where a built-in aggregation's would be. Scalar and vector form must agree; a
+    class that defines ``create``, ``add`` or ``merge`` anew and not the vector form is folded value
+    by value.
 
     >>> import numpy as np
     >>> class Range(VectorFold):

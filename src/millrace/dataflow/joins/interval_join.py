@@ -203,7 +203,7 @@ class JoinByKeyAndTime(Computation):
                 return
             raise PipelineError(
                 f"{self.output} was to take {brief(value)} back, which is not among the values of "
-                "its key. A retraction must meet the value that it takes back: was the key or the "
+                "its key. A retraction must meet the value that it takes back. Was the key or the "
                 "value made by a step or a computation that does not return the same for the same?"
             )
         at_us, place = found
@@ -441,7 +441,7 @@ class TimeJoinOperator(Operator):
         if unbounded and not near.at_once and None in (near.first_us, near.end_us):
             raise PipelineError(
                 f"the join {join.output!r} has an interval without end, {near}, over a stream, "
-                "which has none either: what it keeps could never be forgotten, and what has no "
+                "which has none either. What it keeps could never be forgotten, and what has no "
                 "partner never be known. Give within= two times, or leave it out for a join for "
                 "ever."
             )

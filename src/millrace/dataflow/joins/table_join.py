@@ -20,6 +20,7 @@ from typing import Any, Final
 from millrace.dataflow.element_types import Side, check_keys, plain_format, retracts
 from millrace.dataflow.joins.join_state import Forms, kept_by_time
 from millrace.dataflow.operator import Operator, Refuse
+from millrace.dataflow.side_stream import SideStream
 from millrace.model.coder import Coder
 from millrace.model.computation import Computation
 from millrace.model.copies import own_copy
@@ -65,13 +66,15 @@ class EnrichByKey(Computation):
     ) -> None:
         if how not in HOW:
             raise PipelineError(f"enrich(how={how!r}): expected one of {', '.join(HOW)}.")
-        self.inputs = dict(sides)  # type: ignore[misc]  # of this instance
+        self.sides = dict(sides)
+        # A table that nobody waits for is taken beside the input: it holds no low watermark.
+        self.inputs = dict(sides if waits else sides[:1])  # type: ignore[misc]  # of this instance
         self.output = output
         self.how = how
         self.waits = waits
         self.expires_us = expires_us
         self.lateness_us = lateness_us
-        self.outputs = {output: DerivedFormat(tuple(self.inputs), self._derive)}  # type: ignore[misc]
+        self.outputs = {output: DerivedFormat(tuple(self.sides), self._derive)}  # type: ignore[misc]
         self._table = sides[1][0]
         self._panes = False
         self.refuse: Refuse
@@ -90,7 +93,7 @@ class EnrichByKey(Computation):
     def typed(self, formats: Mapping[str, Coder]) -> EnrichByKey:
         """Return the same with state of the right types for its inputs."""
         typed = copy.copy(self)
-        values, rows = (formats[stream] for stream in self.inputs)
+        values, rows = (formats[stream] for stream in self.sides)
         typed.waiting, of_values = kept_by_time(values, bool)
         typed.rows, of_rows = kept_by_time(rows)
         typed._forms = of_values, of_rows
@@ -191,10 +194,19 @@ class EnrichOperator(Operator):
         """Have single values that waited refused."""
         self._enrich.refuse = refuse
 
+    def beside(self) -> Mapping[str, SideStream]:
+        """Return the table, where no value waits for its rows."""
+        sides = self._enrich.sides
+        return {
+            stream: SideStream(extractor)
+            for stream, extractor in sides.items()
+            if stream not in self._enrich.inputs
+        }
+
     def settings(self) -> dict[str, str]:
         """Return what is kept depends on."""
         enrich = self._enrich
-        return {"of": " and ".join(enrich.inputs), "waits": str(enrich.waits)}
+        return {"of": " and ".join(enrich.sides), "waits": str(enrich.waits)}
 
     def described(self) -> list[str]:
         """Return which row a value gets."""
@@ -219,7 +231,7 @@ class EnrichOperator(Operator):
                 "is taken back may get another row than it had. Let values wait: enrich(..., "
                 "waits=True)."
             )
-        check_keys(enrich.output, enrich.inputs, formats)
+        check_keys(enrich.output, enrich.sides, formats)
         return enrich.typed(formats)
 
 

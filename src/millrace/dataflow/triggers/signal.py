@@ -18,8 +18,8 @@ from millrace.model.stream import ByRecord, KeyExtractor, by, by_key
 class OnSignal(Trigger):
     """Fires when a record of a stream says so, "now", and is done.
 
-    A signal fires every window of its key, or of every key, that has elements since its last pane,
-    and is then forgotten: what comes after it waits for the next. What it carries does not matter,
+    A signal fires every window of its key, or of every key, that has elements since its last pane.
+    It is then forgotten: what comes after it waits for the next. What it carries does not matter,
     nor does its timestamp: the stream's low watermark holds nothing, and a signal is never late.
     Elements that come in one bundle with a signal may be in the pane or not; in a batch those are
     that are not later by their timestamps.

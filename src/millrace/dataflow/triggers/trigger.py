@@ -27,7 +27,7 @@ class Trigger(Value):
     """Says when a window emits a pane.
 
     A value: equal by what it was made with, and it must pickle. One object serves all windows, so
-    nothing of a window may be kept in an attribute: state and timers of a window are in the context
+    nothing of a window may be kept in an attribute. State and timers of a window are in the context
     that each callback gets, and calls on it are how a trigger answers::
 
         class OnMultiples(mr.Trigger):
@@ -38,10 +38,10 @@ class Trigger(Value):
                 if ctx.peek() % self.of == 0:
                     ctx.trigger()
 
-    For a trigger that looks at elements only there is a shorter form: define
-    ``should_emit(self, element, state)`` instead, which is called for every element after it has
-    been added, with the state that it returned for the last one (None at first), and returns
-    whether to emit and the new state::
+    For a trigger that looks at elements only there is a shorter form: define ``should_emit(self,
+    element, state)`` instead. It is called for every element after it has been added, with the
+    state that it returned for the last one (None at first). It returns whether to emit and the new
+    state::
 
         class OnRise(mr.Trigger):
             def should_emit(self, element, state):
@@ -93,10 +93,10 @@ class Trigger(Value):
         in ``ctx.sources``, those in which this trigger had finished left out. Called only if the
         windows of the pipeline can merge. By default refused.
 
-        Merge and element are one step: the element for which they merge is in the window already,
-        ``on_element`` is called next, and only after that is the trigger asked whether to fire.
-        What it answers here counts then too, and children show in ``ctx.trigger_history`` then. (A
-        user's windows may merge besides that of the element: then it is asked at once.)
+        Merge and element are one step. The element for which they merge is in the window already,
+        and ``on_element`` is called next. Only then is the trigger asked whether to fire. What it
+        answers here counts then too, and children show in ``ctx.trigger_history`` then. (A user's
+        windows may merge besides that of the element: then it is asked at once.)
         """
         raise PipelineError(
             f"{self!r} does not say what becomes of its state when windows merge. Define "

@@ -16,7 +16,7 @@ import pyarrow.dataset as ds
 
 from millrace.connectors.lakes.delta_log import require_deltalake
 from millrace.epochlog.entries import Completion
-from millrace.injectors.letters import PROCESS, LetterLog, letters_read
+from millrace.injectors.dead_letters import PROCESS, LetterLog, letters_read
 from millrace.inspect.checkpoint import state_at
 from millrace.inspect.overview import ended
 from millrace.kernel.user_errors import reason_of
@@ -83,12 +83,12 @@ def send_dead_letters(
         limit: So many, at the most.
 
     Raises:
-        PipelineError: There are no letters, or they lack a column.
-        InputLost: Letters that were sent before are gone from the checkpoint.
+        PipelineError: There are no dead letters, or they lack a column.
+        InputLost: Dead letters that were sent before are gone from the checkpoint.
         CheckpointMismatch: There is no checkpoint.
     """
     if limit is not None and limit < 0:
-        raise PipelineError(f"limit={limit}: expected how many letters to send at the most.")
+        raise PipelineError(f"limit={limit}: expected how many dead letters to send at the most.")
     state = state_at(checkpoint)
     log, (claim, completion, _) = LetterLog(state.mailbox), ended(state.epochs)
     if (read := read_until(completion)) > log.last():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from letters import AGAIN, Dying, Faulty, Mended, Planes, Total, Trip
 
 import millrace as mr
-from millrace.injectors.letters import LetterLog, Letters, bind_letters
+from millrace.injectors.dead_letters import LetterLog, Letters, bind_letters
 from millrace.model.errors import DamagedStore, InputLost
 from millrace.store import Mailbox, MemoryBlobs
 from tests.live import Feeds, InEpochs, Live
@@ -296,7 +296,7 @@ def test_a_letter_is_in_the_log_once_whoever_sends_and_dies(
     calls: list[tuple[list[int], int | None, int | None]], size: int, rng: random.Random
 ) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("millrace.injectors.letters._LETTERS", size)
+        patched.setattr("millrace.injectors.dead_letters._LETTERS", size)
         mailbox, wanted, said = Dying(), set[int](), 0
         for numbers, limit, dies in calls:
             mailbox.left = float("inf") if dies is None else dies
