@@ -122,6 +122,7 @@ function words(node) {
 
 function drawn(node, culprit, pick) {
   const classes = ["node", node.kind];
+  if (node.kind === "letters" && node.count) classes.push("dead");
   if (culprit && culprit.way.includes(node.id)) classes.push("lit");
   if (culprit && culprit.node === node.id && culprit.kind !== "nothing") classes.push("pinned");
   const clickable = node.kind === "computation" || node.kind === "letters";
