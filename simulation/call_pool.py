@@ -20,7 +20,7 @@ class DrawnPool:
 
     Args:
         computation: Whose calls are made.
-        random: Draws which return.
+        random: Draws which return; None: always one, in the order of their ids.
         made: Called with each call that is made.
         idle: The chance that none returns when asked.
     """
@@ -28,8 +28,8 @@ class DrawnPool:
     def __init__(
         self,
         computation: AsyncComputation,
-        random: Random,
-        made: Callable[[Call], None],
+        random: Random | None,
+        made: Callable[[Call], None] | None = None,
         *,
         idle: float = 0.4,
     ) -> None:
@@ -37,22 +37,25 @@ class DrawnPool:
         self._random = random
         self._made = made
         self._idle = idle
-        self._ring: Callable[[], None] = lambda: None
         self.pending: list[Call] = []
 
     def submit(self, calls: Iterable[Call]) -> None:
         """Take calls to make."""
         for call in calls:
-            self._made(call)
+            if self._made is not None:
+                self._made(call)
             self.pending.append(call)
 
     def completed(self, wait_s: float | None = 0.0) -> list[Outcome]:
         """Return the outcomes of some calls, in any order; of at least one if it is to wait."""
-        count = len(self.pending)
-        if not count or (wait_s is not None and self._random.random() < self._idle):
+        count, random = len(self.pending), self._random
+        if random is None:
+            self.pending.sort(key=lambda call: call.id)
+            return [self._outcome(self.pending.pop(0))] if count else []
+        if not count or (wait_s is not None and random.random() < self._idle):
             return []
-        self._random.shuffle(self.pending)
-        count = self._random.randint(1, count)
+        random.shuffle(self.pending)
+        count = random.randint(1, count)
         returning, self.pending = self.pending[:count], self.pending[count:]
         return [self._outcome(call) for call in returning]
 

@@ -11,6 +11,7 @@ from millrace.epochlog.run_log import RunLog
 from millrace.kernel.execution import Execution
 from millrace.runtime.worker_process import WorkerProcess
 from simulation import oracle, workload
+from simulation.calls import ordered_pools
 from simulation.driver import QueryLog, SinkFailed, drive
 from simulation.faults import Fault, Kind
 from simulation.hosts import Host, HostCaches
@@ -85,7 +86,9 @@ class Simulation(World):
         """Return the runtime of a new Python process on a host."""
         state = self.storage.open()
         execution = Execution(topology, state, HostCaches(host))
-        return WorkerProcess(topology, tasks=self.work.tasks, execution=execution)
+        return WorkerProcess(
+            topology, tasks=self.work.tasks, execution=execution, call_pools=ordered_pools()
+        )
 
     def write_sink(self, epoch: int, row: Row) -> None:
         """Upsert a row by its id."""

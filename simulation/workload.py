@@ -8,6 +8,7 @@ from random import Random
 
 from millrace.model.time import SECOND
 from simulation.callers import heard
+from simulation.calls import Calling
 from simulation.computations import Computations
 from simulation.groupings import Groupings
 from simulation.inputs import Feeding
@@ -16,8 +17,8 @@ from simulation.program import Arrival, Ends, Program
 from simulation.tables import Tables
 
 #: Of so many schedules the next are of another kind: first of computations and groupings, then of
-#: operations, then of what feeds pipelines beside records with a time. What an older schedule draws
-#: stays as it was: the bugs that tests plant are found at seeds that they name.
+#: operations, then of what feeds pipelines beside records with a time, then of calls. What an older
+#: schedule draws stays as it was: the bugs that tests plant are found at seeds that they name.
 TURN = 5_000
 
 
@@ -27,6 +28,7 @@ class Of(enum.Enum):
     GROUPINGS = 0
     OPERATIONS = 1
     FEEDING = 2
+    CALLS = 3
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,8 @@ def program_of(random: Random, kind: Of) -> Program:
     ends = Ends()
     if kind is Of.FEEDING:
         return Feeding(random, ends)
+    if kind is Of.CALLS:
+        return Calling(random, ends)
     return operations_of(random, ends) if kind is Of.OPERATIONS else _program(random, ends)
 
 

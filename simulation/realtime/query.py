@@ -245,7 +245,7 @@ class Query:
                 restless = 0
                 continue
             there = self._there(where)
-            arrived = self._arrived(where, everything=ended)
+            arrived = [] if task.full else self._arrived(where, everything=ended)
             task.receive(arrived)
             sent = self._send(where, task.turn(world.host_clock(host), 0.0))
             sent += self._send(where, task.after_turn())
@@ -263,6 +263,8 @@ class Query:
         if self._orders[where] or self._cut_off(where) or self._input_ended(where):
             return True
         if level and any(self.pipes.get((level, s, n)) for s in range(self._tasks)):
+            return True
+        if task.calls_pending:
             return True
         if task.wake_us <= self._world.host_clock(self._hosts[where]):
             return True

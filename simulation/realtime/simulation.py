@@ -10,6 +10,7 @@ from millrace.epochlog.run_log import RunLog
 from millrace.runtime import rows
 from millrace.runtime.worker_process import WorkerProcess
 from millrace.store import HardState, Written
+from simulation.calls import drawn_pools
 from simulation.faults import Fault, Kind
 from simulation.hosts import Host, HostCaches
 from simulation.realtime import oracle
@@ -132,6 +133,7 @@ class RealtimeSimulation(World):
             writers={edge: one for edge, one in self.stands.items() if edge not in live},
             live_writers={edge: LiveStand(self.stands[edge]) for edge in live},
             live=True,
+            call_pools=drawn_pools(self.random),
         )
 
     def host_clock(self, host: Host) -> int:

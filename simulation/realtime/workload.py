@@ -15,6 +15,7 @@ from millrace.runtime import rows
 from millrace.runtime.values import ROWS, value_columns
 from millrace.runtime.worker_process import SourceColumns
 from simulation.callers import heard
+from simulation.calls import Calling
 from simulation.computations import Computations
 from simulation.groupings import Groupings
 from simulation.inputs import Feeding
@@ -82,6 +83,8 @@ def _possible(random: Random, ends: LiveEnds, kind: Of) -> Program:
     """Return a program of operations, or of what feeds them."""
     while True:
         try:
+            if kind is Of.CALLS:
+                return Calling(random, ends)
             return Feeding(random, ends) if kind is Of.FEEDING else operations_of(random, ends)
         except PipelineError:
             continue  # as below

@@ -182,7 +182,7 @@ def test_parquet_files_of_others(spark: SparkSession, tmp_path: Path) -> None:
         else:
             frames[name] = kind, frame
 
-    # These ``mr.sources.Files`` reads, or names: see unit/injectors/test_parquet_types.py.
+    # These ``mr.sources.Files`` reads, or names: see unit/connectors/test_parquet_types.py.
     assert refused == {"float16", "timestamp of ns", "time"}
     seen = came(spark, frames)
     assert seen == {name: sparks(frame, kind) for name, (kind, frame) in frames.items()}

@@ -24,7 +24,7 @@ from millrace.inspect.checkpoint import Checkpoint, read_latest
 from millrace.inspect.computation import ComputationInspection, Interval
 from millrace.inspect.json_text import shortened
 from millrace.inspect.overview import ComputationOverview
-from millrace.inspect.pending import PendingHold, PendingTimer, WindowState, hold_of
+from millrace.inspect.pending import CALL, PendingHold, PendingTimer, WindowState, hold_of
 from millrace.kernel import rows
 from millrace.model.errors import PipelineError
 from millrace.model.record import LOW_WATERMARK
@@ -99,6 +99,11 @@ def _pin_lines(found: WatermarkExplanation) -> list[str]:
         return [
             f"Pinned by a hold at {at}: {what}{made}.",
             "It is let go by hold(None), or moved by hold(later), in a hook for that key.",
+        ]
+    if pin.tag == CALL:
+        return [
+            f"Pinned by a call that is pending, of a record at {at}: {what}{made}.",
+            "It waits for its response, a retry or the circuit breaker: status().calls tells.",
         ]
     timer = f"a pending timer, tag {pin.tag!r}"
     if pin.window is not None:
@@ -396,6 +401,8 @@ def _window(
     computation: ComputationInspection, timer: PendingTimer
 ) -> tuple[int | None, int | None] | None:
     """Return start and end of the window that waits for a timer; None if no grouping's does."""
+    if timer.tag == CALL:
+        return None
     for cell in computation.get(timer.key).values():
         if isinstance(cell, dict):
             kept = cell.get(address_of(timer.tag))

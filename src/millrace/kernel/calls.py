@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
 from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
@@ -251,7 +253,7 @@ class CallHooks:
         if name not in self.poisoned:
             self.at_hand = name, pending
             if outcome.error is not None:
-                raise outcome.error
+                raise outcome.error.with_traceback(_of_others(outcome.error.__traceback__))
             self._answer(pending, outcome.response)
         self.at_hand = None
         if self._one_by_one:
@@ -398,6 +400,16 @@ class CallHooks:
     def _remove_row(self, name: bytes, pending: PendingRecord) -> None:
         del self._cell[name]
         self._timers.delete(_tag(name), WALL_TIME)
+
+
+_HERE: Final = f"{Path(__file__).parent}/"
+
+
+def _of_others(trace: TracebackType | None) -> TracebackType | None:
+    """Return a traceback from the pool on: an error that was raised here before has more."""
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_HERE):
+        trace = trace.tb_next
+    return trace
 
 
 _MASK: Final = (1 << 64) - 1

@@ -327,7 +327,9 @@ def calls_of(
             if positions.numbers[spec.name].get(interval)
             and positions.of(spec.name, interval).report.wall_timers
         ]
-        found[spec.name] = TaskCalls(spec, pools.of(spec), again)
+        calls = found[spec.name] = TaskCalls(spec, pools.of(spec), again)
+        for interval in again:
+            calls.keep(interval, positions.of(spec.name, interval).report.wall_timers)
     return found
 
 

@@ -10,6 +10,7 @@ import pytest
 
 import millrace as mr
 from millrace.compile.topology import ComputationSpec
+from millrace.inspect import explain_watermark
 from millrace.model.calls import Call
 from millrace.runtime.calls import CallPools, Pool
 from millrace.runtime.commit_writer import GrownWriter
@@ -177,6 +178,8 @@ def test_pending_calls_are_state_and_hold_the_low_watermark() -> None:
     earliest = min(at for of in live.fed()[0].feeds.values() for _, _, at in of[:20])
     assert held == earliest
     assert reports.low_watermarks.outputs["doubled"] <= earliest
+    explained = str(explain_watermark(live.state, "doubled"))
+    assert "Pinned by a call that is pending, of a record at" in explained, explained
 
 
 def test_after_a_crash_pending_calls_are_made_again_with_their_ids() -> None:

@@ -10,7 +10,7 @@ Source: MillWheel 6.1 and 4.5; docs/design/2026-11-22-the-real-time-plane.md.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from millrace.compile.topology import ComputationSpec
 from millrace.epochlog.entries import decode_manifest
@@ -23,6 +23,7 @@ from millrace.kernel.record_ids import LAST_ROW
 from millrace.kernel.results import IntervalResult, Produced
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.runtime.admission import Arrived, ChannelAdmission, Demultiplexer, Through
+from millrace.runtime.calls import NO_CALLS, TaskCalls
 from millrace.runtime.commit_writer import WEAK_TURNS, GrownWriter
 from millrace.runtime.inbox import Inbox
 from millrace.runtime.level_task import LevelTask
@@ -114,6 +115,7 @@ class IncarnationHost:
         self._writer: GrownWriter | None = None
         self._outlet: SinkWriter | None = None
         self._at = ""
+        self._calls: Mapping[str, TaskCalls] = NO_CALLS
         self._execution = runtime.execution
 
     # -- the incarnation ---------------------------------------------------------------------------
@@ -183,15 +185,21 @@ class IncarnationHost:
 
     def _begin_calls(self) -> None:
         self._task.begin_calls(self._runtime.call_pools)
-        for calls in self._task.calls.values():
+        self._calls = self._task.calls
+        for calls in self._calls.values():
             calls.pool.wake(self.ring)
-        if any(calls.asks_again for calls in self._task.calls.values()):
+        if any(calls.asks_again for calls in self._calls.values()):
             self.wake_us = MIN_TIMESTAMP
 
     @property
     def full(self) -> bool:
         """Whether so many calls are pending that no packets are to be received."""
-        return any(calls.full for calls in self._task.calls.values())
+        return any(calls.full for calls in self._calls.values())
+
+    @property
+    def calls_pending(self) -> int:
+        """How many calls have no outcome, or may be made again."""
+        return sum(c.pending + c.asks_again for c in self._calls.values())
 
     def _admission(self, spec: ComputationSpec) -> ChannelAdmission:
         """Return what takes the records of a computation."""
@@ -273,9 +281,7 @@ class IncarnationHost:
 
     def _waits_for_calls(self) -> bool:
         """Whether the mark that has come ends the input, and calls are pending."""
-        return self._marks.draining and any(
-            calls.pending or calls.asks_again for calls in self._task.calls.values()
-        )
+        return self._marks.draining and self.calls_pending > 0
 
     def _spend(self, began: float) -> None:
         spent = time.perf_counter() - began
@@ -323,7 +329,7 @@ class IncarnationHost:
         """Take where intervals stand now."""
         self._done += results
         for result in results:
-            if self._task.calls and (calls := self._task.calls.get(result.computation)) is not None:
+            if self._calls and (calls := self._calls.get(result.computation)) is not None:
                 calls.keep(result.interval, result.report.wall_timers)
             if self._positions.move(
                 result.computation, result.interval, result.number, result.chain, result.report
@@ -376,7 +382,7 @@ class IncarnationHost:
         self._at = "its sinks, which it writes to"
         receipts = {} if self._outlet is None else self._outlet.pass_mark(mark)
         self._at = ""
-        for name, calls in self._task.calls.items():
+        for name, calls in self._calls.items():
             self._report.report.called(name, calls.pool.take_stats())
         report, snapshots = self._report.take(), self._runtime.snapshots
         for name, intervals in report.last_commits().items():

@@ -146,6 +146,7 @@ class InjectorTask:
         self.wake_us = MAX_TIMESTAMP
         self.ring = silent
         self.full = False
+        self.calls_pending = 0
         self._runtime = runtime
         self._topology = runtime.topology
         self._sources = {source.stream: source for source in runtime.sources}

@@ -80,6 +80,7 @@ class LiveTask(Protocol):
         stats: What it has done in this incarnation, from its start on.
         ring: Called, in any thread, when the task wants a turn at once. The host sets it.
         full: Whether it is to receive no packets until it has had further turns.
+        calls_pending: How many calls of its computations have no outcome.
     """
 
     level: int
@@ -91,6 +92,11 @@ class LiveTask(Protocol):
 
     @property
     def full(self) -> bool:
+        """See above."""
+        ...
+
+    @property
+    def calls_pending(self) -> int:
         """See above."""
         ...
 

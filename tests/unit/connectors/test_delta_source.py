@@ -15,7 +15,7 @@ import pytest
 import millrace as mr
 from millrace.injectors.offsets import pieces, pieces_until_now, rows
 from millrace.model.errors import InputLost, PipelineError
-from tests.unit.injectors.lakeside import Lakeside
+from tests.unit.connectors.lakeside import Lakeside
 
 deltalake = pytest.importorskip("deltalake", reason="an extra: pip install 'millrace-spark[delta]'")
 

@@ -8,7 +8,7 @@ import pytest
 import millrace as mr
 from millrace.injectors.offsets import pieces, pieces_until_now, rows
 from millrace.model.errors import InputLost, PipelineError
-from tests.unit.injectors.lakeside import Lakeside
+from tests.unit.connectors.lakeside import Lakeside
 
 pytest.importorskip("pyiceberg", reason="an extra: pip install 'millrace-spark[iceberg]'")
 import pyarrow as pa

@@ -1,0 +1,145 @@
+"""Bugs planted into calls: schedules whose calls return in any order bring them out."""
+
+import pytest
+
+from millrace.kernel import calls as kernel_calls
+from millrace.kernel.calls import CallHooks
+from millrace.kernel.machine import Effects
+from millrace.kernel.timers import KeyTimers
+from millrace.runtime import level_task
+from millrace.runtime.calls import CallRounds, TaskCalls
+from millrace.runtime.realtime.host import IncarnationHost
+from simulation import Simulation
+from simulation.realtime import RealtimeSimulation
+
+#: Mutant -> the schedules that found it last: by epoch, and in real time; None: it is not sought
+#: there.
+SEEDS = {}
+
+
+def found_by(epochs, realtime):
+    def note(plant):
+        SEEDS[plant] = epochs, realtime
+        return plant
+
+    return note
+
+
+# -- pending records -------------------------------------------------------------------------------
+
+
+@found_by(15000, 15000)
+def an_outcome_is_applied_twice(patch):
+    take = TaskCalls.take
+
+    def twice(self, *arguments):
+        outcomes, again = take(self, *arguments)
+        return {interval: [*of, *of] for interval, of in outcomes.items()}, again
+
+    pop, popped = CallHooks._pop, {}
+
+    def still(self, name):
+        at = self._rows.key_row, name
+        found = pop(self, name)
+        if found is None:
+            return popped.get(at)
+        popped[at] = found
+        return found
+
+    patch.setattr(TaskCalls, "take", twice)
+    patch.setattr(CallHooks, "_pop", still)
+
+
+@found_by(None, 15000)
+def pending_calls_are_not_made_again_after_a_restart(patch):
+    begin = level_task.calls_of
+
+    def forgetful(*arguments):
+        found = begin(*arguments)
+        for calls in found.values():
+            calls._again.clear()
+        return found
+
+    patch.setattr(level_task, "calls_of", forgetful)
+
+
+@found_by(15000, 15003)
+def an_outcome_is_given_to_another_record_of_its_key(patch):
+    take = CallHooks._take
+
+    def crossed(self, outcome):
+        first = self._first()
+        if first is not None:
+            source = outcome.call.source._replace(name=first[0])
+            outcome = outcome._replace(call=outcome.call._replace(source=source))
+        take(self, outcome)
+
+    patch.setattr(CallHooks, "_take", crossed)
+
+
+@found_by(None, 15002)
+def the_low_watermark_is_not_held(patch):
+    set_timer = KeyTimers.set
+
+    def loose(self, tag, domain, setting):
+        at_us, hold_us, percentile = setting
+        if kernel_calls.rows.is_call(tag):
+            hold_us = None
+        set_timer(self, tag, domain, (at_us, hold_us, percentile))
+
+    patch.setattr(KeyTimers, "set", loose)
+
+
+@found_by(15000, 15000)
+def the_next_of_a_key_is_asked_before_the_one_before_is_answered(patch):
+    make = CallHooks.__init__
+
+    def hasty(self, *arguments):
+        make(self, *arguments)
+        self._one_by_one = False
+
+    patch.setattr(CallHooks, "__init__", hasty)
+
+
+# -- within an epoch -------------------------------------------------------------------------------
+
+
+@found_by(15000, None)
+def a_response_does_not_see_what_the_one_before_wrote(patch):
+    patch.setattr(Effects, "over", lambda _, view: view)
+
+
+@found_by(15000, None)
+def what_a_response_changes_is_left_out_of_the_commit(patch):
+    patch.setattr(Effects, "then", lambda *_: None)
+
+
+@found_by(15000, None)
+def an_epoch_ends_before_its_calls_have_returned(patch):
+    patch.setattr(CallRounds, "finish", lambda _: None)
+
+
+# -- a drain ---------------------------------------------------------------------------------------
+
+
+@found_by(None, 15002)
+def a_drain_does_not_wait_for_calls(patch):
+    patch.setattr(IncarnationHost, "_waits_for_calls", lambda _: False)
+
+
+@pytest.mark.parametrize(
+    ("plant", "plane"),
+    [
+        pytest.param(plant, plane, id=f"{plant.__name__}-{name}")
+        for n, (name, plane) in enumerate(
+            (("epochs", Simulation), ("realtime", RealtimeSimulation))
+        )
+        for plant, seeds in SEEDS.items()
+        if seeds[n] is not None
+    ],
+)
+def test_a_schedule_finds(plant, plane, monkeypatch, found):
+    first = SEEDS[plant][plane is RealtimeSimulation]
+    assert plane(first).run().violation is None
+    plant(monkeypatch)
+    found(plant, first, plane)
