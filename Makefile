@@ -1,7 +1,7 @@
 # `make help` lists the targets. ARGS is handed on: make test ARGS="tests/unit -k window"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-demo test test-fast chaos chaos-processes chaos-realtime evolution lint format types layers longest demo leaderboard demo-realtime nab bench bench-windows bench-latency nexmark evaluation docs package spark-versions lock clean
+.PHONY: help setup setup-demo test test-fast chaos chaos-processes chaos-realtime evolution lint format types layers longest demo leaderboard demo-realtime demo-scoring nab bench bench-windows bench-latency nexmark evaluation docs package spark-versions lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -68,6 +68,9 @@ leaderboard: setup-demo ## the tutorial's game on a local Spark, results in demo
 
 demo-realtime: setup-demo ## the game live through Kafka, with latency; ARGS="--seconds 60 --rate 200"
 	$(BIN)/millrace demo realtime $(ARGS)
+
+demo-scoring: setup-demo ## payments scored by a model behind HTTP, killed in the middle, totals checked; ARGS="--seconds 60 --rate 200"
+	$(BIN)/python -m millrace_examples.scoring.demo $(ARGS)
 
 nab: setup-demo ## anomalies in the 58 streams of NAB on a local Spark, with NAB's score; NAB=folder of a clone
 	@test -n "$(NAB)$(findstring --nab,$(ARGS))" -o -d demo-out/NAB || \

@@ -180,7 +180,7 @@ class _Pending:
 class _Attempt:
     """One call of the user's function."""
 
-    __slots__ = ("began_s", "calls", "is_decided", "timer", "trial", "work")
+    __slots__ = ("began_s", "calls", "is_decided", "trial", "work")
 
     def __init__(self, calls: list[_Pending], began_s: float, *, trial: bool) -> None:
         self.calls = calls
@@ -188,7 +188,6 @@ class _Attempt:
         self.trial = trial
         self.is_decided = False
         self.work: asyncio.Future[tuple[Any, BaseException | None]]
-        self.timer: asyncio.TimerHandle | None = None
 
 
 class CallPool:
@@ -258,6 +257,7 @@ class CallPool:
         self._attempts: dict[_Attempt, None] = {}
         self._in_flight = 0
         self._alarm: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._is_announcing = False
 
     # -- in the thread of a task ------------------------------------------------------------------
@@ -453,8 +453,8 @@ class CallPool:
             attempt.work = self._loop.create_task(self._awaited(arguments))
         else:
             attempt.work = self._loop.run_in_executor(self._threads, self._called, arguments)
-        if self._timeout_s is not None:
-            attempt.timer = self._loop.call_later(self._timeout_s, self._times_out, attempt)
+        if self._timeout_s is not None and self._timer is None:
+            self._timer = self._loop.call_later(self._timeout_s, self._time_out)
         attempt.work.add_done_callback(partial(self._ended, attempt))
 
     def _arguments(self, calls: list[_Pending]) -> tuple[Any, ...]:
@@ -496,18 +496,31 @@ class CallPool:
             return answer
         return responses_of(answer, len(arguments[-1]), self._name)
 
-    def _times_out(self, attempt: _Attempt) -> None:
-        with self._lock:
-            self._stats.timed_out += 1
-        limit = format_duration(self._policy.timeout_us or 0)
-        self._fails(attempt, TimeoutError(f"no response within {limit}"))
-        self._cancel(attempt)
+    def _time_out(self) -> None:
+        """Let those attempts fail that have taken too long.
+
+        One timer for all: they stand in the order of their beginning, and a timer for each would
+        be a third of what the pool costs.
+        """
+        self._timer = None
+        assert self._timeout_s is not None
+        now_s = self._loop.time()
+        for attempt in list(self._attempts):
+            left_s = attempt.began_s + self._timeout_s - now_s
+            if attempt.is_decided:
+                continue
+            if left_s > _INSTANT_S:
+                self._timer = self._loop.call_later(left_s, self._time_out)
+                break
+            with self._lock:
+                self._stats.timed_out += 1
+            limit = format_duration(self._policy.timeout_us or 0)
+            self._fails(attempt, TimeoutError(f"no response within {limit}"))
+            self._cancel(attempt)
         self._pump()
 
     def _cancel(self, attempt: _Attempt) -> None:
         """Cancel a coroutine. A future of a thread would only say so, and the thread go on."""
-        if attempt.timer is not None:
-            attempt.timer.cancel()
         if self._is_async:
             attempt.work.cancel()
 
@@ -516,8 +529,6 @@ class CallPool:
     ) -> None:
         """Take that an attempt has ended, and with it the place that it had."""
         del self._attempts[attempt]
-        if attempt.timer is not None:
-            attempt.timer.cancel()
         if not attempt.is_decided:
             if work.cancelled():
                 self._fails(attempt, asyncio.CancelledError("the call cancelled itself"))

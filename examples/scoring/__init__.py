@@ -1,0 +1,1 @@
+"""Fraud scoring: payments from Kafka, profiles beside them, and a model behind HTTP."""
