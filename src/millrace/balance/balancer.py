@@ -54,7 +54,7 @@ class Balancer:
     """Has the key intervals of a run follow its load.
 
     Args:
-        epochs: Of the run.
+        run_log: Of the run.
         loads: Computation -> what its intervals cost lately.
         tasks: Tasks a level.
         how: How hard it is tried.
@@ -70,7 +70,7 @@ class Balancer:
 
     def __init__(
         self,
-        epochs: RunLog,
+        run_log: RunLog,
         loads: Mapping[str, Loads],
         tasks: int,
         how: Balance,
@@ -80,7 +80,7 @@ class Balancer:
         remap: Callable[..., Any] = remap,
         every: int = _EVERY,
     ) -> None:
-        self._epochs = epochs
+        self._run_log = run_log
         self._loads = loads
         self._tasks = tasks
         self._how = how
@@ -117,7 +117,7 @@ class Balancer:
         self._since += busy
         if self._since >= self._every:
             self._since = 0
-            self._due = [*self._epochs.positions.maps]
+            self._due = [*self._run_log.positions.maps]
         return self._is_prepared()
 
     def carried_out(self) -> bool:
@@ -138,7 +138,7 @@ class Balancer:
     def _is_prepared(self) -> bool:
         """Return whether something is decided that needs no more reading; else have it read."""
         while (decided := self._next()) is not None:
-            if self._epochs.positions.maps[decided.name] != decided.intervals:
+            if self._run_log.positions.maps[decided.name] != decided.intervals:
                 _log.info(
                     "%r is not balanced now: its key intervals were remapped meanwhile",
                     decided.name,
@@ -160,7 +160,7 @@ class Balancer:
         return self._decided
 
     def _decision(self, name: str) -> _Decided | None:
-        intervals, tasks = self._epochs.positions.maps[name], self._tasks
+        intervals, tasks = self._run_log.positions.maps[name], self._tasks
         weights = self._loads[name].weights(intervals)
         if name in self._left or not uneven(intervals, weights, tasks, self._how):
             return None
@@ -169,7 +169,7 @@ class Balancer:
             cut = cut_by_load(intervals, weights, tasks)
             if busiest(cut, weights, tasks) > _WORTH * busiest(intervals, weights, tasks):
                 return None
-        return _Decided(name, intervals, remaps, Preparation(self._epochs, {name: remaps}))
+        return _Decided(name, intervals, remaps, Preparation(self._run_log, {name: remaps}))
 
     def _carried_out(self) -> bool:
         """Do what was decided."""
@@ -183,7 +183,7 @@ class Balancer:
 
         ready = decided.preparation.ready
         try:
-            self._remap(self._epochs, {name: remaps}, grouped=grouped, ready=ready)
+            self._remap(self._run_log, {name: remaps}, grouped=grouped, ready=ready)
         except CheckpointMismatch as problem:
             # Tables of side inputs that differ: it would be so the next time, too.
             self._left.add(name)

@@ -212,12 +212,12 @@ class RunLoads(dict[str, Loads]):
     """Computation -> what its intervals cost, in a run whose epochs it follows.
 
     Args:
-        epochs: Of the run.
+        run_log: Of the run.
     """
 
-    def __init__(self, epochs: RunLog) -> None:
-        super().__init__((spec.name, Loads()) for spec in epochs.topology.computations)
-        epochs.observer = self
+    def __init__(self, run_log: RunLog) -> None:
+        super().__init__((spec.name, Loads()) for spec in run_log.topology.computations)
+        run_log.observer = self
 
     def epoch_completed(self, results: Iterable[IntervalResult]) -> None:
         """Add what intervals cost in an epoch."""

@@ -35,7 +35,7 @@ class Preparation:
     """Caches of the intervals of some remaps, ahead of them.
 
     Args:
-        epochs: Of the run.
+        run_log: Of the run.
         remaps: Computation -> what is to change.
         most_bytes: How much it may keep; see :data:`_BYTES`.
 
@@ -63,12 +63,12 @@ class Preparation:
     """
 
     def __init__(
-        self, epochs: RunLog, remaps: Mapping[str, Iterable[Remap]], *, most_bytes: int = _BYTES
+        self, run_log: RunLog, remaps: Mapping[str, Iterable[Remap]], *, most_bytes: int = _BYTES
     ) -> None:
         self.remaps = {name: tuple(asked) for name, asked in remaps.items()}
         self.ready: dict[str, dict[int, MemoryCache]] = {name: {} for name in self.remaps}
         self.under_way = False
-        self._epochs = epochs
+        self._run_log = run_log
         self._most_bytes = most_bytes
         self._wanted: dict[tuple[str, int], tuple[int, int]] = {}
         self._left = set[tuple[str, int]]()
@@ -80,7 +80,7 @@ class Preparation:
         Raises:
             PipelineError: The remap cannot be. Nothing was written.
         """
-        maps = self._epochs.positions.maps
+        maps = self._run_log.positions.maps
         made = maps_after(maps, {}, self.remaps)
         return any(one.intervals != maps[name] for name, one in made.items())
 
@@ -95,9 +95,9 @@ class Preparation:
                 came before. Nothing was written.
             ZombieWriter: A newer run has claimed the checkpoint.
         """
-        epochs = self._epochs
-        epochs.settle()
-        check_between(epochs.completed, epochs.open, epochs.live, drained=epochs.drained)
+        run_log = self._run_log
+        run_log.settle()
+        check_between(run_log.completed, run_log.open, run_log.live, drained=run_log.drained)
         return self._is_near()
 
     def is_near_a_mark(self) -> bool:
@@ -110,8 +110,8 @@ class Preparation:
 
     def _is_near(self) -> bool:
         assert not self.under_way, "it is read to where they stood before"
-        epochs = self._epochs
-        made = maps_after(epochs.positions.maps, {}, self.remaps)
+        run_log = self._run_log
+        made = maps_after(run_log.positions.maps, {}, self.remaps)
         parents = {
             (name, parent)
             for name, one in made.items()
@@ -120,7 +120,7 @@ class Preparation:
         }
         self._wanted, behind = {}, 0
         for name, interval in sorted(parents - self._left):
-            stands = epochs.positions.of(name, interval)
+            stands = run_log.positions.of(name, interval)
             self._wanted[name, interval] = stands.number, stands.chain
             behind = max(behind, stands.number - self._at(name, interval))
         # What one epoch commits while it is read would be there again after another round.
@@ -138,7 +138,7 @@ class Preparation:
         """
         try:
             # What live tasks have committed is in segments that are not sealed.
-            state = looked_at(self._epochs.state)
+            state = looked_at(self._run_log.state)
             for (name, interval), (number, chain) in self._wanted.items():
                 if not going():
                     return

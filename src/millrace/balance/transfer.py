@@ -344,7 +344,7 @@ def maps_after(
 
 
 def remap(
-    epochs: RunLog,
+    run_log: RunLog,
     remaps: Mapping[str, Iterable[Remap]],
     *,
     grouped: Grouping = same,
@@ -356,7 +356,7 @@ def remap(
     completion that has the new maps. What live tasks left is sealed before.
 
     Args:
-        epochs: Of the run.
+        run_log: Of the run.
         remaps: Computation -> what changes.
         grouped: How intervals are grouped into tasks then.
         ready: Of a :class:`~millrace.balance.preparation.Preparation`.
@@ -366,14 +366,14 @@ def remap(
         CheckpointMismatch: Intervals that are to be one differ in what is of all keys.
         ZombieWriter: A newer run has claimed the checkpoint.
     """
-    epochs.settle()
-    check_between(epochs.completed, epochs.open, epochs.live, drained=epochs.drained)
-    maps = epochs.positions.maps
-    made = maps_after(maps, epochs.ids, remaps, grouped)
+    run_log.settle()
+    check_between(run_log.completed, run_log.open, run_log.live, drained=run_log.drained)
+    maps = run_log.positions.maps
+    made = maps_after(maps, run_log.ids, remaps, grouped)
     if any(
         one.intervals != maps[name] for name, one in made.items()
     ):  # else epochs before are kept
-        epochs.replace_maps(made, lambda whole: all_carried(whole, made, epochs.state, ready))
+        run_log.replace_maps(made, lambda whole: all_carried(whole, made, run_log.state, ready))
     return made
 
 

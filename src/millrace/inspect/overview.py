@@ -262,34 +262,34 @@ def reasons_of(overview: Overview) -> Reasons:
     return found
 
 
-def overview_of_run(epochs: RunLog) -> Overview:
+def overview_of_run(run_log: RunLog) -> Overview:
     """Return the overview of a run, after the last epoch that it has completed.
 
     It may be asked for beside the run's own thread, and reads no checkpoint.
     """
-    bulletins = epochs.authority.bulletins
-    shown = epochs.authority.low_watermarks
+    bulletins = run_log.authority.bulletins
+    shown = run_log.authority.low_watermarks
     # An epoch may be counted meanwhile: dict() copies at once what a loop would trip over.
     counters = {
         name: msgspec.structs.replace(known, counted=dict(known.counted))
-        for name, known in epochs.counters.items()
+        for name, known in run_log.counters.items()
     }
-    last, unfinished = epochs.history.moments[-1:], epochs.open
+    last, unfinished = run_log.history.moments[-1:], run_log.open
     known = _computations(
         list(shown.inputs),  # each after all that feed it
         shown,
-        dict(epochs.moved),
+        dict(run_log.moved),
         {name: bulletin.oldest_work_us for name, bulletin in bulletins.items()},
         {name: bulletin.next_wall_timer_us for name, bulletin in bulletins.items()},
         {name: bulletin.pending_timers for name, bulletin in bulletins.items()},
         counters,
     )
-    titles = epochs.topology.titles
+    titles = run_log.topology.titles
     return Overview(
-        generation=epochs.generation,
-        epoch=epochs.completed,
+        generation=run_log.generation,
+        epoch=run_log.completed,
         wall_time=last[0].wall_time_us if last else None,
-        drained=epochs.drained,
+        drained=run_log.drained,
         unfinished=None if unfinished is None else unfinished.epoch,
         computations={
             titles[name]: msgspec.structs.replace(one, name=titles[name])
@@ -298,7 +298,7 @@ def overview_of_run(epochs: RunLog) -> Overview:
         streams=_streams(
             [n.removeprefix(INJECTOR) for n in list(shown.outputs) if n.startswith(INJECTOR)],
             shown,
-            dict(epochs.sources),
+            dict(run_log.sources),
         ),
     )
 
