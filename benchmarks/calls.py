@@ -6,7 +6,7 @@ allows, and less is what two cores do with client and server:
 
     client      200 coroutines in one loop, and nothing around them: what there is to share
     pool        the call pool of Millrace, fed and emptied by a thread
-    millrace    ``map_async`` by epochs on Spark, one task, keys and order kept, committed
+    millrace    ``map_async`` in a batch on Spark, one task, keys in order, with its start
     bytewax     ``flat_map_batch`` with a loop in a thread beside it, one worker
 
 They take turns. What counts is each one's share of what the client does in the same round.
@@ -91,6 +91,35 @@ def pool(url: str, records: int) -> float:
     return took
 
 
+def millrace(url: str, records: int) -> float:
+    """Return how many seconds a batch on Spark takes; a short one before it starts the workers."""
+    import millrace as mr
+    from benchmarks.spark_session import build_session
+
+    async def opened() -> aiohttp.ClientSession:
+        return session()
+
+    async def call(client: aiohttp.ClientSession, _: object) -> str:
+        return await ask(client, url)
+
+    spark = build_session("calls", 1)
+    taken = 0.0
+    for count in (100, records):
+        p = mr.Pipeline("calls")
+        frame = spark.range(count).selectExpr("id", "id % 1000 AS card", "id AS at")
+        numbers = p.inject("numbers", frame, timestamp="at").key_by("card")
+        answers = numbers.map_async(call, setup=opened, concurrency=CONCURRENCY, timeout="10 s")
+        answers.to("answers", format=str)
+        sink = mr.sinks.Memory()
+        p.sink("answers", sink)
+        began = time.monotonic()
+        p.run_batch(spark, progress=False)
+        taken = time.monotonic() - began
+        assert len(sink.rows) == count
+    spark.stop()
+    return taken
+
+
 def bytewax(url: str, records: int) -> float:
     """Return how many seconds bytewax takes, with a loop in a thread."""
     import bytewax.operators as op
@@ -131,6 +160,7 @@ def bytewax(url: str, records: int) -> float:
 CONTENDERS: dict[str, Callable[[str, int], float]] = {
     "client": client,
     "pool": pool,
+    "millrace": millrace,
     "bytewax": bytewax,
 }
 
@@ -162,7 +192,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--records", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", default="pool,bytewax", help="contenders beside the client")
+    parser.add_argument(
+        "--only", default="pool,millrace,bytewax", help="contenders beside the client"
+    )
     parser.add_argument("--write", action="store_true", help="leave a result")
     parser.add_argument("--contender", choices=CONTENDERS, help=argparse.SUPPRESS)
     parser.add_argument("--url", help=argparse.SUPPRESS)

@@ -87,6 +87,10 @@ truths = st.recursive(
     ),
     max_leaves=4,
 )
+choices = st.one_of(
+    st.builds(lambda t, a, b: nw.when(t).then(a).otherwise(b), truths, words, words),
+    st.builds(lambda t, a, b: nw.when(t).then(a).otherwise(b), truths, numbers, numbers),
+)
 
 
 def arrow(expression: Any, values: list[Row]) -> list[Any] | str:
@@ -99,7 +103,7 @@ def arrow(expression: Any, values: list[Row]) -> list[Any] | str:
 
 
 @settings(deadline=None)
-@given(st.one_of(numbers, truths, words), st.lists(rows, min_size=1, max_size=5))
+@given(st.one_of(numbers, truths, words, choices), st.lists(rows, min_size=1, max_size=5))
 def test_a_value_by_itself_has_the_result_that_it_has_in_a_column(
     expression: Any, values: list[Row]
 ) -> None:

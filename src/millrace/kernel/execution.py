@@ -88,12 +88,14 @@ class Running:
         machine: That runs it; None if none does.
         cache: Which cache is made ready for it meanwhile, in words; "" if none is.
         thread: Identifies the thread that it ran in last.
+        waiting: Returns which call it waits for, in words; "" if for none.
     """
 
     def __init__(self) -> None:
         self.machine: Machine | None = None
         self.cache = ""
         self.thread = 0
+        self.waiting: Callable[[], str] = str
 
 
 class Probing(Protocol):
@@ -268,7 +270,9 @@ class Execution:
         That is user code, or what makes a cache ready for it.
         """
         machine = self.running.machine
-        return self.running.cache if machine is None else machine.at_hand()
+        if machine is not None:
+            return machine.at_hand()
+        return self.running.cache or self.running.waiting()
 
     @property
     def in_user_code(self) -> bool:

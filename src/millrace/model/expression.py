@@ -526,7 +526,11 @@ def expression_text(expression: Any) -> str:
     for node in nodes_of(expression):
         inner = [expression_text(one) if is_expression(one) else repr(one) for one in node.exprs]
         operator = _OPERATORS.get(node.name.strip("_"))
-        if node.name == "col":
+        if node.name == "when_then":
+            before = expression_text(nodes_of(node.exprs[0])[0].exprs[0])
+            text = f"when({before}).then({inner[1]})"
+            text += f".otherwise({inner[2]})" if len(inner) > 2 else ""
+        elif node.name == "col":
             text = f"col({', '.join(map(repr, node.kwargs['names']))})"
         elif node.name == "lit":
             text = repr(node.kwargs.get("value"))

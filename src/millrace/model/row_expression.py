@@ -31,6 +31,9 @@ def compute_of(expression: Any) -> Compute | None:
     What it returns raises :class:`Unsure` for values of which it is not sure.
     """
     first, *others = expression._nodes  # ``expression.nodes_of`` has looked whether they are there
+    if first.name == "when_then":
+        made = _choice([_inner(one, as_text=False) for one in first.exprs])
+        return made if all(node.name == "alias" for node in others) else None
     made = _first(first)
     for node in others:
         if made is None:
@@ -47,10 +50,27 @@ def compute_of(expression: Any) -> Compute | None:
     return made
 
 
+def _choice(parts: list[Compute | None]) -> Compute | None:
+    """Return what chooses between two results, which are of one type for every value."""
+    if len(parts) != 3 or any(part is None for part in parts):
+        return None
+    test, then, otherwise = (part for part in parts if part is not None)
+
+    def compute(field: Callable[[str], Any]) -> Any:
+        one, other = then(field), otherwise(field)
+        if type(one) is not type(other):
+            raise Unsure
+        return one if test(field) is True else other
+
+    return compute
+
+
 def _first(node: Any) -> Compute | None:
     if node.name == "col" and len(node.kwargs["names"]) == 1:
         (name,) = node.kwargs["names"]
         return lambda field: field(name)
+    if node.name == "all_horizontal" and len(node.exprs) == 1:  # the condition of ``when``
+        return _inner(node.exprs[0], as_text=False)
     if node.name == "lit" and node.kwargs.get("dtype") is None:
         return _literal(node.kwargs["value"])
     return None

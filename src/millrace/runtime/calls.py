@@ -25,7 +25,7 @@ from millrace.kernel.machine import Effects
 from millrace.kernel.results import CallStats
 from millrace.model.async_computation import AsyncComputation
 from millrace.model.calls import Call, Outcome
-from millrace.model.errors import InvariantViolation
+from millrace.model.errors import InvariantViolation, brief
 from millrace.runtime.call_pool import CallPool, PoolLoop
 
 #: A task takes no more records while so many calls are pending for each that may be in flight.
@@ -137,6 +137,7 @@ class TaskCalls:
         assert isinstance(one, AsyncComputation), "it makes calls"
         self.pool = pool
         self.pending = 0
+        self._title = spec.title
         self._most = _PENDING_MOST * one.calls.concurrency
         self._in_order = one.calls.order == "key"
         self._again = {*again}
@@ -188,6 +189,13 @@ class TaskCalls:
                     found.setdefault(next_one.call.source.interval, []).append(next_one)
                     self.pending -= 1
         return found, again
+
+    def at_hand(self) -> str:
+        """Return the call that has waited longest, in words; "" if none waits. Any thread."""
+        oldest = self.pool.oldest()
+        if oldest is None:
+            return ""
+        return f"a call of computation {self._title!r}, key {brief(oldest[0].key)}"
 
     def cancel(self) -> None:
         """Forget all that is not answered: it is asked again by whoever goes on."""

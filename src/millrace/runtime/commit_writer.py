@@ -184,11 +184,14 @@ class PutWriter:
             return execution.go_on(spec, bundle, effects, fence)
 
         rounds = CallRounds(calls, go_on)
+        execution.running.waiting = calls.at_hand
         try:
             return self._run(spec, bundles, rounds)
         except BaseException:
             calls.cancel()
             raise
+        finally:
+            execution.running.waiting = str
 
     def _run(
         self, spec: ComputationSpec, bundles: Sequence[Bundle], rounds: CallRounds | None

@@ -260,3 +260,12 @@ def test_explain_shows_expressions_as_they_were_written() -> None:
     text = str(p.explain())
     assert "filter((col('cents') > 5) & (col('item') != 'tea'))" in text
     assert "select(col('item'), euros=col('cents') / 100)" in text
+
+
+def test_explain_shows_a_choice_as_it_was_written() -> None:
+    p = mr.Pipeline("shop")
+    dear = mr.when(mr.col("cents") > 5).then(mr.lit("dear")).otherwise(mr.lit("cheap"))
+    p.inject("bids", format=Bid).select(size=dear).to("out")
+    p.sink("out", mr.sinks.Memory())
+    wanted = "select(size=when(col('cents') > 5).then('dear').otherwise('cheap'))"
+    assert wanted in str(p.explain())

@@ -343,3 +343,17 @@ def test_what_could_never_run_is_refused() -> None:
         p.explain()
     for part in ("has no call", "has no process_response", "has process_timer", "mr.STRONG"):
         assert part in str(refused.value)
+
+
+def test_an_epoch_that_waits_says_for_which_call() -> None:
+    seen: list[str] = []
+
+    async def asking(value: Any) -> int:
+        await asyncio.sleep(1)
+        seen.append(h._process._runtime.execution.at_hand())
+        return 7
+
+    with mr.testing.Harness(payments(lambda s: s.map_async(asking, name="asked for"))) as h:
+        h.inject("asked", [(("a", 1), 100)])
+        assert h._process._runtime.execution.at_hand() == ""
+    assert seen == ["a call of computation 'asked for', key 'a'"]

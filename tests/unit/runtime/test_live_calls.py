@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import millrace as mr
+from millrace.balance.transfer import remap
 from millrace.compile.topology import ComputationSpec
 from millrace.inspect import explain_watermark
 from millrace.model.calls import Call
@@ -16,6 +17,7 @@ from millrace.runtime.calls import CallPools, Pool
 from millrace.runtime.commit_writer import GrownWriter
 from millrace.runtime.worker_process import WorkerProcess
 from millrace.store import Commit
+from millrace.watermark.map_change import Merge, Split
 from simulation.call_pool import DrawnPool
 from tests.live import Feeds, InEpochs, Kept, Live
 
@@ -250,4 +252,20 @@ def test_epochs_take_over_what_real_time_left_pending(seed: int) -> None:
     epochs = InEpochs(live)
     live.feed(100)
     epochs.run(live.clock_us + mr.SECOND)
+    assert last_totals(kept) == expected_totals(seed)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_pending_calls_move_with_their_keys_to_other_intervals(seed: int) -> None:
+    pipeline, kept = spending(seed)
+    live = LiveWithCalls(pipeline, seed, idle=0.9)
+    live.boot()
+    live.play(random.Random(seed), turns=200)
+    live.plane.end(live.clock_us)
+    live.until_ended()
+    epochs = InEpochs(live)
+    remap(epochs.epochs, {"Spend": [Split(0), Merge(2, 3)]})
+    live.open()
+    live.boot()
+    live.finish()
     assert last_totals(kept) == expected_totals(seed)
