@@ -162,7 +162,7 @@ def a_remap_says_where_intervals_stood_when_they_were_read(patch):
     def noting(self):
         near = is_near(self)
         if not near:
-            noted[id(self.ready)] = self._epochs.standing()
+            noted[id(self.ready)] = self._run_log.standing()
         return near
 
     def of_then(whole, made, state, ready=None):
@@ -186,7 +186,7 @@ def what_an_older_generation_has_read_is_taken_for_what_it_should_be(patch):
 
     def reading(self, state, name, interval, number, chain):
         older = known.get((name, interval))
-        if older is not None and older[0] < self._epochs.generation:
+        if older is not None and older[0] < self._run_log.generation:
             self.ready[name][interval] = cache = older[1]
             cache._standing = CachePosition(number, chain)
         read(self, state, name, interval, number, chain)
@@ -194,7 +194,7 @@ def what_an_older_generation_has_read_is_taken_for_what_it_should_be(patch):
             copy, cache = MemoryCache(name, interval), self.ready[name][interval]
             with cache.view() as view:
                 copy.load(cache.position, cache.standing.chain, view.everything())
-            known[name, interval] = self._epochs.generation, copy
+            known[name, interval] = self._run_log.generation, copy
 
     patch.setattr(RemappingSimulation, "_draw_from", of_a_world)
     patch.setattr(Preparation, "_read", reading)
