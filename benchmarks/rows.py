@@ -54,6 +54,14 @@ def latencies(place: str | None = None) -> Callable[[Result], Rows]:
     return rows
 
 
+def called(result: Result) -> Rows:
+    """Return rows of calls to a service, a contender each."""
+    return [
+        {"contender": name, "rate": statistics.median(rates), "share": result["shares"][name]}
+        for name, rates in result["rates"].items()
+    ]
+
+
 def nexmark(result: Result) -> Rows:
     rows: dict[str, dict[str, Any]] = {}
     for each in result["measurements"]:

@@ -9,6 +9,7 @@ from benchmarks.rows import (
     balanced,
     bundles,
     cached,
+    called,
     empty,
     evaluated,
     floors,
@@ -535,6 +536,18 @@ def _sections() -> Iterator[Section]:
                     "CPU s / million": "cpu_s:.1f",
                     "log bytes a record": "written:.0f",
                 },
+            )
+        ],
+    )
+    yield Section(
+        "Calls to a service",
+        "calls",
+        "A service of 20 ms over HTTP on the same two cores, 200 calls in flight, and one client "
+        "for all. The rate of Millrace includes the start of its batch on Spark.",
+        [
+            Table(
+                called,
+                {"contender": "contender", "records/s": "rate:,.0f", "of the client": "share:.0%"},
             )
         ],
     )
