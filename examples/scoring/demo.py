@@ -130,7 +130,11 @@ class Program:
             SystemExit: It failed.
         """
         self._process = subprocess.Popen(
-            self._command, start_new_session=True, stdout=subprocess.PIPE, text=True
+            self._command,
+            start_new_session=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         assert self._process.stdout is not None
         if not self._process.stdout.readline():
@@ -139,7 +143,7 @@ class Program:
     def kill(self) -> None:
         """Kill driver, JVM and workers at once."""
         os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        self._process.communicate()
 
     def drain(self) -> str:
         """Have it process what is there, and end; return what it says of its calls.
@@ -147,8 +151,7 @@ class Program:
         Raises:
             SystemExit: It failed.
         """
-        self._process.send_signal(signal.SIGTERM)
-        said, _ = self._process.communicate(timeout=_PATIENCE_S)
+        said, _ = self._process.communicate(timeout=_PATIENCE_S)  # ends its input
         if self._process.returncode:
             raise SystemExit("the pipeline failed, see above.")
         return said.strip()

@@ -1,14 +1,13 @@
-"""The scoring as a program of its own, so that it can be killed: runs until SIGTERM, then drains.
+"""The scoring as a program of its own, so that it can be killed: runs until its input ends.
 
     python -m millrace_examples.scoring.run SERVERS MODEL_URL OUT TOPICS_SUFFIX
 
-It prints a line when it runs, and one at its end. Started again it goes on from the checkpoint in
-OUT.
+It prints a line when it runs. When its standard input ends, it processes what is there, prints a
+line and ends. Started again it goes on from the checkpoint in OUT.
 """
 
 from __future__ import annotations
 
-import signal
 import sys
 from pathlib import Path
 
@@ -21,16 +20,9 @@ _SLOTS = 2
 
 
 def main() -> None:
-    """Run until SIGTERM."""
+    """Run until the input ends."""
     servers, url, folder, suffix = sys.argv[1:]
     out = Path(folder)
-    is_over = False
-
-    def over(*_: object) -> None:
-        nonlocal is_over
-        is_over = True
-
-    signal.signal(signal.SIGTERM, over)
     pipeline = build(
         url,
         mr.sources.Kafka(servers, f"payments-{suffix}", schema=PAYMENTS_SCHEMA),
@@ -41,13 +33,11 @@ def main() -> None:
     run = pipeline.start(spark, checkpoint=str(out / "checkpoint"), tasks=_SLOTS, progress=False)
     sys.stdout.write("running\n")
     sys.stdout.flush()
-    while not is_over and not run.wait("200 ms"):
-        pass
-    if is_over:
-        run.process_available()
-        run.drain()
-        calls = run.status().calls["Score"]
-        sys.stdout.write(f"{calls.made} calls, {calls.retried} of them retries\n")
+    sys.stdin.read()
+    run.process_available()
+    run.drain()
+    calls = run.status().calls["Score"]
+    sys.stdout.write(f"{calls.made} calls, {calls.retried} of them retries\n")
     spark.stop()
 
 
