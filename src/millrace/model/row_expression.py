@@ -168,24 +168,19 @@ def _floored(by: Callable[[int, int], int]) -> Any:
     return node
 
 
-def _and(before: Compute, other: Compute) -> Compute:
-    def compute(field: Callable[[str], Any]) -> Any:
-        left, right = before(field), other(field)
-        if left is False or right is False:
-            return False
-        return None if left is None or right is None else True
+def _three_valued(decided: bool) -> Callable[[Compute, Compute], Compute]:
+    """Return ``or`` if true decides, ``and`` if false does; null is unknown."""
 
-    return compute
+    def node(before: Compute, other: Compute) -> Compute:
+        def compute(field: Callable[[str], Any]) -> Any:
+            left, right = before(field), other(field)
+            if left is decided or right is decided:
+                return decided
+            return None if left is None or right is None else not decided
 
+        return compute
 
-def _or(before: Compute, other: Compute) -> Compute:
-    def compute(field: Callable[[str], Any]) -> Any:
-        left, right = before(field), other(field)
-        if left is True or right is True:
-            return True
-        return None if left is None or right is None else False
-
-    return compute
+    return node
 
 
 def _not(before: Compute) -> Compute:
@@ -235,8 +230,8 @@ _BINARY: Final[dict[str, Callable[[Compute, Compute], Compute]]] = {
     "__truediv__": _divided,
     "__floordiv__": _floored(operator.floordiv),
     "__mod__": _floored(operator.mod),
-    "__and__": _and,
-    "__or__": _or,
+    "__and__": _three_valued(False),
+    "__or__": _three_valued(True),
 }
 _UNARY: Final[dict[str, Callable[[Compute], Compute]]] = {
     "__invert__": _not,
