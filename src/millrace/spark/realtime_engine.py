@@ -370,6 +370,13 @@ class RealtimeEngine(Engine):
             self._tell,
         )
 
+    def _standby_state(self) -> str:
+        """Return what a status says of it."""
+        if not self._wants_standby:
+            return ""
+        standby = self._standby
+        return "ready" if standby is not None and standby.ready else "starting"
+
     def _give_up_standby(self) -> None:
         standby, self._standby = self._standby, None
         if standby is not None:
@@ -450,6 +457,7 @@ class RealtimeEngine(Engine):
             status,
             low_watermarks=live_low_watermarks(status, self._statuses(), self._tasks),
             steps=self._control_loop.steps.times() if active else {},
+            standby=self._standby_state() if active else "",
             strangers=self._control_loop.strangers,
         )
 
