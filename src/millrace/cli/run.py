@@ -47,6 +47,8 @@ _NEXT = {
 @click.option("--checkpoint", required=True, help="A directory, or s3://, gs:// or az://.")
 @click.option("--master", help="Spark's, or sc://HOST:PORT; else spark-submit's, or local[*].")
 @click.option("--realtime", is_flag=True, help="On tasks that do not end.")
+@click.option("--standby", is_flag=True,
+              help="With --realtime: all tasks twice, to take over at once.")  # fmt: skip
 @click.option("--tasks", type=click.IntRange(1), help="Tasks a level.")
 @click.option("--metrics", help="A port, or HOST:PORT, where Prometheus may ask.")
 @click.option(
@@ -60,6 +62,7 @@ def run(
     checkpoint: str,
     master: str | None,
     realtime: bool,
+    standby: bool,
     tasks: int | None,
     metrics: str | None,
     conf: tuple[str, ...],
@@ -76,6 +79,8 @@ def run(
     options: dict[str, Any] = {"progress": "table"}
     if realtime:
         options["realtime"] = True
+    if standby:
+        options["standby"] = True
     if tasks is not None:
         options["tasks"] = tasks
     if metrics is not None:
