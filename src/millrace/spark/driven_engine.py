@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
@@ -40,9 +40,6 @@ class DrivenEngine(EpochEngine):
         look_s: How often injectors are asked for news.
         readers: How many tasks can read at once.
     """
-
-    #: The turn that begins next asks injectors, and has not yet.
-    _turns_ahead: ClassVar[int] = 1
 
     def __init__(
         self,

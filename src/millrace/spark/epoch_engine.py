@@ -27,7 +27,7 @@ from millrace.injectors.offsets import Offsets, Piece
 from millrace.model.errors import CheckpointMismatch, MillraceError
 from millrace.model.time import SECOND, Duration
 from millrace.runtime.epoch.driver import EpochDriver
-from millrace.runtime.epoch.input import EpochInput, reads
+from millrace.runtime.epoch.input import EpochInput
 from millrace.runtime.partials_stage import Payoff
 from millrace.runtime.realtime.incarnation_start import from_live_tasks
 from millrace.runtime.reports import TaskReport
@@ -45,6 +45,10 @@ _log = logging.getLogger("millrace")
 #: wait for it.
 _IDLE_US: Final = 10 * SECOND
 
+#: How many turns begin until one has surely looked at all that there was before. The next may have
+#: looked at the sources already; and an injector may first only note where it begins.
+_TURNS_AHEAD: Final = 2
+
 #: Returns, of the pieces of an epoch, the rows of its first stage, and the pieces of each of their
 #: partitions, or None where they are among the rows.
 Rows = Callable[[Mapping[str, Sequence[Piece]]], tuple[DataFrame, list[list[bytes]] | None]]
@@ -60,8 +64,6 @@ class EpochEngine(Engine):
     """
 
     plane: ClassVar[str] = "by epochs"
-    #: How many turns have to begin until one does that knows what was said before.
-    _turns_ahead: ClassVar[int]
 
     def __init__(self, parts: RunParts, input: EpochInput, session: SparkSession) -> None:
         super().__init__()
@@ -97,7 +99,7 @@ class EpochEngine(Engine):
     def process_available(self, timeout: Duration | None) -> bool:
         """Wait until all input that is there now is processed, and low watermarks stand still."""
         with self.news:
-            wanted = self._wanted = self._begun + self._turns_ahead
+            wanted = self._wanted = self._begun + _TURNS_AHEAD
             self._ring_in(0)
         self.run.wait_until(lambda: self._idle >= wanted, timeout)
         return self._idle >= wanted
@@ -111,7 +113,7 @@ class EpochEngine(Engine):
     def hold_back(self) -> None:
         """Wait until epochs go by what was said. The one under way, and one planned, may not."""
         with self.news:
-            wanted = self._wanted = self._begun + self._turns_ahead
+            wanted = self._wanted = self._begun + _TURNS_AHEAD
             self._ring_in(0)
             until = time.monotonic() + EFFECT_S
             while self.run.active and (self._begun < wanted or self._epoch_since is not None):
@@ -263,8 +265,7 @@ class EpochEngine(Engine):
         self.run.housekeeping.offer(epochs.collectable())
         self.run.measured(report, time.perf_counter() - started, ran.parts)
         settled = self._driver.settled(ran.manifest, self._driver.published(self._clock()))
-        # A range may turn out to have no record, and more may follow it.
-        if report.is_quiet and settled and not reads(pieces):
+        if report.is_quiet and settled:
             self._idle = turn
         self._set_alarm(settled)
 

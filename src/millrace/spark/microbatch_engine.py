@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # the name all of Spark's documentation uses
@@ -55,9 +55,6 @@ class MicroBatchEngine(EpochEngine):
         splitting: The settings by which Spark cuts files.
         readers: How many tasks can read at once.
     """
-
-    #: An epoch that Spark has planned already may have looked at the sources before now.
-    _turns_ahead: ClassVar[int] = 2
 
     def __init__(
         self,

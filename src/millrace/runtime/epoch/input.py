@@ -91,17 +91,12 @@ class EpochInput:
 
     def unread(self, manifest: Manifest, there: Mapping[str, Sequence[Piece]]) -> TaskReport | None:
         """Return what pieces have but records; None if there may be some."""
-        if reads(there):
+        if any(piece.between is not None for found in there.values() for piece in found):
             return None
         report, latest_us = TaskReport(), latest_of(self._topology, manifest)
         for stream, found in there.items():
             pass_on(report, stream, found, latest_us[stream])
         return report
-
-
-def reads(there: Mapping[str, Sequence[Piece]]) -> bool:
-    """Return whether pieces are ranges of sources, and not only promises."""
-    return any(piece.between is not None for found in there.values() for piece in found)
 
 
 def lots_of(there: Mapping[str, Sequence[Piece]], tasks: int) -> list[list[bytes]]:
