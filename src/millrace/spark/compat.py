@@ -5,6 +5,7 @@ Nothing else asks which Spark this is. The exception is real time, which refuses
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
@@ -164,9 +165,11 @@ def close_session(session: SparkSession, spark: SparkSession, *, release: bool) 
     """
     if session is spark or not is_connect(session):
         return
-    if release:
-        session.client.release_session()
-    session.client.close()
+    with contextlib.suppress(Exception):  # the server is gone, or is going
+        if release:
+            session.client.release_session()
+    with contextlib.suppress(Exception):
+        session.client.close()
 
 
 def _settings(spark: SparkSession) -> Mapping[str, str]:
