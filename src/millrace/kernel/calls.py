@@ -136,6 +136,8 @@ class CallHooks:
         at_hand: Name of the pending record at hand, and the record; None if it is none.
         poisoned: Names of pending records that fail.
         count: How many records were pending in the bundle, and in those before with its number.
+        kept: How many more records are pending in rows than before; of a bundle that asks again,
+            than none.
     """
 
     def __init__(
@@ -167,9 +169,10 @@ class CallHooks:
         self.poisoned: Mapping[Any, DeadLetter] = _NONE_POISONED
         self._bundle: Bundle
         self._within: PendingRecords | None = None
-        self.count = 0
-        # Of the key at hand: its calls, and what changes in memory.
+        self.count = self.kept = 0
+        # Of the key at hand: its calls, how many more are kept, and what changes in memory.
         self._asked: list[Call] = []
+        self._more = 0
         self._added: dict[bytes, PendingRecord] = {}
         self._removed: set[bytes] = set()
         #: Whether a record of the key is known to be pending.
@@ -182,7 +185,7 @@ class CallHooks:
         self.calls, self.changes = [], {}
         self.at_hand, self.poisoned = None, _NONE_POISONED
         self._bundle, self._within = bundle, bundle.within
-        self.count = bundle.calls_before
+        self.count, self.kept = bundle.calls_before, 0
 
     def with_outcomes(
         self, bundle: Bundle, parts: list[KeyGroup], view: View
@@ -211,13 +214,14 @@ class CallHooks:
     def begin(self) -> None:
         """Start a key."""
         self._asked, self._added, self._removed = [], {}, set()
-        self._waits = False
+        self._waits, self._more = False, 0
         self.at_hand = None
 
     def flush(self) -> None:
         """Take what the key's part asked and changed."""
         if self._asked:
             self.calls += self._asked
+        self.kept += self._more
         if self._added or self._removed:
             self.changes[self._rows.key_row] = PendingChange(self._added, self._removed)
 
@@ -269,6 +273,7 @@ class CallHooks:
     def _ask_again(self) -> None:
         """Ask for what is pending of the key in rows, as nobody does."""
         names = [*self._cell]
+        self._more += len(names)
         if self._within is None and self._one_by_one:
             self._ask_first()
             return
@@ -359,6 +364,7 @@ class CallHooks:
         stream, value, at_us, late, origin, sequence = pending
         data = self._streams[stream].coder.encode(value)
         self._cell[name] = (stream, bytes(data), at_us, late, origin, sequence)
+        self._more += 1
         # Behind the low watermark nothing can be held.
         hold_us = None if late else at_us
         self._timers.set(_tag(name), WALL_TIME, (MAX_TIMESTAMP, hold_us, 100))
@@ -399,6 +405,7 @@ class CallHooks:
 
     def _remove_row(self, name: bytes, pending: PendingRecord) -> None:
         del self._cell[name]
+        self._more -= 1
         self._timers.delete(_tag(name), WALL_TIME)
 
 

@@ -130,31 +130,26 @@ class TaskCalls:
 
     Attributes:
         pending: How many were submitted, and were not taken since.
+        kept: How many records are pending in rows, those that wait for others too. Records that
+            were before the task began count when they are asked for again.
     """
 
     def __init__(self, spec: ComputationSpec, pool: Pool, again: Iterable[int] = ()) -> None:
         one = spec.instance
         assert isinstance(one, AsyncComputation), "it makes calls"
         self.pool = pool
-        self.pending = 0
+        self.pending = self.kept = 0
         self._title = spec.title
         self._most = _PENDING_MOST * one.calls.concurrency
         self._in_order = one.calls.order == "key"
         self._again = {*again}
-        self._kept: dict[int, int] = {}
-        self._all_kept = 0
         self._queues: dict[tuple[int, bytes], deque[bytes]] = {}
         self._early: dict[tuple[int, bytes], Outcome] = {}
 
     @property
     def full(self) -> bool:
         """Whether so many calls are pending that the task takes no more records."""
-        return max(self.pending, self._all_kept) >= self._most
-
-    def keep(self, interval: int, count: int) -> None:
-        """Take how many calls are pending in an interval now, those that wait for others too."""
-        self._all_kept += count - self._kept.get(interval, 0)
-        self._kept[interval] = count
+        return max(self.pending, self.kept) >= self._most
 
     @property
     def asks_again(self) -> bool:
@@ -335,9 +330,7 @@ def calls_of(
             if positions.numbers[spec.name].get(interval)
             and positions.of(spec.name, interval).report.wall_timers
         ]
-        calls = found[spec.name] = TaskCalls(spec, pools.of(spec), again)
-        for interval in again:
-            calls.keep(interval, positions.of(spec.name, interval).report.wall_timers)
+        found[spec.name] = TaskCalls(spec, pools.of(spec), again)
     return found
 
 

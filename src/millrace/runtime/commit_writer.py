@@ -415,6 +415,8 @@ class GrownWriter:
                 effects.productions.ids = self._ids(spec, bundle, effects.productions)
             if effects.calls:
                 self._asked.append((name, effects.calls))
+            if effects.calls_kept:
+                self.calls[name].kept += effects.calls_kept
             channels = consumed.get(interval, _NOTHING)
             found.append(execution.attempted(bundle, name, effects, repair, consumed=channels))
         return found

@@ -233,7 +233,32 @@ def test_a_task_takes_no_more_than_it_may_keep() -> None:
     assert all(task.full for task in tasks)
     assert waiting > 0
     # In flight are as many as may be, and eight times as many are pending, or some more by a turn.
-    assert sum(calls._all_kept for task in tasks for calls in task._task.calls.values()) >= 2 * 32
+    assert sum(calls.kept for task in tasks for calls in task._task.calls.values()) >= 2 * 32
+
+
+def test_wall_clock_expiry_of_a_cell_is_no_pending_call() -> None:
+    class Remembering(Spend):
+        remembered = mr.ValueState(int, expires="1 day", domain=mr.WALL_TIME)
+
+        def process_response(self, record: mr.Record, response: Any) -> None:
+            super().process_response(record, response)
+            self.remembered.set(1)
+
+    p, kept = mr.Pipeline("remembering"), Kept()
+    p.inject("events", feeds(1), timestamp="at", low_watermark=mr.BoundedDelay("5 s"))
+    p.add(Remembering)
+    p.dead_letter("letters")
+    p.sink("told", kept)
+    live = LiveWithCalls(p, 1)
+    live.boot()
+    live.play(random.Random(1), turns=400)
+    live.finish()
+    assert any(
+        live.epochs.authority.report("Remembering", one.id).wall_timers
+        for one in live.epochs.positions.maps["Remembering"].intervals
+    )
+    tasks = [live.plane._tasks[1, n] for n in range(2)]
+    assert [calls.kept for task in tasks for calls in task._task.calls.values()] == [0, 0]
 
 
 @pytest.mark.parametrize("seed", range(3))

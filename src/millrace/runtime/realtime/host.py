@@ -329,8 +329,6 @@ class IncarnationHost:
         """Take where intervals stand now."""
         self._done += results
         for result in results:
-            if self._calls and (calls := self._calls.get(result.computation)) is not None:
-                calls.keep(result.interval, result.report.wall_timers)
             if self._positions.move(
                 result.computation, result.interval, result.number, result.chain, result.report
             ):
