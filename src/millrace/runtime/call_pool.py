@@ -34,6 +34,7 @@ from millrace.model.calls import (
     CallAttempt,
     CallPolicy,
     Outcome,
+    WaitingCall,
     is_async,
     takes_attempt,
 )
@@ -167,7 +168,7 @@ class DaemonThreads(futures.Executor):
 class _Pending:
     """A call without an outcome."""
 
-    __slots__ = ("attempts", "began_s", "call", "retried", "submitted_s")
+    __slots__ = ("attempts", "began_s", "call", "error", "retried", "submitted_s")
 
     def __init__(self, call: Call, submitted_s: float) -> None:
         self.call = call
@@ -175,6 +176,7 @@ class _Pending:
         self.began_s = -1.0
         self.attempts = 0
         self.retried = 0
+        self.error: BaseException | None = None
 
 
 class _Attempt:
@@ -352,13 +354,14 @@ class CallPool:
         """For how long the breaker has been open; 0 if it is closed."""
         return round(self._retries.open_s(self._loop.time()) * SECOND)
 
-    def oldest(self) -> tuple[Call, int] | None:
-        """Return the call that has waited longest for its outcome, and how many microseconds."""
+    def oldest(self) -> WaitingCall | None:
+        """Return the call that has waited longest for its outcome."""
         with self._lock:
             pending = next(iter(self._unanswered), None)
         if pending is None:
             return None
-        return pending.call, round((self._loop.time() - pending.submitted_s) * SECOND)
+        waited_us = round((self._loop.time() - pending.submitted_s) * SECOND)
+        return WaitingCall(pending.call, waited_us, pending.attempts, pending.error)
 
     def take_stats(self) -> CallStats:
         """Return what happened since this was last called, and what is in flight now."""
@@ -566,6 +569,8 @@ class CallPool:
     def _fails(self, attempt: _Attempt, error: BaseException) -> None:
         now_s = self._decide(attempt)
         calls = attempt.calls
+        for pending in calls:
+            pending.error = error
         again = self._retries.failed(
             error, retried=calls[0].retried, now_s=now_s, trial=attempt.trial
         )

@@ -24,11 +24,11 @@ from millrace.kernel.calls import CallSource, PendingRecords, remember
 from millrace.kernel.machine import Effects
 from millrace.kernel.results import CallStats
 from millrace.model.async_computation import AsyncComputation
-from millrace.model.calls import Call, Outcome
+from millrace.model.calls import Call, Outcome, WaitingCall
 from millrace.model.errors import InvariantViolation, brief
 from millrace.runtime.call_pool import CallPool, PoolLoop
 
-#: A task takes no more records while so many calls are pending for each that may be in flight.
+#: Sources wait while so many calls are pending in a task for each that may be in flight.
 _PENDING_MOST: Final = 8
 
 
@@ -51,8 +51,8 @@ class Pool(Protocol):
         """Forget all calls without an outcome, and outcomes that nobody has taken."""
         ...
 
-    def oldest(self) -> tuple[Call, int] | None:
-        """Return the call that waits longest, and for how many microseconds it has."""
+    def oldest(self) -> WaitingCall | None:
+        """Return the call that waits longest; None if none waits. Any thread may ask."""
         ...
 
     def take_stats(self) -> CallStats:
@@ -106,6 +106,11 @@ class CallPools:
         loop = self._loops[0] if self._loops else None
         return CallPool(one.call, one.calls, one.batch, setup=one.setup, loop=loop, name=spec.title)
 
+    def waiting(self) -> list[tuple[str, WaitingCall]]:
+        """Return computation -> its call that waits longest, if one does. Any thread may ask."""
+        found = [(name, pool.oldest()) for name, pool in list(self._pools.items())]
+        return [(name, oldest) for name, oldest in found if oldest is not None]
+
     def close(self) -> None:
         """Cancel all calls, and end the pools; further ones may be made."""
         _close(self._pools, self._loops)
@@ -146,10 +151,14 @@ class TaskCalls:
         self._queues: dict[tuple[int, bytes], deque[bytes]] = {}
         self._early: dict[tuple[int, bytes], Outcome] = {}
 
-    @property
-    def full(self) -> bool:
-        """Whether so many calls are pending that the task takes no more records."""
-        return max(self.pending, self.kept) >= self._most
+    def is_full(self, was: bool) -> bool:
+        """Return whether so many calls are pending that no more records are to be read for them.
+
+        Args:
+            was: Whether it was; then half of the calls must have returned first, so that not every
+                outcome changes it.
+        """
+        return max(self.pending, self.kept) >= (self._most // 2 if was else self._most)
 
     @property
     def asks_again(self) -> bool:
@@ -190,7 +199,8 @@ class TaskCalls:
         oldest = self.pool.oldest()
         if oldest is None:
             return ""
-        return f"a call of computation {self._title!r}, key {brief(oldest[0].key)}"
+        key = brief(oldest.call.key)
+        return f"a call of computation {self._title!r}, key {key} ({oldest})"
 
     def cancel(self) -> None:
         """Forget all that is not answered: it is asked again by whoever goes on."""
