@@ -172,7 +172,10 @@ class TaskCalls:
         if self._in_order:
             for call in calls:
                 source: CallSource = call.source
-                queue = self._queues.setdefault((source.interval, source.key_row), deque())
+                where = source.interval, source.key_row
+                queue = self._queues.get(where)
+                if queue is None:
+                    queue = self._queues[where] = deque()
                 queue.append(source.name)
         self.pool.submit(calls)
 
@@ -214,9 +217,12 @@ class TaskCalls:
         source: CallSource = outcome.call.source
         where = source.interval, source.key_row
         queue, early = self._queues[where], self._early
-        early[source.interval, source.key_row + source.name] = outcome
-        released = []
-        while queue:
+        if queue[0] != source.name:
+            early[source.interval, source.key_row + source.name] = outcome
+            return []
+        queue.popleft()
+        released = [outcome]
+        while queue and early:
             following = early.pop((source.interval, source.key_row + queue[0]), None)
             if following is None:
                 break
