@@ -339,13 +339,12 @@ class CallHooks:
     def _answer(self, pending: PendingRecord, response: Any) -> None:
         """Have user code take a response."""
         self._api.at_hand_us = pending.timestamp_us
-        user, record = self._user, self._record(pending)
-        if self._around is None:
-            returned = user.process_response(record, response)
+        user, record, around = self._user, self._record(pending), self._around
+        process_response: Callable[[Record, Any], Any] = user.process_response
+        if around is None:
+            returned = process_response(record, response)
         else:
-            returned = self._around(
-                lambda record: user.process_response(record, response), user.key, record
-            )
+            returned = around(lambda record: process_response(record, response), user.key, record)
         refuse_unrun(returned, "process_response")
 
     def _record(self, pending: PendingRecord) -> Record:

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from millrace.model.errors import PipelineError
 
-
 #: What most hooks return; to ask the rest takes as long as a short hook.
 _PLAIN: Final = frozenset({bool, bytes, dict, float, int, list, str, tuple, type(None)})
 

@@ -48,8 +48,8 @@ _log = logging.getLogger("millrace")
 
 #: For so long a pool that closes waits for what it has cancelled.
 _GRACE_S: Final = 1.0
-#: Whoever waits is told no more often. A thread that wakes for each outcome takes Python's lock from
-#: the loop's again and again, which costs as much as all else that the pool does.
+#: Whoever waits is told no more often. A thread that wakes for each outcome takes Python's lock
+#: from the loop's again and again, which costs as much as all else that the pool does.
 _TOGETHER_S: Final = 0.002
 #: To wait for less could be to wait for less than a clock's float can say, again and again.
 _INSTANT_S: Final = 1e-6
