@@ -222,7 +222,11 @@ class Topology:
 
     def computation(self, name: str) -> ComputationSpec:
         """Return a computation by name."""
-        return next(spec for spec in self.computations if spec.name == name)
+        return self._computations[name]
+
+    @cached_property
+    def _computations(self) -> dict[str, ComputationSpec]:
+        return {spec.name: spec for spec in self.computations}
 
     @cached_property
     def titles(self) -> dict[str, str]:
