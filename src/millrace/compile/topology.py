@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from millrace.compile.sink_limits import SinkLimits
+from millrace.compile.sink_limits import SinkLimits, limited
 from millrace.dataflow.side_stream import SideStream
 from millrace.model.async_computation import AsyncComputation
 from millrace.model.coder import Coder
@@ -101,6 +101,11 @@ class StreamSpec:
     edges: tuple[Edge, ...]
     slacks: Mapping[int, int]
     limits: SinkLimits | None = None
+
+    @cached_property
+    def limited_coder(self) -> Coder:
+        """What encodes its values, and refuses those that its sinks cannot hold."""
+        return self.coder if self.limits is None else limited(self.coder, self.limits)
 
 
 @dataclass(frozen=True)
@@ -222,7 +227,11 @@ class Topology:
 
     def computation(self, name: str) -> ComputationSpec:
         """Return a computation by name."""
-        return next(spec for spec in self.computations if spec.name == name)
+        return self._computations[name]
+
+    @cached_property
+    def _computations(self) -> dict[str, ComputationSpec]:
+        return {spec.name: spec for spec in self.computations}
 
     @cached_property
     def titles(self) -> dict[str, str]:

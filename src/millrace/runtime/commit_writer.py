@@ -448,9 +448,10 @@ class GrownWriter:
         Those of a turn that only weak computations have something to do in are left for
         :meth:`after_turn`.
         """
-        commits = [one.commit for one in attempted if one.commit is not None]
-        strong = [commit for commit in commits if commit.computation not in self._weak]
-        self._left += [commit for commit in commits if commit.computation in self._weak]
+        strong: list[Commit] = []
+        for _, _, commit in attempted:
+            if commit is not None:
+                (self._left if commit.computation in self._weak else strong).append(commit)
         if strong:
             self._wait()
             self._append(strong)

@@ -63,7 +63,7 @@ class Marks:
 
     def complete(self, mark: int) -> bool:
         """Return whether a mark has come from all senders."""
-        return all(come >= mark for come in self._come.values())
+        return min(self._come.values(), default=mark) >= mark
 
     def hear(self, packets: Iterable[Packet]) -> None:
         """Take what packets say."""
@@ -346,7 +346,8 @@ class IncarnationHost:
         """Send on what passes, and what was produced."""
         last: dict[Sender, Number] = {}
         for result, productions in produced:
-            if self._outbox.add_result(result, productions) and productions.ids is None:
+            count = self._outbox.add_result(result, productions)
+            if self._combines and count and productions.ids is None:
                 number = self._topology.computation(result.computation).number
                 last[number, result.interval] = (result.number, LAST_ROW)
         through, leaving = self._demultiplexer.passing(arrived.through), arrived.passing
