@@ -19,6 +19,7 @@ from millrace.injectors.offsets import PIECE_DDL, Piece
 from millrace.model.errors import PipelineError
 from millrace.runtime.by_value import pickle_by_value
 from millrace.runtime.epoch.input import lots_of
+from millrace.spark.compat import partitioned
 
 
 def injectors_of(topology: Topology) -> dict[str, Injector]:
@@ -49,7 +50,7 @@ def external_pieces(
     lots = lots_of(pieces, tasks)
     rows = [(number, packed) for number, lot in enumerate(lots) for packed in lot]
     there = spark.createDataFrame(rows, f"lot int, {PIECE_DDL}")
-    return there.repartitionById(max(1, len(lots)), "lot").drop("lot")
+    return partitioned(there, max(1, len(lots)), "lot").drop("lot")
 
 
 def together(frames: Sequence[DataFrame]) -> DataFrame:

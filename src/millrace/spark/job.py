@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
+from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -14,6 +16,7 @@ from pyspark.storagelevel import StorageLevel
 from millrace.epochlog.entries import Manifest
 from millrace.runtime.reports import Messages, TaskReport
 from millrace.runtime.sink_contract import WriteAgain
+from millrace.spark.connect import is_connect
 from millrace.spark.failure import CAREFULLY, worker_died
 from millrace.spark.plan import Plan
 
@@ -72,6 +75,9 @@ def _named(session: SparkSession, plan: Plan, epoch: int) -> Iterator[None]:
 
     Their group, or tag, stays what it is: by that the jobs of a run that is stopped are cancelled.
     """
+    if is_connect(session):  # its UI says which query of a client a job is of, and no more
+        yield
+        return
     context = session.sparkContext
     before = context.getLocalProperty(_DESCRIPTION)
     levels = "level 1" if plan.levels == 1 else f"levels 1 to {plan.levels}"
@@ -145,4 +151,5 @@ def _called(
                     sink(plan.sink_rows(frame, number), manifest.epoch)
         finally:
             frame.unpersist()
-    return [(edge, bytes(message)) for edge, message in seen.get["messages"]]
+    messages = json.loads(seen.get["messages"])
+    return [(message["edge"], b64decode(message["report"])) for message in messages]
