@@ -113,11 +113,11 @@ def main(versions: list[str]) -> None:
     unknown = sorted({*versions} - {*VERSIONS})
     if unknown:
         raise SystemExit(f"spark-versions: no {unknown}; there are {', '.join(VERSIONS)}")
-    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     for version in versions or VERSIONS:
-        results[version] = run(version)
+        found = run(version)
+        results = json.loads(RESULTS.read_text()) | {version: found}
         RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-    PAGE.write_text(page(results))
+        PAGE.write_text(page(results))
     if any("FAILED" in kinds.values() for rows in results.values() for kinds in rows.values()):
         raise SystemExit("spark-versions: some tests failed, see above")
 
