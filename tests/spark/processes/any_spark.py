@@ -148,11 +148,11 @@ class Stuck(mr.Computation):
         self._hold = hold
 
     def process_record(self, record):
-        until = time.monotonic() + 300
-        while record.value["number"] == RECORDS - 1 and time.monotonic() < until:
-            if not Path(self._hold).exists():
-                break
-            time.sleep(0.05)
+        hold, until = Path(self._hold), time.monotonic() + 300
+        if record.value["number"] == RECORDS - 1:
+            hold.with_suffix(".reached").touch()
+            while hold.exists() and time.monotonic() < until:
+                time.sleep(0.05)
         self.produce("passed", record.value["number"])
 
 
@@ -165,13 +165,15 @@ def interrupted(spark: SparkSession, folder: Path) -> object:
     p.sink("passed", mr.sinks.Parquet(str(out / "passed")))
     hold.touch()
     run = p.start(spark, checkpoint=str(out / "checkpoint"), progress=False)
-    assert not run.process_available("20 s")
+    while not hold.with_suffix(".reached").exists():
+        assert not run.process_available("1 s")
     began = time.monotonic()
     run.stop("1 s")
     took = time.monotonic() - began
     stopped = run.status()
     hold.unlink()
     run = p.start(spark, checkpoint=str(out / "checkpoint"), progress=False)
+    assert run.process_available("200 s")
     assert run.drain("200 s")
     return {"state": stopped.state, "quickly": took < 60, "on": run.status().epoch > stopped.epoch}
 
