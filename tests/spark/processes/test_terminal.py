@@ -159,6 +159,7 @@ def test_of_two_such_commands_one_takes_over_when_the_other_is_killed(folder: Pa
     assert [one.name for one in mailbox.glob("lease-*")] == ["lease-000000001"]
     assert "begins" not in second.text
     first.process.kill()
+    first.process.wait(10)
     second.wait_for("ever: begins, or goes on, with checkpoint ckpt")
     second.wait_for("ever: running, epoch ")
     assert [one.name for one in mailbox.glob("lease-*")] == ["lease-000000002"]
