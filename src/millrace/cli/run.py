@@ -24,8 +24,6 @@ from millrace.spark.metrics.grafana import board
 from millrace.spark.session import session
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from millrace.pipeline import Pipeline
 
 #: What :func:`~millrace.spark.realtime_settings` takes by default.
@@ -126,7 +124,7 @@ def run(
 def _run(
     context: click.Context,
     pipeline: Pipeline,
-    spark: SparkSession,
+    spark: Any,
     checkpoint: str,
     options: dict[str, Any],
     *,
