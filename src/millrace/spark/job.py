@@ -130,26 +130,32 @@ def run_patiently(
 def _called(
     plan: Plan, frame: DataFrame, manifest: Manifest, sinks: Mapping[int, Any]
 ) -> list[tuple[int, bytes]]:
-    """Call the sinks that want a DataFrame; return the messages, which ride along (``observe``)."""
-    seen = Observation()
-    frame = frame.observe(seen, *plan.observed)
+    """Call the sinks that want a DataFrame; return the messages, in the same job as a sink's rows.
+
+    A sink that runs one job on its rows runs the epoch with it, and the messages are observed. Over
+    Spark Connect, a write returns nothing that was observed up to Spark 4.0.
+    """
     first = next((n for n, sink in sinks.items() if getattr(sink, "single_pass", False)), None)
-    if first is not None and len(sinks) == 1:
-        sinks[first](plan.sink_rows(frame, first), manifest.epoch)
-    else:
-        # A sink may run any number of jobs on its rows, or none. So the epoch's result is kept: the
-        # first sink that is known to run a job runs the epoch with it, and the others that get
-        # something read what is kept.
-        frame.persist(StorageLevel.MEMORY_AND_DISK)
-        try:
-            if first is None:
-                frame.write.format("noop").mode("overwrite").save()
-            else:
-                sinks[first](plan.sink_rows(frame, first), manifest.epoch)
-            for number, sink in sinks.items():
-                if number != first and seen.get[f"rows{number}"]:
-                    sink(plan.sink_rows(frame, number), manifest.epoch)
-        finally:
-            frame.unpersist()
-    messages = json.loads(seen.get["messages"])
-    return [(message["edge"], b64decode(message["report"])) for message in messages]
+    if first is not None and len(sinks) == 1 and not is_connect(frame.sparkSession):
+        seen = Observation()
+        sinks[first](plan.sink_rows(frame.observe(seen, *plan.observed), first), manifest.epoch)
+        return _messages(seen.get["messages"])
+    # A sink may run any number of jobs on its rows, or none. So the epoch's result is kept: the
+    # first sink that is known to run a job runs the epoch with it, and the others that get
+    # something read what is kept.
+    frame.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        if first is not None:
+            sinks[first](plan.sink_rows(frame, first), manifest.epoch)
+        gathered = frame.agg(*plan.observed).collect()[0]
+        for number, sink in sinks.items():
+            if number != first and gathered[f"rows{number}"]:
+                sink(plan.sink_rows(frame, number), manifest.epoch)
+    finally:
+        frame.unpersist()
+    return _messages(gathered["messages"])
+
+
+def _messages(observed: str) -> list[tuple[int, bytes]]:
+    """Return what tasks have sent to the driver: see :attr:`Plan.observed`."""
+    return [(message["edge"], b64decode(message["report"])) for message in json.loads(observed)]
