@@ -20,6 +20,7 @@ from millrace.kernel.bundle import Bundle, KeyedRecords
 from millrace.kernel.machine import Around, Machine
 from millrace.kernel.router import Router, panes_of
 from millrace.kernel.rows import ALL_KEYS, ALL_KEYS_ROW
+from millrace.kernel.updates import UpdateMachine
 from millrace.model.errors import RAISED, InvariantViolation
 from millrace.model.keys import decode_key, encode_key
 from millrace.model.record import Timer
@@ -165,4 +166,6 @@ def machine_for(
     """Return the machine of a computation; only where it works key by key it makes single calls."""
     if spec.columnar is not None:
         return ColumnarMachine(topology, spec, router)
+    if spec.updates and not causes and around is None:
+        return UpdateMachine(topology, spec, router)
     return Machine(topology, spec, router, causes=causes, around=around)

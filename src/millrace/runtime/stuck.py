@@ -59,6 +59,7 @@ import msgspec
 from millrace.kernel.execution import Running
 from millrace.kernel.machine import Machine
 from millrace.kernel.results import TIMED
+from millrace.kernel.updates import UpdateMachine
 from millrace.model.errors import ProcessKilled, TimeLimitExceeded, brief
 from millrace.model.keys import encode_key
 from millrace.model.record import Record, Timer
@@ -123,7 +124,13 @@ class TimeLimit:
 
 #: What calls hooks, coders and cells for a key.
 _CALLERS = frozenset(
-    {Machine._run_keys.__code__, Machine._attempt.__code__, Machine._fire_due.__code__, TIMED}
+    {
+        Machine._run_keys.__code__,
+        Machine._attempt.__code__,
+        Machine._fire_due.__code__,
+        UpdateMachine._run_together.__code__,
+        TIMED,
+    }
 )
 #: How often who was told is told again, as long as it goes on.
 _AGAIN_S = 15.0

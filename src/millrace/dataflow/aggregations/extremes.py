@@ -150,6 +150,11 @@ class Top(CombineFn):
         return list(accumulator)
 
     @property
+    def stable(self) -> bool:
+        """Whether a result stays as it is: it is a list of its own."""
+        return True
+
+    @property
     def reads(self) -> tuple[str, ...]:
         """The column to compare, if it is one."""
         return (self.key,) if isinstance(self.key, str) else ()
