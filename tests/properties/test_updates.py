@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import millrace as mr
 from millrace.dataflow.aggregations import Count, Max, Sum, Top
 from millrace.dataflow.grouping import GroupingOperator
-from millrace.kernel.updates import UpdateMachine
+from millrace.kernel.blocks import UpdateMachine
 
 
 class Bid(msgspec.Struct, frozen=True):
@@ -98,7 +98,7 @@ def run(
     return found, counters.records, counters.late, counters.worst_lateness_us, letters, late
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(
     st.lists(steps, max_size=6), combines, modes, times, st.sampled_from([Bid, Note]),
     st.booleans(),
@@ -113,7 +113,7 @@ def test_panes_counts_and_letters_are_the_same(
     together = run(script, combine, mode, output_time, kind, steps)
     event(f"{bool(together[0])} panes, {bool(together[4])} letters")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(GroupingOperator, "updates", lambda *_: False)
+        patch.setattr(GroupingOperator, "in_blocks", lambda *_: False)
         assert together == run(script, combine, mode, output_time, kind, steps)
 
 
@@ -124,7 +124,7 @@ def test_these_run_together(monkeypatch: pytest.MonkeyPatch) -> None:
     keyed.window(mr.FixedWindows(10), trigger=_EVERY).top(1, key="at").to("ends")
     keyed.window(mr.GlobalWindow(), trigger=mr.Repeat(mr.AfterCount(2))).count().to("seldom")
     keyed.window(mr.GlobalWindow(), trigger=_EVERY).distinct("price").to("in place")
-    assert {spec.name for spec in p.build().computations if spec.updates} == {"last"}
+    assert {spec.name for spec in p.build().computations if spec.in_blocks} == {"last"}
 
     ran = list[int]()
     answer = UpdateMachine._answer

@@ -276,8 +276,8 @@ class _Graph:
             )
             for name, operator in self._operators.items()
         }
-        self._updates = {
-            name: operator.updates(
+        self._in_blocks = {
+            name: operator.in_blocks(
                 {stream: formats[stream][1] for stream in self._bound[name].inputs}
             )
             for name, operator in self._operators.items()
@@ -371,7 +371,9 @@ class _Graph:
             backwards=backwards_of(self._waited[name], self._publishers),
             paned=any(stream in self._paned for stream in self._inputs[name]),
             columnar=self._columnar[name],
-            updates=self._updates[name] and not self._beside[name] and name not in pipeline.starts,
+            in_blocks=self._in_blocks[name]
+            and not self._beside[name]
+            and name not in pipeline.starts,
             counted=counted,
             evolution=pipeline.evolutions[name],
             beside=self._beside[name],

@@ -125,8 +125,7 @@ class ComputationSpec:
         paned: Whether values of its inputs may carry panes.
         columnar: How it works on whole bundles, a
             :class:`~millrace.dataflow.columnar.chunks.Columnar`; None if it works key by key.
-        updates: Whether each element of a grouping is answered with a pane, and nothing else ever
-            happens: then many keys run at once, with the same effects.
+        in_blocks: Whether many keys run at once, with the effects that they have key by key.
         evolution: What becomes of state that earlier versions of it left.
         reshape: What brings such state to the shape that it has now; None if it has it. A
             :class:`~millrace.compile.change.schemas.Reshape`.
@@ -169,7 +168,7 @@ class ComputationSpec:
 
     paned: bool = False
     columnar: Any = None
-    updates: bool = False
+    in_blocks: bool = False
     counted: bool = False
     evolution: Evolution = field(default_factory=Evolution)
     reshape: Any = None

@@ -78,7 +78,7 @@ class Operator:
         """
         return None
 
-    def updates(self, formats: Mapping[str, Coder]) -> bool:
+    def in_blocks(self, formats: Mapping[str, Coder]) -> bool:
         """Return whether many keys run at once, with the same effects as key by key.
 
         Args:

@@ -56,10 +56,10 @@ from typing import IO, Any, Final, NamedTuple
 
 import msgspec
 
+from millrace.kernel.blocks import BlockMachine
 from millrace.kernel.execution import Running
 from millrace.kernel.machine import Machine
 from millrace.kernel.results import TIMED
-from millrace.kernel.updates import UpdateMachine
 from millrace.model.errors import ProcessKilled, TimeLimitExceeded, brief
 from millrace.model.keys import encode_key
 from millrace.model.record import Record, Timer
@@ -128,7 +128,7 @@ _CALLERS = frozenset(
         Machine._run_keys.__code__,
         Machine._attempt.__code__,
         Machine._fire_due.__code__,
-        UpdateMachine._run_together.__code__,
+        BlockMachine._run_together.__code__,
         TIMED,
     }
 )

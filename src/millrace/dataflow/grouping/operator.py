@@ -103,7 +103,7 @@ class GroupingOperator(Operator):
         """Return how windows are kept as columns, if each emits one pane and is then over."""
         return columns_of(self._grouping, list(formats.values()))
 
-    def updates(self, formats: Mapping[str, Coder]) -> bool:
+    def in_blocks(self, formats: Mapping[str, Coder]) -> bool:
         """Return whether each element is answered with a pane, and nothing else ever happens."""
         return updates_with_each(self._grouping, list(formats.values()))
 
