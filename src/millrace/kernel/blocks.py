@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from millrace.compile.topology import ComputationSpec, Topology
+from millrace.dataflow.columnar.chunks import Updates
 from millrace.dataflow.grouping import GroupByKeyAndWindow
 from millrace.dataflow.grouping.updates import KeyRecords, Updater
 from millrace.kernel import rows
@@ -125,7 +126,7 @@ class UpdateMachine(BlockMachine):
     ) -> Iterable[tuple[bytes, bytes | None]]:
         records, attempt, cell = bundle.records, bundle.attempt, self._cell
         named = [map_prefix(key_row, cell) + _ENTRY for key_row, *_ in parts]
-        hashes = np.frombuffer(rows.hashes_in([part[0] for part in parts]), ">u8").tolist()
+        hashes = _hashes(parts)
         windows = self._rows.view.get_many(named)
         keys = [
             KeyRecords(encoded, key, hashed, start, stop, row)
@@ -174,7 +175,7 @@ class KeyBlockMachine(BlockMachine):
             state,
         )
         user.run_hook(block)
-        self._send_block(block)
+        self._send_block(block, parts)
         return self._changed(block, parts, stored).items()
 
     def _changed(
@@ -200,16 +201,31 @@ class KeyBlockMachine(BlockMachine):
         finally:
             key_rows.mutations = before
 
-    def _send_block(self, block: KeyBlock) -> None:
+    def _send_block(self, block: KeyBlock, parts: list[KeyGroup]) -> None:
         """Send what a block has produced."""
-        productions, router, floor_us = self._calls.productions, self._router, self._calls.floor_us
-        earliest_us = np.minimum.reduceat(block.timestamps, block.starts).tolist()
-        for stream, values, key_of, timestamps in block.produced:
+        floor_us = self._calls.floor_us
+        encoded = [part[1] for part in parts]
+        hashes = _hashes(parts)
+        earliest_us = np.minimum.reduceat(block.timestamps, block.starts)
+        for stream, values, key_of, at_us in block.produced:
             if stream not in self.spec.outputs:
                 raise PipelineError(f"no output {stream!r}")  # said in full for one record
-            for value, n, at_us in zip(values, key_of, timestamps, strict=True):
-                if not EARLIEST_RECORD <= at_us <= LATEST_RECORD:
-                    raise PipelineError(f"no time {at_us}")  # likewise
-                if at_us < floor_us and at_us < earliest_us[n]:
-                    raise LateProduction(stream)  # likewise
-                router.send(productions, stream, value, at_us, block.keys[n])
+            if len(at_us) and not EARLIEST_RECORD <= at_us.min() <= at_us.max() <= LATEST_RECORD:
+                raise PipelineError("no time of a record")  # likewise
+            if ((at_us < floor_us) & (at_us < earliest_us[key_of])).any():
+                raise LateProduction(stream)  # likewise
+            positions = key_of.tolist()
+            updates = Updates(
+                stream,
+                keys=[encoded[n] for n in positions],
+                hashes=[hashes[n] for n in positions],
+                values=values,
+                timestamps=at_us.tolist(),
+            )
+            self._router.send_updates(self._calls.productions, updates)
+
+
+def _hashes(parts: list[KeyGroup]) -> list[int]:
+    """Return the hashes of keys."""
+    found: list[int] = np.frombuffer(rows.hashes_in([part[0] for part in parts]), ">u8").tolist()
+    return found

@@ -315,7 +315,7 @@ class Router:
             productions.timestamps += emitted.timestamps
 
     def send_updates(self, productions: RowsBuilder, updates: Updates) -> None:
-        """Append the rows of many panes, in whole columns as far as steps make one of each.
+        """Append the rows of many values, in whole columns as far as steps make one of each.
 
         Raises:
             Exception: As :meth:`send`, or a step's; then some rows may have been appended.
@@ -332,22 +332,23 @@ class Router:
         *,
         shared: bool,
     ) -> None:
-        coder = route.coder
+        coder, paned = route.coder, bool(updates.panes)
         if not (
-            isinstance(coder, PanedCoder)
+            isinstance(coder, PanedCoder) is paned
             and all(extractor is None or _keeps(extractor) for _, extractor in route.edges)
             and all(_makes_one(step) for step, *_ in route.steps)
         ):
-            for key, value, pane, at_us in zip(
-                updates.keys, values, updates.panes, updates.timestamps, strict=True
-            ):
-                self._send(
-                    productions, route, Paned(value, pane), at_us, decode_key(key), shared=shared
-                )
+            if paned:
+                values = list(map(Paned, values, updates.panes))
+            for key, value, at_us in zip(updates.keys, values, updates.timestamps, strict=True):
+                self._send(productions, route, value, at_us, decode_key(key), shared=shared)
             return
         if route.edges or not updates.sure or values is not updates.values:
             try:
-                data = coder.encode_with(values, updates.tails)
+                if isinstance(coder, PanedCoder):
+                    data = coder.encode_with(values, updates.tails)
+                else:
+                    data = list(map(coder.encode, values))
             except CoderError as refused:
                 raise CoderError(f"stream {route.name!r}: {refused}") from None
             for number, extractor in route.edges:

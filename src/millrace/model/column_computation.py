@@ -56,8 +56,8 @@ class BlockProduction(NamedTuple):
 
     stream: str
     values: list[Any]
-    key_of: list[int]
-    timestamps: list[int]
+    key_of: Ints
+    timestamps: Ints
 
 
 @dataclass
@@ -174,7 +174,7 @@ class KeyBlock:
             at_us = self.timestamps
         else:
             at_us = np.maximum.reduceat(self.timestamps, self.starts)[positions]
-        self._produced.append(BlockProduction(stream, values, positions.tolist(), at_us.tolist()))
+        self._produced.append(BlockProduction(stream, values, positions, at_us))
 
     def _values(self, stream: str, columns: Any, where: str) -> list[Any]:
         """Return columns as the values of a stream."""
@@ -269,7 +269,7 @@ class ColumnComputation(Computation[Produced]):
             else:
                 getattr(self, name).set(value)
         for stream, values, _, timestamps in block.produced:
-            for value, at_us in zip(values, timestamps, strict=True):
+            for value, at_us in zip(values, timestamps.tolist(), strict=True):
                 self.produce(stream, value, at_us)
 
     @property

@@ -97,7 +97,7 @@ class Emitted:
 
 @dataclass
 class Updates:
-    """Panes that differ in all but their stream.
+    """Values on a stream, with their panes if they have some.
 
     Attributes:
         stream: Where they go.
@@ -106,7 +106,7 @@ class Updates:
         keys: Encoded; this and the others by pane.
         hashes: Of the keys.
         values: The results.
-        panes: Each value's.
+        panes: Each value's; empty if values have none.
         tails: The panes, encoded.
         timestamps: Event times, microseconds.
     """
