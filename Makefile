@@ -110,14 +110,15 @@ docs: setup ## the documentation site in build/site; any warning fails; ARGS=ser
 package: ## an sdist and a wheel in dist/, installed in a clean environment to run the quick start
 	@sh scripts/package.sh
 
-spark-versions: ## the quick start on an older Spark, in an environment of its own; ARGS="4.2.1 4.2.0"
-	@sh scripts/spark_versions.sh $(ARGS)
+spark-versions: setup ## smoke tests on each supported Spark, in environments of their own, into docs/reference/sparks.md; ARGS="4.0 4.1"
+	$(BIN)/python scripts/spark_versions.py $(ARGS)
 
 lock: ## write requirements/*.lock again, with the newest versions that fit
 	@sh scripts/lock.sh
 
 clean: ## remove environments, caches, build artefacts and demo results
 	rm -rf .flink .kafka .s3 .spark-kafka
+	rm -rf .venv-spark-*
 	rm -rf .venv .venv.lock .venv-bench .venv-bench.lock .venv-flink .venv-flink.lock .venv-lock
 	rm -rf build dist *.egg-info src/*.egg-info
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

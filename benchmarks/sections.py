@@ -678,6 +678,24 @@ def _sections() -> Iterator[Section]:
         ],
     )
     yield Section(
+        "Fail-over of a lost worker",
+        "failover",
+        "Seconds from SIGKILL of a worker to a record that was written after it, in real time, at "
+        "400 records/s.",
+        [
+            Table(
+                lambda result: result["failovers"],
+                {
+                    "`standby=`": "standby",
+                    "kills": "kills",
+                    "first key, p50": "first_p50_s:.2f",
+                    "last key, p50": "last_p50_s:.2f",
+                    "last key, p99": "last_p99_s:.2f",
+                },
+            )
+        ],
+    )
+    yield Section(
         "Pauses of a split and a savepoint",
         "rest_pause",
         "Seconds in which user code has no record, in real time, at 500 records/s.",

@@ -34,4 +34,9 @@ compile requirements/demo.lock --extra demo \
     --constraint requirements/dev.lock pyproject.toml
 compile requirements/bench.lock --extra bench \
     --constraint requirements/spark.txt pyproject.toml
+for spark in requirements/spark-*.txt; do
+    [ "$spark" = requirements/spark-kafka.txt ] ||
+        compile "${spark%.txt}.lock" --constraint "$spark" \
+            requirements/spark-versions.in pyproject.toml
+done
 compile requirements/flink.lock requirements/flink.in

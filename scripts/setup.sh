@@ -7,6 +7,8 @@
 #                                             what lets their JVMs start sooner
 #   sh scripts/setup.sh bench    .venv-bench  from requirements/bench.lock
 #   sh scripts/setup.sh flink    .venv-flink  from requirements/flink.lock, for benchmarks.windows
+#   sh scripts/setup.sh spark-4.0   .venv-spark-4.0 from requirements/spark-4.0.lock, and the same
+#                                             of others, for make spark-versions
 #
 # It needs Python 3.11 or newer with its venv module, a Java runtime 17 or newer (Spark runs on it),
 # and for the tests a PostgreSQL server (it is not started, tests start their own), Chromium and its
@@ -35,13 +37,17 @@ java_min=17
 purpose=${1:-dev}
 case $purpose in
 demo | dev) venv=.venv ;;
-bench | flink) venv=.venv-$purpose ;;
+bench | flink | spark-*) venv=.venv-$purpose ;;
 *)
-    echo "usage: sh scripts/setup.sh [demo|dev|bench|flink]" >&2
+    echo "usage: sh scripts/setup.sh [demo|dev|bench|flink|spark-4.0]" >&2
     exit 2
     ;;
 esac
 lock=requirements/$purpose.lock
+[ -f "$lock" ] || {
+    echo "setup: no $lock" >&2
+    exit 2
+}
 
 say() { echo "setup: $*"; }
 fail() {

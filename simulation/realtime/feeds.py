@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from random import Random
 from typing import Any
@@ -28,7 +29,7 @@ class Feeds(Injector):
 
     Attributes:
         lots: Process -> its lots.
-        there_at: Process -> from which step on each lot is there.
+        there_at: Process -> from which step on each lot is there, ascending.
         step: Which step it is; the world's.
     """
 
@@ -46,7 +47,7 @@ class Feeds(Injector):
 
     def there(self, process: str) -> int:
         """Return how many lots of a process are there."""
-        return sum(at <= self.step for at in self.there_at[process])
+        return bisect_right(self.there_at[process], self.step)
 
     def advance(self, process: str, offset: Any) -> Advance:
         """Return up to where to read, in lots."""

@@ -245,7 +245,7 @@ class Query:
                 restless = 0
                 continue
             there = self._there(where)
-            arrived = [] if task.full else self._arrived(where, everything=ended)
+            arrived = self._arrived(where, everything=ended)
             task.receive(arrived)
             sent = self._send(where, task.turn(world.host_clock(host), 0.0))
             sent += self._send(where, task.after_turn())
@@ -262,8 +262,9 @@ class Query:
         level, n = where
         if self._orders[where] or self._cut_off(where) or self._input_ended(where):
             return True
-        if level and any(self.pipes.get((level, s, n)) for s in range(self._tasks)):
-            return True
+        for sender in range(self._tasks) if level else ():
+            if self.pipes.get((level, sender, n)):
+                return True
         if task.calls_pending:
             return True
         if task.wake_us <= self._world.host_clock(self._hosts[where]):
@@ -282,8 +283,11 @@ class Query:
         level, _ = where
         if level == 0:
             return self.over
-        before = [self.members[level - 1, s] for s in range(self._tasks)]
-        return all(process.ended and process.error is None for process in before)
+        for sender in range(self._tasks):
+            process = self.members[level - 1, sender]
+            if not process.ended or process.error is not None:
+                return False
+        return True
 
     def _arrived(self, where: Where, *, everything: bool) -> list[bytes]:
         """Return packets, of each pipe the next ones."""

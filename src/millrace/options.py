@@ -169,6 +169,17 @@ class RealtimeOptions(RunOptions, total=False):
     record or timer becomes a dead letter; without a stream for those the run ends. At least one and
     a half times ``time_limit``. None: such a task holds the run for ever."""
 
+    standby: Annotated[
+        bool,
+        Option(
+            default=False,
+            instead="by epochs Spark runs a task again by itself, and none has to be kept waiting",
+        ),
+    ]
+    """Whether all tasks are there twice: a second query is started, and waits. When a task of the
+    first is lost, the run goes on with the second at once, and another is started behind it. It
+    takes twice the slots and the memory of workers, and hardly any CPU time."""
+
     pacemaker: Annotated[
         str | None,
         Option(

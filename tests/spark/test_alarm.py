@@ -36,9 +36,9 @@ def test_a_tick_has_no_row_that_a_task_would_have_to_read(tmp_path: Path) -> Non
     start = reader.initialOffset()
 
     alarm.ring_in(3_600_000_000)
-    assert reader.latestOffset(start, None) == start
+    assert reader.next_offset(start) == start
     alarm.ring_in(0)
-    end = reader.latestOffset(start, None)
+    end = reader.next_offset(start)
 
     assert end != start
-    assert reader.partitions(start, end) == []
+    assert reader.between(start, end) == []

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from dead_letters import AGAIN, Dying, Faulty, Mended, Planes, Total, Trip
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from letters import AGAIN, Dying, Faulty, Mended, Planes, Total, Trip
 
 import millrace as mr
 from millrace.injectors.dead_letters import LetterLog, Letters, bind_letters

@@ -18,6 +18,7 @@ from millrace.model.errors import MillraceError, PipelineError, ZombieWriter
 from millrace.spark import realtime_settings
 from millrace.spark.application import named_by, pipeline_at
 from millrace.spark.asks import ask
+from millrace.spark.connect import is_connect
 from millrace.spark.metrics.grafana import board
 from millrace.spark.session import session
 
@@ -44,8 +45,10 @@ _NEXT = {
 @click.command(short_help="Run a pipeline until it is stopped.")
 @click.argument("pipeline", metavar="APP")
 @click.option("--checkpoint", required=True, help="A directory, or s3://, gs:// or az://.")
-@click.option("--master", help="Spark's; by default spark-submit's, or local[*].")
+@click.option("--master", help="Spark's, or sc://HOST:PORT; else spark-submit's, or local[*].")
 @click.option("--realtime", is_flag=True, help="On tasks that do not end.")
+@click.option("--standby", is_flag=True,
+              help="With --realtime: all tasks twice, to take over at once.")  # fmt: skip
 @click.option("--tasks", type=click.IntRange(1), help="Tasks a level.")
 @click.option("--metrics", help="A port, or HOST:PORT, where Prometheus may ask.")
 @click.option(
@@ -59,6 +62,7 @@ def run(
     checkpoint: str,
     master: str | None,
     realtime: bool,
+    standby: bool,
     tasks: int | None,
     metrics: str | None,
     conf: tuple[str, ...],
@@ -75,6 +79,8 @@ def run(
     options: dict[str, Any] = {"progress": "table"}
     if realtime:
         options["realtime"] = True
+    if standby:
+        options["standby"] = True
     if tasks is not None:
         options["tasks"] = tasks
     if metrics is not None:
@@ -87,7 +93,7 @@ def run(
     try:
         spark = session(pipeline, master, settings)
         found = pipeline_at(pipeline, "run", spark=spark)
-        ui = spark.sparkContext.uiWebUrl
+        ui = None if is_connect(spark) else spark.sparkContext.uiWebUrl
         at = f"; Spark's UI is at {ui}" if ui else ""
         click.echo(f"{found.name}: begins, or goes on, with checkpoint {checkpoint}{at}", err=True)
         started = found.start(spark, checkpoint=checkpoint, **options)

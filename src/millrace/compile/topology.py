@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from millrace.compile.sink_limits import SinkLimits
+from millrace.compile.sink_limits import SinkLimits, limited
 from millrace.dataflow.side_stream import SideStream
 from millrace.model.async_computation import AsyncComputation
 from millrace.model.coder import Coder
@@ -101,6 +101,11 @@ class StreamSpec:
     edges: tuple[Edge, ...]
     slacks: Mapping[int, int]
     limits: SinkLimits | None = None
+
+    @cached_property
+    def limited_coder(self) -> Coder:
+        """What encodes its values, and refuses those that its sinks cannot hold."""
+        return self.coder if self.limits is None else limited(self.coder, self.limits)
 
 
 @dataclass(frozen=True)
@@ -224,7 +229,11 @@ class Topology:
 
     def computation(self, name: str) -> ComputationSpec:
         """Return a computation by name."""
-        return next(spec for spec in self.computations if spec.name == name)
+        return self._computations[name]
+
+    @cached_property
+    def _computations(self) -> dict[str, ComputationSpec]:
+        return {spec.name: spec for spec in self.computations}
 
     @cached_property
     def titles(self) -> dict[str, str]:
@@ -281,18 +290,24 @@ class Topology:
         return mask
 
 
-def together(topology: Topology) -> dict[str, frozenset[str]]:
-    """Return injected stream -> the injected streams that feed a computation together with it.
-
-    They share a low watermark: what one of them lacks, the state for the others waits for.
-    """
+def fed_by(topology: Topology) -> dict[str, set[str]]:
+    """Return computation -> the injected streams that feed it, over others or not."""
     fed: dict[str, set[str]] = {}
     names = {injector_name(spec.name): spec.name for spec in topology.injected()}
     for spec in topology.computations:  # in order of level: senders come first
         fed[spec.name] = set()
         for sender in spec.senders:
             fed[spec.name] |= {names[sender]} if sender in names else fed[sender]
+    return fed
+
+
+def together(topology: Topology) -> dict[str, frozenset[str]]:
+    """Return injected stream -> the injected streams that feed a computation together with it.
+
+    They share a low watermark: what one of them lacks, the state for the others waits for.
+    """
+    groups = fed_by(topology).values()
     return {
-        stream: frozenset({stream}.union(*(group for group in fed.values() if stream in group)))
-        for stream in names.values()
+        spec.name: frozenset({spec.name}.union(*(group for group in groups if spec.name in group)))
+        for spec in topology.injected()
     }

@@ -103,7 +103,7 @@ class Positions:
         due = due + self.behind(spec, owned)
         if outcomes or again:
             due = [*due, *outcomes, *again]
-        places = sorted(intervals.places[interval] for interval in {*records, *due})
+        places = sorted(map(intervals.places.__getitem__, {*records, *due}))
         bundles = [
             Bundle(
                 interval,

@@ -217,12 +217,13 @@ class Channels:
     def take(self) -> dict[int, dict[bytes, bytes]]:
         """Return interval -> rows of the channels that have moved since, for its commit."""
         moved, self._moved = self._moved, {}
-        return {
-            interval: dict(
-                rows.ChannelRow(*sender, *number).pack() for sender, number in of.items()
-            )
-            for interval, of in moved.items()
-        }
+        found: dict[int, dict[bytes, bytes]] = {}
+        for interval, of in moved.items():
+            packed = found[interval] = {}
+            for sender, number in of.items():
+                row, value = rows.ChannelRow(*sender, *number).pack()
+                packed[row] = value
+        return found
 
 
 def _ends(

@@ -15,7 +15,6 @@ from typing import Any
 
 import msgspec
 
-from millrace.compile.sink_limits import limited
 from millrace.compile.topology import Edge, Topology
 from millrace.dataflow.columnar.chunks import Emitted, Updates
 from millrace.kernel.record_ids import nth
@@ -148,7 +147,7 @@ class Router:
         self._routes = {
             spec.name: Route(
                 spec.name,
-                spec.coder if spec.limits is None else limited(spec.coder, spec.limits),
+                spec.limited_coder,
                 [(edge.number, edge.extractor) for edge in spec.edges],
                 spec.steps,
             )

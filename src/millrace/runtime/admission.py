@@ -85,13 +85,13 @@ class Demultiplexer:
                 marked.add(packet.sender)  # it comes after the packet's own rows
             for some in rows_of(packet):
                 mine, others = some.parted(self._here)
-                if len(mine):
+                if mine.count:
                     here.append(mine)
-                if len(others) and ahead:
+                if others.count and ahead:
                     to_sinks, others = others.parted(self._to_sinks)
-                    if len(to_sinks):
+                    if to_sinks.count:
                         held.append(to_sinks)
-                if len(others):
+                if others.count:
                     passing.append(others)
         return Arrived(Rows.joined(here), passing, held, _through(packets))
 

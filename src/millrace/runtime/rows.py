@@ -35,7 +35,12 @@ LIGHT: Final = 1 << 20
 
 def are_few(count: int, *columns: list[bytes]) -> bool:
     """Return whether so many rows are few, with these keys and values."""
-    return count <= FEW and sum(sum(map(len, column)) for column in columns) <= LIGHT
+    if count > FEW:
+        return False
+    size = 0
+    for column in columns:
+        size += sum(map(len, column))
+    return size <= LIGHT
 
 
 class RowColumns(msgspec.Struct, array_like=True, tag=1):
@@ -139,17 +144,21 @@ class Rows:
     Args:
         form: Few rows as lists, or many as a batch or table: of the wire's schema, or of a native
             source, with its columns.
+
+    Attributes:
+        few: The rows as lists; None if they are many.
+        count: How many there are.
     """
 
-    __slots__ = ("_arrow", "few")
+    __slots__ = ("_arrow", "count", "few")
 
     def __init__(self, form: RowColumns | pa.RecordBatch | pa.Table) -> None:
-        #: The rows as lists; None if they are many.
-        self.few: RowColumns | None = form if isinstance(form, RowColumns) else None
-        self._arrow: Any = form  # where they are many
-
-    def __len__(self) -> int:
-        return len(self.few) if self.few is not None else int(self._arrow.num_rows)
+        self.few: RowColumns | None = None
+        self._arrow: Any = None
+        if isinstance(form, RowColumns):
+            self.few, self.count = form, len(form.edges)
+        else:
+            self._arrow, self.count = form, int(form.num_rows)
 
     @classmethod
     def joined(cls, parts: Sequence[Rows]) -> Rows:
@@ -157,7 +166,7 @@ class Rows:
         if len(parts) < 2:
             return parts[0] if parts else NO_ROWS
         few = [part.few for part in parts if part.few is not None]
-        if len(few) == len(parts) and are_few(sum(map(len, few))):
+        if len(few) == len(parts) and are_few(sum(part.count for part in parts)):
             return cls(RowColumns.joined(few))
         return cls(wire.together([part.batch() for part in parts]))
 
@@ -265,7 +274,7 @@ class Outbox:
 
     def add_result(self, result: IntervalResult, productions: RowsBuilder) -> int:
         """Take what a commit produced, with the ids that its rows have; return how many."""
-        count = len(productions)
+        count = len(productions.edges)
         if not count:
             return 0
         if productions.ids is not None:
@@ -276,7 +285,7 @@ class Outbox:
         return count
 
     def _add(self, productions: RowsBuilder, origins: _Firsts, sequences: _Seconds) -> None:
-        if not len(productions):
+        if not productions.edges:
             return
         if self._everywhere and not self._everywhere.keys().isdisjoint(productions.edges):
             productions, origins, sequences = self._copied(productions, origins, sequences)
@@ -317,12 +326,12 @@ class Outbox:
     def rows(self) -> list[Rows]:
         """Return what was gathered since: one lot of rows, or none."""
         mine = self._all
-        if not len(mine):
+        if not mine.edges:
             return []
         self._all, ids, self._ids = RowsBuilder(), self._ids, []
-        make = self._few if are_few(len(mine), mine.keys, mine.values) else self._many
+        make = self._few if are_few(len(mine.edges), mine.keys, mine.values) else self._many
         made = make(mine, ids)
-        return [made] if len(made) else []
+        return [made] if made.count else []
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the same as one batch of the wire's schema; or nothing."""

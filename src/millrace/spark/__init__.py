@@ -71,5 +71,7 @@ def register_source(spark: Any) -> None:
         spark: A session. Its workers import Millrace, as for a run.
     """
     from millrace.spark.checkpoint_source import CheckpointSource
+    from millrace.spark.compat import need_python_sources
 
+    need_python_sources("register_source()")
     spark.dataSource.register(CheckpointSource)

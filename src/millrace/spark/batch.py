@@ -30,7 +30,6 @@ from millrace.model.errors import MillraceError, PipelineError
 from millrace.options import BatchOptions, with_defaults
 from millrace.runtime.sink_contract import bind_sinks, claim_sinks
 from millrace.runtime.stragglers import Enough, Left
-from millrace.spark.connect import refuse_connect
 from millrace.spark.console import Quiet
 from millrace.spark.external import external_pieces, pieces_there
 from millrace.spark.failure import failed
@@ -112,7 +111,6 @@ _log = logging.getLogger("millrace")
 
 def run_batch(pipeline: Declarations, spark: SparkSession, **given: Any) -> Status:
     """Run a pipeline over bounded input, to its end; see :meth:`millrace.Pipeline.run_batch`."""
-    refuse_connect(spark, "run_batch()")
     options = with_defaults(BatchOptions, given)
     until = options["until"]
     topology = build(pipeline)

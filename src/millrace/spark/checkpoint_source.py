@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import types as T
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from millrace.inspect import Checkpoint, batches, columns_of, open_checkpoint
 from millrace.model.errors import PipelineError
+from millrace.spark.compat import DataSource, DataSourceReader, InputPartition
 from millrace.spark.data_types import spark_schema
 
 _OPTIONS: Final = ("checkpoint", "computation", "what", "epoch")

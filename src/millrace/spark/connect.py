@@ -1,4 +1,4 @@
-"""Sessions of Spark Connect are refused, before anything is done."""
+"""Sessions of Spark Connect: clients of a driver elsewhere, whose JVM this program cannot reach."""
 
 from __future__ import annotations
 
@@ -7,25 +7,26 @@ from typing import Any
 from millrace.model.errors import PipelineError
 
 
-def refuse_connect(spark: Any, call: str) -> None:
-    """Raise if a session is one of Spark Connect.
+def is_connect(spark: Any) -> bool:
+    """Return whether a session is a client's of Spark Connect."""
+    return type(spark).__module__.startswith("pyspark.sql.connect.")
 
-    A run is the driver's: the function that Spark calls for each epoch holds the run's locks,
-    logs and counters. Connect pickles that function and calls it in a process of the server,
-    where it would be a copy without a run.
+
+def refuse_connect(spark: Any, call: str, needs: str, instead: str) -> None:
+    """Raise if a session is one of Spark Connect.
 
     Args:
         spark: A session.
         call: What was called with it.
+        needs: What of a driver that needs.
+        instead: What to do besides a start in the driver.
 
     Raises:
         PipelineError: The session is a client's.
     """
-    if not type(spark).__module__.startswith("pyspark.sql.connect."):
-        return
-    raise PipelineError(
-        f"{call}: this is a session of Spark Connect, a client of a driver elsewhere. Expected "
-        "is one of the driver itself. Spark calls Millrace in the process that has the "
-        "run, and Connect would call a copy of it in the server. Start the pipeline in the driver: "
-        "with spark-submit, or SparkSession.builder.master(...) in place of .remote(...)."
-    )
+    if is_connect(spark):
+        raise PipelineError(
+            f"{call}: this is a session of Spark Connect, a client of a driver elsewhere. {needs}. "
+            "Start the pipeline in the driver: with spark-submit, or "
+            f"SparkSession.builder.master(...) in place of .remote(...). {instead}"
+        )

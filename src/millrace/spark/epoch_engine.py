@@ -401,15 +401,8 @@ class EpochSetup(Setup):
             )
 
     def take_over(self, epochs: RunLog) -> None:
-        """Go on where live tasks ended, and say where a new log of offsets begins.
-
-        It begins anew after live tasks, and with other streams than before.
-        """
+        """Go on where live tasks ended."""
         from_live_tasks(epochs, sinks_by_edge(epochs.topology))
-        for stream, file in self._begin.items():
-            places = {} if epochs.base <= epochs.completed else epochs.places.get(stream, {})
-            begin = {name: [one.offset, one.process_watermark_us] for name, one in places.items()}
-            file.write_text(json.dumps(begin))
 
     def engine(self, parts: RunParts) -> EpochEngine:
         """Return what runs epochs."""
@@ -421,6 +414,7 @@ class EpochSetup(Setup):
         rows = parts.plan.rows().unionByName(nothing, allowMissingColumns=True)
 
         def start_query(epoch: Callable[[DataFrame, int], None]) -> Any:
+            self._write_begin(parts.epochs)
             query = (
                 rows.writeStream.queryName(f"millrace: {topology.name}")
                 .foreachBatch(epoch)
@@ -437,3 +431,13 @@ class EpochSetup(Setup):
             gates=self._gates,
             splitting=SplitSettings(spark),
         )
+
+    def _write_begin(self, epochs: RunLog) -> None:
+        """Write where a new log of offsets begins, and on Spark before 4.2 the next query.
+
+        A log begins anew after live tasks, and with other streams than before.
+        """
+        for stream, file in self._begin.items():
+            places = epochs.places.get(stream, {})
+            begin = {name: [one.offset, one.process_watermark_us] for name, one in places.items()}
+            file.write_text(json.dumps(begin))

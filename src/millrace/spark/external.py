@@ -1,6 +1,6 @@
 """External: what an epoch, or a batch, reads of an injector, as a source of Spark.
 
-In a stream ``latestOffset`` is where an injector decides how far an epoch reads, in a process
+In a stream ``next_offset`` is where an injector decides how far an epoch reads, in a process
 beside the driver; the end is in Spark's offset log before any worker reads. Its rows stand for
 pieces of that, which the first stage reads (:mod:`millrace.runtime.piece_reader`): no record is a
 row of Spark's here. A batch reads what there is when it begins, decided in the driver.
@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from millrace.injectors.columns import arrow_schema
 from millrace.injectors.injector import Injector
@@ -32,6 +31,7 @@ from millrace.injectors.rate_limit import Gate
 from millrace.model.errors import PipelineError
 from millrace.model.time import Instant
 from millrace.runtime.by_value import pickle_by_value
+from millrace.spark.compat import DataSource, InputPartition, OffsetReader, partitioned
 
 NAME = "millrace_injector"
 #: The option with the pickled injector, passwords and all: Spark keeps what is so named out of its
@@ -43,7 +43,7 @@ _INJECTOR = "injector_secret"
 _PARTITIONS_A_TASK = 4
 
 
-class _Reader(DataSourceStreamReader):
+class _Reader(OffsetReader):
     def __init__(
         self, stream: str, injector: Injector, gate: Gate, tasks: int, begin: Path
     ) -> None:
@@ -57,10 +57,10 @@ class _Reader(DataSourceStreamReader):
         found: dict[str, Any] = json.loads(self._begin.read_bytes())
         return found
 
-    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
+    def next_offset(self, start: dict[str, Any]) -> dict[str, Any]:
         return advanced(self._stream, self._injector, start, self._gate.waiting())
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+    def between(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         found = pieces(self._injector, start, end)
         return [
             InputPartition([packed_piece(self._stream, piece) for piece in lot])
@@ -93,7 +93,7 @@ class InjectorSource(DataSource):
         """Return the columns of a row that stands for a piece."""
         return PIECE_DDL
 
-    def streamReader(self, schema: Any) -> DataSourceStreamReader:
+    def streamReader(self, schema: Any) -> OffsetReader:
         """Return the reader."""
         # Written by the driver of this very run, never read from anywhere else.
         injector: Injector = pickle.loads(base64.b64decode(self.options[_INJECTOR]))
@@ -165,7 +165,7 @@ def external_pieces(
         (number, packed_piece(stream, piece)) for number, lot in enumerate(lots) for piece in lot
     ]
     there = spark.createDataFrame(rows, f"lot int, {PIECE_DDL}")
-    return there.repartitionById(max(1, len(lots)), "lot").drop("lot")
+    return partitioned(there, max(1, len(lots)), "lot").drop("lot")
 
 
 def _pickled(stream: str, injector: Injector) -> bytes:

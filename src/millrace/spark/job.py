@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
+from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -14,6 +16,7 @@ from pyspark.storagelevel import StorageLevel
 from millrace.epochlog.entries import Manifest
 from millrace.runtime.reports import Messages, TaskReport
 from millrace.runtime.sink_contract import WriteAgain
+from millrace.spark.connect import is_connect
 from millrace.spark.failure import CAREFULLY, worker_died
 from millrace.spark.plan import Plan
 
@@ -70,6 +73,9 @@ def _named(session: SparkSession, plan: Plan, epoch: int) -> Iterator[None]:
 
     Their group stays what it is: by that Spark cancels the jobs of a query that is stopped.
     """
+    if is_connect(session):  # its UI says which query of a client a job is of, and no more
+        yield
+        return
     context = session.sparkContext
     before = context.getLocalProperty(_DESCRIPTION)
     levels = "level 1" if plan.levels == 1 else f"levels 1 to {plan.levels}"
@@ -120,25 +126,32 @@ def run_patiently(
 def _called(
     plan: Plan, frame: DataFrame, manifest: Manifest, sinks: Mapping[int, Any]
 ) -> list[tuple[int, bytes]]:
-    """Call the sinks that want a DataFrame; return the messages, which ride along (``observe``)."""
-    seen = Observation()
-    frame = frame.observe(seen, *plan.observed)
+    """Call the sinks that want a DataFrame; return the messages, in the same job as a sink's rows.
+
+    A sink that runs one job on its rows runs the epoch with it, and the messages are observed. Over
+    Spark Connect, a write returns nothing that was observed up to Spark 4.0.
+    """
     first = next((n for n, sink in sinks.items() if getattr(sink, "single_pass", False)), None)
-    if first is not None and len(sinks) == 1:
-        sinks[first](plan.sink_rows(frame, first), manifest.epoch)
-    else:
-        # A sink may run any number of jobs on its rows, or none. So the epoch's result is kept: the
-        # first sink that is known to run a job runs the epoch with it, and the others that get
-        # something read what is kept.
-        frame.persist(StorageLevel.MEMORY_AND_DISK)
-        try:
-            if first is None:
-                frame.write.format("noop").mode("overwrite").save()
-            else:
-                sinks[first](plan.sink_rows(frame, first), manifest.epoch)
-            for number, sink in sinks.items():
-                if number != first and seen.get[f"rows{number}"]:
-                    sink(plan.sink_rows(frame, number), manifest.epoch)
-        finally:
-            frame.unpersist()
-    return [(edge, bytes(message)) for edge, message in seen.get["messages"]]
+    if first is not None and len(sinks) == 1 and not is_connect(frame.sparkSession):
+        seen = Observation()
+        sinks[first](plan.sink_rows(frame.observe(seen, *plan.observed), first), manifest.epoch)
+        return _messages(seen.get["messages"])
+    # A sink may run any number of jobs on its rows, or none. So the epoch's result is kept: the
+    # first sink that is known to run a job runs the epoch with it, and the others that get
+    # something read what is kept.
+    frame.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        if first is not None:
+            sinks[first](plan.sink_rows(frame, first), manifest.epoch)
+        gathered = frame.agg(*plan.observed).collect()[0]
+        for number, sink in sinks.items():
+            if number != first and gathered[f"rows{number}"]:
+                sink(plan.sink_rows(frame, number), manifest.epoch)
+    finally:
+        frame.unpersist()
+    return _messages(gathered["messages"])
+
+
+def _messages(observed: str) -> list[tuple[int, bytes]]:
+    """Return what tasks have sent to the driver: see :attr:`Plan.observed`."""
+    return [(message["edge"], b64decode(message["report"])) for message in json.loads(observed)]

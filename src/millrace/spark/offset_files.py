@@ -30,13 +30,11 @@ from millrace.compile.topology import Topology
 from millrace.injectors.advance import Backlog
 from millrace.injectors.injector import Injector
 from millrace.model.errors import PipelineError
+from millrace.spark.compat import FILE_MANAGER
 from millrace.store import BucketUrl, is_object_store, local_path
 from millrace.store.durable_files import sync_directory, translated
 
 _SETTING = "spark.sql.streaming.checkpointFileManagerClass"
-_BY_FILE_SYSTEM = (
-    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-)
 
 
 def progress_location(checkpoint: str, given: str | None, *, base: int = 0) -> str:
@@ -129,7 +127,7 @@ class ProgressFiles:
         batch. A choice that the user made stands.
         """
         if self._root is not None and self._spark.conf.get(_SETTING, None) is None:
-            self._spark.conf.set(_SETTING, _BY_FILE_SYSTEM)
+            self._spark.conf.set(_SETTING, FILE_MANAGER)
             self._lent = True
 
     def give_back(self) -> None:

@@ -9,16 +9,19 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # the name all of Spark's documentation uses
 
 from millrace.model.errors import PipelineError
+from millrace.spark.connect import is_connect
 
 
 def is_local(spark: SparkSession) -> bool:
-    """Return whether driver and workers are one machine."""
-    return str(spark.conf.get("spark.master", "")).split("[")[0] == "local"
+    """Return whether this program, as the driver, and the workers are one machine."""
+    return (
+        not is_connect(spark) and str(spark.conf.get("spark.master", "")).split("[")[0] == "local"
+    )
 
 
 def tasks_for(spark: SparkSession) -> int:
     """Return the session's parallelism: how many tasks it can run at once."""
-    master = str(spark.conf.get("spark.master", ""))
+    master = str(spark.conf.get("spark.master", "")) if is_local(spark) else ""
     local = re.fullmatch(r"local(?:\[(\*|\d+)(?:,\s*\d+)?\])?", master)
     if local is not None:
         cores = local[1] or "1"

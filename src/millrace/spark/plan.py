@@ -36,6 +36,7 @@ from millrace.runtime.sink_writer import SinkEncoder
 from millrace.runtime.stragglers import Enough
 from millrace.runtime.stuck import NO_LIMITS, CallLimits
 from millrace.runtime.worker_process import SourceColumns, Stage
+from millrace.spark.compat import partitioned
 from millrace.spark.data_types import struct_type
 from millrace.spark.pickling import captured, pickle_topology
 from millrace.spark.source import Numbering, Source, native_rows, python_rows
@@ -291,9 +292,11 @@ class Plan:
 
         A sink's is called ``rows`` and its number.
         """
-        message = F.struct("edge", "report")
+        # As text: Spark 4.0 returns an observed array as an object of Java's.
+        message = F.struct("edge", F.base64("report").alias("report"))
+        messages = F.collect_list(F.when(F.col("report").isNotNull(), message))
         return [
-            F.collect_list(F.when(F.col("report").isNotNull(), message)).alias("messages"),
+            F.to_json(messages).alias("messages"),
             *(
                 F.count(F.when(of_sink, True)).alias(f"rows{number}")
                 for number, (of_sink, _) in self._sinks.items()
@@ -396,7 +399,7 @@ class _Stages:
 
     def across(self, rows: DataFrame, stage: Stage, *, last: bool) -> DataFrame:
         """Return what a stage makes of rows when they were shuffled."""
-        sent = self._ordered(rows.repartitionById(self._tasks, "pid"))
+        sent = self._ordered(partitioned(rows, self._tasks, "pid"))
         return self.here(sent, stage, last=last)
 
 

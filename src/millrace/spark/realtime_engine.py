@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -41,6 +42,7 @@ from millrace.spark.realtime.quiesce import Quiesce, RealtimeBalancer
 from millrace.spark.realtime.retry_policy import Downtime, RetryPolicy, StartTimeout
 from millrace.spark.realtime.settings import check_settings, has_slots, session_for, tasks_within
 from millrace.spark.realtime.stages import live_stages, strung
+from millrace.spark.realtime.standby import Standby
 from millrace.spark.source import sources_of
 from millrace.spark.status import Status
 
@@ -53,6 +55,10 @@ _log = logging.getLogger("millrace")
 _LOOK_S = 0.1
 #: How long Spark may take to end a query of which a task has failed.
 _DYING_S = 1.0
+#: How long after a standby has failed another is started.
+_STANDBY_PAUSE_S = 5.0
+#: How long a query from which the standby has taken over may take to end when the run does.
+_LEAVING_S = 20.0
 #: How long an executor that was lost may take to be replaced, before the query is tried without.
 _SLOTS_S = 30.0
 
@@ -64,10 +70,12 @@ class RealtimeEngine(Engine):
         parts: Of the run.
         spark: The user's session, for the log of a failure.
         coordinate: Makes the coordinator, given what to call with each mark that is complete.
-        board: Where the tasks call.
+        board: Makes a place where the tasks of a query call.
         start_query: Starts a query whose tasks call at an address; given, too, whether they are to
             look for user code that ends its process, and which processes they are to end that hang.
-        roomy: Returns whether there are slots for all tasks, as far as it is known.
+        roomy: Returns whether there are slots for all tasks of so many queries, as far as it is
+            known.
+        standby: Whether a second query waits, started, to take over from one that fails.
     """
 
     plane: ClassVar[str] = "in real time"
@@ -78,9 +86,10 @@ class RealtimeEngine(Engine):
         *,
         spark: SparkSession,
         coordinate: Callable[[Callable[[Marked], None]], Coordinator],
-        board: Switchboard,
+        board: Callable[[], Switchboard],
         start_query: Callable[[Address, bool, Sequence[ProcessId]], Any],
-        roomy: Callable[[], bool],
+        roomy: Callable[[int], bool],
+        standby: bool,
     ) -> None:
         super().__init__()
         topology, tasks = parts.topology, parts.tasks
@@ -91,7 +100,11 @@ class RealtimeEngine(Engine):
         self._start_query = start_query
         self._roomy = roomy
         self._tasks = tasks
-        self._board = board
+        self._make_board = board
+        self._wants_standby = standby
+        self._standby: Standby | None = None
+        self._next_standby_at = 0.0
+        self._leaving: threading.Thread | None = None
         self._retry_policy = RetryPolicy(parts.attempts)
         self._downtime = Downtime()
         self._quiesce = Quiesce(self.news)
@@ -103,12 +116,12 @@ class RealtimeEngine(Engine):
         self._published: dict[str, int] | None = None
         self._settled = False
         self._giving_up = False
-        where = [(level, n) for level in range(topology.depth + 1) for n in range(tasks)]
-        self._start_timeout = StartTimeout(len(where))
+        self._where = [(level, n) for level in range(topology.depth + 1) for n in range(tasks)]
+        self._start_timeout = StartTimeout(len(self._where))
         self._until = ""
         self._coordinator = coordinate(self._completed)
         self._control_loop = ControlLoop(
-            self._coordinator, board, parts.clock, self._tell, where, parts.limits.hung_s
+            self._coordinator, board(), parts.clock, self._tell, self._where, parts.limits.hung_s
         )
         self._hung: list[ProcessId] = []
         self._injectors = {
@@ -196,6 +209,12 @@ class RealtimeEngine(Engine):
     def launch(self) -> None:
         """Start a query."""
         self._start_timeout.begins()
+        if (heir := self._heir()) is not None:
+            self._standby = None
+            self._control_loop.take_over(heir.board, heir.take())
+            self.query = heir.query
+            self._until = "until the standby had taken up what there was"
+            return
         self._until = "until Spark ran all tasks"
         careful = self._retry_policy.tried_in_vain
         if careful:
@@ -205,16 +224,29 @@ class RealtimeEngine(Engine):
 
     def again(self, failure: BaseException) -> bool:
         """Wait until there is another try, and slots for it; return whether there is one."""
-        if not self._tried_again(failure):
-            return False
-        self._wait_for_slots()
-        self._downtime.lap("until there were slots")
-        return not self._giving_up
+        goes_on = self._tried_again(failure)
+        if goes_on and self._heir() is not None:
+            # Its tasks have slots of their own, and do not wait until those of the failed one end.
+            self._leaving = threading.Thread(
+                target=self._end_failed, args=(self.query,), name="millrace-leaving", daemon=True
+            )
+            self._leaving.start()
+            return True
+        self._end_failed(self.query)
+        self._give_up_standby()
+        self._downtime.lap("until all tasks had ended")
+        if goes_on:
+            self._wait_for_slots()
+            self._downtime.lap("until there were slots")
+        return goes_on and not self._giving_up
 
     def hang_up(self) -> None:
         """Hang up on all tasks, and do nothing more at a rest."""
         self._control_loop.close()
         self._quiesce.close()
+        self._give_up_standby()
+        if self._leaving is not None:
+            self._leaving.join(_LEAVING_S)
 
     def _tried_again(self, failure: BaseException) -> bool:
         """Wait as long as it takes after a failure; return whether an incarnation is to follow.
@@ -228,6 +260,9 @@ class RealtimeEngine(Engine):
         if pause_s is None:
             self._fail(failure)
             return False
+        if self._heir() is not None:
+            _log.warning("the incarnation ended, and the standby takes over: %s", headline(failure))
+            return not self._giving_up
         _log.warning(
             "the incarnation ended, and another begins in %.1f s: %s", pause_s, headline(failure)
         )
@@ -273,24 +308,80 @@ class RealtimeEngine(Engine):
                 self._start_timeout.begins()
                 if not self._quiesce.wanted:
                     self._gone_on()
+                self._see_to_standby()
             with self.news:
                 self.news.wait(_LOOK_S)
-        if failure is not None:
-            # Spark is about to find out; to stop the query meanwhile would take longer.
-            until = time.monotonic() + _DYING_S
-            while self.query.isActive and time.monotonic() < until:
-                time.sleep(0.01)
-        elif control_loop.ended:
-            control_loop.halt()
-        self.query.stop()
-        self._downtime.lap("until all tasks had ended")
+        if failure is None:
+            if self._standby is not None:
+                self._standby.end()
+            if control_loop.ended:
+                control_loop.halt()
+            self.query.stop()
+            self._downtime.lap("until all tasks had ended")
         return failure
+
+    def _end_failed(self, query: Any) -> None:
+        """Have a query end of which a task was lost: Spark is about to find out by itself.
+
+        To stop it meanwhile would take longer.
+        """
+        until = time.monotonic() + _DYING_S
+        while query.isActive and time.monotonic() < until:
+            time.sleep(0.01)
+        query.stop()
 
     def _end(self, hung: Sequence[ProcessId]) -> None:
         """End processes that hang: those of this host now, others by the next task there."""
-        for process in hung:
-            process.kill()
         self._hung += hung
+        killed = [process.kill() for process in hung]
+        if not all(killed):
+            self._give_up_standby()  # whose tasks do not know of them
+
+    # -- the standby -------------------------------------------------------------------------------
+
+    def _heir(self) -> Standby | None:
+        """Return the standby if its tasks are to go on.
+
+        They were not made to look for user code that ends its process.
+        """
+        standby = self._standby
+        if standby is None or self._retry_policy.tried_in_vain or not standby.ready:
+            return None
+        return standby
+
+    def _see_to_standby(self) -> None:
+        """Start a standby behind the query that works, if there is to be one and none is."""
+        if not self._wants_standby:
+            return
+        if (standby := self._standby) is not None:
+            if (failure := standby.failure) is None:
+                return
+            _log.warning("the standby has failed, and another is started: %s", headline(failure))
+            self._give_up_standby()
+            self._next_standby_at = time.monotonic() + _STANDBY_PAUSE_S
+        leaving = self._leaving is not None and self._leaving.is_alive()
+        if leaving or time.monotonic() < self._next_standby_at or not self._roomy(2):
+            return
+        hung = tuple(self._hung)
+        self._standby = Standby(
+            self._make_board(),
+            lambda address: self._start_query(address, False, hung),
+            self._where,
+            self._tell,
+        )
+
+    def _standby_state(self) -> str:
+        """Return what a status says of it."""
+        if not self._wants_standby:
+            return ""
+        standby = self._standby
+        return "ready" if standby is not None and standby.ready else "starting"
+
+    def _give_up_standby(self) -> None:
+        standby, self._standby = self._standby, None
+        if standby is not None:
+            standby.end()
+            standby.wait()
 
     def _gone_on(self) -> None:
         """Say how long the run was away, if it was."""
@@ -324,7 +415,7 @@ class RealtimeEngine(Engine):
         Spark refuses a query without slots, after seconds of work that the new executor could use.
         """
         until = time.monotonic() + _SLOTS_S
-        while not (self._giving_up or self._roomy()) and time.monotonic() < until:
+        while not (self._giving_up or self._roomy(1)) and time.monotonic() < until:
             self._pause(_LOOK_S)
 
     def _fail(self, error: BaseException) -> None:
@@ -366,7 +457,8 @@ class RealtimeEngine(Engine):
             status,
             low_watermarks=live_low_watermarks(status, self._statuses(), self._tasks),
             steps=self._control_loop.steps.times() if active else {},
-            strangers=self._board.strangers,
+            standby=self._standby_state() if active else "",
+            strangers=self._control_loop.strangers,
         )
 
     def _statuses(self) -> list[TaskStatus]:
@@ -434,7 +526,8 @@ class RealtimeSetup(Setup):
         self._batch_ms = duration_us(options["spark_batch"], "start(spark_batch)") // 1000
         self._clock = b""
         self.sources = sources_of(topology, self._unread, realtime=True)
-        self.fitting = tasks_within(spark, topology.depth)
+        self._queries = 1 + options["standby"]
+        self.fitting = tasks_within(spark, topology.depth, queries=self._queries)
 
     def _unread(self, _: str, injector: Injector) -> DataFrame:
         """Return what stands for an injector where only its columns matter."""
@@ -443,7 +536,7 @@ class RealtimeSetup(Setup):
 
     def check(self, tasks: int) -> None:
         """Refuse an application in which not all tasks can run at once, and a clock of no task."""
-        check_settings(self._spark, tasks=tasks, levels=self._levels)
+        check_settings(self._spark, tasks=tasks, levels=self._levels, queries=self._queries)
         if self._options["pacemaker"] is not None:
             pacemaker_of(self._spark, tasks, self._options["pacemaker"])
         self._clock = pickled_clock(self._options["clock"])
@@ -489,9 +582,12 @@ class RealtimeSetup(Setup):
             parts,
             spark=spark,
             coordinate=coordinate,
-            board=_board(spark),
+            board=lambda: _board(spark),
             start_query=start_query,
-            roomy=lambda: has_slots(spark, tasks=tasks, levels=self._levels),
+            roomy=lambda queries: has_slots(
+                spark, tasks=tasks, levels=self._levels, queries=queries
+            ),
+            standby=self._options["standby"],
         )
 
 

@@ -16,7 +16,8 @@ def session(name: str, master: str | None, settings: Mapping[str, str]) -> Any:
 
     Args:
         name: Of the application.
-        master: Spark's; by default what spark-submit or the configuration says.
+        master: Spark's, or the URL of a Spark Connect server; by default what spark-submit or
+            the configuration says.
         settings: Spark's, by name.
     """
     from pyspark.sql import SparkSession
@@ -26,4 +27,7 @@ def session(name: str, master: str | None, settings: Mapping[str, str]) -> Any:
     builder = SparkSession.builder.appName(f"millrace: {name}")
     for setting, value in settings.items():
         builder = builder.config(setting, value)
-    return (builder if master is None else builder.master(master)).getOrCreate()
+    if master is None:
+        return builder.getOrCreate()
+    at = builder.remote if master.startswith("sc://") else builder.master
+    return at(master).getOrCreate()

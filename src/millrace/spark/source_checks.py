@@ -11,6 +11,7 @@ from millrace.compile.explanation import one_field
 from millrace.compile.topology import StreamSpec
 from millrace.model.errors import PipelineError
 from millrace.model.time import TimeUnit
+from millrace.spark.compat import TIME_TYPES, VARIANT_TYPES
 
 INTEGERS = (T.LongType, T.IntegerType, T.ShortType, T.ByteType)
 #: Types whose values Python has, each as one type of its own.
@@ -27,8 +28,8 @@ VALUE_TYPES = (
     T.NullType,
     T.StringType,
     T.TimestampType,
-    T.TimeType,
     T.VarcharType,
+    *TIME_TYPES,
 )
 KEY_TYPES = (T.StringType, T.BinaryType, *INTEGERS)
 
@@ -170,7 +171,7 @@ def _refusal(kind: T.DataType) -> str | None:
         if isinstance(kind.keyType, T.ArrayType | T.StructType):
             return f"no dict has keys of {kind.keyType.simpleString()}"
         return _refusal(kind.keyType) or _refusal(kind.valueType)
-    if isinstance(kind, T.VariantType):
+    if isinstance(kind, VARIANT_TYPES):
         return "a variant does not say what it holds: F.variant_get() takes values of a type out"
     if not isinstance(kind, VALUE_TYPES):
         return f"Python has no values of {kind.simpleString()}"

@@ -37,6 +37,7 @@ from millrace.runtime.sink_contract import bind_sinks, claim_sinks
 from millrace.runtime.stuck import CallLimits
 from millrace.spark.application import pipeline_at
 from millrace.spark.clock import now_us
+from millrace.spark.compat import need_python_sources
 from millrace.spark.connect import refuse_connect
 from millrace.spark.console import Quiet
 from millrace.spark.engine import RunParts, Setup
@@ -65,7 +66,15 @@ def start(
     **options: Any,
 ) -> Handle:
     """Run a pipeline until it is stopped; see :meth:`millrace.Pipeline.start`."""
-    refuse_connect(spark, "start()")
+    needs = (
+        "Real time keeps tasks running by a source in the driver's JVM, and they call this program"
+        if realtime
+        else "Spark calls an epoch in the process that has the run, and would call a copy in the "
+        "server"
+    )
+    refuse_connect(spark, "start()", needs, "Over Connect, p.run_batch(spark) runs bounded input.")
+    if not realtime:
+        need_python_sources("start()")
     starter = SparkStarter(spark, {"checkpoint": checkpoint, "realtime": realtime, **options})
     starter.check()
     handle = Handle()

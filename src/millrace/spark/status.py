@@ -68,7 +68,8 @@ class Status:
         snapshot_bytes: Their size.
         collected: Commits, snapshots, grown segments and entries of the epoch log that were not
             needed any more.
-        stuck: Calls of user code that have not returned for long, the longest first.
+        stuck: Calls of user code, and calls to services with all their attempts, that have not
+            returned for long; the longest first.
         load: Computation -> time in user code, size of its state, hottest keys, as far as this
             process saw them.
         backlog: Injected stream -> what waits in its source, of those that can tell.
@@ -82,6 +83,8 @@ class Status:
         steps: Step that a record takes in real time -> how long it took in the last half minute, by
             level: ``injectors, turn``, ``level 1, on the way``, ``level 1, before its turn``,
             ``level 1, turn``; empty on the epoch plane.
+        standby: In real time with ``standby=True``: whether the second query could take over now,
+            ``ready`` or ``starting``; else empty.
         strangers: Connections to the driver of the real-time plane that did not prove the key of
             this process's tasks, and were closed; see the log.
     """
@@ -126,6 +129,7 @@ class Status:
     pending_wall_timers: dict[str, int] = field(default_factory=dict)
     steps: dict[str, StepTimes] = field(default_factory=dict)
     strangers: int = 0
+    standby: str = ""
     calls: dict[str, CallStats] = field(default_factory=dict)
 
     @property

@@ -116,6 +116,8 @@ def _head(status: Status) -> list[tuple[str, str]]:
         ("left unread", f"{stream}: {len(pieces):,} pieces")
         for stream, pieces in status.left.items()
     ]
+    if status.standby:
+        rows.append(("standby", status.standby))
     rows += [("held back", f"{stream}: {said}") for stream, said in status.held_back.items()]
     rows += [("stuck", str(stuck)) for stuck in status.stuck]
     found = [

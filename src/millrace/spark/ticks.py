@@ -21,9 +21,9 @@ from typing import Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from millrace.model.errors import PipelineError
+from millrace.spark.compat import DataSource, InputPartition, OffsetReader
 
 NAME = "millrace_ticks"
 
@@ -54,17 +54,17 @@ class Alarm:
             return True
 
 
-class _Reader(DataSourceStreamReader):
+class _Reader(OffsetReader):
     def __init__(self, alarm: Alarm) -> None:
         self._alarm = alarm
 
     def initialOffset(self) -> dict[str, int]:
         return {"tick": 0}
 
-    def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:
+    def next_offset(self, start: dict[str, int]) -> dict[str, int]:
         return {"tick": start["tick"] + self._alarm.due()}
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+    def between(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         return []
 
     def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
@@ -83,7 +83,7 @@ class TickSource(DataSource):
         """Return the columns: one, which is never filled."""
         return "tick bigint"
 
-    def streamReader(self, schema: Any) -> DataSourceStreamReader:
+    def streamReader(self, schema: Any) -> OffsetReader:
         """Return the reader of the alarm named in the options."""
         return _Reader(Alarm(Path(self.options["alarm"])))
 

@@ -224,14 +224,14 @@ def encode_frame(
     Mutations that all commits begin with are written once, if they are many: the rows of side
     inputs, which are the same in every interval of a task.
     """
-    blocks = [_encode(commit) for commit in commits]
-    lengths = [len(block) for block in blocks]
+    blocks = list(map(_encode, commits))
+    lengths = list(map(len, blocks))
     shared = 0
     if len(blocks) > 1 and min(lengths) >= _SHARED_BYTES and (shared := _shared(commits)):
         own = [replace(commit, mutations=commit.mutations[shared:]) for commit in commits]
         blocks = [_encode(part) for part in (commits[0].mutations[:shared], *own)]
-        lengths = [len(block) for block in blocks]
-    checksums = [_hash(block) for block in blocks]
+        lengths = list(map(len, blocks))
+    checksums = list(map(_hash, blocks))
     head = _encode((note, shared > 0, lengths, checksums))
     checksum = _hash(head, (seed + offset) & _SEEDS)
     frame = b"".join((_FRAME.pack(_FRAME_MARK, len(head), sum(lengths), checksum), head, *blocks))

@@ -80,11 +80,13 @@ class Tournament:
         found = MAX_TIMESTAMP
         while first < end:
             if first & 1:
-                found = min(found, int(nodes[first]))
+                if nodes[first] < found:
+                    found = int(nodes[first])
                 first += 1
             if end & 1:
                 end -= 1
-                found = min(found, int(nodes[end]))
+                if nodes[end] < found:
+                    found = int(nodes[end])
             first >>= 1
             end >>= 1
         return found

@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import queue
+import re
 import signal
 import subprocess
 import sys
@@ -32,6 +33,7 @@ from tests.spark.processes.live_pipeline import (
     Counting,
     Numbers,
     Passing,
+    Row,
     numbers,
     passed,
     wanted,
@@ -330,6 +332,46 @@ def poisoned(case: Case) -> dict[str, Any]:
     }
 
 
+def standing_by(case: Case) -> dict[str, Any]:
+    """Kill a worker of the tasks that work, one of those that wait, and one at work again."""
+    said = Said()
+    logging.getLogger("millrace").addHandler(said)
+    # Of one level, as all tasks are there twice.
+    p = mr.Pipeline("numbers")
+    policy = mr.BoundedDelay("1 s")
+    p.inject("numbers", case.input, timestamp="at", low_watermark=policy, format=Row)
+    p.add(Counting(), name="Counting")
+    p.sink("counts", mr.sinks.Parquet(case.folder / "out"))
+    run = case.start(p, realtime=True, tasks=2, standby=True)
+    engine = run._run.engine
+    away, right, hosts = [], [], []
+    for n in range(1, 4):
+        case.input.allow(300 * n)
+        right.append(run.process_available("90 s"))
+        while run.status().standby != "ready":
+            time.sleep(0.02)
+        victims = engine._standby._called if n == 2 else run.hosts
+        hosts.append(run.hosts[1, 0].pid)
+        os.kill(victims[1, 0].pid, signal.SIGKILL)
+        case.input.allow(300 * n + 100)
+        if n == 2:
+            said.wait_for("the standby has failed, and another is started")
+        else:
+            said.wait_for("the standby takes over")
+            away.append(said.wait_for("another incarnation has begun, after"))
+        right.append(run.process_available("90 s"))
+    run.stop()
+    logging.getLogger("millrace").removeHandler(said)
+    return {
+        "right": right,
+        "away": [float(re.findall(r"after ([0-9.]+) s", message)[0]) for message in away],
+        "why": [message.partition(": ")[2].split(", ") for message in away],
+        "undisturbed": hosts[1] == hosts[2],
+        "counts": case.counts(),
+        "stopped": (run.status().state, run.status().standby),
+    }
+
+
 def refused(spark: SparkSession, case: Case) -> list[str]:
     """Try what cannot be done."""
     found = []
@@ -358,5 +400,6 @@ def main(spark: SparkSession, root: Path) -> dict[str, Any]:
         "switched": switched(Case(spark, root, "switched")),
         "failing": failing(Case(spark, root, "failing")),
         "poisoned": poisoned(Case(spark, root, "poisoned")),
+        "standby": standing_by(Case(spark, root, "standby")),
         "refused": refused(spark, Case(spark, root, "refused")),
     }

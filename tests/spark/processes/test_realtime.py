@@ -56,6 +56,21 @@ def test_the_end_of_sparks_batch_changes_nothing(found: dict[str, Any]) -> None:
     assert "incarnations" not in case["folders in the bucket"]
 
 
+def test_a_standby_takes_over_at_once_and_another_is_started_behind_it(
+    found: dict[str, Any],
+) -> None:
+    case = found["standby"]
+    assert case["right"] == [True] * 6
+    assert case["counts"] == "right"
+    assert max(case["away"]) < 1.5
+    assert [why[-1] for why in case["why"]] == [
+        f"{seconds:.{1 if seconds >= 1 else 2}f} s until the standby had taken up what there was"
+        for seconds in case["away"]
+    ], "nothing waits for Spark"
+    assert case["undisturbed"], "one that is lost while it waits disturbs nobody"
+    assert case["stopped"] == ("stopped", "")
+
+
 def test_changed_pipelines_take_over_from_plane_to_plane(found: dict[str, Any]) -> None:
     *first, way = found["switched"][:5]
     assert first == [True, "right"] * 2

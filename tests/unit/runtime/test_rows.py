@@ -37,8 +37,8 @@ def test_rows_on_some_edges_are_parted_from_others_in_order(form):
 
     on, others = some.parted(edges_of(1))
     assert (numbers(on), numbers(others)) == ([0, 2], [1, 3])
-    assert [len(part) for part in some.parted(edges_of(1, 2, 5))] == [4, 0]
-    assert [len(part) for part in some.parted(edges_of(4))] == [0, 4]
+    assert [part.count for part in some.parted(edges_of(1, 2, 5))] == [4, 0]
+    assert [part.count for part in some.parted(edges_of(4))] == [0, 4]
 
 
 def test_what_is_no_record_goes_with_the_edges_that_are_asked_for():
@@ -56,7 +56,7 @@ def test_each_task_gets_its_rows_in_order(form):
     some = form(columns((3, 1), (0, 1), (3, 2)))
 
     assert [(task, numbers(part)) for task, part in some.by_task()] == [(0, [1]), (3, [0, 2])]
-    assert [(task, len(part)) for task, part in form(columns((2, 1))).by_task()] == [(2, 1)]
+    assert [(task, part.count) for task, part in form(columns((2, 1))).by_task()] == [(2, 1)]
     assert list(NO_ROWS.by_task()) == []
 
 
@@ -70,7 +70,7 @@ def test_few_are_few_together_only_as_long_as_there_are_few_of_them(monkeypatch)
     assert Rows.joined([two, two]).few is None
     assert Rows.joined([one, many, two]).few is None
     assert numbers(Rows.joined([one, many, two])) == [0, 3, 1, 2]
-    assert len(Rows.joined([])) == 0
+    assert Rows.joined([]).count == 0
 
 
 def test_the_form_that_rows_are_sent_in_is_the_form_that_they_come_in():

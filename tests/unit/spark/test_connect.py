@@ -1,24 +1,28 @@
-"""A client of Spark Connect is refused by all that would run a pipeline with it."""
+"""A client of Spark Connect is refused by what needs the driver's own process."""
 
 import pytest
 
 import millrace as mr
 from millrace.model.errors import PipelineError
+from millrace.spark.parallelism import is_local
 
 
 class Client:
     """Stands for `pyspark.sql.connect.session.SparkSession`, whose module is all that is asked."""
 
+    conf = {"spark.master": "local[2]"}
+
 
 Client.__module__ = "pyspark.sql.connect.session"
 
 
-@pytest.mark.parametrize("realtime", [False, True])
-def test_a_run_is_refused_with_what_to_do(realtime: bool) -> None:
-    with pytest.raises(PipelineError, match=r"start\(\): .* Spark Connect.*in place of .remote"):
+@pytest.mark.parametrize(
+    ("realtime", "needs"), [(False, "Spark calls an epoch"), (True, "a source in the driver's JVM")]
+)
+def test_a_run_is_refused_with_what_to_do(realtime: bool, needs: str) -> None:
+    with pytest.raises(PipelineError, match=rf"start\(\): .* Spark Connect.*{needs}.*of \.remote"):
         mr.Pipeline("p").start(Client(), checkpoint="/nowhere", realtime=realtime)
 
 
-def test_a_batch_is_refused_likewise() -> None:
-    with pytest.raises(PipelineError, match=r"run_batch\(\): .* Spark Connect"):
-        mr.Pipeline("p").run_batch(Client())
+def test_a_client_is_on_no_machine_of_its_workers() -> None:
+    assert not is_local(Client())  # type: ignore[arg-type]

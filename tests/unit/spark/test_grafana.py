@@ -53,6 +53,7 @@ FULL = status(
             hottest=[KeyShare("tea", 0.5)], times=HookTimes({0: 1}, 0.5),
         )
     },
+    standby="ready",
     calls={"Counter": CallStats(made=1, durations={-5: 1}, seconds=0.1)},
     stuck=[Stuck("Counter", "'tea'", "record 1", "process 1", 9.0, "")],
 )  # fmt: skip

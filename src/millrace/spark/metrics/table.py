@@ -99,6 +99,10 @@ def _hook_times(status: Status) -> Mapping[str, HookTimes]:
     return {name: load.times for name, load in status.load.items() if load.times.calls}
 
 
+def _standby(status: Status) -> Mapping[str, float]:
+    return {"": float(status.standby == "ready")} if status.standby else {}
+
+
 def _open_breakers(status: Status) -> Mapping[str, float]:
     return {name: calls.breaker_open_us / SECOND for name, calls in status.calls.items()}
 
@@ -211,6 +215,8 @@ METRICS: Final = (
            "", _one("housekeeping_failures")),
     Metric("strange_connections", COUNTER, "connections", "Connections to the driver that did not "
            "prove the key of its tasks", "", _one("strangers")),
+    Metric("standby_ready", GAUGE, "1", "1 while a second query waits that could take over now",
+           "", _standby),
     Metric("service_calls", COUNTER, "calls", "Calls to services that were begun, in this "
            "process's epochs; each retry is one, and each batch", "computation",
            _each("calls", "made")),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from math import inf
 from typing import TypeVar
@@ -74,28 +74,54 @@ class ControlLoop:
         self._error: BaseException | None = None
         self._hosts: dict[Where, TaskReady] = {}
         self._called: set[Where] = set()
-        self._liveness = Liveness(board.tell, hang_s)
+        self._liveness = Liveness(lambda where, message: self._board.tell(where, message), hang_s)
         self._stalled_mark = StalledMark(self._liveness)
         self._held: tuple[list[str], dict[str, float]] = ([], {})
         self._read: Counter[str] = Counter()
         self._processes: dict[Where, dict[str, list[str]]] = {}
         self.steps = StepsSeen()
         self._closed = False
+        self._strangers = 0
+        # What tasks that are taken over had said before.
+        self._early: list[tuple[Where, Said | None]] = []
         self._thread = threading.Thread(target=self._run, name="millrace-coordinator", daemon=True)
         self._thread.start()
 
     def open(self) -> Address:
         """Expect the tasks of a new query, and forget how the one before failed."""
         with self._lock:
-            self._error = None
-            self._hosts.clear()
-            self._called.clear()
             address = self._board.open()
-            # Of the query before nothing more is heard now, so nothing is known of its tasks.
-            for level, task in self._where:
-                self._coordinator.lost(level, task, TaskLost("the query was started again"))
-            self._coordinator.failed = None
+            self._forget()
         return address
+
+    def take_over(self, board: Switchboard, ready: Iterable[TaskReady]) -> None:
+        """Go on with the tasks of another query, and hang up on those of the one that failed.
+
+        Args:
+            board: Where they have called; it belongs to this from now on.
+            ready: What they said.
+        """
+        with self._lock:
+            self._board.hang_up()
+            self._board.wake()
+            self._strangers += self._board.strangers
+            self._board = board
+            self._forget()
+            self._early += [((message.level, message.task), message) for message in ready]
+
+    def _forget(self) -> None:
+        """Forget the query before, of which nothing more is heard, and how it failed."""
+        self._error = None
+        self._hosts.clear()
+        self._called.clear()
+        for level, task in self._where:
+            self._coordinator.lost(level, task, TaskLost("the query was started again"))
+        self._coordinator.failed = None
+
+    @property
+    def strangers(self) -> int:
+        """How many connections did not prove that they are of this run's tasks."""
+        return self._strangers + self._board.strangers
 
     @property
     def failed(self) -> BaseException | None:
@@ -193,17 +219,27 @@ class ControlLoop:
         self._board.close()
 
     def _run(self) -> None:
+        board = self._board
         while not self._closed:
-            heard = self._board.listen(_TICK_S)
+            board = self._board
+            heard = board.listen(0.0 if self._early else _TICK_S)
             with self._lock:
                 # The query has perhaps been started again between the two: that closes this lock.
-                for where, message in () if self._board.stale else heard:
+                if board is not self._board:
+                    board.close()
+                    heard = []
+                elif board.stale:
+                    heard = []
+                early, self._early = self._early, []
+                for where, message in (*early, *heard):
                     self._carry(partial(self._hear, where, message))
                 self._carry(lambda: self._coordinator.tick(self._clock()))
                 if hung := self._liveness.look(self._watched()):
                     self._carry(partial(self._give_up, hung))
                 self._stalled_mark.look(self._coordinator.awaited, self._hosts)
             self._changed()
+        if board is not self._board:
+            board.close()
 
     def _watched(self) -> list[Where]:
         """Return the tasks that have something to do: an incarnation, or to close at a rest."""

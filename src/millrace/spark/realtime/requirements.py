@@ -27,7 +27,7 @@ def realtime_settings(tasks: int = 2) -> dict[str, str]:
     They are for ``SparkSession.builder.config(map=...)``, or ``spark-submit --conf``. Besides, all
     tasks must be able to run at once: tasks x (levels + 1), and one more, where the levels are
     those that ``print(p.explain())`` shows. In a local session that is ``master("local[5]")`` for
-    two tasks and one level.
+    two tasks and one level. With ``standby=True`` there are twice as many tasks.
 
     Args:
         tasks: How many tasks a level will have.
@@ -115,13 +115,18 @@ _NEEDED = (
 )
 
 
-def slots_needed(tasks: int, levels: int) -> int:
+def slots_needed(tasks: int, levels: int, queries: int = 1) -> int:
     """Return how many tasks must be able to run at once: all of them, and one that starts them.
 
-    >>> slots_needed(tasks=2, levels=1)
-    5
+    Args:
+        tasks: Tasks a level.
+        levels: Of the pipeline.
+        queries: How many there are, each with all tasks: two where one is the standby.
+
+    >>> slots_needed(tasks=2, levels=1), slots_needed(tasks=2, levels=1, queries=2)
+    (5, 9)
     """
-    return tasks * (levels + 1) + 1
+    return queries * tasks * (levels + 1) + 1
 
 
 def wrong_settings(found: Mapping[str, str], tasks: int) -> list[str]:

@@ -12,6 +12,8 @@ from millrace.spark.parallelism import is_local, tasks_for
 from millrace.spark.realtime.requirements import slots_needed, wrong_settings
 from millrace.spark.realtime.stages import ROWS_A_BATCH
 
+_TWICE = "twice with standby=True, "
+
 #: How long executors may take to register; as long as Spark itself waits for them by default.
 _EXECUTORS_S = 30.0
 
@@ -28,45 +30,47 @@ SESSION = {
 }
 
 
-def tasks_within(spark: SparkSession, levels: int) -> int:
+def tasks_within(spark: SparkSession, levels: int, queries: int = 1) -> int:
     """Return how many tasks a level can have in a session; at least one, whether or not it fits."""
-    return max(1, (_slots(spark) - 1) // (levels + 1))
+    return max(1, (_slots(spark) - 1) // (queries * (levels + 1)))
 
 
-def has_slots(spark: SparkSession, *, tasks: int, levels: int) -> bool:
-    """Return whether all tasks of a query could run now, as far as it can be known."""
-    return _slots(spark) >= slots_needed(tasks, levels)
+def has_slots(spark: SparkSession, *, tasks: int, levels: int, queries: int = 1) -> bool:
+    """Return whether all tasks of queries could run now, as far as it can be known."""
+    return _slots(spark) >= slots_needed(tasks, levels, queries)
 
 
-def check_settings(spark: SparkSession, *, tasks: int, levels: int) -> None:
+def check_settings(spark: SparkSession, *, tasks: int, levels: int, queries: int = 1) -> None:
     """Refuse an application that is set otherwise than the real-time plane needs.
 
     Args:
         spark: A session of it.
         tasks: Tasks a level.
         levels: Of the pipeline.
+        queries: How many there are to be: two where one is the standby.
 
     Raises:
         PipelineError: It names each setting, what it is, what is needed, and what to write.
     """
     wrong = wrong_settings(dict(spark.sparkContext.getConf().getAll()), tasks)
-    needed = slots_needed(tasks, levels)
+    needed = slots_needed(tasks, levels, queries)
     slots = _slots_in_time(spark, needed)
     if slots < needed:
         wrong.append(
             f"slots: {slots} tasks can run at once, and {needed} must: {tasks} for each of "
-            f"{levels + 1} levels (the injectors are level 0), and one more. Otherwise no task of "
-            "the last levels would ever start"
+            f"{levels + 1} levels (the injectors are level 0), {_TWICE * (queries > 1)}and one "
+            "more. Otherwise no task of the last levels would ever start"
         )
     if not wrong:
         return
+    fewer = tasks_within(spark, levels, queries)
     master = f'.master("local[{needed}]")' if is_local(spark) else ""
     raise PipelineError(
         "realtime=True: this application cannot run the real-time plane.\n"
         + "".join(f"  {line}\n" for line in wrong)
         + "They count from the beginning of the application. Start it with\n"
         f"  SparkSession.builder{master}.config(map=mr.spark.realtime_settings(tasks={tasks}))\n"
-        + (f"or with fewer tasks: tasks={tasks_within(spark, levels)}." if slots < needed else "")
+        + (f"or with fewer tasks: tasks={fewer}." if slots < needed else "")
     )
 
 

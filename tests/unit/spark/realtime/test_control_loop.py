@@ -39,6 +39,8 @@ class Board:
         self.said: queue.SimpleQueue[tuple[Where, Said | None] | None] = queue.SimpleQueue()
         self.told: list[tuple[Where, ToTask]] = []
         self.stale = False
+        self.strangers = 0
+        self.hung_up = self.closed = False
 
     def open(self) -> Address:
         return Address("127.0.0.1", 1, b"")
@@ -56,8 +58,11 @@ class Board:
     def wake(self) -> None:
         self.said.put(None)
 
+    def hang_up(self) -> None:
+        self.hung_up = True
+
     def close(self) -> None:
-        pass
+        self.closed = True
 
 
 class Script:
@@ -222,3 +227,32 @@ def test_at_a_rest_all_are_expected_to_call_again_and_one_that_is_lost_is_named(
 def test_tasks_that_stay_are_told_when_no_incarnation_follows(stage: Stage) -> None:
     stage.loop.halt()
     assert stage.board.told == [(where, StopTask()) for where in ALL]
+
+
+def test_the_tasks_of_a_standby_take_over_and_those_before_are_heard_no_more(stage: Stage) -> None:
+    stage.say((0, 0), TaskReady(0, 0, "here", 1), lambda: stage.script.heard_)
+    before, after = stage.board, Board()
+    before.strangers, after.strangers = 2, 1
+    stage.script.answer = lambda _: [((0, 0), StartTask(2, b"")), ((1, 0), StartTask(2, b""))]
+    board: Any = after
+    ready = [TaskReady(0, 0, "there", 2), TaskReady(1, 0, "there", 3)]
+    stage.loop.take_over(board, ready)
+    before.said.put(((1, 0), TaskReady(1, 0, "too late", 4)))
+    stage.board = after
+    stage.say((0, 0), TaskStatus(0, 0, 0, {}, 0, 0.0), lambda: len(stage.script.heard_) == 4)
+    assert stage.script.heard_[1:3] == ready
+    assert [where for where, _ in stage.script.lost_] == ALL, "of the tasks before"
+    assert after.told[:2] == [((0, 0), StartTask(2, b"")), ((1, 0), StartTask(2, b""))]
+    assert (before.hung_up, before.closed, after.closed) == (True, True, False)
+    assert {where: task.pid for where, task in stage.loop.hosts.items()} == {(0, 0): 2, (1, 0): 3}
+    assert stage.loop.failed is None
+    assert stage.loop.strangers == 3
+
+
+def test_a_task_of_the_standby_that_is_lost_after_is_lost(stage: Stage) -> None:
+    board: Any = Board()
+    stage.loop.take_over(board, [TaskReady(1, 0, "there", 3)])
+    stage.board = board
+    stage.script.lost_.clear()
+    stage.say((1, 0), None, lambda: stage.script.lost_)
+    assert "process 3 on host there" in str(stage.script.lost_[0][1])

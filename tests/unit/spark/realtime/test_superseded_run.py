@@ -34,6 +34,7 @@ def tried_again(answer: Exception | None) -> tuple[bool, list[BaseException]]:
         _giving_up=False,
         _fail=failed.append,
         _pause=lambda _: None,
+        _heir=lambda: None,
     )
     return RealtimeEngine._tried_again(run, ConnectionError("a task is lost")), failed
 

@@ -1,6 +1,6 @@
 """Dead letters that are sent again, each once: on both planes, through crashes, by who dies."""
 
-import letters
+import dead_letters
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -8,4 +8,4 @@ from hypothesis import strategies as st
 @settings(max_examples=30)
 @given(st.integers(0, 1 << 32))
 def test_each_trip_counts_once_whatever_fails_and_is_sent_again(seed: int) -> None:
-    letters.play(seed)
+    dead_letters.play(seed)

@@ -1,10 +1,10 @@
 """Bugs planted into dead letters that are sent again: one counts twice, or is lost.
 
 The programs of the simulator have no sink that is read and sent from again, so these are found by
-scripts of their own, :func:`letters.play`: both planes, crashes, and senders that die.
+scripts of their own, :func:`dead_letters.play`: both planes, crashes, and senders that die.
 """
 
-import letters
+import dead_letters
 import pytest
 from msgspec.structs import replace
 
@@ -76,9 +76,9 @@ def an_epoch_forgets_which_letters_it_read(patch):
 
     def forgets(self, *given, places=None, **rest):
         places = dict(places or {})
-        if letters.AGAIN in places:
-            places[letters.AGAIN] = {
-                name: replace(place, offset=0) for name, place in places[letters.AGAIN].items()
+        if dead_letters.AGAIN in places:
+            places[dead_letters.AGAIN] = {
+                name: replace(place, offset=0) for name, place in places[dead_letters.AGAIN].items()
             }
         return complete(self, *given, places=places, **rest)
 
@@ -105,9 +105,9 @@ def test_the_bug_is_found(plant, monkeypatch):
     plant(monkeypatch)
 
     with pytest.raises(AssertionError):
-        letters.play(SEEDS[plant])
+        dead_letters.play(SEEDS[plant])
 
 
 @pytest.mark.parametrize("seed", sorted(set(SEEDS.values())))
 def test_no_script_fails_without_a_bug(seed):
-    letters.play(seed)
+    dead_letters.play(seed)

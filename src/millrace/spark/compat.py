@@ -1,0 +1,168 @@
+"""What differs between the versions of Spark that Millrace runs on, each choice made once.
+
+Nothing else asks which Spark this is. The exception is real time, which refuses Sparks by version.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+import pyspark
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # the name all of Spark's documentation uses
+from pyspark.sql import types as T
+
+from millrace.model.errors import PipelineError
+
+#: Major and minor version of the installed PySpark.
+SPARK: Final = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
+
+if TYPE_CHECKING or SPARK >= (4, 0):
+    from pyspark.sql.datasource import (
+        DataSource,
+        DataSourceReader,
+        DataSourceStreamReader,
+        InputPartition,
+    )
+else:
+    # What has these for a parent is refused before it is used, see `need_python_sources`.
+    DataSource = DataSourceReader = DataSourceStreamReader = InputPartition = object
+
+__all__ = [
+    "FILE_MANAGER",
+    "SPARK",
+    "TIME_TYPES",
+    "VARIANT_TYPES",
+    "DataSource",
+    "DataSourceReader",
+    "InputPartition",
+    "OffsetReader",
+    "hashed_to",
+    "need_python_sources",
+    "partitioned",
+]
+
+
+def need_python_sources(call: str) -> None:
+    """Raise if this Spark has no data sources in Python.
+
+    Args:
+        call: What needs them.
+
+    Raises:
+        PipelineError: It is Spark 3.5.
+    """
+    if SPARK < (4, 0):
+        raise PipelineError(
+            f"{call}: this is Spark {pyspark.__version__}, which has no data sources in Python. "
+            "Install a newer one (pip install 'pyspark>=4.0'). On this one, p.run_batch(spark) "
+            "runs bounded input, and mr.ops.open_checkpoint(path) reads a checkpoint."
+        )
+
+
+# -- types of columns ------------------------------------------------------------------------------
+
+#: Types of a time of day, and of a variant, where Spark has them.
+TIME_TYPES: Final[tuple[type[T.DataType], ...]] = (T.TimeType,) if SPARK >= (4, 1) else ()
+VARIANT_TYPES: Final[tuple[type[T.DataType], ...]] = (T.VariantType,) if SPARK >= (4, 0) else ()
+
+# -- rows to partitions ----------------------------------------------------------------------------
+
+
+def partitioned(rows: DataFrame, count: int, name: str) -> DataFrame:
+    """Return rows in so many partitions, each in the partition whose number a column has."""
+    if SPARK >= (4, 1):
+        return rows.repartitionById(count, name)
+    return rows.repartition(count, hashed_to(count, name))
+
+
+def hashed_to(count: int, name: str) -> Column:
+    """Return a column whose hash sends a row to the partition whose number a column has.
+
+    Spark 4.0 has no ``repartitionById``, only partitions by hash.
+
+    Args:
+        count: Number of partitions.
+        name: Of the column with the number.
+    """
+    senders = F.array(*(F.lit(sender) for sender in _senders(count)))
+    return F.element_at(senders, F.col(name) + 1)
+
+
+@cache
+def _senders(count: int) -> tuple[int, ...]:
+    """Return for each partition an integer that Spark's hash sends there.
+
+    >>> _senders(4)
+    (12, 6, 2, 0)
+    """
+    found: dict[int, int] = {}
+    candidate = 0
+    while len(found) < count:
+        found.setdefault(_murmur3(candidate) % count, candidate)
+        candidate += 1
+    return tuple(found[partition] for partition in range(count))
+
+
+def _murmur3(value: int) -> int:
+    """Return what ``hash(value)`` of Spark's SQL returns for an ``int`` that is not negative."""
+    mixed = value * 0xCC9E2D51 & 0xFFFFFFFF
+    mixed = (mixed << 15 | mixed >> 17) & 0xFFFFFFFF
+    hashed = 42 ^ mixed * 0x1B873593 & 0xFFFFFFFF
+    hashed = (hashed << 13 | hashed >> 19) & 0xFFFFFFFF
+    hashed = (hashed * 5 + 0xE6546B64 & 0xFFFFFFFF) ^ 4
+    hashed = (hashed ^ hashed >> 16) * 0x85EBCA6B & 0xFFFFFFFF
+    hashed = (hashed ^ hashed >> 13) * 0xC2B2AE35 & 0xFFFFFFFF
+    hashed ^= hashed >> 16
+    return hashed - (1 << 32) if hashed >> 31 else hashed
+
+
+# -- streaming sources in Python -------------------------------------------------------------------
+
+
+class OffsetReader(DataSourceStreamReader):
+    """Reader of a streaming source whose next offset follows from the last one.
+
+    Spark 4.2 hands over the last offset. An earlier one does not, so the reader remembers it, and
+    begins at its initial offset, or at the end of the epoch that Spark reads first.
+    """
+
+    _last: dict[str, Any] | None = None
+
+    def next_offset(self, start: dict[str, Any]) -> dict[str, Any]:
+        """Return where an epoch ends that begins at an offset."""
+        raise NotImplementedError
+
+    def between(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """Return the partitions of an epoch."""
+        raise NotImplementedError
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """Return the partitions of an epoch, as Spark calls it."""
+        self._last = self._last or end
+        return self.between(start, end)
+
+    if SPARK >= (4, 2):
+
+        def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
+            """Return where the next epoch ends."""
+            return self.next_offset(start)
+
+    else:
+
+        def latestOffset(self) -> dict[str, Any]:  # type: ignore[misc]  # as Spark calls it there
+            """Return where the next epoch ends."""
+            self._last = self.next_offset(self._last or self.initialOffset())
+            return self._last
+
+
+# -- Spark's own files -----------------------------------------------------------------------------
+
+_STREAMING: Final = "org.apache.spark.sql.execution.streaming"
+#: The class that writes a query's offsets through Hadoop's FileSystem.
+FILE_MANAGER: Final = (
+    f"{_STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager"
+    if SPARK >= (4, 1)
+    else f"{_STREAMING}.FileSystemBasedCheckpointFileManager"
+)

@@ -1,0 +1,233 @@
+"""What every supported Spark gives: the same program with a classic session, and over Connect.
+
+``make test`` runs it over Connect with the Spark of the suite, and ``make spark-versions`` with
+both kinds of session on each version. The ``row`` of a test is one of docs/reference/sparks.md.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+import pyspark
+import pytest
+
+SPARK = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
+KINDS = ["connect", *(["classic"] if "SPARK_VERSIONS" in os.environ else [])]
+PROGRAM = "tests.spark.processes.any_spark"
+#: Records of each of its sources, and of each process of its injector; and how many keys they have.
+RECORDS, KEYS = 3000, 7
+REAL_TIME = (4, 3)
+
+
+class ConnectServer:
+    """A Spark Connect server, in a process of its own."""
+
+    def __init__(self, program: Callable[..., Any], folder: Path) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.url = f"sc://127.0.0.1:{self.port}"
+        self._program, self._folder = program, folder
+        self.start()
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        settings = {
+            "spark.connect.grpc.binding.port": self.port,
+            "spark.driver.host": "127.0.0.1",
+            "spark.local.dir": self._folder / "local",
+            "spark.sql.session.timeZone": "UTC",
+            "spark.sql.warehouse.dir": self._folder / "warehouse",
+            "spark.ui.enabled": "false",
+        }
+        self.process = self._program(
+            "tests.spark.processes.connect_server",
+            self._folder,
+            *(f"{name}={value}" for name, value in settings.items()),
+            log=f"server-{time.monotonic_ns()}.log",
+        )
+        until = time.monotonic() + 120
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), 1).close()
+                return
+            except OSError:
+                assert self.process.alive(), self.process.output()
+                assert time.monotonic() < until, self.process.output()
+                time.sleep(0.1)
+
+
+class Runs:
+    """The program's parts with one kind of session; those that end by themselves ran together."""
+
+    def __init__(self, program: Callable[..., Any], folder: Path, kind: str, at: str) -> None:
+        self.kind, self.folder, self._program, self._at = kind, folder, program, at
+        self._ran: set[str] = set()
+
+    def start(self, *parts: str, at: str | None = None) -> Any:
+        """Start a process that runs some parts."""
+        log = f"{parts[0]}-{time.monotonic_ns()}.log"
+        return self._program(PROGRAM, self.folder, at or self._at, *parts, log=log)
+
+    def found(self, part: str) -> Any:
+        """Return what a part returned; the first call runs all parts that share a process."""
+        if part not in self._ran:
+            self._run(part)
+        return json.loads((self.folder / f"{part}.json").read_text())
+
+    def _run(self, part: str) -> None:
+        alone = part in ("killed", "realtime")
+        parts = [part] if alone else [*TOGETHER]
+        slots = "local[4]" if part == "realtime" and self.kind == "classic" else None
+        process = self.start(*parts, at=slots)
+        assert process.process.wait(400) == 0, process.output()
+        self._ran.update(parts)
+
+    def values(self, part: str, stream: str) -> list[int]:
+        """Return what a part has sent out."""
+        files = [str(file) for file in (self.folder / part / stream).rglob("*.parquet")]
+        return [int(value) for value in ds.dataset(files).to_table()["value"].to_pylist()]
+
+    def check(self, part: str, processes: int = 1) -> None:
+        """Compare what a part sent out with what it must be, each result once."""
+        assert sum(self.values(part, "sums")) == processes * sum(range(RECORDS))
+        of_key = [processes * len(range(key, RECORDS, KEYS)) for key in range(KEYS)]
+        tenths = [n for count in of_key for n in range(10, count + 1, 10)]
+        assert sorted(self.values(part, "tenths")) == sorted(tenths)
+
+
+#: In one process, in this order.
+TOGETHER = (
+    "batch",
+    "batch_of_injector",
+    "files",
+    "files_again",
+    "injector",
+    "injector_again",
+    "source",
+)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def runs(
+    request: pytest.FixtureRequest,
+    program: Callable[..., Any],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Runs]:
+    folder = tmp_path_factory.mktemp(request.param)
+    if request.param == "classic":
+        yield Runs(program, folder, request.param, "local[2]")
+        return
+    if SPARK < (4, 0):
+        pytest.skip("no Connect server comes with its package")
+    server = ConnectServer(program, tmp_path_factory.mktemp("server"))
+    try:
+        yield Runs(program, folder, request.param, server.url)
+    finally:
+        server.process.end()
+
+
+@pytest.fixture(autouse=True)
+def gives(request: pytest.FixtureRequest, record_property: Callable[[str, Any], None]) -> Any:
+    """Note what a test has shown, for the table: by default that it works."""
+    marker = request.function.__doc__
+    record_property("row", marker.strip().rstrip("."))
+    record_property("kind", request.node.callspec.params["runs"])
+
+    def note(what: str) -> None:
+        record_property("gives", what)
+
+    return note
+
+
+def test_a_batch(runs: Runs) -> None:
+    """`run_batch` over DataFrames."""
+    found = runs.found("batch")
+
+    assert found == {
+        "memory": sum(range(RECORDS)),
+        "called": {"sums": 21, "tenths": 294},
+        "epoch": 0,
+    }
+    runs.check("batch")
+
+
+def test_a_batch_of_an_injector(runs: Runs) -> None:
+    """`run_batch` over injectors."""
+    assert runs.found("batch_of_injector") is None
+
+    runs.check("batch_of_injector", processes=2)
+
+
+def test_sources_of_spark(runs: Runs, gives: Any) -> None:
+    """Epochs over Spark's streaming sources, stopped and started again."""
+    found = runs.found("files"), runs.found("files_again")
+
+    if runs.kind == "connect":
+        assert all("Spark Connect" in one["refused"] for one in found)
+        gives("refused")
+    else:
+        assert found[0] < found[1]
+        runs.check("files")
+
+
+def test_injectors(runs: Runs, gives: Any) -> None:
+    """Epochs over injectors, stopped and started again."""
+    found = runs.found("injector"), runs.found("injector_again")
+
+    if runs.kind == "connect":
+        assert all("Spark Connect" in one["refused"] for one in found)
+        gives("refused")
+    else:
+        assert found[0] < found[1]
+        runs.check("injector", processes=2)
+
+
+def test_a_program_that_is_killed(runs: Runs, gives: Any) -> None:
+    """Epochs over injectors, the program killed twice."""
+    if runs.kind == "connect":
+        gives("refused")
+        assert "refused" in runs.found("injector")
+        return
+    epochs = runs.folder / "killed/checkpoint/epochs"
+    for _ in range(2):
+        process = runs.start("killed")
+        before = len(list(epochs.glob("*.json")))
+        while process.alive() and len(list(epochs.glob("*.json"))) < before + 4:
+            time.sleep(0.02)
+        assert process.alive(), process.output()
+        process.process.send_signal(signal.SIGKILL)
+        process.end()
+
+    runs.found("killed")
+
+    runs.check("killed", processes=2)
+
+
+def test_a_checkpoint_as_a_dataframe(runs: Runs, gives: Any) -> None:
+    """`format("millrace")`."""
+    found = runs.found("source")
+
+    if runs.kind == "connect":
+        gives("refused")
+        return
+    assert found == {f"k{key}": 2 * len(range(key, RECORDS, KEYS)) for key in range(KEYS)}
+
+
+def test_real_time(runs: Runs, gives: Any) -> None:
+    """Real time."""
+    if runs.kind == "classic" and SPARK >= REAL_TIME:
+        assert runs.found("realtime") is not None
+        runs.check("realtime", processes=2)
+        return
+    gives("refused")
+    refusal = runs.found("realtime")["refused"]
+    assert ("Spark Connect" if runs.kind == "connect" else pyspark.__version__) in refusal
