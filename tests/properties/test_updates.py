@@ -129,9 +129,9 @@ def test_these_run_together(monkeypatch: pytest.MonkeyPatch) -> None:
     ran = list[int]()
     answer = UpdateMachine._answer
 
-    def counted(self: UpdateMachine, bundle: Any, parts: Any) -> Any:
+    def counted(self: UpdateMachine, bundle: Any, parts: Any, stored: Any) -> Any:
         ran.append(len(parts))
-        return answer(self, bundle, parts)
+        return answer(self, bundle, parts, stored)
 
     monkeypatch.setattr(UpdateMachine, "_answer", counted)
     with mr.testing.Harness(p, intervals=1) as h:

@@ -64,8 +64,8 @@ class BlockProduction(NamedTuple):
 class KeyBlock:
     """Records of many keys as columns, and the state of these keys.
 
-    Records of a key stand together, in order of arrival. What the block is told is kept until the
-    hook returns, and forgotten if it raises.
+    Records of a key stand together, in order of arrival. State and productions take
+    effect when the hook returns, and none of them if it raises.
 
     Attributes:
         keys: The keys.
