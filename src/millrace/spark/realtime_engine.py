@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 from uuid import uuid4
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from millrace.balance.preparation import Preparation
 from millrace.compile.topology import Topology
 from millrace.epochlog.entries import processes_of
-from millrace.injectors.columns import arrow_schema
 from millrace.injectors.injector import Injector
 from millrace.injectors.offsets import nothing_left
 from millrace.injectors.watermark_policy import WatermarkColumn
@@ -530,14 +529,9 @@ class RealtimeSetup(Setup):
         self._marks_us = duration_us(options["marks"], "start(marks)")
         self._batch_ms = duration_us(options["spark_batch"], "start(spark_batch)") // 1000
         self._clock = b""
-        self.sources = sources_of(topology, self._unread, realtime=True)
+        self.sources = sources_of(topology, spark, realtime=True)
         self._queries = 1 + options["standby"]
         self.fitting = tasks_within(spark, topology.depth, queries=self._queries)
-
-    def _unread(self, _: str, injector: Injector) -> DataFrame:
-        """Return what stands for an injector where only its columns matter."""
-        arrow_schema(injector.schema)
-        return self._spark.range(0)
 
     def check(self, tasks: int) -> None:
         """Refuse an application in which not all tasks can run at once, and a clock of no task."""
