@@ -103,6 +103,7 @@ class RealtimeEngine(Engine):
         self._wants_standby = standby
         self._standby: Standby | None = None
         self._next_standby_at = 0.0
+        self._told_ready = False
         self._leaving: threading.Thread | None = None
         self._retry_policy = RetryPolicy(parts.attempts)
         self._downtime = Downtime()
@@ -354,6 +355,9 @@ class RealtimeEngine(Engine):
             return
         if (standby := self._standby) is not None:
             if (failure := standby.failure) is None:
+                if standby.ready and not self._told_ready:
+                    self._told_ready = True
+                    _log.info("a standby is ready")
                 return
             _log.warning("the standby has failed, and another is started: %s", headline(failure))
             self._give_up_standby()
@@ -362,6 +366,7 @@ class RealtimeEngine(Engine):
         if leaving or time.monotonic() < self._next_standby_at or not self._roomy(2):
             return
         hung = tuple(self._hung)
+        self._told_ready = False
         self._standby = Standby(
             self._make_board(),
             lambda address: self._start_query(address, False, hung),
