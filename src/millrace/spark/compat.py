@@ -181,15 +181,18 @@ def _settings(spark: SparkSession) -> Mapping[str, str]:
 
 def tag_jobs(spark: SparkSession, tag: str) -> None:
     """Mark the jobs that this thread starts from here on."""
-    if SPARK >= (4, 0):
+    if is_connect(spark):
         spark.addTag(tag)
     else:
         spark.sparkContext.addJobTag(tag)
 
 
 def interrupt_jobs(spark: SparkSession, tag: str) -> None:
-    """Cancel the jobs with a mark."""
-    if SPARK >= (4, 0):
+    """Cancel the jobs with a mark, from any thread.
+
+    A classic session of Spark 4 knows the tags of the thread that asks alone, so its context does.
+    """
+    if is_connect(spark):
         spark.interruptTag(tag)
     else:
         spark.sparkContext.cancelJobsWithTag(tag)

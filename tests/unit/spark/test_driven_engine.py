@@ -65,10 +65,14 @@ class Session:
         self.error: Exception | None = None
         self.tags: list[str] = []
 
-    def addTag(self, tag: str) -> None:
+    @property
+    def sparkContext(self) -> Session:
+        return self
+
+    def addJobTag(self, tag: str) -> None:
         self.tags.append(tag)
 
-    def interruptTag(self, tag: str) -> None:
+    def cancelJobsWithTag(self, tag: str) -> None:
         assert tag in self.tags
         self.interrupted.set()
 
