@@ -1,4 +1,4 @@
-"""What calls add to the latency of other keys: one real-time task, with 200 calls in flight or none.
+"""What calls add to the latency of other keys of a real-time task: 200 in flight, or none.
 
 One task, in this process, on the real-time plane, with its segments on disk. Each millisecond a
 record comes that needs no call: its latency is from then to when what it produces leaves the task.
