@@ -61,7 +61,7 @@ def called(result: Result) -> Rows:
             "contender": name,
             "rate": statistics.median(rates),
             "share": result["shares"][name],
-            "cpu_us": result["cpu_us"].get(name),
+            "cpu_us": result.get("cpu_us", {}).get(name),
         }
         for name, rates in result["rates"].items()
     ]

@@ -543,8 +543,8 @@ def _sections() -> Iterator[Section]:
         "Calls to a service",
         "calls",
         "A service of 20 ms over HTTP on the same two cores, 200 calls in flight, and one client "
-        "for all. The rate of Millrace includes the start of its batch on Spark; the task is what a "
-        "worker does of it. CPU time is that of the asking process, without the service.",
+        "for all. The rate of Millrace includes the start of its batch on Spark. CPU time is that "
+        "of the asking process, without the service.",
         [
             Table(
                 called,
