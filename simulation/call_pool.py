@@ -12,7 +12,7 @@ from typing import Any
 
 from millrace.kernel.results import CallStats
 from millrace.model.async_computation import AsyncComputation
-from millrace.model.calls import Call, CallAttempt, Outcome, takes_attempt
+from millrace.model.calls import Call, CallAttempt, Outcome, WaitingCall, takes_attempt
 
 
 class DrawnPool:
@@ -66,9 +66,9 @@ class DrawnPool:
         """Forget all calls."""
         self.pending.clear()
 
-    def oldest(self) -> tuple[Call, int] | None:
+    def oldest(self) -> WaitingCall | None:
         """Return a call that waits."""
-        return (self.pending[0], 0) if self.pending else None
+        return WaitingCall(self.pending[0], 0, 1, None) if self.pending else None
 
     def take_stats(self) -> CallStats:
         """Return that nothing is known."""

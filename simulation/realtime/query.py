@@ -245,7 +245,7 @@ class Query:
                 restless = 0
                 continue
             there = self._there(where)
-            arrived = [] if task.full else self._arrived(where, everything=ended)
+            arrived = self._arrived(where, everything=ended)
             task.receive(arrived)
             sent = self._send(where, task.turn(world.host_clock(host), 0.0))
             sent += self._send(where, task.after_turn())

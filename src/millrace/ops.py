@@ -2,6 +2,7 @@
 
 from millrace.balance.policy import Balance
 from millrace.inspect import (
+    Lease,
     add_savepoint,
     copy_checkpoint,
     open_checkpoint,
@@ -15,6 +16,7 @@ from millrace.watermark.map_change import Merge, Split
 
 __all__ = [
     "Balance",
+    "Lease",
     "Merge",
     "Split",
     "add_savepoint",

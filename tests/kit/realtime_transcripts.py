@@ -142,7 +142,7 @@ class _Script:
     def __init__(self, runtime: WorkerProcess, number: int, script: list[_Entry]) -> None:
         self.number = number
         self.said: list[FromTask] = []
-        self.ring, self.full, self.calls_pending = silent, False, 0
+        self.ring, self.calls_pending = silent, 0
         self.stats = TaskStats(0, number)
         self._runtime = runtime
         self._topology = runtime.topology

@@ -8,12 +8,13 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from millrace.dashboard import Dashboard
-from millrace.inspect import state_at
+from millrace.inspect import Lease, state_at
 from millrace.model.errors import MillraceError, PipelineError, ZombieWriter
 from millrace.spark import realtime_settings
 from millrace.spark.application import named_by, pipeline_at
@@ -21,6 +22,9 @@ from millrace.spark.asks import ask
 from millrace.spark.connect import is_connect
 from millrace.spark.metrics.grafana import board
 from millrace.spark.session import session
+
+if TYPE_CHECKING:
+    from millrace.pipeline import Pipeline
 
 #: What :func:`~millrace.spark.realtime_settings` takes by default.
 _REALTIME_TASKS = 2
@@ -47,8 +51,12 @@ _NEXT = {
 @click.option("--checkpoint", required=True, help="A directory, or s3://, gs:// or az://.")
 @click.option("--master", help="Spark's, or sc://HOST:PORT; else spark-submit's, or local[*].")
 @click.option("--realtime", is_flag=True, help="On tasks that do not end.")
-@click.option("--standby", is_flag=True,
+@click.option("--standby-tasks", is_flag=True,
               help="With --realtime: all tasks twice, to take over at once.")  # fmt: skip
+@click.option("--standby", is_flag=True,
+              help="Wait while another such command runs it, and take over.")  # fmt: skip
+@click.option("--lease", metavar="TIME", default=None,
+              help="With --standby: after how long of silence; 3 s by default.")  # fmt: skip
 @click.option("--tasks", type=click.IntRange(1), help="Tasks a level.")
 @click.option("--metrics", help="A port, or HOST:PORT, where Prometheus may ask.")
 @click.option(
@@ -62,7 +70,9 @@ def run(
     checkpoint: str,
     master: str | None,
     realtime: bool,
+    standby_tasks: bool,
     standby: bool,
+    lease: str | None,
     tasks: int | None,
     metrics: str | None,
     conf: tuple[str, ...],
@@ -73,18 +83,21 @@ def run(
     APP is package.module:NAME or path/to/module.py:NAME, where NAME is a pipeline, or a function
     that returns one; a parameter `spark` of it is given the session. On a terminal a line says how
     far it is, with a table of the computations below, in a log a line every 30 seconds. Ctrl-C
-    twice ends it at once. Exit code 0: it was stopped, or drained; 1: it failed, or was ended at
-    once, and the last words say why.
+    twice ends it at once. With --standby the same command may be given on several hosts: one runs
+    it, and when that one dies or fails another does. Exit code 0: it was stopped, or drained; 1: it
+    failed, or was ended at once, and the last words say why.
     """
     options: dict[str, Any] = {"progress": "table"}
     if realtime:
         options["realtime"] = True
-    if standby:
+    if standby_tasks:
         options["standby"] = True
     if tasks is not None:
         options["tasks"] = tasks
     if metrics is not None:
         options["metrics"] = metrics
+    if lease is not None and not standby:
+        raise click.UsageError("--lease is of --standby, which is not given")
     named_by(pipeline)  # a Spark takes some seconds to start, only to hear that it is misspelt
     needed = realtime_settings(tasks or _REALTIME_TASKS) if realtime else {}
     settings = {**_QUIET, **needed, **dict(map(_setting, conf))}
@@ -95,8 +108,33 @@ def run(
         found = pipeline_at(pipeline, "run", spark=spark)
         ui = None if is_connect(spark) else spark.sparkContext.uiWebUrl
         at = f"; Spark's UI is at {ui}" if ui else ""
-        click.echo(f"{found.name}: begins, or goes on, with checkpoint {checkpoint}{at}", err=True)
-        started = found.start(spark, checkpoint=checkpoint, **options)
+        held: AbstractContextManager[object] = nullcontext()
+        if standby:
+            held = mine = Lease(checkpoint, found.name, term=lease)
+            click.echo(f"{found.name}: waits for the lease of {checkpoint}", err=True)
+            if not mine.acquire():
+                click.echo(f"{found.name}: the run that had the lease was ended, so this ends too.")
+                return
+    except KeyboardInterrupt:
+        raise click.ClickException(_UNBEGUN) from None
+    with held:
+        _run(context, found, spark, checkpoint, options, drain=drain, at=at)
+
+
+def _run(
+    context: click.Context,
+    pipeline: Pipeline,
+    spark: Any,
+    checkpoint: str,
+    options: dict[str, Any],
+    *,
+    drain: bool,
+    at: str,
+) -> None:
+    """Start a run, wait until it ends, and say how it did."""
+    click.echo(f"{pipeline.name}: begins, or goes on, with checkpoint {checkpoint}{at}", err=True)
+    try:
+        started = pipeline.start(spark, checkpoint=checkpoint, **options)
     except KeyboardInterrupt:
         # From here on the run takes the signal itself, and finishes its epoch.
         raise click.ClickException(_UNBEGUN) from None
@@ -114,7 +152,7 @@ def run(
         if context.find_root().params.get("debug"):
             raise
         raise click.ClickException(f"{error}\n\n{_GO_ON}") from error
-    click.echo(f"{found.name}: {status.state} after epoch {status.epoch}. {_NEXT[status.state]}")
+    click.echo(f"{pipeline.name}: {status.state} after epoch {status.epoch}. {_NEXT[status.state]}")
 
 
 def _setting(text: str) -> tuple[str, str]:

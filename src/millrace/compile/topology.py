@@ -288,18 +288,24 @@ class Topology:
         return mask
 
 
-def together(topology: Topology) -> dict[str, frozenset[str]]:
-    """Return injected stream -> the injected streams that feed a computation together with it.
-
-    They share a low watermark: what one of them lacks, the state for the others waits for.
-    """
+def fed_by(topology: Topology) -> dict[str, set[str]]:
+    """Return computation -> the injected streams that feed it, over others or not."""
     fed: dict[str, set[str]] = {}
     names = {injector_name(spec.name): spec.name for spec in topology.injected()}
     for spec in topology.computations:  # in order of level: senders come first
         fed[spec.name] = set()
         for sender in spec.senders:
             fed[spec.name] |= {names[sender]} if sender in names else fed[sender]
+    return fed
+
+
+def together(topology: Topology) -> dict[str, frozenset[str]]:
+    """Return injected stream -> the injected streams that feed a computation together with it.
+
+    They share a low watermark: what one of them lacks, the state for the others waits for.
+    """
+    groups = fed_by(topology).values()
     return {
-        stream: frozenset({stream}.union(*(group for group in fed.values() if stream in group)))
-        for stream in names.values()
+        spec.name: frozenset({spec.name}.union(*(group for group in groups if spec.name in group)))
+        for spec in topology.injected()
     }

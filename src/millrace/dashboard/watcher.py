@@ -68,6 +68,7 @@ def stuck_in(
                 "key": cut(stuck.key),
                 "typed": typed(stuck.key),
                 "of": cut(stuck.of),
+                "waits": cut(stuck.waits),
                 "where": cut(stuck.where),
                 # As of a second: what is sent changes no more often than what it says.
                 "since": int(digits) // 1000 - round(stuck.seconds * 1000),

@@ -61,6 +61,7 @@ class Throttle:
 
     def __init__(self) -> None:
         self._paused: set[str] = set()
+        self._waiting: set[str] = set()
         self._rates: dict[str, float] = {}
         self._until: dict[str, int] = {}
         self._now_us = 0
@@ -81,6 +82,10 @@ class Throttle:
             self._rates.pop(stream, None)
         else:
             self._rates[stream] = rate
+
+    def wait(self, streams: Iterable[str]) -> None:
+        """Hold streams back for what is behind them, whatever the operator says; and no others."""
+        self._waiting = set(streams)
 
     def asked(self) -> tuple[list[str], dict[str, float]]:
         """Return the streams that are paused, and injected stream -> records a second."""
@@ -103,7 +108,9 @@ class Throttle:
 
     def holds(self, stream: str) -> bool:
         """Return whether nothing is to be read of a stream now."""
-        return stream in self._paused or self._until.get(stream, 0) > self._now_us
+        if stream in self._paused or stream in self._waiting:
+            return True
+        return self._until.get(stream, 0) > self._now_us
 
     def changes_us(self) -> int:
         """Return when something that is held back by its rate is not any more."""

@@ -1,6 +1,7 @@
 """One read model of a checkpoint: the typed view that commands, status and pictures share.
 
-Nothing here needs Spark or the pipeline's code, claims a checkpoint, or writes, but copies of one.
+Nothing here needs Spark or the pipeline's code, or claims a checkpoint; what is written are copies
+of one, and leases on it.
 """
 
 from millrace.compile.state_values import Encoded
@@ -24,6 +25,7 @@ from millrace.inspect.computation import (
 )
 from millrace.inspect.dead_letters import Sending, send_dead_letters
 from millrace.inspect.json_text import as_json, key_text, keys_of, shortened
+from millrace.inspect.lease import Lease
 from millrace.inspect.overview import (
     ComputationLoad,
     ComputationOverview,
@@ -56,6 +58,7 @@ __all__ = [
     "WatermarkExplanation",
     "Hop",
     "Interval",
+    "Lease",
     "KeyState",
     "Overview",
     "PendingChunk",

@@ -103,7 +103,8 @@ def _pin_lines(found: WatermarkExplanation) -> list[str]:
     if pin.tag == CALL:
         return [
             f"Pinned by a call that is pending, of a record at {at}: {what}{made}.",
-            "It waits for its response, a retry or the circuit breaker: status().calls tells.",
+            "It waits for its response, a retry or the circuit breaker. If that takes long, "
+            "status().stuck has its attempts and its last error.",
         ]
     timer = f"a pending timer, tag {pin.tag!r}"
     if pin.window is not None:

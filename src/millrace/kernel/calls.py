@@ -14,8 +14,9 @@ Source: docs/design/2026-11-28-calls.md.
 
 from __future__ import annotations
 
-import hashlib
+import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import blake2b
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NamedTuple
@@ -136,6 +137,8 @@ class CallHooks:
         at_hand: Name of the pending record at hand, and the record; None if it is none.
         poisoned: Names of pending records that fail.
         count: How many records were pending in the bundle, and in those before with its number.
+        kept: How many more records are pending in rows than before; of a bundle that asks again,
+            than none.
     """
 
     def __init__(
@@ -160,16 +163,21 @@ class CallHooks:
         self._paned = spec.paned
         self._one_by_one = user._reads_state and user.calls.order == "key"
         self._needs_all = not user._reads_state
-        self._salt = spec.name.encode()
+        #: Stream -> what names calls of its records, with key and id.
+        self._salts: dict[str, bytes] = {}
         self.calls: list[Call] = []
         self.changes: dict[bytes, PendingChange] = {}
         self.at_hand: tuple[bytes, PendingRecord] | None = None
         self.poisoned: Mapping[Any, DeadLetter] = _NONE_POISONED
         self._bundle: Bundle
         self._within: PendingRecords | None = None
-        self.count = 0
-        # Of the key at hand: its calls, and what changes in memory.
+        self.count = self.kept = 0
+        #: What names of the bundle's pending records begin with.
+        self._numbered = b""
+        # Of the key at hand: its calls, how many more are kept, and what changes in memory.
         self._asked: list[Call] = []
+        self._more = 0
+        self._encoded: bytes | None = None
         self._added: dict[bytes, PendingRecord] = {}
         self._removed: set[bytes] = set()
         #: Whether a record of the key is known to be pending.
@@ -182,7 +190,8 @@ class CallHooks:
         self.calls, self.changes = [], {}
         self.at_hand, self.poisoned = None, _NONE_POISONED
         self._bundle, self._within = bundle, bundle.within
-        self.count = bundle.calls_before
+        self.count, self.kept = bundle.calls_before, 0
+        self._numbered = bundle.number.to_bytes(8)
 
     def with_outcomes(
         self, bundle: Bundle, parts: list[KeyGroup], view: View
@@ -211,13 +220,14 @@ class CallHooks:
     def begin(self) -> None:
         """Start a key."""
         self._asked, self._added, self._removed = [], {}, set()
-        self._waits = False
-        self.at_hand = None
+        self._waits, self._more = False, 0
+        self.at_hand = self._encoded = None
 
     def flush(self) -> None:
         """Take what the key's part asked and changed."""
         if self._asked:
             self.calls += self._asked
+        self.kept += self._more
         if self._added or self._removed:
             self.changes[self._rows.key_row] = PendingChange(self._added, self._removed)
 
@@ -269,6 +279,7 @@ class CallHooks:
     def _ask_again(self) -> None:
         """Ask for what is pending of the key in rows, as nobody does."""
         names = [*self._cell]
+        self._more += len(names)
         if self._within is None and self._one_by_one:
             self._ask_first()
             return
@@ -299,10 +310,12 @@ class CallHooks:
         """Ask for a record, pending by a name or not; return whether it waits for an outcome."""
         api, user = self._api, self._user
         api.at_hand_us = pending.timestamp_us
-        before = len(api.productions)
-        request = self._called(user.request, pending)
+        produced = api.productions.edges
+        before = len(produced)
+        record, around = self._record(pending), self._around
+        request = user.request(record) if around is None else around(user.request, user.key, record)
         refuse_unrun(request, "request")
-        if len(api.productions) > before:
+        if len(produced) > before:
             raise PipelineError(
                 f"{self._spec.title}.request produced a value. It may be called again after a "
                 "failure, so it must change nothing. Produce in process_response."
@@ -314,7 +327,9 @@ class CallHooks:
             return False
         if name is None:
             name = self._keep(pending)
-        key_row, encoded = self._rows.key_row, encode_key(user.key)
+        key_row, encoded = self._rows.key_row, self._encoded
+        if encoded is None:
+            encoded = self._encoded = encode_key(user.key)
         source = CallSource(
             self._spec.name, self._bundle.interval.id, key_row, encoded, name, pending.timestamp_us
         )
@@ -324,33 +339,37 @@ class CallHooks:
     def _answer(self, pending: PendingRecord, response: Any) -> None:
         """Have user code take a response."""
         self._api.at_hand_us = pending.timestamp_us
-        process_response = self._user.process_response
-        returned = self._called(lambda record: process_response(record, response), pending)
+        user, record, around = self._user, self._record(pending), self._around
+        process_response: Callable[[Record, Any], Any] = user.process_response
+        if around is None:
+            returned = process_response(record, response)
+        else:
+            returned = around(lambda record: process_response(record, response), user.key, record)
         refuse_unrun(returned, "process_response")
 
-    def _called(self, hook: Callable[[Record], Any], pending: PendingRecord) -> Any:
-        """Call a hook with a record."""
+    def _record(self, pending: PendingRecord) -> Record:
+        """Return a pending record as hooks are given it."""
         stream, value, at_us, late, origin, sequence = pending
         record = Record(self._user.key, value, at_us, stream, late, origin, sequence)
         if self._paned:
             if type(value) is Paned:
                 record.pane, record.value = value.pane, value.value
             self._api.pane_at_hand = record.pane
-        if self._around is None:
-            return hook(record)
-        return self._around(hook, self._user.key, record)
+        return record
 
     def _id(self, key_row: bytes, pending: PendingRecord) -> bytes:
         """Return what names a call to a service: the same whenever it is made."""
-        parts = (self._salt, pending.stream.encode(), key_row)
-        ids = (pending.origin & _MASK).to_bytes(8) + (pending.sequence & _MASK).to_bytes(8)
-        return hashlib.blake2b(b"\0".join(parts) + ids, digest_size=16).digest()
+        ids = _packed(pending.origin & _MASK, pending.sequence & _MASK)
+        salt = self._salts.get(pending.stream)
+        if salt is None:
+            salt = self._salts[pending.stream] = f"{self._spec.name}\0{pending.stream}\0".encode()
+        return blake2b(salt + key_row + ids, digest_size=16).digest()
 
     # -- what is pending ---------------------------------------------------------------------------
 
     def _keep(self, pending: PendingRecord) -> bytes:
         """Keep a record until its outcome is there; return its name."""
-        name = self._bundle.number.to_bytes(8) + self.count.to_bytes(4)
+        name = self._numbered + self.count.to_bytes(4)
         self.count += 1
         self._waits = True
         if self._within is not None:
@@ -359,6 +378,7 @@ class CallHooks:
         stream, value, at_us, late, origin, sequence = pending
         data = self._streams[stream].coder.encode(value)
         self._cell[name] = (stream, bytes(data), at_us, late, origin, sequence)
+        self._more += 1
         # Behind the low watermark nothing can be held.
         hold_us = None if late else at_us
         self._timers.set(_tag(name), WALL_TIME, (MAX_TIMESTAMP, hold_us, 100))
@@ -399,6 +419,7 @@ class CallHooks:
 
     def _remove_row(self, name: bytes, pending: PendingRecord) -> None:
         del self._cell[name]
+        self._more -= 1
         self._timers.delete(_tag(name), WALL_TIME)
 
 
@@ -413,6 +434,7 @@ def _of_others(trace: TracebackType | None) -> TracebackType | None:
 
 
 _MASK: Final = (1 << 64) - 1
+_packed: Final = struct.Struct(">QQ").pack
 
 
 def _tag(name: bytes) -> bytes:

@@ -191,9 +191,10 @@ class Effects:
         report: What is pending then.
         counters: What happened.
         load: What it cost, but for the commit, which is not made yet.
-        calls: That are to be made; see ``kernel/calls.py``, as for the next two.
+        calls: That are to be made; see ``kernel/calls.py``, as for the next three.
         pending: Key row -> what changes of what is pending in memory; None if nothing is.
         call_count: How many records were pending in it, and in the bundles before with its number.
+        calls_kept: How many more records are pending in rows than before.
     """
 
     mutations: MutableMapping[bytes, bytes | None]
@@ -204,6 +205,7 @@ class Effects:
     calls: Sequence[Call] = ()
     pending: Mapping[bytes, PendingChange] | None = None
     call_count: int = 0
+    calls_kept: int = 0
 
     def over(self, view: View) -> View:
         """Return a view as these effects leave it; they may have others added while it is used."""
@@ -332,7 +334,7 @@ class Machine:
         effects = Effects(mutations, calls.productions, report, self._counters)
         if asking is not None:
             effects.calls, effects.pending = asking.calls, asking.changes
-            effects.call_count = asking.count
+            effects.call_count, effects.calls_kept = asking.count, asking.kept
         return effects
 
     @property

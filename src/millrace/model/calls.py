@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, get_args
 
-from millrace.model.errors import PipelineError, brief
+from millrace.model.errors import PipelineError, brief, brief_error
 from millrace.model.time import MILLISECOND, SECOND, Duration, duration_literal, duration_us
 
 #: What the calls of one key keep: the order of their records, or none.
@@ -75,6 +75,26 @@ class Outcome(NamedTuple):
     error: BaseException | None
     attempts: int
     took_us: int
+
+
+class WaitingCall(NamedTuple):
+    """A call without an outcome, and how far it has come.
+
+    Attributes:
+        call: The call.
+        waited_us: For how many microseconds it has been waiting.
+        attempts: How often it was made.
+        error: What the last attempt that failed raised; None if none has.
+    """
+
+    call: Call
+    waited_us: int
+    attempts: int
+    error: BaseException | None
+
+    def __str__(self) -> str:
+        made = f"attempt {self.attempts}" if self.attempts else "no attempt yet"
+        return made if self.error is None else f"{made}, after {brief_error(self.error)}"
 
 
 @dataclass(frozen=True, init=False, repr=False)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import inspect
 from types import BuiltinMethodType, FunctionType, MethodType
-from typing import Any
+from typing import Any, Final
 
 from millrace.model.errors import PipelineError
+
+#: What most hooks return; to ask the rest takes as long as a short hook.
+_PLAIN: Final = frozenset({bool, bytes, dict, float, int, list, str, tuple, type(None)})
 
 
 def unrun(result: Any) -> str | None:
@@ -15,6 +18,8 @@ def unrun(result: Any) -> str | None:
     >>> unrun(n for n in [1]), unrun(1), unrun(None)
     ('a generator', None, None)
     """
+    if type(result) in _PLAIN:
+        return None
     if inspect.iscoroutine(result):
         result.close()  # Python would warn that nobody awaited it.
         return "a coroutine"

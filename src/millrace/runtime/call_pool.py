@@ -34,6 +34,7 @@ from millrace.model.calls import (
     CallAttempt,
     CallPolicy,
     Outcome,
+    WaitingCall,
     is_async,
     takes_attempt,
 )
@@ -47,6 +48,9 @@ _log = logging.getLogger("millrace")
 
 #: For so long a pool that closes waits for what it has cancelled.
 _GRACE_S: Final = 1.0
+#: Whoever waits is told no more often. A thread that wakes for each outcome takes Python's lock
+#: from the loop's again and again, which costs as much as all else that the pool does.
+_TOGETHER_S: Final = 0.002
 #: To wait for less could be to wait for less than a clock's float can say, again and again.
 _INSTANT_S: Final = 1e-6
 
@@ -167,7 +171,7 @@ class DaemonThreads(futures.Executor):
 class _Pending:
     """A call without an outcome."""
 
-    __slots__ = ("attempts", "began_s", "call", "retried", "submitted_s")
+    __slots__ = ("attempts", "began_s", "call", "error", "retried", "submitted_s")
 
     def __init__(self, call: Call, submitted_s: float) -> None:
         self.call = call
@@ -175,6 +179,7 @@ class _Pending:
         self.began_s = -1.0
         self.attempts = 0
         self.retried = 0
+        self.error: BaseException | None = None
 
 
 class _Attempt:
@@ -256,9 +261,14 @@ class CallPool:
         self._again = deque[list[_Pending]]()  # as they were, or half of it
         self._attempts: dict[_Attempt, None] = {}
         self._in_flight = 0
+        # Until it is announced: what was decided, and what was counted.
+        self._decided: list[tuple[_Pending, Any, BaseException | None, float]] = []
+        self._counted = CallStats()
         self._alarm: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._is_announcing = False
+        self._announced_s = -math.inf
+        self._together_s = 0.0 if self._own_loop is None else _TOGETHER_S
 
     # -- in the thread of a task ------------------------------------------------------------------
 
@@ -345,23 +355,24 @@ class CallPool:
     @property
     def waiting(self) -> int:
         """How many calls wait for a place, a pause or the breaker."""
-        return max(0, len(self._unanswered) - self._in_flight)
+        return max(0, len(self._unanswered) - self._in_flight - len(self._decided))
 
     @property
     def breaker_open_us(self) -> int:
         """For how long the breaker has been open; 0 if it is closed."""
         return round(self._retries.open_s(self._loop.time()) * SECOND)
 
-    def oldest(self) -> tuple[Call, int] | None:
-        """Return the call that has waited longest for its outcome, and how many microseconds."""
+    def oldest(self) -> WaitingCall | None:
+        """Return the call that has waited longest for its outcome."""
         with self._lock:
             pending = next(iter(self._unanswered), None)
         if pending is None:
             return None
-        return pending.call, round((self._loop.time() - pending.submitted_s) * SECOND)
+        waited_us = round((self._loop.time() - pending.submitted_s) * SECOND)
+        return WaitingCall(pending.call, waited_us, pending.attempts, pending.error)
 
     def take_stats(self) -> CallStats:
-        """Return what happened since this was last called, and what is in flight now."""
+        """Return what was announced since this was last called, and what is in flight now."""
         with self._lock:
             stats, self._stats = self._stats, CallStats()
         stats.in_flight = self.in_flight
@@ -445,12 +456,12 @@ class CallPool:
                 pending.began_s = now_s
         self._attempts[attempt] = None
         self._in_flight += len(calls)
-        with self._lock:
-            self._stats.made += 1
-            self._stats.retried += calls[0].attempts > 1
+        self._counted.made += 1
+        self._counted.retried += calls[0].attempts > 1
         arguments = self._arguments(calls)
         if self._is_async:
-            attempt.work = self._loop.create_task(self._awaited(arguments))
+            awaited = self._awaited if self._batch is None else self._awaited_batch
+            attempt.work = self._loop.create_task(awaited(arguments))
         else:
             attempt.work = self._loop.run_in_executor(self._threads, self._called, arguments)
         if self._timeout_s is not None and self._timer is None:
@@ -467,6 +478,14 @@ class CallPool:
         return *self._before, call.request
 
     async def _awaited(self, arguments: tuple[Any, ...]) -> tuple[Any, BaseException | None]:
+        try:
+            return await self._call(*arguments), None
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - user code must not end the loop
+            return None, error
+
+    async def _awaited_batch(self, arguments: tuple[Any, ...]) -> tuple[Any, BaseException | None]:
         try:
             return self._answer(arguments, await self._call(*self._given(arguments))), None
         except asyncio.CancelledError:
@@ -512,8 +531,7 @@ class CallPool:
             if left_s > _INSTANT_S:
                 self._timer = self._loop.call_later(left_s, self._time_out)
                 break
-            with self._lock:
-                self._stats.timed_out += 1
+            self._counted.timed_out += 1
             limit = format_duration(self._policy.timeout_us or 0)
             self._fails(attempt, TimeoutError(f"no response within {limit}"))
             self._cancel(attempt)
@@ -547,25 +565,22 @@ class CallPool:
         now_s: float = self._loop.time()
         attempt.is_decided = True
         self._in_flight -= len(attempt.calls)
-        with self._lock:
-            self._stats.took(now_s - attempt.began_s)
+        self._counted.took(now_s - attempt.began_s)
         return now_s
 
     def _answered(self, attempt: _Attempt, answer: Any) -> None:
         now_s = self._decide(attempt)
         self._retries.answered()
         responses = [answer] if self._batch is None else answer
-        self._leave(
-            [
-                (pending, given, None)
-                for pending, given in zip(attempt.calls, responses, strict=True)
-            ],
-            now_s,
-        )
+        for pending, response in zip(attempt.calls, responses, strict=True):
+            self._decided.append((pending, response, None, now_s))
+        self._announce()
 
     def _fails(self, attempt: _Attempt, error: BaseException) -> None:
         now_s = self._decide(attempt)
         calls = attempt.calls
+        for pending in calls:
+            pending.error = error
         again = self._retries.failed(
             error, retried=calls[0].retried, now_s=now_s, trial=attempt.trial
         )
@@ -581,7 +596,8 @@ class CallPool:
     def _gives_up(self, calls: list[_Pending], error: BaseException, now_s: float) -> None:
         """Halve a batch that has failed, until the request is alone that it fails with."""
         if len(calls) == 1 or isinstance(error, WrongNumber):
-            self._leave([(pending, None, error) for pending in calls], now_s)
+            self._decided += [(pending, None, error, now_s) for pending in calls]
+            self._announce()
             return
         middle = len(calls) // 2
         for pending in calls:
@@ -596,31 +612,33 @@ class CallPool:
             self._again.append(still)
             self._pump()
 
-    def _leave(
-        self, decided: list[tuple[_Pending, Any, BaseException | None]], now_s: float
-    ) -> None:
-        """Give calls their outcome."""
+    def _announce(self) -> None:
+        """Tell whoever waits, once for all outcomes of some turns of the loop."""
+        if not self._is_announcing:
+            self._is_announcing = True
+            wait_s = self._announced_s + self._together_s - self._loop.time()
+            if wait_s > 0:
+                self._loop.call_later(wait_s, self._announces)
+            else:
+                self._loop.call_soon(self._announces)
+
+    def _announces(self) -> None:
+        self._is_announcing = False
+        self._announced_s = self._loop.time()
+        decided, self._decided = self._decided, []
+        counted, self._counted = self._counted, CallStats()
         with self._lock:
-            for pending, response, error in decided:
+            for pending, response, error, at_s in decided:
                 if pending not in self._unanswered:
                     continue  # cancelled
-                took_us = round((now_s - pending.began_s) * SECOND)
+                took_us = round((at_s - pending.began_s) * SECOND)
                 self._outcomes.append(
                     Outcome(pending.call, response, error, pending.attempts, took_us)
                 )
                 del self._unanswered[pending]
-                self._stats.answered += error is None
-                self._stats.failed += error is not None
-        self._announce()
-
-    def _announce(self) -> None:
-        """Tell whoever waits, once for all outcomes of a turn of the loop."""
-        if not self._is_announcing:
-            self._is_announcing = True
-            self._loop.call_soon(self._announces)
-
-    def _announces(self) -> None:
-        self._is_announcing = False
+                counted.answered += error is None
+                counted.failed += error is not None
+            self._stats.add(counted)
         self._loop.notify()
         if self._callback is not None:
             self._callback()

@@ -24,11 +24,11 @@ from millrace.kernel.calls import CallSource, PendingRecords, remember
 from millrace.kernel.machine import Effects
 from millrace.kernel.results import CallStats
 from millrace.model.async_computation import AsyncComputation
-from millrace.model.calls import Call, Outcome
+from millrace.model.calls import Call, Outcome, WaitingCall
 from millrace.model.errors import InvariantViolation, brief
 from millrace.runtime.call_pool import CallPool, PoolLoop
 
-#: A task takes no more records while so many calls are pending for each that may be in flight.
+#: Sources wait while so many calls are pending in a task for each that may be in flight.
 _PENDING_MOST: Final = 8
 
 
@@ -51,8 +51,8 @@ class Pool(Protocol):
         """Forget all calls without an outcome, and outcomes that nobody has taken."""
         ...
 
-    def oldest(self) -> tuple[Call, int] | None:
-        """Return the call that waits longest, and for how many microseconds it has."""
+    def oldest(self) -> WaitingCall | None:
+        """Return the call that waits longest; None if none waits. Any thread may ask."""
         ...
 
     def take_stats(self) -> CallStats:
@@ -106,6 +106,11 @@ class CallPools:
         loop = self._loops[0] if self._loops else None
         return CallPool(one.call, one.calls, one.batch, setup=one.setup, loop=loop, name=spec.title)
 
+    def waiting(self) -> list[tuple[str, WaitingCall]]:
+        """Return computation -> its call that waits longest, if one does. Any thread may ask."""
+        found = [(name, pool.oldest()) for name, pool in list(self._pools.items())]
+        return [(name, oldest) for name, oldest in found if oldest is not None]
+
     def close(self) -> None:
         """Cancel all calls, and end the pools; further ones may be made."""
         _close(self._pools, self._loops)
@@ -130,31 +135,30 @@ class TaskCalls:
 
     Attributes:
         pending: How many were submitted, and were not taken since.
+        kept: How many records are pending in rows, those that wait for others too. Records that
+            were before the task began count when they are asked for again.
     """
 
     def __init__(self, spec: ComputationSpec, pool: Pool, again: Iterable[int] = ()) -> None:
         one = spec.instance
         assert isinstance(one, AsyncComputation), "it makes calls"
         self.pool = pool
-        self.pending = 0
+        self.pending = self.kept = 0
         self._title = spec.title
         self._most = _PENDING_MOST * one.calls.concurrency
         self._in_order = one.calls.order == "key"
         self._again = {*again}
-        self._kept: dict[int, int] = {}
-        self._all_kept = 0
         self._queues: dict[tuple[int, bytes], deque[bytes]] = {}
         self._early: dict[tuple[int, bytes], Outcome] = {}
 
-    @property
-    def full(self) -> bool:
-        """Whether so many calls are pending that the task takes no more records."""
-        return max(self.pending, self._all_kept) >= self._most
+    def is_full(self, was: bool) -> bool:
+        """Return whether so many calls are pending that no more records are to be read for them.
 
-    def keep(self, interval: int, count: int) -> None:
-        """Take how many calls are pending in an interval now, those that wait for others too."""
-        self._all_kept += count - self._kept.get(interval, 0)
-        self._kept[interval] = count
+        Args:
+            was: Whether it was; then half of the calls must have returned first, so that not every
+                outcome changes it.
+        """
+        return max(self.pending, self.kept) >= (self._most // 2 if was else self._most)
 
     @property
     def asks_again(self) -> bool:
@@ -168,7 +172,10 @@ class TaskCalls:
         if self._in_order:
             for call in calls:
                 source: CallSource = call.source
-                queue = self._queues.setdefault((source.interval, source.key_row), deque())
+                where = source.interval, source.key_row
+                queue = self._queues.get(where)
+                if queue is None:
+                    queue = self._queues[where] = deque()
                 queue.append(source.name)
         self.pool.submit(calls)
 
@@ -195,7 +202,8 @@ class TaskCalls:
         oldest = self.pool.oldest()
         if oldest is None:
             return ""
-        return f"a call of computation {self._title!r}, key {brief(oldest[0].key)}"
+        key = brief(oldest.call.key)
+        return f"a call of computation {self._title!r}, key {key} ({oldest})"
 
     def cancel(self) -> None:
         """Forget all that is not answered: it is asked again by whoever goes on."""
@@ -209,9 +217,12 @@ class TaskCalls:
         source: CallSource = outcome.call.source
         where = source.interval, source.key_row
         queue, early = self._queues[where], self._early
-        early[source.interval, source.key_row + source.name] = outcome
-        released = []
-        while queue:
+        if queue[0] != source.name:
+            early[source.interval, source.key_row + source.name] = outcome
+            return []
+        queue.popleft()
+        released = [outcome]
+        while queue and early:
             following = early.pop((source.interval, source.key_row + queue[0]), None)
             if following is None:
                 break
@@ -335,9 +346,7 @@ def calls_of(
             if positions.numbers[spec.name].get(interval)
             and positions.of(spec.name, interval).report.wall_timers
         ]
-        calls = found[spec.name] = TaskCalls(spec, pools.of(spec), again)
-        for interval in again:
-            calls.keep(interval, positions.of(spec.name, interval).report.wall_timers)
+        found[spec.name] = TaskCalls(spec, pools.of(spec), again)
     return found
 
 

@@ -358,7 +358,7 @@ class GrownWriter:
         self.calls: Mapping[str, TaskCalls] = NO_CALLS
         self.groups = 0
         self.at = ""
-        self._asked: list[tuple[str, Sequence[Call]]] = []
+        self._asked: list[tuple[str, Sequence[Call], int]] = []
         self._fence = fence
         self._incarnations = fence.incarnations
         self._where = fence.incarnation, level, task
@@ -413,8 +413,8 @@ class GrownWriter:
                 raise self._explained(damage, spec, interval, bundle.position.number) from damage
             if name in self._weak:
                 effects.productions.ids = self._ids(spec, bundle, effects.productions)
-            if effects.calls:
-                self._asked.append((name, effects.calls))
+            if effects.calls or effects.calls_kept:
+                self._asked.append((name, effects.calls, effects.calls_kept))
             channels = consumed.get(interval, _NOTHING)
             found.append(execution.attempted(bundle, name, effects, repair, consumed=channels))
         return found
@@ -457,8 +457,9 @@ class GrownWriter:
             self._append(strong)
         # Not before: what made them pending is durable now.
         asked, self._asked = self._asked, []
-        for name, calls in asked:
+        for name, calls, kept in asked:
             self.calls[name].submit(calls)
+            self.calls[name].kept += kept
         return [(result, productions) for result, productions, _ in attempted]
 
     def after_turn(self) -> None:

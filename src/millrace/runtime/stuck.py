@@ -4,6 +4,9 @@
 makes one frame object of a call, so the frame of a hook tells whether this is the call that was
 there before. It is kept until the next look, and with it what the call was given.
 
+**Calls to services.** Of those the pools say which has waited longest for its outcome, over all its
+attempts, and with which error the last one failed.
+
 **A standstill.** The same is looked at for the thread of a task: where Millrace's own frames, and
 the first of other code, are the same objects at the same instructions as before, nothing was done
 in between. Code that is not Millrace's may loop there as it likes. What lets no other thread run,
@@ -59,10 +62,12 @@ import msgspec
 from millrace.kernel.execution import Running
 from millrace.kernel.machine import Machine
 from millrace.kernel.results import TIMED
+from millrace.model.calls import WaitingCall
 from millrace.model.errors import ProcessKilled, TimeLimitExceeded, brief
 from millrace.model.keys import encode_key
 from millrace.model.record import Record, Timer
-from millrace.model.time import format_timestamp
+from millrace.model.time import SECOND, format_timestamp
+from millrace.runtime.calls import CallPools
 
 _log = logging.getLogger("millrace")
 
@@ -156,7 +161,8 @@ class Stuck(msgspec.Struct, frozen=True):
         of: Which record or timer.
         where: Process and host.
         seconds: For how long, at the least.
-        stack: Where it is, outermost call first, as tracebacks say it.
+        stack: Where it is, outermost call first, as tracebacks say it; "" of a call to a service.
+        waits: Of a call to a service, how often it was made, and the last error; else "".
     """
 
     computation: str
@@ -165,10 +171,12 @@ class Stuck(msgspec.Struct, frozen=True):
     where: str
     seconds: float
     stack: str
+    waits: str = ""
 
     def __str__(self) -> str:
+        doing = f"waits for a service ({self.waits})" if self.waits else "in user code"
         return (
-            f"{self.computation}, key {self.key}, {self.of}: in user code for {self.seconds:.0f} s "
+            f"{self.computation}, key {self.key}, {self.of}: {doing} for {self.seconds:.0f} s "
             f"({self.where})"
         )
 
@@ -245,6 +253,81 @@ class Watch:
             time.sleep(self._every_s)
 
 
+class CallWatch:
+    """Watches the calls to services of one process.
+
+    Args:
+        pools: Make the calls.
+        titles: Computation -> what its pipeline calls it.
+        after_s: How long a call may wait for its outcome before it is reported.
+        tell: Given the call that has waited longest, if for so long, and again every 15 seconds.
+        over: Called when no call waits for so long any more.
+        clock: Returns seconds.
+    """
+
+    def __init__(
+        self,
+        pools: CallPools,
+        titles: Mapping[str, str],
+        after_s: float,
+        tell: Callable[[Stuck], None],
+        over: Callable[[], None],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._pools = weakref.ref(pools)
+        self._titles = titles
+        self._after_s = after_s
+        self._tell = tell
+        self._over = over
+        self._clock = clock
+        self._told: bytes | None = None
+        self._told_at = 0.0
+
+    def start(self) -> None:
+        """Look in a thread of its own, as long as there are pools."""
+        threading.Thread(target=self._watch, name="millrace-watch-calls", daemon=True).start()
+
+    def look(self) -> bool:
+        """Look once; return False when there is nothing to watch any more."""
+        pools = self._pools()
+        if pools is None:
+            return False
+        longest = max(pools.waiting(), key=lambda one: one[1].waited_us, default=None)
+        if longest is None or longest[1].waited_us < self._after_s * SECOND:
+            if self._told is not None:
+                self._told = None
+                self._over()
+            return True
+        name, waiting = longest
+        now = self._clock()
+        if self._told != waiting.call.id or now - self._told_at >= _AGAIN_S:
+            self._told, self._told_at = waiting.call.id, now
+            self._tell(_waits(self._titles[name], waiting))
+        return True
+
+    def _watch(self) -> None:
+        while self.look():
+            time.sleep(min(1.0, self._after_s / 4))
+
+
+def _waits(title: str, waiting: WaitingCall) -> Stuck:
+    call = waiting.call
+    return Stuck(
+        title,
+        brief(call.key),
+        f"call {call.id.hex()} with {brief(call.request, 80)}",
+        _here(),
+        waiting.waited_us / SECOND,
+        "",
+        str(waiting),
+    )
+
+
+def _here() -> str:
+    return f"process {os.getpid()} on host {socket.gethostname()}"
+
+
 def call_in(leaf: FrameType | None) -> FrameType | None:
     """Return the frame of the call that the machine has made; None if it makes none."""
     while leaf is not None:
@@ -267,7 +350,7 @@ def _stuck(machine: Machine, call: FrameType, leaf: FrameType | None, seconds: f
         machine.spec.title,
         brief(machine.key_at_hand),
         given_to(call),
-        f"process {os.getpid()} on host {socket.gethostname()}",
+        _here(),
         seconds,
         stack,
     )

@@ -68,7 +68,8 @@ class Status:
         snapshot_bytes: Their size.
         collected: Commits, snapshots, grown segments and entries of the epoch log that were not
             needed any more.
-        stuck: Calls of user code that have not returned for long, the longest first.
+        stuck: Calls of user code, and calls to services with all their attempts, that have not
+            returned for long; the longest first.
         load: Computation -> time in user code, size of its state, hottest keys, as far as this
             process saw them.
         backlog: Injected stream -> what waits in its source, of those that can tell.

@@ -54,7 +54,7 @@ class Reporter:
 
     def over(self) -> None:
         """Take that it has returned."""
-        _log.warning("user code that took so long has returned")
+        _log.warning("what took so long has returned")
         self._logged_s = 0.0
         if self._said:
             said, self._said = self._said, []

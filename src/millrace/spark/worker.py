@@ -22,7 +22,7 @@ from millrace.compile.topology import Topology
 from millrace.kernel.execution import Execution, Running
 from millrace.model.errors import PipelineError
 from millrace.runtime.sink_contract import LiveWriter, TaskWriter
-from millrace.runtime.stuck import NO_LIMITS, CallLimits, Probe, TimeLimit, Watch
+from millrace.runtime.stuck import NO_LIMITS, CallLimits, CallWatch, Probe, TimeLimit, Watch
 from millrace.runtime.worker_process import SourceColumns, WorkerProcess
 from millrace.spark.stuck_board import Reporter
 from millrace.store import (
@@ -79,7 +79,7 @@ class Blueprint:
             caches.forget(computation)
         execution = Execution(topology, self.state, caches, seconds=time.perf_counter)
         self._watch(execution.running, self.state)
-        return WorkerProcess(
+        runtime = WorkerProcess(
             topology,
             tasks=self.tasks,
             execution=execution,
@@ -91,6 +91,17 @@ class Blueprint:
             live_writers=self.live_writers,
             live=self.live,
         )
+        self._watch_calls(runtime, self.state)
+        return runtime
+
+    def _watch_calls(self, runtime: WorkerProcess, state: HardState) -> None:
+        """Watch calls to services, if there are some, and anybody wants it."""
+        topology, told_s = runtime.topology, self.limits.told_s
+        if isinf(told_s) or not any(spec.makes_calls for spec in topology.computations):
+            return
+        reporter = Reporter(state.mailbox)
+        pools, titles = runtime.call_pools, topology.titles
+        CallWatch(pools, titles, told_s, reporter.tell, reporter.over).start()
 
     def _watch(self, running: Running, state: HardState) -> None:
         """Watch user code, as far as anybody wants it."""

@@ -42,6 +42,10 @@ class Mailbox:
         """
         return self._blobs.put_if_absent(f"{_FOLDER}/{name}", data)
 
+    def replace(self, name: str, data: bytes) -> None:
+        """Put a message in place of one that is there, or where there is none; durably."""
+        self._blobs.replace(f"{_FOLDER}/{name}", data)
+
     def read(self, name: str) -> bytes | None:
         """Return a message; None if there is none."""
         return self._blobs.read(f"{_FOLDER}/{name}")

@@ -146,3 +146,23 @@ def test_a_live_run_is_seen_and_ended_once_in_order_and_once_at_once(folder: Pat
     assert "ended at once, in the middle of its work. Nothing is lost" in " ".join(
         second.text.split()
     )
+
+
+def test_of_two_such_commands_one_takes_over_when_the_other_is_killed(folder: Path) -> None:
+    command = [str(Path(sys.executable).with_name("millrace")), "run", "app.py:p"]
+    command += ["--checkpoint", "ckpt", "--master", "local[2]", "--standby", "--lease", "2 s"]
+    first = Terminal(command, folder)
+    first.wait_for("ever: running, epoch ")
+    second = Terminal(command, folder)
+    second.wait_for("ever: waits for the lease of ckpt")
+    mailbox = folder / "ckpt" / "mailbox"
+    assert [one.name for one in mailbox.glob("lease-*")] == ["lease-000000001"]
+    assert "begins" not in second.text
+    first.process.kill()
+    first.process.wait(10)
+    second.wait_for("ever: begins, or goes on, with checkpoint ckpt")
+    second.wait_for("ever: running, epoch ")
+    assert [one.name for one in mailbox.glob("lease-*")] == ["lease-000000002"]
+    second.ctrl_c()
+    assert second.end() == 0
+    assert re.search(r"ever: stopped after epoch \d+. The same command goes on", second.text)

@@ -129,6 +129,48 @@ def test_a_function_that_needs_more_than_a_session_is_told_so(
     assert "No source is read" not in shown.output, "run reads them"
 
 
+def test_a_standby_runs_it_when_it_has_the_lease_and_gives_that_back(
+    millrace: Any, started: Any, tmp_path: Path
+) -> None:
+    asked = "run", "app.py:pipeline", "--checkpoint", "ckpt", "--master", "local[2]", "--standby"
+    shown = millrace(*asked, "--lease", "9 s", "--realtime", "--standby-tasks")
+    assert shown.output == (
+        "app.py:pipeline: Spark is started on local[2], which takes some seconds\n"
+        "on local[2]: waits for the lease of ckpt\n"
+        "on local[2]: begins, or goes on, with checkpoint ckpt\n"
+        "on local[2]: stopped after epoch 41. The same command goes on from there.\n"
+    )
+    assert started.options["standby"] is True
+    (name,) = (tmp_path / "ckpt" / "mailbox").iterdir()
+    assert b'"ended":"done"' in name.read_bytes()
+
+
+def test_one_whose_run_fails_gives_the_lease_to_another(
+    millrace: Any, started: Any, tmp_path: Path
+) -> None:
+    started.handle.error = RunFailed("bad record")
+    shown = millrace("run", "app.py:pipeline", "--checkpoint", "ckpt", "--standby")
+    assert shown.exit_code == 1
+    (name,) = (tmp_path / "ckpt" / "mailbox").iterdir()
+    assert b'"ended":"given up"' in name.read_bytes()
+
+
+def test_a_standby_ends_when_the_run_that_it_waits_for_was_stopped(
+    millrace: Any, started: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mr.ops.Lease, "acquire", lambda _: False)
+    shown = millrace("run", "app.py:pipeline", "--checkpoint", "ckpt", "--standby")
+    assert shown.exit_code == 0
+    assert "the run that had the lease was ended, so this ends too." in shown.output
+    assert not started.handle.called
+
+
+def test_a_lease_without_a_standby_is_refused(millrace: Any, started: Any) -> None:
+    shown = millrace("run", "app.py:pipeline", "--checkpoint", "ckpt", "--lease", "1 s")
+    assert shown.exit_code == 2
+    assert "--lease is of --standby, which is not given" in shown.output
+
+
 def test_one_that_is_drained_has_all_its_results_out(millrace: Any, started: Any) -> None:
     shown = millrace("run", "app.py:pipeline", "--checkpoint", "ckpt", "--drain", "--realtime")
 

@@ -356,4 +356,4 @@ def test_an_epoch_that_waits_says_for_which_call() -> None:
     with mr.testing.Harness(payments(lambda s: s.map_async(asking, name="asked for"))) as h:
         h.inject("asked", [(("a", 1), 100)])
         assert h._process._runtime.execution.at_hand() == ""
-    assert seen == ["a call of computation 'asked for', key 'a'"]
+    assert seen == ["a call of computation 'asked for', key 'a' (attempt 1)"]

@@ -139,9 +139,24 @@ def test_the_oldest_call_and_how_long_it_has_waited() -> None:
         assert pool.oldest() is None
         pool.submit(calls("tea", "milk"))
         pool.completed(1.0)
-        assert pool.oldest() == (Call(b"0", "key 0", "tea"), 1_000_000)
+        assert pool.oldest() == (Call(b"0", "key 0", "tea"), 1_000_000, 1, None)
         pool.completed(None)
-        assert pool.oldest() == (Call(b"1", "key 1", "milk"), 2_000_000)
+        assert pool.oldest() == (Call(b"1", "key 1", "milk"), 2_000_000, 1, None)
+
+
+async def down_after(seconds: float) -> None:
+    await asyncio.sleep(seconds)
+    raise DOWN
+
+
+def test_the_oldest_call_has_its_attempts_and_its_last_error() -> None:
+    with virtual(down_after, CallPolicy(retries=1, backoff=0)) as pool:
+        pool.submit(calls(1.0))
+        assert str(pool.oldest()) == "no attempt yet"
+        pool.completed(0.5)
+        assert str(pool.oldest()) == "attempt 1"
+        pool.completed(1.0)
+        assert str(pool.oldest()) == "attempt 2, after ConnectionError: down"
 
 
 # -- failures --------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from millrace.balance.transfer import remap
 from millrace.compile.topology import ComputationSpec
 from millrace.inspect import explain_watermark
 from millrace.model.calls import Call
-from millrace.runtime.calls import CallPools, Pool
+from millrace.runtime.calls import CallPools, Pool, TaskCalls
 from millrace.runtime.commit_writer import GrownWriter
 from millrace.runtime.worker_process import WorkerProcess
 from millrace.store import Commit
@@ -102,6 +102,17 @@ class LiveWithCalls(Live):
         runtime = super().runtime(task, live=live)
         runtime.call_pools = CallPools(make=pool)
         return runtime
+
+    def feed_by_and_by(self, rows: int) -> None:
+        """Have so many rows of each process there, one after the other."""
+        for n in range(rows):
+            self.clock_us += 1000
+            self.feed(n + 1)
+            self.plane.settle(self.clock_us)
+
+    def calls(self) -> list[TaskCalls]:
+        """Return the calls of the tasks of the first level."""
+        return [one for n in range(2) for one in self.plane._tasks[1, n]._task.calls.values()]
 
     def finish(self) -> None:
         super().finish()
@@ -219,21 +230,63 @@ def test_no_call_is_made_before_its_pending_record_is_durable(
     assert len(live.made) == 3
 
 
-def test_a_task_takes_no_more_than_it_may_keep() -> None:
+def test_the_source_waits_for_a_service_that_is_down_and_marks_and_a_stop_do_not() -> None:
     pipeline, _ = spending(1)
+    live = LiveWithCalls(pipeline, 1, idle=1.0)  # nothing ever returns
+    live.boot()
+    live.feed_by_and_by(40)
+    calls = live.calls()
+    # Eight times as many are pending as may be in flight, in one of the tasks at the least.
+    assert 8 * Spend.calls.concurrency <= max(one.kept for one in calls) < 120
+    live.plane.mark(live.clock_us)
+    assert live.marks
+    read = sum(one.count for of in live.epochs.places.values() for one in of.values())
+    assert read == sum(one.kept for one in calls) < 120
+    # In another incarnation they are still waited for.
+    live.boot()
+    live.plane.settle(live.clock_us)
+    live.plane.end(live.clock_us)
+    assert live.coordinator.ended
+    assert read == sum(one.count for of in live.epochs.places.values() for one in of.values())
+
+
+def test_the_source_goes_on_when_half_of_the_calls_have_returned() -> None:
+    pipeline, kept = spending(1)
     live = LiveWithCalls(pipeline, 1, idle=1.0)
     live.boot()
-    for _ in range(40):
-        live.clock_us += 1000
-        for injector in live.fed():
-            injector.limit += 1
+    live.feed_by_and_by(40)
+    read = sum(one.kept for one in live.calls())
+    for calls in live.calls():
+        calls.pool._idle = 0.0
+    while any(calls.pending for calls in live.calls()):
         live.plane.settle(live.clock_us)
-    waiting = sum(len(queue) for queue in live.plane._arrived.values())
-    tasks = [live.plane._tasks[1, n] for n in range(2)]
-    assert all(task.full for task in tasks)
-    assert waiting > 0
-    # In flight are as many as may be, and eight times as many are pending, or some more by a turn.
-    assert sum(calls._all_kept for task in tasks for calls in task._task.calls.values()) >= 2 * 32
+    live.finish()
+    assert last_totals(kept) == expected_totals(1)
+    assert read < 120 == sum(one.count for of in live.epochs.places.values() for one in of.values())
+
+
+def test_wall_clock_expiry_of_a_cell_is_no_pending_call() -> None:
+    class Remembering(Spend):
+        remembered = mr.ValueState(int, expires="1 day", domain=mr.WALL_TIME)
+
+        def process_response(self, record: mr.Record, response: Any) -> None:
+            super().process_response(record, response)
+            self.remembered.set(1)
+
+    p, kept = mr.Pipeline("remembering"), Kept()
+    p.inject("events", feeds(1), timestamp="at", low_watermark=mr.BoundedDelay("5 s"))
+    p.add(Remembering)
+    p.dead_letter("letters")
+    p.sink("told", kept)
+    live = LiveWithCalls(p, 1)
+    live.boot()
+    live.play(random.Random(1), turns=400)
+    live.finish()
+    assert any(
+        live.epochs.authority.report("Remembering", one.id).wall_timers
+        for one in live.epochs.positions.maps["Remembering"].intervals
+    )
+    assert [calls.kept for calls in live.calls()] == [0, 0]
 
 
 @pytest.mark.parametrize("seed", range(3))

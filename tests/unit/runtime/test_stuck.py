@@ -1,15 +1,22 @@
-"""User code that does not return, found while it runs."""
+"""User code that does not return, found while it runs; and calls to services without an outcome."""
 
+import asyncio
+import re
 import threading
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import millrace as mr
 from millrace.kernel.execution import Running
-from millrace.runtime.stuck import Stuck, Watch
+from millrace.model.calls import Call, CallPolicy
+from millrace.runtime.call_pool import CallPool
+from millrace.runtime.calls import CallPools
+from millrace.runtime.stuck import CallWatch, Stuck, Watch
+from millrace.runtime.virtual_loop import VirtualTimeLoop
 
 
 class Slow(mr.Computation):
@@ -147,4 +154,46 @@ def test_what_does_not_run_any_more_is_not_watched() -> None:
     watch = Watch(running, 10.0, pytest.fail, pytest.fail)
     assert watch.look()
     del running
+    assert not watch.look()
+
+
+# -- calls to services -----------------------------------------------------------------------------
+
+
+def test_a_call_to_a_service_is_told_with_its_attempts_until_it_has_its_outcome() -> None:
+    pools = CallPools(make=lambda _: pool)
+    loop, said = VirtualTimeLoop(), list[Stuck | str]()
+
+    async def down(request: Any) -> Any:
+        await asyncio.sleep(1.0)
+        if loop.time() < 35:
+            raise ConnectionError("down")
+        return request
+
+    policy = CallPolicy(breaker=1, backoff="1 s", max_backoff="1 s")
+    pool = CallPool(down, policy, loop=loop, jitter=lambda: 1.0)
+    pools.of(SimpleNamespace(name="7.scored"))  # type: ignore[arg-type]
+    watch = CallWatch(
+        pools, {"7.scored": "scored"}, 10.0, said.append, lambda: said.append("over"),
+        clock=loop.time,
+    )  # fmt: skip
+
+    pool.submit([Call(b"\x01", "ann", {"amount": 3}), Call(b"\x02", "bob", None)])
+    while loop.time() < 50:
+        assert watch.look()
+        pool.completed(0)
+        loop.advance_to(loop.time() + 1.0)
+
+    first, second, *_, last = said
+    assert isinstance(first, Stuck)
+    assert (first.computation, first.key, first.seconds) == ("scored", "'ann'", 10)
+    assert first.of == "call 01 with {'amount': 3}"
+    assert re.fullmatch(r"attempt \d, after ConnectionError: down", first.waits)
+    assert "waits for a service (attempt " in str(first)
+    assert isinstance(second, Stuck)
+    assert (second.key, second.seconds) == ("'ann'", 25)
+    assert last == "over"
+    assert said.count("over") == 1
+    pools.close()
+    del pools
     assert not watch.look()

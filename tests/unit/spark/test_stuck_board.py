@@ -73,7 +73,7 @@ def test_the_log_has_it_with_the_stack_each_time_that_it_took_twice_as_long(
     assert "in wait" in said[0]
     facts = caplog.records[0].__dict__["millrace"]
     assert facts == {"event": "stuck_call", **msgspec.structs.asdict(stuck(10))}
-    assert said[-1] == "user code that took so long has returned"
+    assert said[-1] == "what took so long has returned"
 
 
 def test_status_and_metrics_say_it() -> None:

@@ -109,7 +109,7 @@ function share(part) {
 export function drawStuck(stuck) {
   const box = byId("stuck");
   if (!stuck.length) {
-    box.replaceChildren(el("p", { class: "empty" }, "Every call of user code returns in time."));
+    box.replaceChildren(el("p", { class: "empty" }, "Every call of user code, and to a service, returns in time."));
     return;
   }
   // What is unfolded, and where the keyboard is, stays.
@@ -117,7 +117,7 @@ export function drawStuck(stuck) {
   renew(box, ...stuck.map((one) => {
     const of = `${one.computation} ${one.key} ${one.of}`;
     const details = el("details", { "data-call": of },
-      el("summary", { "data-of": `call ${of}` }, el("strong", {}, one.computation), `, key ${one.key}: in user code for `,
+      el("summary", { "data-of": `call ${of}` }, el("strong", {}, one.computation), `, key ${one.key}: ${one.waits ? `waits for a service (${one.waits}) for ` : "in user code for "}`,
         el("span", { "data-since": one.since }, span((Date.now() - one.since) / 1000))),
       one.typed === null ? null
         : el("p", { class: "of-key" }, keyOf(one.computation, one.typed, `What is kept of ${one.key}`)),

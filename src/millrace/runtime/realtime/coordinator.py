@@ -21,7 +21,7 @@ from typing import Protocol
 import msgspec
 from msgspec.structs import replace
 
-from millrace.compile.topology import Topology
+from millrace.compile.topology import Topology, fed_by
 from millrace.epochlog.entries import LiveMark, Manifest, encode_entry
 from millrace.epochlog.run_log import RunLog
 from millrace.injectors.offsets import SourceOffset
@@ -47,11 +47,13 @@ from millrace.runtime.realtime.incarnation_start import (
 )
 from millrace.runtime.realtime.incarnation_start import Where as Where
 from millrace.runtime.realtime.messages import (
+    Backpressure,
     FromTask,
     Mark,
     MarkPassed,
     RenewTask,
     SlowestSource,
+    SourcePause,
     SourceProgress,
     StartTask,
     StopTask,
@@ -244,6 +246,9 @@ class Coordinator:
         to_live_tasks(epochs)
         self._epochs = epochs
         self._topology: Topology = epochs.topology
+        self._fed_by = fed_by(self._topology)
+        # Pending calls are state: in the next incarnation they are there before a task says so.
+        self._full: dict[Where, list[str]] = {}
         self._state: HardState = epochs.state
         self._tasks = tasks
         self._sources = sources
@@ -311,6 +316,8 @@ class Coordinator:
             if self.incarnation == message.incarnation and self._incarnation is not None:
                 self._incarnation.pace.reached(message.task, message.low_watermarks)
             return self._paced(wall_us)
+        if isinstance(message, Backpressure):
+            return self._pressed(where, message)
         if isinstance(message, TaskEnded):
             error = pickle.loads(message.error) if message.error else None
             return self.lost(*where, error)
@@ -342,6 +349,22 @@ class Coordinator:
             if slowest is None
             else [((0, n), SlowestSource(slowest)) for n in range(self._tasks)]
         )
+
+    def _pressed(self, where: Where, message: Backpressure) -> Orders:
+        """Have the streams before full computations wait at their sources.
+
+        Packets do not wait: there may be a mark behind them.
+        """
+        incarnation = self._incarnation
+        if incarnation is None or incarnation.number != message.incarnation:
+            return []
+        self._full[where] = message.computations
+        return self._pause()
+
+    def _pause(self) -> Orders:
+        full = {name for names in self._full.values() for name in names}
+        pause = SourcePause(sorted({stream for name in full for stream in self._fed_by[name]}))
+        return [((0, n), pause) for n in range(self._tasks)]
 
     def _marked(self, wall_us: int) -> Orders:
         incarnation = self._incarnation
@@ -480,7 +503,7 @@ class Coordinator:
                 note = known.get((level, n))
                 start.note = b"" if note is None else encode_note(note)
             orders.append(((level, n), start))
-        return orders
+        return [*orders, *(self._pause() if any(self._full.values()) else ())]
 
     def _refuse_superseded(self) -> None:
         superseded = self._epochs.superseded()

@@ -30,7 +30,7 @@ from millrace.runtime.level_task import LevelTask
 from millrace.runtime.packets import ALONE_US, NO_MARK, Packet, Pipes, Received
 from millrace.runtime.partials_stage import Lifter
 from millrace.runtime.realtime.incarnation_start import TaskNote, decode_note, encode_note
-from millrace.runtime.realtime.messages import FromTask, MarkPassed, StartTask, ToTask
+from millrace.runtime.realtime.messages import Backpressure, FromTask, MarkPassed, StartTask, ToTask
 from millrace.runtime.realtime.task import Sent, TaskStats, silent
 from millrace.runtime.realtime.weak import weak_computations
 from millrace.runtime.reports import MarkReport
@@ -116,6 +116,8 @@ class IncarnationHost:
         self._outlet: SinkWriter | None = None
         self._at = ""
         self._calls: Mapping[str, TaskCalls] = NO_CALLS
+        #: Computations for which sources are to wait; None: nothing was said yet.
+        self._full: set[str] | None = None
         self._execution = runtime.execution
 
     # -- the incarnation ---------------------------------------------------------------------------
@@ -184,17 +186,13 @@ class IncarnationHost:
         yield from self._leave(self._outbox.rows())
 
     def _begin_calls(self) -> None:
+        self._full = None
         self._task.begin_calls(self._runtime.call_pools)
         self._calls = self._task.calls
         for calls in self._calls.values():
             calls.pool.wake(self.ring)
         if any(calls.asks_again for calls in self._calls.values()):
             self.wake_us = MIN_TIMESTAMP
-
-    @property
-    def full(self) -> bool:
-        """Whether so many calls are pending that no packets are to be received."""
-        return any(calls.full for calls in self._calls.values())
 
     @property
     def calls_pending(self) -> int:
@@ -271,6 +269,7 @@ class IncarnationHost:
         done, self._done = self._done, []
         for result in done:
             self._report.add(result)
+        self._press_back()
         if self._marks.complete(self._epoch) and not self._waits_for_calls():
             yield from self._pass_mark()
         self.wake_us = min(self._watermarks.wake_us, self._pipes.wake_us)
@@ -282,6 +281,15 @@ class IncarnationHost:
     def _waits_for_calls(self) -> bool:
         """Whether the mark that has come ends the input, and calls are pending."""
         return self._marks.draining and self.calls_pending > 0
+
+    def _press_back(self) -> None:
+        """Say for which computations the sources are to wait, if that is news."""
+        before = self._full or ()
+        full = {name for name, calls in self._calls.items() if calls.is_full(name in before)}
+        if self._calls and full != self._full:
+            self._full = full
+            said = Backpressure(self.level, self.number, self._incarnation, sorted(full))
+            self.said.append(said)
 
     def _spend(self, began: float) -> None:
         spent = time.perf_counter() - began
@@ -329,8 +337,6 @@ class IncarnationHost:
         """Take where intervals stand now."""
         self._done += results
         for result in results:
-            if self._calls and (calls := self._calls.get(result.computation)) is not None:
-                calls.keep(result.interval, result.report.wall_timers)
             if self._positions.move(
                 result.computation, result.interval, result.number, result.chain, result.report
             ):

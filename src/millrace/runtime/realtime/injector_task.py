@@ -34,6 +34,7 @@ from millrace.runtime.realtime.messages import (
     Mark,
     MarkPassed,
     SlowestSource,
+    SourcePause,
     SourceProgress,
     StartTask,
     Take,
@@ -145,7 +146,6 @@ class InjectorTask:
         self.said: list[FromTask] = []
         self.wake_us = MAX_TIMESTAMP
         self.ring = silent
-        self.full = False
         self.calls_pending = 0
         self._runtime = runtime
         self._topology = runtime.topology
@@ -227,6 +227,8 @@ class InjectorTask:
             self._promising.pacing.take(message.low_watermarks)
         elif isinstance(message, Hold):
             self._promising.hold(message)
+        elif isinstance(message, SourcePause):
+            self._promising.throttle.wait(message.streams)
         elif isinstance(message, Take):
             self._following.limit(message.rows)
 

@@ -75,8 +75,6 @@ class LocalPlane:
         """
         task, queue = self._tasks[where], self._arrived[where]
         count = len(queue) if most is None else min(most, len(queue))
-        if task.full:
-            count = 0
         task.receive([queue.popleft() for _ in range(count)])
         sent = self._send(where, task.turn(wall_us, 0.0)) + self._send(where, task.after_turn())
         said, task.said = task.said, []

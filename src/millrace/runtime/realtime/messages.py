@@ -2,8 +2,8 @@
 
 ::
 
-    task -> coordinator    Hello, Passed, Reached, TaskStatus, At, Over
-    coordinator -> task    Start, Mark, Slowest, Hold, Ask, Rest, Halt
+    task -> coordinator    Hello, Passed, Reached, Backpressure, TaskStatus, At, Over
+    coordinator -> task    Start, Mark, Slowest, Hold, Pause, Ask, Rest, Halt
     its host -> task       Take
 
 They are small and few: a pair for each mark and task. Reached and Slowest are only where processes
@@ -231,6 +231,32 @@ class Hold(msgspec.Struct, array_like=True, tag="hold"):
     rates: dict[str, float]
 
 
+class Backpressure(msgspec.Struct, array_like=True, tag="backpressure"):
+    """Computations of a task have so many pending calls that they are to get no more records.
+
+    Attributes:
+        level: The task's level.
+        task: Its number.
+        incarnation: Its incarnation: that of an older one means nothing.
+        computations: Their names; in place of those that it named before.
+    """
+
+    level: int
+    task: int
+    incarnation: int
+    computations: list[str]
+
+
+class SourcePause(msgspec.Struct, array_like=True, tag="pause"):
+    """Of some streams nothing is read for now, as calls of computations behind them are pending.
+
+    Attributes:
+        streams: Those, in place of those before.
+    """
+
+    streams: list[str]
+
+
 class TaskEnded(msgspec.Struct, array_like=True, tag="over"):
     """A task has ended, and will say nothing more.
 
@@ -245,10 +271,11 @@ class TaskEnded(msgspec.Struct, array_like=True, tag="over"):
     error: bytes = b""
 
 
-FromTask = TaskReady | MarkPassed | SourceProgress | TaskStatus | TaskEnded
+FromTask = TaskReady | MarkPassed | SourceProgress | Backpressure | TaskStatus | TaskEnded
 #: What a line carries to the driver: of a task, and of who hosts it.
 Said = FromTask | Stepped | At
-ToTask = StartTask | Mark | SlowestSource | Hold | StatusQuery | Take | RenewTask | StopTask
+ToHost = StatusQuery | RenewTask | StopTask
+ToTask = StartTask | Mark | SlowestSource | Hold | SourcePause | Take | ToHost
 
 encode = msgspec.msgpack.Encoder().encode
 decode_said = msgspec.msgpack.Decoder(Said).decode

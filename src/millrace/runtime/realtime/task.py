@@ -79,7 +79,6 @@ class LiveTask(Protocol):
         wake_us: When it wants a turn though nothing has arrived.
         stats: What it has done in this incarnation, from its start on.
         ring: Called, in any thread, when the task wants a turn at once. The host sets it.
-        full: Whether it is to receive no packets until it has had further turns.
         calls_pending: How many calls of its computations have no outcome.
     """
 
@@ -89,11 +88,6 @@ class LiveTask(Protocol):
     wake_us: int
     stats: TaskStats
     ring: Callable[[], None]
-
-    @property
-    def full(self) -> bool:
-        """See above."""
-        ...
 
     @property
     def calls_pending(self) -> int:

@@ -93,7 +93,6 @@ class ReceiveQueue:
     ) -> None:
         # Of the two numbers each is written by one thread, so no lock is needed.
         self._in = self._out = 0
-        self._kept = 0
         self._may_wait = FlowControl.of_bytes(bytes_max)
         self._room = threading.Event()
         self._arrived: queue.SimpleQueue[bytes | ToTask | BaseException | _Ring | None] = (
@@ -108,12 +107,11 @@ class ReceiveQueue:
         """Have a :meth:`take` that waits return. Any thread may call it."""
         self._arrived.put(_RING)
 
-    def take(self, wait_s: float, *, keeps: bool = False) -> ReceivedPackets:
+    def take(self, wait_s: float) -> ReceivedPackets:
         """Return all that is there; wait for something, if nothing is.
 
         Args:
             wait_s: How long.
-            keeps: Whether packets go on to count as waiting, as the task takes none now.
 
         Raises:
             Exception: What listening ended with.
@@ -126,9 +124,6 @@ class ReceiveQueue:
                 self._sort(self._arrived.get_nowait(), taken)
         except queue.Empty:
             pass
-        if not keeps:
-            self._out += self._kept
-            self._kept = 0
         if self._in - self._out < self._may_wait.amount:
             self._room.set()
         return taken
@@ -146,7 +141,7 @@ class ReceiveQueue:
         self, arrived: bytes | ToTask | BaseException | _Ring | None, taken: ReceivedPackets
     ) -> None:
         if isinstance(arrived, bytes):
-            self._kept += len(arrived)
+            self._out += len(arrived)
             taken.packets.append(arrived)
         elif isinstance(arrived, _Ring):
             pass
@@ -426,9 +421,7 @@ class _Loop:
             self._part()
 
     def _turn(self) -> Iterator[list[Sent]]:
-        packets = list[bytes]()
-        if not self._task.full:
-            packets, self.packets = self.packets, []
+        packets, self.packets = self.packets, []
         stats = self._task.stats
         busy_s, records, keys = stats.busy_s, stats.records, stats.keys
         something = bool(packets)
@@ -490,7 +483,7 @@ class _Loop:
         self._take(0.0)
 
     def _take(self, wait_s: float) -> None:
-        taken = self._queue.take(wait_s, keeps=self._task.full)
+        taken = self._queue.take(wait_s)
         self.packets += taken.packets
         self._ended = taken.ended
         for message in taken.messages:
@@ -505,7 +498,7 @@ class _Loop:
             self._task.tell(message)
 
     def _may_sleep_s(self) -> float:
-        if self.packets and not self._task.full:
+        if self.packets:
             return 0.0
         return min(max(0.0, (self._task.wake_us - self._clock()) / 1e6), _SLEEP_S)
 

@@ -65,7 +65,7 @@ class Echo:
 
     def __init__(self, level: int = 1) -> None:
         self.level, self.number, self.wake_us = level, 4, 1 << 62
-        self.ring, self.full, self.calls_pending = silent, False, 0
+        self.ring, self.calls_pending = silent, 0
         self.said: list[FromTask] = []
         self.stats = TaskStats(level, 4)
         self.started: list[StartTask] = []
@@ -325,7 +325,7 @@ def test_a_message_that_comes_with_the_start_reaches_a_task_that_has_begun(
         def ring(self) -> None:
             pass
 
-        def take(self, wait_s: float, *, keeps: bool = False) -> ReceivedPackets:
+        def take(self, wait_s: float) -> ReceivedPackets:
             messages, self.messages = self.messages, []
             return ReceivedPackets([], messages, ended=True)
 
