@@ -1,19 +1,25 @@
-"""The driver's process: Spark's loop of batches around the epoch loop.
+"""The driver's process: the epoch loop, and what begins epochs.
 
-Spark first writes a batch's offsets into a log of its own, put-if-absent, and a mark when the batch
-is done. A driver that starts reads both and goes on from there. Everything between is Millrace's:
-begin the epoch, run its job, write the sinks, complete it.
+In most schedules that is Spark's loop of batches. Spark first writes a batch's offsets into a log
+of its own, put-if-absent, and a mark when the batch is done. A driver that starts reads both and
+goes on from there. Everything between is Millrace's: begin the epoch, run its job, write the sinks,
+complete it.
+
+In the others the driver begins epochs itself. The offsets are in the manifest, there is no other
+log, and an epoch in which nothing is due has no job.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 from millrace.compile.topology import Topology
 from millrace.epochlog.entries import Manifest
 from millrace.injectors.injector import Injector
+from millrace.injectors.offsets import Offsets
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.kernel.record_ids import fingerprint
 from millrace.model.time import MAX_TIMESTAMP
@@ -56,6 +62,22 @@ class QueryLog:
     brought: dict[int, dict[str, Any]] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)
     complete: set[int] = field(default_factory=set)
+
+    def plan(self, batch: int, offsets: tuple[int, int], brought: dict[str, Any]) -> None:
+        """Take how far a batch reads."""
+        self.offsets[batch], self.brought[batch] = offsets, brought
+
+
+#: In one of so many schedules the driver begins epochs itself.
+_DRIVEN_IN: Final = 10
+
+
+def is_driven(seed: int) -> bool:
+    """Return whether the driver begins epochs itself in a schedule; drawn without chance.
+
+    So all other schedules are what they were.
+    """
+    return seed % _DRIVEN_IN == _DRIVEN_IN - 1
 
 
 def feeds(topology: Topology, work: Workload, log: QueryLog, batch: int) -> Iterator[Feed]:
@@ -101,9 +123,24 @@ def _asked(topology: Topology, log: QueryLog, batch: int) -> dict[str, Any]:
     return found
 
 
-def drains(log: QueryLog, batch: int, records: int) -> bool:
-    """Return whether a batch is to end the input: the second after the source was read."""
-    return batch >= 2 and all(log.offsets[n] == (records, records) for n in (batch - 1, batch))
+def drains(
+    log: QueryLog,
+    batch: int,
+    records: int,
+    offsets: Mapping[str, Offsets] = MappingProxyType({}),
+) -> bool:
+    """Return whether a batch is to end the input: the second after the source was read.
+
+    Args:
+        log: With the batch, unless its offsets are given.
+        batch: Its number.
+        records: Of the source.
+        offsets: As a manifest would have them.
+    """
+    if batch < 2:
+        return False
+    last = tuple(offsets[STREAM][ONLY][0]) if offsets else log.offsets.get(batch)
+    return last == log.offsets[batch - 1] == (records, records)
 
 
 def drive(world: Simulation, name: str, random_end: Callable[[int], int]) -> None:
@@ -123,6 +160,9 @@ def drive(world: Simulation, name: str, random_end: Callable[[int], int]) -> Non
         epochs.topology, epochs, WatermarkPublisher.of(epochs.topology), tasks=tasks
     )
     log = world.query_log
+    if is_driven(world.seed):
+        _drive_alone(world, name, driver, collector, random_end)
+        return
     world.scheduler.step("read Spark's log")
     batch = max(log.offsets, default=-1)
     planned = batch in log.offsets and batch not in log.done
@@ -134,7 +174,7 @@ def drive(world: Simulation, name: str, random_end: Callable[[int], int]) -> Non
             world.scheduler.step(f"write offsets {batch}")
             if batch in log.offsets:
                 raise ConcurrentQuery(f"the offsets of batch {batch} are there already")
-            log.offsets[batch], log.brought[batch] = (start, end), brought
+            log.plan(batch, (start, end), brought)
         planned = False
         _run_batch(world, name, epochs.topology, driver, batch)
         if not epochs.drained:
@@ -148,14 +188,55 @@ def drive(world: Simulation, name: str, random_end: Callable[[int], int]) -> Non
             return
 
 
-def _run_batch(
-    world: Simulation, name: str, topology: Topology, driver: EpochDriver, batch: int
+def _drive_alone(
+    world: Simulation,
+    name: str,
+    driver: EpochDriver,
+    collector: Collector,
+    random_end: Callable[[int], int],
 ) -> None:
-    work = world.work
+    """Run epochs to the end of the input, without Spark's loop."""
+    epochs, log = driver.epochs, world.query_log
+    while not epochs.drained:
+        epoch, offsets = epochs.completed + 1, dict[str, Offsets]()
+        if epochs.open is None:
+            start = log.offsets[epoch - 1][1] if epoch else 0
+            until = [start, random_end(start)], _asked(epochs.topology, log, epoch)
+            offsets = {STREAM: {ONLY: [*until]}}
+        _run_batch(world, name, epochs.topology, driver, epoch, offsets)
+        if not epochs.drained:
+            world.between_epochs(epochs, driver.tasks)
+        world.tidy_up(f"{name} collector", lambda: collector.collect(epochs.collectable()))
+        log.done.add(epoch)
+        if not epochs.drained and world.hands_over(epochs.topology):
+            return
+
+
+def _run_batch(
+    world: Simulation,
+    name: str,
+    topology: Topology,
+    driver: EpochDriver,
+    batch: int,
+    offsets: Mapping[str, Offsets] = MappingProxyType({}),
+) -> None:
+    work, log = world.work, world.query_log
+
+    def unread(manifest: Manifest) -> TaskReport | None:
+        if not manifest.offsets:
+            return None
+        until, brought = manifest.offsets[STREAM][ONLY]
+        log.plan(batch, tuple(until), brought)
+        source = Task(WorkerProcess(topology, tasks=manifest.tasks), manifest, 0)
+        fed = list(feeds(topology, work, log, batch))
+        if any(feed.records for feed in fed):
+            return None
+        sent = [rows for feed in fed for rows in feed.rows(source)]
+        return TaskReport.together(reports_in(sent))
 
     def stages(manifest: Manifest) -> tuple[TaskReport, float]:
         source = Task(WorkerProcess(topology, tasks=manifest.tasks), manifest, 0)
-        fed = feeds(topology, work, world.query_log, batch)
+        fed = feeds(topology, work, log, batch)
         sent = [rows for feed in fed for rows in feed.rows(source)]
         job = Job(world, f"{name}/{batch}", topology, manifest, manifest.tasks, sent)
         world.jobs.append(job)
@@ -169,9 +250,11 @@ def _run_batch(
         batch,
         stages,
         wall_time_us=world.clock(),
-        draining=drains(world.query_log, batch, len(work.records)),
+        draining=drains(log, batch, len(work.records), offsets),
+        offsets=offsets,
+        unread=unread,
     )
-    world.query_log.complete.add(batch)
+    log.complete.add(batch)
 
 
 def write_sinks(world: Simulation, epoch: int, rows: list[Row]) -> None:

@@ -113,6 +113,7 @@ class Reference:
                 partial(self._stages, run, runtime, was),
                 wall_time_us=wall_time_us,
                 draining=drains(run.query_log, epoch, len(run.work.records)),
+                offsets=was.offsets,
             )
             assert turn is not None, "the epoch after the last one is not complete"
             check_low_watermarks(was.before, turn.completion.after)
@@ -149,7 +150,8 @@ class Reference:
         for what in ("injectors", "before", "intervals", "draining"):
             expected = getattr(manifest, what)
             same(f"manifest {manifest.epoch}, {what}", getattr(was, what), expected)
-        if was.changed is not None and manifest.changed is not None:
+        if was.changed is not None and manifest.changed is not None and not was.offsets:
+            # Else it says what tasks took part in last, and the reference always has some do so.
             for what in ("numbers", "chains", "reports"):
                 expected = getattr(manifest.changed, what)
                 same(f"manifest {manifest.epoch}, {what}", getattr(was.changed, what), expected)

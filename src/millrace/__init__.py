@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from millrace.model.async_computation import AsyncComputation
     from millrace.model.calls import BatchPolicy, CallPolicy
     from millrace.model.coder import Coder
+    from millrace.model.column_computation import ColumnComputation, KeyBlock
     from millrace.model.columns import coalesce, col, concat_str, lit, when
     from millrace.model.computation import AT_LEAST_ONCE, EXACTLY_ONCE, STRONG, WEAK, Computation
     from millrace.model.declarations import INGRESS
@@ -98,6 +99,7 @@ __all__ = [
     "BoundedDelay",
     "CallPolicy",
     "Coder",
+    "ColumnComputation",
     "CombineFn",
     "CombiningState",
     "CompositeTrigger",
@@ -114,6 +116,7 @@ __all__ = [
     "GlobalWindow",
     "HOUR",
     "INGRESS",
+    "KeyBlock",
     "LATE",
     "LOW_WATERMARK",
     "LateRecord",
@@ -188,6 +191,7 @@ _PUBLIC = {
     "model.computation": "AT_LEAST_ONCE Computation EXACTLY_ONCE STRONG WEAK",
     "model.declarations": "INGRESS",
     "model.errors": "MillraceError",
+    "model.column_computation": "ColumnComputation KeyBlock",
     "model.columns": "coalesce col concat_str lit when",
     "model.pane": "EARLY LATE ON_TIME Pane Window",
     "model.record": "DeadLetter LOW_WATERMARK LateRecord Record Timer WALL_TIME",

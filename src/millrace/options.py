@@ -75,7 +75,7 @@ class RunOptions(TypedDict, total=False):
 
 
 class EpochOptions(RunOptions, total=False):
-    """Options of ``p.start(spark, checkpoint=...)``, which runs epochs: Spark's batches."""
+    """Options of ``p.start(spark, checkpoint=...)``, which runs epochs."""
 
     tasks: Annotated[int | None, Option(None, "the session's parallelism")]
     """Tasks a level; by default the session's parallelism. It may change between runs."""
@@ -105,8 +105,8 @@ class EpochOptions(RunOptions, total=False):
             "in real time sources are read without Spark, and their offsets are in the checkpoint",
         ),
     ]
-    """Directory or URL for Spark's own offsets; by default ``spark`` in the checkpoint. Durable
-    too: without it a run cannot go on."""
+    """Directory or URL for Spark's own offsets, which there are where Spark reads a source; by
+    default ``spark`` in the checkpoint. Durable too: without it a run cannot go on."""
 
     trigger: Annotated[
         str,
@@ -116,8 +116,8 @@ class EpochOptions(RunOptions, total=False):
             'made is marks="2 s"',
         ),
     ]
-    """Spark's processing-time interval: how often to look for data when there was none. Spark's own
-    default keeps a core a fifth busy with asking."""
+    """How often to look for data when there was none, ``"1 s"``; where Spark reads a source, its
+    processing-time interval. Spark's own default keeps a core a fifth busy with asking."""
 
     attempts: Annotated[int, Option(3)]
     """How often an epoch is tried in which worker processes die, 1 or more. The last attempt finds

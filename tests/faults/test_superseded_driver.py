@@ -13,13 +13,14 @@ from millrace.balance.load import RunLoads
 from millrace.epochlog.run_log import RunLog
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.errors import MillraceError, PipelineError, RunFailed, ZombieWriter
+from millrace.runtime.epoch.input import EpochInput
 from millrace.runtime.stuck import NO_LIMITS
 from millrace.spark.console import Quiet
 from millrace.spark.engine import RunParts
-from millrace.spark.epoch_engine import EpochEngine
 from millrace.spark.handle import Handle
 from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.metrics.lines import MetricLines
+from millrace.spark.microbatch_engine import MicroBatchEngine
 from millrace.spark.offset_files import ProgressFiles
 from millrace.spark.progress_display import Where
 from millrace.spark.run import Run
@@ -127,13 +128,14 @@ class Drivers:
             mailbox=Mailbox(LocalBlobs(self.folder)),
             scratch=self.folder / uuid4().hex,
         )
-        engine = EpochEngine(
+        engine = MicroBatchEngine(
             parts,
+            EpochInput(self.topology, {}),
             start_query=lambda _epoch: left.pop(0),
             progress_files=NoFiles(),
             alarm=nothing,
-            gates={},
             splitting=Unsplit(),
+            readers=1,
         )
         starter: Any = Started(Run(parts, engine))
         handle = Handle()

@@ -23,13 +23,12 @@ from pyspark.sql import DataFrame, SparkSession
 import millrace as mr
 from millrace.compile.topology import StreamSpec, Topology
 from millrace.epochlog.run_log import RunLog
-from millrace.injectors.offsets import PIECE_DDL
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.declarations import Injection
 from millrace.model.stream import ByFields
 from millrace.model.time import timestamp_us
 from millrace.runtime.values import ROWS, SinkColumns
-from millrace.spark.data_types import struct_type
+from millrace.spark.external import external_pieces, together
 from millrace.spark.plan import StreamPlan
 from millrace.spark.source import sources_of
 from millrace.store import MemoryHardState
@@ -142,15 +141,18 @@ class Examples:
 def plan(spark: SparkSession, pipeline: mr.Pipeline) -> None:
     """Have Spark analyse the frame of an epoch, and of its sinks."""
     topology = pipeline.build()
-    pieces = spark.createDataFrame([], struct_type(PIECE_DDL))
-    sources = sources_of(topology, lambda *_: pieces)
+    sources = sources_of(topology, spark)
     WatermarkPublisher.of(topology)
     plan = StreamPlan(topology, sources, tasks=2)
     with pytest.MonkeyPatch.context() as patch:
         # Their writers reach for tables. All get columns of Spark's here.
         patch.setattr("millrace.spark.plan.task_writers", lambda _: {})
         plan.attach(None, "")
-    frame = plan.frame(spark.createDataFrame([], plan.rows().schema), _manifest(topology))
+    frames, manifest = plan.rows(), _manifest(topology)
+    if any(source.injector is not None for source in sources):
+        frames.append(external_pieces(spark, {}, tasks=2))
+    rows = spark.createDataFrame([], together(frames).schema)
+    frame = plan.frame(rows, manifest)
     frame.select(*plan.observed)
     for sink in range(len(topology.sinks)):
         plan.sink_rows(frame, sink)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ import msgspec
 import pytest
 from greenlet import getcurrent
 
+from millrace.compile.topology import injector_name
 from millrace.epochlog import fence, reader
 from millrace.epochlog.entries import encode_entry
 from millrace.epochlog.run_log import LogWriter, RunLog
@@ -26,6 +28,7 @@ from millrace.model.computation import WEAK
 from millrace.model.errors import ZombieWriter
 from millrace.runtime import commit_writer
 from millrace.runtime.commit_writer import PutWriter
+from millrace.runtime.epoch.driver import EpochDriver
 from millrace.runtime.level_task import LevelTask
 from millrace.store import (
     Collector,
@@ -45,8 +48,11 @@ from millrace.store.cache import changes
 from millrace.store.commit_log import ComputationSegments
 from millrace.store.repair import NOTHING
 from millrace.watermark.authority import Authority
+from millrace.watermark.report import ONLY
 from simulation import Simulation, driver
+from simulation.driver import is_driven
 from simulation.hosts import _SharedCache
+from simulation.program import STREAM
 from simulation.spark import Job
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
@@ -75,15 +81,23 @@ FOUND_AT = {
     "source_ids_are_remembered_before_the_commit": 66,
     "a_restart_takes_what_the_last_epoch_changed_for_all": 420,
     "a_name_that_is_found_is_not_synced": 5098,
+    "an_open_epoch_ends_where_sources_are_now": 99,
 }
 
 
 #: Those that do harm without faults.
 ALWAYS: list[Mutant] = []
+#: Those that do so where the driver begins epochs itself.
+DRIVEN: list[Mutant] = []
 
 
 def mutant(plant: Mutant) -> Mutant:
     MUTANTS.append(plant)
+    return plant
+
+
+def driven(plant: Mutant) -> Mutant:
+    DRIVEN.append(plant)
     return plant
 
 
@@ -519,6 +533,24 @@ def a_name_is_looked_at_and_then_taken(patch):
 # -- the test --------------------------------------------------------------------------------------
 
 
+# -- epochs that the driver begins itself ---------------------------------------------------------
+
+
+@mutant
+def an_open_epoch_ends_where_sources_are_now(patch):
+    def asking(world, name, epoch_driver, collector, random_end):
+        epochs = epoch_driver.epochs
+        if epochs.open is not None:
+            start = world.query_log.offsets.get(epochs.completed, (0, 0))[1]
+            _, brought = epochs.open.offsets[STREAM][ONLY]
+            offsets = {STREAM: {ONLY: [[start, random_end(start)], brought]}}
+            epochs.open = msgspec.structs.replace(epochs.open, offsets=offsets)
+        alone(world, name, epoch_driver, collector, random_end)
+
+    alone = driver._drive_alone
+    patch.setattr(driver, "_drive_alone", asking)
+
+
 @pytest.mark.parametrize("plant", MUTANTS, ids=lambda plant: plant.__name__)
 def test_the_simulator_finds(plant, monkeypatch, found):
     plant(monkeypatch)
@@ -526,6 +558,53 @@ def test_the_simulator_finds(plant, monkeypatch, found):
         calm = Simulation(seed, calm=True).run().violation
         assert calm is None, "without faults it must do no harm"
     found(plant, FOUND_AT.get(plant.__name__, 0))
+
+
+@driven
+def timers_are_due_at_the_low_watermarks_from_before(patch):
+    def before(self, manifest):
+        outputs = self.epochs.authority.low_watermarks.outputs
+        injectors = {stream: outputs[injector_name(stream)] for stream in manifest.injectors}
+        return due(self, msgspec.structs.replace(manifest, injectors=injectors))
+
+    due = EpochDriver.due
+    patch.setattr(EpochDriver, "due", before)
+
+
+@driven
+def nothing_is_due_without_records(patch):
+    patch.setattr(EpochDriver, "due", lambda *_: False)
+
+
+@driven
+def only_the_first_level_is_asked_what_is_due(patch):
+    def first(self, manifest):
+        topology = self.topology
+        shallow = [spec for spec in topology.computations if spec.level == 1]
+        self.topology = dataclasses.replace(topology, computations=tuple(shallow))
+        try:
+            return due(self, manifest)
+        finally:
+            self.topology = topology
+
+    due = EpochDriver.due
+    patch.setattr(EpochDriver, "due", first)
+
+
+@driven
+def wall_clock_timers_wait_for_records(patch):
+    def never(self, manifest):
+        return due(self, msgspec.structs.replace(manifest, wall_time_us=0))
+
+    due = EpochDriver.due
+    patch.setattr(EpochDriver, "due", never)
+
+
+@pytest.mark.parametrize("plant", DRIVEN, ids=lambda plant: plant.__name__)
+def test_the_simulator_finds_in_epochs_that_the_driver_begins(plant, monkeypatch):
+    plant(monkeypatch)
+    seeds = (seed for seed in range(2_000) if is_driven(seed))
+    assert any(Simulation(seed, calm=True).run().violation for seed in seeds)
 
 
 @pytest.mark.parametrize("plant", ALWAYS, ids=lambda plant: plant.__name__)

@@ -218,7 +218,7 @@ class Tools:
 
     def stop_all(self) -> None:
         for run in self._runs:
-            if run.query.isActive:
+            if run._run.active:
                 run.stop()
 
 

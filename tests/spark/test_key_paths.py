@@ -27,10 +27,6 @@ class Keyed(msgspec.Struct):
     data: bytes
 
 
-def _no_injector(stream: str, injector: Any) -> Any:
-    raise AssertionError(f"{stream} has a DataFrame for a source")
-
-
 class _Counting(mr.Computation):
     outputs = {"counts": str}
     count = mr.CombiningState(int)
@@ -100,7 +96,7 @@ def test_spark_gives_a_key_to_the_task_that_owns_its_interval(
     for computation in COMPUTATIONS:
         p.add(computation)
     topology = p.build()
-    (source,) = sources_of(topology, _no_injector)
+    (source,) = sources_of(topology, spark)
     assert source.native
     names = [computation.__name__ for computation in COMPUTATIONS]
 
@@ -146,8 +142,7 @@ def test_an_injectors_keys_are_in_columns_unless_it_is_read_in_a_batch(
     p.inject("rows", _Rows(), timestamp="at", format=Keyed)
     for computation in COMPUTATIONS:
         p.add(computation)
-    # What stands for the injector is no stream in real time either.
-    (source,) = sources_of(p.build(), lambda *_: spark.range(0), batch=batch)
+    (source,) = sources_of(p.build(), spark, batch=batch)
     assert source.native is not batch
     assert source.reason == ("a batch reads 'rows' by its injector" if batch else None)
 
@@ -160,11 +155,11 @@ def test_a_stream_that_needs_python_takes_others_along(spark: SparkSession, tool
     p.add(type("Others", (_Counting,), {
         "inputs": {"others": mr.by("text", "number")}, "outputs": {"more": str},
     }))  # fmt: skip
-    assert {one.stream.name: one.reason for one in sources_of(p.build(), _no_injector)} == {
+    assert {one.stream.name: one.reason for one in sources_of(p.build(), spark)} == {
         "rows": "'rows' is read with 'others'",
         "others": "Others takes its key from 'others' by('text', 'number')",
     }
-    live = sources_of(p.build(), _no_injector, realtime=True)
+    live = sources_of(p.build(), spark, realtime=True)
     assert {one.stream.name: one.native for one in live} == {"rows": True, "others": False}
 
 
@@ -181,7 +176,7 @@ def test_both_paths_give_the_same_results(spark: SparkSession, tools: Any, integ
         for computation in [*COMPUTATIONS, *more]:
             p.add(computation)
         p.sink("counts", sink)
-        native = all(source.native for source in sources_of(p.build(), _no_injector))
+        native = all(source.native for source in sources_of(p.build(), spark))
         assert native == (not more)
         explained = str(p.explain()).splitlines()[2]
         assert explained == "sources, " + (

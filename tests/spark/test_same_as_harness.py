@@ -505,7 +505,7 @@ class OnSpark:
         sources = {stream: feed.stream for stream, feed in self._feeds.items()}
         self.p = pipeline(sources | {"numbers": Numbers(there)})
         self.p.sink("told", self._told)
-        self._start()
+        self._run: Any = None  # until sources have something: they are asked at once
 
     def _start(self) -> None:
         # As many intervals as the Harness has: sketches are of an interval.
@@ -522,6 +522,8 @@ class OnSpark:
         self._start()
 
     def settle(self) -> None:
+        if self._run is None:
+            self._start()
         self._tools.step(self._run)
 
     def end(self) -> None:

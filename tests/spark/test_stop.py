@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import millrace as mr
-from millrace.spark.epoch_engine import EpochEngine
+from millrace.spark.microbatch_engine import MicroBatchEngine
 
 
 class Echo(mr.Computation):
@@ -45,13 +45,13 @@ def test_an_epoch_that_begins_while_the_run_stops(
     tools: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     called = threading.Event()
-    epoch = EpochEngine.epoch
+    epoch = MicroBatchEngine.epoch
 
-    def calling(self: EpochEngine, rows: Any, number: int) -> None:
+    def calling(self: MicroBatchEngine, rows: Any, number: int) -> None:
         called.set()
         epoch(self, rows, number)
 
-    monkeypatch.setattr(EpochEngine, "epoch", calling)
+    monkeypatch.setattr(MicroBatchEngine, "epoch", calling)
     feed, sink = tools.feed("word string, at long"), tools.Kept()
     p = mr.Pipeline("echo")
     p.inject("words", feed.stream, timestamp="at", low_watermark=mr.BoundedDelay("1 s"))

@@ -276,6 +276,12 @@ class _Graph:
             )
             for name, operator in self._operators.items()
         }
+        self._in_blocks = {
+            name: operator.in_blocks(
+                {stream: formats[stream][1] for stream in self._bound[name].inputs}
+            )
+            for name, operator in self._operators.items()
+        }
         self._percentiles = {
             name: checked_percentiles(name, computation)
             for name, computation in self._bound.items()
@@ -365,6 +371,9 @@ class _Graph:
             backwards=backwards_of(self._waited[name], self._publishers),
             paned=any(stream in self._paned for stream in self._inputs[name]),
             columnar=self._columnar[name],
+            in_blocks=self._in_blocks[name]
+            and not self._beside[name]
+            and name not in pipeline.starts,
             counted=counted,
             evolution=pipeline.evolutions[name],
             beside=self._beside[name],

@@ -41,6 +41,7 @@ from millrace.dataflow.partials.fanout import CombineByPart
 from millrace.model.async_computation import AsyncComputation
 from millrace.model.calls import BatchPolicy, CallPolicy
 from millrace.model.coder import Coder, type_name
+from millrace.model.column_computation import ColumnComputation
 from millrace.model.computation import STRONG, Computation, lacks_hook, state_cells
 from millrace.model.declarations import Declarations, Evolution
 from millrace.model.errors import PipelineError
@@ -76,6 +77,8 @@ process_timer, so they could not fire. Define process_timer(self, timer).
     """
     if isinstance(computation, AsyncComputation):
         return call_problems(name, computation)
+    if isinstance(computation, ColumnComputation):
+        return block_problems(name, computation)
     problems = []
     if computation.inputs and lacks_hook(computation, "process_record"):
         problems.append(
@@ -97,6 +100,37 @@ process_timer, so they could not fire. Define process_timer(self, timer).
             f"computation {name!r} sets timers ({setter} calls self.set_timer) but has no "
             "process_timer, so they could not fire. Define process_timer(self, timer)."
         )
+    return problems
+
+
+def block_problems(name: str, computation: ColumnComputation) -> list[str]:
+    """Return what is said of a computation over columns whose hooks would not be called.
+
+    Args:
+        name: Its name in the pipeline.
+        computation: As it was added.
+
+    >>> print(*block_problems("Spend", ColumnComputation()))
+    computation 'Spend' has no process_batch, so it could not react to its records. Define \
+process_batch(self, block).
+    """
+    problems, kind = [], type(computation)
+    if kind.process_batch is ColumnComputation.process_batch:
+        problems.append(
+            f"computation {name!r} has no process_batch, so it could not react to its records. "
+            "Define process_batch(self, block)."
+        )
+    if kind.process_record is not ColumnComputation.process_record:
+        problems.append(
+            f"computation {name!r} is a mr.ColumnComputation and has process_record, which would "
+            "be called for some records only. Define process_batch(self, block) alone."
+        )
+    problems += [
+        f"computation {name!r} is a mr.ColumnComputation and has {hook}, which would never be "
+        "called. Use a mr.Computation behind it."
+        for hook in ("process_timer", "process_start")
+        if not lacks_hook(computation, hook)
+    ]
     return problems
 
 

@@ -130,6 +130,7 @@ class ComputationSpec:
         paned: Whether values of its inputs may carry panes.
         columnar: How it works on whole bundles, a
             :class:`~millrace.dataflow.columnar.chunks.Columnar`; None if it works key by key.
+        in_blocks: Whether many keys run at once, with the effects that they have key by key.
         evolution: What becomes of state that earlier versions of it left.
         reshape: What brings such state to the shape that it has now; None if it has it. A
             :class:`~millrace.compile.change.schemas.Reshape`.
@@ -172,6 +173,7 @@ class ComputationSpec:
 
     paned: bool = False
     columnar: Any = None
+    in_blocks: bool = False
     counted: bool = False
     evolution: Evolution = field(default_factory=Evolution)
     reshape: Any = None

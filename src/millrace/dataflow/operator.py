@@ -78,6 +78,14 @@ class Operator:
         """
         return None
 
+    def in_blocks(self, formats: Mapping[str, Coder]) -> bool:
+        """Return whether many keys run at once, with the same effects as key by key.
+
+        Args:
+            formats: Input stream -> coder.
+        """
+        return False
+
     def shown_tag(self, tag: Any) -> Any:
         """Return what errors and dead letters show for a timer's tag of the current key.
 

@@ -22,7 +22,7 @@ import msgspec
 
 from millrace.compile.change.registry import Registry
 from millrace.compile.topology import INJECTOR, ComputationSpec
-from millrace.injectors.offsets import SourceOffset
+from millrace.injectors.offsets import Offsets, SourceOffset
 from millrace.kernel.results import Counters, IntervalResult
 from millrace.kernel.user_errors import Reasons, merge
 from millrace.model.time import MIN_TIMESTAMP
@@ -256,7 +256,7 @@ class Manifest(msgspec.Struct, tag="manifest", kw_only=True):
     A retry reads it back, and so sees the same clock, the same watermarks and the same commits.
 
     Attributes:
-        epoch: Number of the Structured Streaming batch, from 0.
+        epoch: Its number, from 0.
         generation: The run that wrote it.
         wall_time_us: The clock of the epoch.
         injectors: Injected stream -> low watermark published with the epoch.
@@ -271,6 +271,9 @@ class Manifest(msgspec.Struct, tag="manifest", kw_only=True):
             it need not look it up; None of a run's first manifest.
         splitting: Settings by which the input is cut into partitions, which are part of the ids of
             injected records. Whoever runs the epoch knows what they mean.
+        offsets: Injected stream whose injector the driver asks -> the processes of which the epoch
+            reads something, or takes a promise, and where it ends. It begins at the places of the
+            completion before it.
         edges: Numbers of the subscriptions; a sink that came later gets nothing of the epoch.
         live: How many live tasks a level run it: then segments are grown, and a mark ends it.
             0 where tasks end with it.
@@ -290,6 +293,7 @@ class Manifest(msgspec.Struct, tag="manifest", kw_only=True):
     follows: int = 0
     changed: Changes | None = None
     splitting: dict[str, str] = {}
+    offsets: dict[str, Offsets] = {}
     edges: list[int]
     live: int = 0
     tasks: int = 0
@@ -378,10 +382,10 @@ class Completion(msgspec.Struct, tag="completion", kw_only=True):
         sources: Injected stream -> what was observed of it since the beginning.
         moved: Computation, or ``injector:<stream>``, -> the epoch in which the low watermark that
             it shows last moved, and the clock of that epoch.
-        places: Injected stream -> process of its injector -> how far it was read. For who goes on
-            with live tasks, or without them; where Spark runs epochs it goes by offsets of its own.
+        places: Injected stream -> process of its injector -> how far it was read.
         live: What live tasks leave behind; None where tasks ended with the epoch.
-        base: The epoch that is the first batch of Spark's own offsets.
+        base: The epoch that is the first batch of Spark's own offsets; the next one, where the
+            driver read all streams itself.
         restored: What sinks are to take back before the next epoch, where the checkpoint went back
             to a savepoint with this one; else None.
     """

@@ -40,7 +40,7 @@ from millrace.epochlog.history import Moment, WatermarkHistory
 from millrace.epochlog.positions import Positions
 from millrace.epochlog.reader import LogTail, end_of
 from millrace.epochlog.renames import read_as
-from millrace.injectors.offsets import SourceOffset
+from millrace.injectors.offsets import Offsets, SourceOffset
 from millrace.kernel.results import Counters, IntervalResult, count
 from millrace.kernel.user_errors import DeadLetterWatch, tell_first, total
 from millrace.model.errors import StoreError, ZombieWriter
@@ -121,6 +121,7 @@ class LogWriter:
 _CLAIM_ENTRIES = 200
 
 _NO_SOURCES: Mapping[str, SourceStats] = {}
+_NO_OFFSETS: Mapping[str, Offsets] = {}
 
 
 class EpochObserver(Protocol):
@@ -236,6 +237,7 @@ class RunLog:
         draining: bool = False,
         percentiles: Mapping[int, Mapping[str, int]] | None = None,
         splitting: Mapping[str, str] | None = None,
+        offsets: Mapping[str, Offsets] = _NO_OFFSETS,
         live: int = 0,
         tasks: int = 0,
     ) -> Manifest | None:
@@ -250,6 +252,7 @@ class RunLog:
             draining: Let every low watermark go to the end of time after this epoch's records.
             percentiles: Percentile -> injected stream -> what it publishes; at least its low one.
             splitting: Settings by which the input is cut into partitions.
+            offsets: Where the epoch ends, of the streams that the driver reads.
             live: How many live tasks a level run it; 0 if none do.
             tasks: How many that end with it; 0 if none do.
 
@@ -286,6 +289,7 @@ class RunLog:
             follows=self.positions.entry,
             changed=self._changed,
             splitting=dict(splitting or {}),
+            offsets=dict(offsets),
             edges=[edge.number for edge in self.topology.edges],
             live=live,
             tasks=tasks,
@@ -301,6 +305,7 @@ class RunLog:
         *,
         places: Mapping[str, Mapping[str, SourceOffset]] | None = None,
         live: LiveMark | None = None,
+        by_tasks: bool = True,
     ) -> Completion:
         """Record that an epoch is over and return what is known after it.
 
@@ -311,6 +316,8 @@ class RunLog:
             sources: Injected stream -> what the epoch observed of it.
             places: How far processes of injectors were read, those that were.
             live: What live tasks leave behind.
+            by_tasks: Whether tasks have run it. If none did, nothing has changed, and they stand
+                where the epoch before found them.
 
         Raises:
             ZombieWriter: A newer run has claimed the checkpoint. Its outcome of the epoch is the
@@ -348,12 +355,16 @@ class RunLog:
         }
         for stream, places_of in (places or {}).items():
             self.places.setdefault(stream, {}).update(places_of)
+        if manifest.offsets.keys() >= {spec.name for spec in self.topology.injected()}:
+            self.base = manifest.epoch + 1  # Spark has no offsets of it
         whole = not self._whole_entry or self._claim_entry > self._whole_entry
         said = self.positions.every(changed) if whole else changed
         completion = self._completion(
             said, manifest.epoch, manifest.wall_time_us, drained=manifest.draining, live=live
         )
-        self._log.append(completion, lambda: self._completed(completion, changed))
+        self._log.append(
+            completion, lambda: self._completed(completion, changed, by_tasks=by_tasks)
+        )
         return completion
 
     @property
@@ -430,12 +441,13 @@ class RunLog:
     def _opened(self, manifest: Manifest) -> None:
         self.open = manifest
 
-    def _completed(self, completion: Completion, changed: Changes) -> None:
+    def _completed(self, completion: Completion, changed: Changes, *, by_tasks: bool) -> None:
         self.history.add(Moment.of(completion, self._registry.called))
         if completion.since is None:
             self._whole_entry = self._log.last
         self.positions.add(changed, self._log.last)
-        self._changed = changed
+        if by_tasks:
+            self._changed = changed
         self.completed = completion.epoch
         self.wall_time_us = completion.wall_time_us
         self.drained = completion.drained

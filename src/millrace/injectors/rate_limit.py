@@ -14,10 +14,8 @@ docs/injectors.md, "Skew".
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from math import ceil
-from pathlib import Path
 from typing import Final
 
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, SECOND
@@ -145,33 +143,3 @@ def too_far(
         for name, us in processes.items()
         if us != MIN_TIMESTAMP and us > low_watermark_us + skew_us
     )
-
-
-class Gate:
-    """Who has to wait; shared between the driver and the process that asks an injector, by a file.
-
-    Args:
-        path: The file. As long as there is none, nobody waits.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._closed: frozenset[str] = frozenset()
-
-    def close_for(self, processes: Iterable[str]) -> None:
-        """Replace who has to wait. A reader sees the old or the new list, never half of it."""
-        closed = processes if processes is EVERYONE else frozenset(processes)
-        if closed == self._closed:
-            return
-        scratch = self.path.with_suffix(".new")
-        scratch.write_text(json.dumps(None if closed is EVERYONE else sorted(closed)))
-        scratch.replace(self.path)
-        self._closed = closed
-
-    def waiting(self) -> frozenset[str]:
-        """Return who has to wait."""
-        try:
-            names = json.loads(self.path.read_text())
-            return EVERYONE if names is None else frozenset(names)
-        except FileNotFoundError:
-            return frozenset()

@@ -16,10 +16,12 @@ import numpy as np
 from millrace.compile.topology import ComputationSpec, Topology
 from millrace.dataflow.columnar.chunks import ColumnarBundle, Emitted, Keyed, Stored
 from millrace.kernel import rows
+from millrace.kernel.blocks import KeyBlockMachine, UpdateMachine
 from millrace.kernel.bundle import Bundle, KeyedRecords
 from millrace.kernel.machine import Around, Machine
 from millrace.kernel.router import Router, panes_of
 from millrace.kernel.rows import ALL_KEYS, ALL_KEYS_ROW
+from millrace.model.column_computation import ColumnComputation
 from millrace.model.errors import RAISED, InvariantViolation
 from millrace.model.keys import decode_key, encode_key
 from millrace.model.record import Timer
@@ -165,4 +167,8 @@ def machine_for(
     """Return the machine of a computation; only where it works key by key it makes single calls."""
     if spec.columnar is not None:
         return ColumnarMachine(topology, spec, router)
+    if spec.in_blocks and not causes and around is None:
+        if isinstance(spec.instance, ColumnComputation):
+            return KeyBlockMachine(topology, spec, router)
+        return UpdateMachine(topology, spec, router)
     return Machine(topology, spec, router, causes=causes, around=around)

@@ -176,7 +176,7 @@ def saying_causes(calls: UserApi, process_record: Hook) -> Hook:
     return process_and_say
 
 
-def codes_of(*hooks: Callable[..., None]) -> frozenset[CodeType]:
+def codes_of(*hooks: Callable[..., Any]) -> frozenset[CodeType]:
     """Return the code of hooks; one that is not a Python function, as if compiled, has none."""
     return frozenset(hook.__code__ for hook in hooks if hasattr(hook, "__code__"))
 
@@ -229,7 +229,7 @@ class Effects:
 _REARMED_MAX = 1_000_000
 
 #: What user code may raise and is a failure of its own. A KeyboardInterrupt is the user's wish.
-_CAUGHT = (*RAISED, TimeLimitExceeded)
+CAUGHT = (*RAISED, TimeLimitExceeded)
 _DOMAINS = tuple(TimeDomain)
 _NONE_POISONED: dict[Any, DeadLetter] = {}
 
@@ -423,7 +423,7 @@ class Machine:
                     )
                     if returned is not None:
                         refuse_unrun(returned, "process_record")
-            except _CAUGHT as error:
+            except CAUGHT as error:
                 self._refused(bundle, key, error, n)
                 failed = True
             else:
@@ -517,7 +517,7 @@ class Machine:
                     self._process_record(records.record(n, key, late=is_late)), "process_record"
                 )
                 self._cells.verify()
-            except _CAUGHT as error:
+            except CAUGHT as error:
                 return self._refused(bundle, key, error, n)
         return self._fire(bundle, poisoned) if self._timers.heap else None
 
@@ -568,7 +568,7 @@ class Machine:
                         refuse_unrun(self._waiting.process(record), "process_record")
                     if self._careful:
                         self._cells.verify()
-                except _CAUGHT as error:
+                except CAUGHT as error:
                     letter = self._failures.of_waiting(bundle, self._user.key, error, *record)
                     return self._failed(due, letter, error)
                 continue
@@ -587,7 +587,7 @@ class Machine:
                 refuse_unrun(self.timer.process_timer(timer), "process_timer")
                 if self._careful:
                     self._cells.verify()
-            except _CAUGHT as error:
+            except CAUGHT as error:
                 shown = msgspec.structs.replace(
                     timer, tag=operator_of(self._user).shown_tag(timer.tag)
                 )

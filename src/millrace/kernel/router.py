@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from millrace.compile.topology import Edge, Topology
-from millrace.dataflow.columnar.chunks import Emitted
+from millrace.dataflow.columnar.chunks import Emitted, Updates
 from millrace.kernel.record_ids import nth
 from millrace.kernel.user_errors import opened
 from millrace.model.coder import Coder, is_immutable
@@ -25,7 +25,7 @@ from millrace.model.errors import RAISED, CoderError, PipelineError, brief_error
 from millrace.model.keys import decode_key, encode_key, hash_key
 from millrace.model.pane import Paned, PanedCoder, PanedExtractor, Window
 from millrace.model.record import DeadLetter
-from millrace.model.stream import ByKey, KeyExtractor, Spread, Step
+from millrace.model.stream import ByKey, KeyExtractor, OfRecord, Spread, Step
 
 
 class RowsBuilder:
@@ -313,6 +313,56 @@ class Router:
             productions.values += data
             productions.timestamps += emitted.timestamps
 
+    def send_updates(self, productions: RowsBuilder, updates: Updates) -> None:
+        """Append the rows of many values, in whole columns as far as steps make one of each.
+
+        Raises:
+            Exception: As :meth:`send`, or a step's; then some rows may have been appended.
+        """
+        route = self._routes[updates.stream]
+        self._send_updates(productions, route, updates, updates.values, shared=updates.shared)
+
+    def _send_updates(
+        self,
+        productions: RowsBuilder,
+        route: Route,
+        updates: Updates,
+        values: Sequence[Any],
+        *,
+        shared: bool,
+    ) -> None:
+        coder, paned = route.coder, bool(updates.panes)
+        if not (
+            isinstance(coder, PanedCoder) is paned
+            and all(extractor is None or _keeps(extractor) for _, extractor in route.edges)
+            and all(_makes_one(step) for step, *_ in route.steps)
+        ):
+            if paned:
+                values = list(map(Paned, values, updates.panes))
+            for key, value, at_us in zip(updates.keys, values, updates.timestamps, strict=True):
+                self._send(productions, route, value, at_us, decode_key(key), shared=shared)
+            return
+        if route.edges or not updates.sure or values is not updates.values:
+            try:
+                if isinstance(coder, PanedCoder):
+                    data = coder.encode_with(values, updates.tails)
+                else:
+                    data = list(map(coder.encode, values))
+            except CoderError as refused:
+                raise CoderError(f"stream {route.name!r}: {refused}") from None
+            for number, extractor in route.edges:
+                productions.edges += [number] * len(data)
+                productions.hashes += [0] * len(data) if extractor is None else updates.hashes
+                productions.keys += updates.keys
+                productions.values += data
+                productions.timestamps += updates.timestamps
+        for step, may_change, more, _ in route.steps:
+            given, theirs = values, shared or more
+            if theirs and may_change:
+                given, theirs = list(map(own_copy, values)), False
+            made = given if step.kind == "to" else list(map(step.function, given))
+            self._send_updates(productions, self._routes[step.target], updates, made, shared=theirs)
+
     def send_injected(
         self,
         productions: RowsBuilder,
@@ -470,6 +520,11 @@ def panes_of(emitted: Emitted) -> Iterator[tuple[bytes, Paned, int]]:
         if window is not None:
             pane = msgspec.structs.replace(pane, window=Window(*window))
         yield key, Paned(value, pane), at_us
+
+
+def _makes_one(step: Step) -> bool:
+    """Return whether a step makes one value of each, and looks at nothing else."""
+    return step.kind == "to" or (step.kind == "map" and type(step.function) is not OfRecord)
 
 
 def _keeps(extractor: KeyExtractor) -> bool:

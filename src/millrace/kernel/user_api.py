@@ -140,6 +140,11 @@ class UserApi:
             MIN_TIMESTAMP, bundle.attempt.output_watermark_us - self._spec.may_produce_late_us
         )
 
+    @property
+    def floor_us(self) -> int:
+        """What productions may be as old as, whatever they answer."""
+        return self._floor_us
+
     def written_us(self, clock: int) -> int:
         """Return the time of a write now: of the record or timer at hand, or the wall clock's."""
         return self.at_hand_us if clock == LOW_WATERMARK else self._user.wall_time

@@ -52,7 +52,7 @@ def own_copy(value: Any) -> Any:
 
 def _copied_struct(value: msgspec.Struct) -> msgspec.Struct:
     kind = type(value)
-    if _is_fixed(kind):
+    if is_fixed(kind):
         return value
     copied = copy.copy(value)  # Unlike the constructor, it runs no code of the user's.
     for name in kind.__struct_fields__:
@@ -63,16 +63,16 @@ def _copied_struct(value: msgspec.Struct) -> msgspec.Struct:
 
 
 @lru_cache(maxsize=1024)
-def _is_fixed(kind: Any) -> bool:
+def is_fixed(kind: Any) -> bool:
     """Return whether no value of a type can be changed, by what its annotations say."""
     if kind in _FIXED:
         return True
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
-        return all(map(_is_fixed, typing.get_args(kind)))
+        return all(map(is_fixed, typing.get_args(kind)))
     if not isinstance(kind, type):
         return False
     if issubclass(kind, enum.Enum):
         return True
     if not issubclass(kind, msgspec.Struct) or not kind.__struct_config__.frozen:
         return False
-    return all(_is_fixed(field.type) for field in struct_fields(kind))
+    return all(is_fixed(field.type) for field in struct_fields(kind))

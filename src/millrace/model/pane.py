@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -153,15 +153,19 @@ class PanedCoder:
         ... ]
         True
         """
-        encode_all = getattr(self._inner, "encode_all", None)
-        inner = list(map(self._inner.encode, values)) if encode_all is None else encode_all(values)
         if windows is None:
-            tails = [_encode(pane)] * len(inner)
+            tails = [encode_pane(pane)] * len(values)
         else:
             # An array, of which the window is the first.
             rest = _encode(pane)[1 + len(_encode(pane.window)) :]
             head = _encode(pane)[:1]
             tails = [head + _encode(window) + rest for window in windows]
+        return self.encode_with(values, tails)
+
+    def encode_with(self, values: Sequence[Any], tails: Sequence[bytes]) -> list[bytes]:
+        """Return what :meth:`encode` does for many values, each with a pane that is encoded."""
+        encode_all = getattr(self._inner, "encode_all", None)
+        inner = list(map(self._inner.encode, values)) if encode_all is None else encode_all(values)
         return [
             b"\x92\xc4" + _LENGTHS[len(data)] + data + tail
             if len(data) < 256
@@ -226,6 +230,9 @@ _encode = msgspec.msgpack.Encoder().encode
 _LENGTHS = [bytes([length]) for length in range(256)]
 _decode = msgspec.msgpack.Decoder(tuple[bytes, Pane | None]).decode
 _decode_parts = msgspec.msgpack.Decoder(tuple[bytes, msgspec.Raw]).decode
+
+#: Returns a pane as bytes.
+encode_pane: Callable[[Pane], bytes] = _encode
 
 #: Returns an encoded pane, or None, as it was.
 decode_pane = msgspec.msgpack.Decoder(Pane | None).decode

@@ -1,9 +1,9 @@
 """The piece reader: what the driver decided that an epoch reads of injectors, in its first stage.
 
-A task of that stage gets one row a piece: the injected stream, and what is to be read between which
-offsets. It reads, and what leaves it is as if the engine had read it: rows of a source for the
-encode stage, or rows on edges where keys are in columns. So no record of an injector is ever a row
-of Spark's.
+A task of that stage has its pieces in the stage, or gets them one a row: the injected stream, and
+what is to be read between which offsets. It reads, and what leaves it is as if the engine had read
+it: rows of a source for the encode stage, or rows on edges where keys are in columns. So no record
+of an injector is ever a row of Spark's.
 
 Source: MillWheel, "Injector and Low Watermark API" (5.2).
 """
@@ -11,7 +11,7 @@ Source: MillWheel, "Injector and Low Watermark API" (5.2).
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,17 +41,25 @@ class ReadStage:
             leave as they are. Rows that the engine has read pass on to it.
         keyed: Whether it gets rows on edges; else it gets rows of sources.
         enough: Of a batch that may leave the rest of its input; else None.
+        lots: The pieces of each task, packed, where nothing but pieces is read: its rows stand for
+            nothing then. None where each piece is a row, beside those of other sources.
     """
 
     then: Stage | None
     keyed: bool
     enough: Enough | None = None
+    lots: Sequence[Sequence[bytes]] | None = None
 
     def run(self, task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield rows, then this task's report if it has read anything."""
         started = time.perf_counter()
         reading = _Reading(task, self.enough, keyed=self.keyed)
-        rows = reading.rows(batches)
+        if self.lots is None:
+            rows = reading.rows(batches)
+        else:
+            for _ in batches:
+                pass  # what Spark has to hand over, so that there is a task
+            rows = reading.pieces_of(self.lots[task.number])
         for made in rows if self.then is None else self.then.run(task, rows):
             yield made
             yield from reading.letters()
@@ -87,10 +95,14 @@ class _Reading:
             others = wire.where(batch.drop_columns(["piece"]), ~of_pieces)
             if others.num_rows:
                 yield others
-            for packed in column.drop_null().to_pylist():
-                stream, piece = unpacked_piece(packed)
-                self.pieces += 1
-                yield from self._read(self._sources[stream], piece)
+            yield from self.pieces_of(column.drop_null().to_pylist())
+
+    def pieces_of(self, lot: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of some pieces."""
+        for packed in lot:
+            stream, piece = unpacked_piece(packed)
+            self.pieces += 1
+            yield from self._read(self._sources[stream], piece)
 
     def _read(self, source: SourceColumns, piece: Piece) -> Iterator[pa.RecordBatch]:
         stream = self._task.topology.streams[source.stream]
@@ -124,9 +136,7 @@ class _Reading:
                     number = pa.array(np.full(rows.num_rows, source.number, dtype=np.int32))
                     yield rows.append_column("stream", number)
         if piece.last:
-            self._promise(source.stream, piece)
-            reached = self.report.reached.setdefault(source.stream, {})
-            reached[piece.process] = piece.reached, piece.process_watermark_us
+            pass_on(self.report, source.stream, [piece], self._task.latest_us[source.stream])
 
     def _send_apart(
         self, stream: str, columns: Injected, apart: npt.NDArray[np.bool_], piece: Piece, first: int
@@ -149,16 +159,27 @@ class _Reading:
         fingerprints = None if few.fingerprints is None else few.fingerprints.to_pylist()
         sending.send_columns(few.values, few.at_us.to_pylist(), fingerprints, ids, few.refusals)
 
-    def _promise(self, stream: str, piece: Piece) -> None:
-        """Note what a process promises, or only that it is there, before it has a record."""
-        told = pa.table(
-            {
-                "ts": pa.nulls(1, pa.int64()),
-                "process": pa.array([piece.process]),
-                "promised": pa.array([piece.process_watermark_us], pa.int64()),
-            }
-        )
-        observe_processes(self.report, stream, told, self._task.latest_us[stream])
+
+def pass_on(report: TaskReport, stream: str, pieces: Sequence[Piece], latest_us: int) -> None:
+    """Add to a report what processes promise, or only that they are there, and where they stand.
+
+    Args:
+        report: Of who takes the pieces.
+        stream: The injected stream.
+        pieces: Of it, each the last of its process.
+        latest_us: Of the stream.
+    """
+    told = pa.table(
+        {
+            "ts": pa.nulls(len(pieces), pa.int64()),
+            "process": pa.array([piece.process for piece in pieces]),
+            "promised": pa.array([piece.process_watermark_us for piece in pieces], pa.int64()),
+        }
+    )
+    observe_processes(report, stream, told, latest_us)
+    reached = report.reached.setdefault(stream, {})
+    for piece in pieces:
+        reached[piece.process] = piece.reached, piece.process_watermark_us
 
 
 def _source_rows(

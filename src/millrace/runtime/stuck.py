@@ -59,6 +59,7 @@ from typing import IO, Any, Final, NamedTuple
 
 import msgspec
 
+from millrace.kernel.blocks import BlockMachine
 from millrace.kernel.execution import Running
 from millrace.kernel.machine import Machine
 from millrace.kernel.results import TIMED
@@ -128,7 +129,13 @@ class TimeLimit:
 
 #: What calls hooks, coders and cells for a key.
 _CALLERS = frozenset(
-    {Machine._run_keys.__code__, Machine._attempt.__code__, Machine._fire_due.__code__, TIMED}
+    {
+        Machine._run_keys.__code__,
+        Machine._attempt.__code__,
+        Machine._fire_due.__code__,
+        BlockMachine._run_together.__code__,
+        TIMED,
+    }
 )
 #: How often who was told is told again, as long as it goes on.
 _AGAIN_S = 15.0

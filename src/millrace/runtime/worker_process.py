@@ -220,6 +220,15 @@ def columns_of_sinks(
     }
 
 
+def latest_of(topology: Topology, manifest: Manifest) -> dict[str, int]:
+    """Return injected stream -> timestamps after this are refused in an epoch."""
+    return {
+        spec.name: manifest.wall_time_us + spec.injection.ahead_us
+        for spec in topology.injected()
+        if spec.injection is not None
+    }
+
+
 @dataclass(frozen=True)
 class Task:
     """One task of one epoch.
@@ -249,11 +258,7 @@ class Task:
     @cached_property
     def latest_us(self) -> Mapping[str, int]:
         """Injected stream -> timestamps after this are refused."""
-        return {
-            spec.name: self.manifest.wall_time_us + spec.injection.ahead_us
-            for spec in self.topology.injected()
-            if spec.injection is not None
-        }
+        return latest_of(self.topology, self.manifest)
 
     def event_times(self, stream: str) -> EventTimes:
         """Return which event times of an injected stream are accepted."""

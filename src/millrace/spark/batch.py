@@ -16,14 +16,13 @@ from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from millrace.balance.load import RunLoads
 from millrace.compile.build import build
 from millrace.compile.topology import Topology
 from millrace.epochlog.run_log import RunLog
-from millrace.injectors.injector import Injector
-from millrace.injectors.offsets import Piece
+from millrace.injectors.offsets import Piece, pieces_until_now
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.declarations import Declarations
 from millrace.model.errors import MillraceError, PipelineError
@@ -31,7 +30,7 @@ from millrace.options import BatchOptions, with_defaults
 from millrace.runtime.sink_contract import bind_sinks, claim_sinks
 from millrace.runtime.stragglers import Enough, Left
 from millrace.spark.console import Quiet
-from millrace.spark.external import external_pieces, pieces_there
+from millrace.spark.external import external_pieces, injectors_of, together
 from millrace.spark.failure import failed
 from millrace.spark.job import run_job
 from millrace.spark.parallelism import tasks_for, tasks_of
@@ -115,20 +114,19 @@ def run_batch(pipeline: Declarations, spark: SparkSession, **given: Any) -> Stat
     until = options["until"]
     topology = build(pipeline)
     at_once = tasks_for(spark)
-    there: dict[str, list[Piece]] = {}
-
-    def read(stream: str, injector: Injector) -> DataFrame:
-        there[stream] = pieces_there(stream, injector, before=until)
-        return external_pieces(spark, stream, there[stream], tasks=at_once)
-
-    sources = sources_of(topology, read, batch=True)
+    sources = sources_of(topology, spark, batch=True)
+    injectors = injectors_of(topology)
+    there = {
+        stream: list(pieces_until_now(stream, injectors[stream], until))
+        for stream in (source.stream.name for source in sources if source.injector is not None)
+    }
     enough = early_end_of(topology, there, options["percentile"], options["scratch"])
-    if until is not None and all(source.pieces is None for source in sources):
+    if until is not None and not there:
         raise PipelineError(
             f"run_batch(until={until!r}) is about injectors, and no stream of {pipeline!r} has "
             "one. Leave it out, and filter the DataFrames by their own columns."
         )
-    streaming = [source.stream.name for source in sources if source.is_streaming]
+    streaming = [source.stream.name for source in sources if source.frame.isStreaming]
     if streaming:
         raise PipelineError(
             f"streams {streaming} have streaming sources, and run_batch() needs bounded ones. Read "
@@ -150,7 +148,9 @@ def run_batch(pipeline: Declarations, spark: SparkSession, **given: Any) -> Stat
     started = time.perf_counter()
     claim_sinks(topology, epochs)
     plan.attach(None, "")
-    rows = plan.rows()
+    frames = plan.rows()
+    if there:
+        frames.append(external_pieces(spark, there, tasks=at_once))
     quiet = Quiet(spark)
     quiet.begin()
     state_of_it = "batch under way for"
@@ -162,7 +162,7 @@ def run_batch(pipeline: Declarations, spark: SparkSession, **given: Any) -> Stat
     display.start()
     try:
         with _settings(spark), display.live():
-            report, _ = run_job(plan, rows, manifest, topology.sinks)
+            report, _ = run_job(plan, together(frames), manifest, topology.sinks)
         left = {} if enough is None else enough.decisions().left(there)
     except BaseException as error:
         state_of_it = "batch failed after"

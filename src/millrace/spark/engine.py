@@ -1,7 +1,8 @@
 """The seam between a run and its plane: what engines differ in, and what they do before a run.
 
-A run, its start and its handle are one for both planes, and know nothing else of them. A third
-engine would fit: epochs that the program drives itself, without Structured Streaming.
+A run, its start and its handle are one for both planes, and know nothing else of them. There are
+three engines: of epochs that the driver begins, of epochs that are Spark's micro-batches, and of
+tasks that do not end.
 """
 
 from __future__ import annotations

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 import re
+import sys
 import tempfile
 import traceback
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from millrace.model.errors import RunFailed
+from millrace.model.errors import PipelineError, RunFailed
 
 #: Where the traceback of a Python worker says what was raised; within a message it is indented.
 _RAISED = re.compile(r"^(?:\S+: )?millrace\.model\.errors\.(\w+): ", re.MULTILINE)
@@ -23,6 +25,12 @@ _DIED = (
     "Python worker exited unexpectedly",
     "ExecutorLostFailure",
     "PythonWorker.refreshNonBlocking(",
+)
+#: How Spark says that another Python runs there, or one without Millrace.
+_CANNOT_IMPORT = (
+    "No module named 'millrace'",
+    "PYTHON_VERSION_MISMATCH",
+    "PYTHON_DATA_SOURCE_ERROR",
 )
 #: How an attempt is announced that finds out which record it is.
 CAREFULLY = ", which looks for records that end their process, and makes them dead letters"
@@ -45,6 +53,34 @@ def failed(
     if log is not None:
         message += f"\nThe whole of it, with every traceback: {log}"
     return RunFailed(message, cause=cause, log=log)
+
+
+def cannot_run_workers(error: BaseException) -> PipelineError | None:
+    """Return what to say where Spark's Python workers cannot run Millrace; None of other errors.
+
+    Args:
+        error: What Spark raised of a Python process, or of code in it.
+    """
+    text, named = str(error), os.environ.get("PYSPARK_PYTHON")
+    if any(words in text for words in _CANNOT_IMPORT):
+        return PipelineError(
+            "Spark's Python workers cannot run Millrace. They use another Python than this one, "
+            f"{sys.executable}: set PYSPARK_PYTHON to it before the session is made, and on a "
+            f"cluster install Millrace on the workers. Spark said: {text.splitlines()[-2:]}"
+        )
+    if "pyspark.daemon" in text:
+        return PipelineError(
+            f"Spark started {named!r} (PYSPARK_PYTHON), and it ended without a word to Spark: it "
+            "is no Python, or none that has PySpark. Set PYSPARK_PYTHON to this one, "
+            f"{sys.executable}, before the session is made."
+        )
+    if "Cannot run program" in text:
+        return PipelineError(
+            f"Spark cannot start {named!r} (PYSPARK_PYTHON). Is it in an archive? Unpack that in "
+            f"the driver's working directory, {str(Path.cwd())!r}, too, under the same name: where "
+            "Spark reads a source, a process beside the driver runs it."
+        )
+    return None
 
 
 def headline(error: BaseException) -> str:

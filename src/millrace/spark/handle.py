@@ -349,7 +349,10 @@ class Handle:
 
     @property
     def query(self) -> Any:
-        """Spark's own streaming query that runs the tasks now; another one after a failure."""
+        """Spark's own streaming query that runs the tasks now; another one after a failure.
+
+        None by epochs where Millrace reads all sources itself: then there is none.
+        """
         return self._run.engine.query
 
     @property

@@ -32,6 +32,7 @@ def run_job(
     manifest: Manifest,
     sinks: Sequence[Any],
     *,
+    lots: Sequence[Sequence[bytes]] | None = None,
     lift: bool = True,
     careful: bool = False,
 ) -> tuple[TaskReport, float]:
@@ -44,10 +45,11 @@ def run_job(
         rows: The epoch's raw rows.
         manifest: Of the epoch.
         sinks: The pipeline's sinks.
-        lift: See :meth:`Plan.frame`.
+        lots: See :meth:`Plan.frame`.
+        lift: Likewise.
         careful: Likewise.
     """
-    frame = plan.frame(rows, manifest, lift=lift, careful=careful)
+    frame = plan.frame(rows, manifest, lots=lots, lift=lift, careful=careful)
     written = plan.written
     called = {number: sink for number, sink in enumerate(sinks) if number not in written}
     while True:
@@ -71,7 +73,7 @@ def run_job(
 def _named(session: SparkSession, plan: Plan, epoch: int) -> Iterator[None]:
     """Have Spark's UI say of jobs which epoch they are of, and for how many levels.
 
-    Their group stays what it is: by that Spark cancels the jobs of a query that is stopped.
+    Their group, or tag, stays what it is: by that the jobs of a run that is stopped are cancelled.
     """
     if is_connect(session):  # its UI says which query of a client a job is of, and no more
         yield
@@ -94,6 +96,7 @@ def run_patiently(
     *,
     lift: bool,
     attempts: int,
+    lots: Sequence[Sequence[bytes]] | None = None,
 ) -> tuple[TaskReport, float]:
     """Run an epoch's job again if worker processes died in it, and find out of what the last time.
 
@@ -106,10 +109,11 @@ def run_patiently(
         sinks: The pipeline's sinks.
         lift: See :meth:`Plan.frame`.
         attempts: How often it is tried at the most.
+        lots: See :meth:`Plan.frame`.
     """
     for attempt in range(1, attempts):
         try:
-            return run_job(plan, rows, manifest, sinks, lift=lift)
+            return run_job(plan, rows, manifest, sinks, lots=lots, lift=lift)
         except Exception as error:
             if not worker_died(error):
                 raise
@@ -120,7 +124,7 @@ def run_patiently(
                 attempts,
                 CAREFULLY * (attempt + 1 == attempts),
             )
-    return run_job(plan, rows, manifest, sinks, lift=lift, careful=attempts > 1)
+    return run_job(plan, rows, manifest, sinks, lots=lots, lift=lift, careful=attempts > 1)
 
 
 def _called(

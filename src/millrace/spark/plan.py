@@ -2,7 +2,7 @@
 
 ::
 
-    source rows -> edges, keys, hashes -> repartitionById -> level 1 -> ... -> level d -> sinks
+    source rows or pieces -> edges, keys, hashes -> repartitionById -> level 1 -> ... -> sinks
 
 The column that names the task which owns a row's key, by the interval maps of an epoch, is made for
 each epoch, since maps change between epochs; the rows before it are those of the query, from its
@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import Any
 from uuid import uuid4
 
+from msgspec.structs import replace
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # the name all of Spark's documentation uses
 from pyspark.sql import types as T
@@ -206,20 +207,13 @@ class Plan:
         """Return what every task of the run gets."""
         return self._blueprint
 
-    def rows(self) -> DataFrame:
-        """Return all sources' rows in one frame; for a stream, its batches go to :meth:`frame`."""
-        frames = [
-            source.pieces
-            if source.pieces is not None
-            else native_rows(source, several=self._several)
-            if source.native
-            else python_rows(source)
+    def rows(self) -> list[DataFrame]:
+        """Return the rows of each source that Spark reads; all together go to :meth:`frame`."""
+        return [
+            native_rows(source, several=self._several) if source.native else python_rows(source)
             for source in self._sources
+            if source.injector is None
         ]
-        together = frames[0]
-        for frame in frames[1:]:
-            together = together.unionByName(frame, allowMissingColumns=True)
-        return together
 
     @cached_property
     def has_lifting_stage(self) -> bool:
@@ -234,20 +228,27 @@ class Plan:
         )
 
     def frame(
-        self, rows: DataFrame, manifest: Manifest, *, lift: bool = True, careful: bool = False
+        self,
+        rows: DataFrame,
+        manifest: Manifest,
+        *,
+        lots: Sequence[Sequence[bytes]] | None = None,
+        lift: bool = True,
+        careful: bool = False,
     ) -> DataFrame:
         """Return the epoch's frame: reports and sink rows; see :meth:`sink_rows`.
 
         Args:
-            rows: The epoch's rows of :meth:`rows`.
+            rows: The epoch's rows of :meth:`rows`, and of pieces.
             manifest: Of the epoch.
+            lots: The pieces of each partition of the rows, which stand for nothing else then.
             lift: Whether there is to be a lifting stage, if it :meth:`has_lifting_stage`.
             careful: Whether tasks look for user code that ends their process.
         """
         tasks = manifest.tasks or self._tasks
         spark = _Stages(
             self._blueprint,
-            encode_entry(manifest),
+            encode_entry(replace(manifest, offsets={})),  # pieces say it of what a task reads
             tasks,
             self._leaving,
             self._ordered,
@@ -255,12 +256,12 @@ class Plan:
             careful=careful,
         )
         frame = self._owners.apply(self._numbering.apply(rows), manifest, tasks)
-        stage = self._first_stage(lift=lift)
+        stage = self._first_stage(lots, lift=lift)
         if stage is not None:
             frame = spark.here(frame, stage)
         return through_levels(spark, frame, self._topology.depth, self._level)
 
-    def _first_stage(self, *, lift: bool) -> Stage | None:
+    def _first_stage(self, lots: Sequence[Sequence[bytes]] | None, *, lift: bool) -> Stage | None:
         """Return the stage in front of the first shuffle; None if Spark does all that is to do."""
         native = self._sources[0].native
         stage: Stage | None = None
@@ -268,8 +269,8 @@ class Plan:
             stage = EncodeStage(self._by_time)
         elif lift and self.has_lifting_stage:
             stage = LiftStage(self._by_time)
-        if any(source.pieces is not None for source in self._sources):
-            return ReadStage(stage, keyed=native, enough=self._enough)
+        if any(source.injector is not None for source in self._sources):
+            return ReadStage(stage, keyed=native, enough=self._enough, lots=lots)
         return stage
 
     @property
@@ -323,7 +324,7 @@ class Plan:
     def _several(self) -> bool:
         """Whether a row of Spark's making may be for several edges."""
         return any(
-            source.native and source.pieces is None and len(source.stream.edges) > 1
+            source.native and source.injector is None and len(source.stream.edges) > 1
             for source in self._sources
         )
 

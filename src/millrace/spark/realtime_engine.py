@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 from uuid import uuid4
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from millrace.balance.preparation import Preparation
 from millrace.compile.topology import Topology
 from millrace.epochlog.entries import processes_of
-from millrace.injectors.columns import arrow_schema
 from millrace.injectors.injector import Injector
 from millrace.injectors.offsets import nothing_left
 from millrace.injectors.watermark_policy import WatermarkColumn
@@ -104,6 +103,7 @@ class RealtimeEngine(Engine):
         self._wants_standby = standby
         self._standby: Standby | None = None
         self._next_standby_at = 0.0
+        self._told_ready = False
         self._leaving: threading.Thread | None = None
         self._retry_policy = RetryPolicy(parts.attempts)
         self._downtime = Downtime()
@@ -355,6 +355,9 @@ class RealtimeEngine(Engine):
             return
         if (standby := self._standby) is not None:
             if (failure := standby.failure) is None:
+                if standby.ready and not self._told_ready:
+                    self._told_ready = True
+                    _log.info("a standby is ready")
                 return
             _log.warning("the standby has failed, and another is started: %s", headline(failure))
             self._give_up_standby()
@@ -363,6 +366,7 @@ class RealtimeEngine(Engine):
         if leaving or time.monotonic() < self._next_standby_at or not self._roomy(2):
             return
         hung = tuple(self._hung)
+        self._told_ready = False
         self._standby = Standby(
             self._make_board(),
             lambda address: self._start_query(address, False, hung),
@@ -525,14 +529,9 @@ class RealtimeSetup(Setup):
         self._marks_us = duration_us(options["marks"], "start(marks)")
         self._batch_ms = duration_us(options["spark_batch"], "start(spark_batch)") // 1000
         self._clock = b""
-        self.sources = sources_of(topology, self._unread, realtime=True)
+        self.sources = sources_of(topology, spark, realtime=True)
         self._queries = 1 + options["standby"]
         self.fitting = tasks_within(spark, topology.depth, queries=self._queries)
-
-    def _unread(self, _: str, injector: Injector) -> DataFrame:
-        """Return what stands for an injector where only its columns matter."""
-        arrow_schema(injector.schema)
-        return self._spark.range(0)
 
     def check(self, tasks: int) -> None:
         """Refuse an application in which not all tasks can run at once, and a clock of no task."""

@@ -10,17 +10,18 @@ The place of a row in a source that Spark reads is the second half of its id.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # the name all of Spark's documentation uses
 from pyspark.sql import types as T
 
 from millrace.compile.explanation import one_field, python_reason
 from millrace.compile.sink_limits import fields_of
 from millrace.compile.topology import Edge, StreamSpec, Topology
+from millrace.injectors.columns import arrow_schema
 from millrace.injectors.injector import Injector
 from millrace.injectors.watermark_policy import WatermarkColumn
 from millrace.kernel.record_ids import FINGERPRINT_BYTES, LAST_ROW, ROW_BITS
@@ -103,7 +104,7 @@ class Source:
             epochs one pass over the input serves all sources, so all have a reason or none.
         promises: Column in which its processes promise a low watermark; None if they do not.
         punctuation: Boolean column: whether a row is no record but only carries such a promise.
-        pieces: Of an injector: the rows that stand for what the first stage reads; else None.
+        injector: What reads it, in the first stage; None if Spark does.
         process: Column that names the process that a row came by; None if it has but one.
     """
 
@@ -115,7 +116,7 @@ class Source:
     process: str | None = None
     bare: bool = False
     reason: str | None = None
-    pieces: DataFrame | None = None
+    injector: Injector | None = None
 
     def of(self, topology: Topology) -> Source:
         """Return it as the source of the same stream of a topology with other numbers."""
@@ -134,12 +135,7 @@ class Source:
     @property
     def names_processes(self) -> bool:
         """Return whether its rows tell more of their processes than the time of a record."""
-        return bool(self.promises or self.process or self.pieces is not None)
-
-    @property
-    def is_streaming(self) -> bool:
-        """Return whether it has no end."""
-        return (self.frame if self.pieces is None else self.pieces).isStreaming
+        return bool(self.promises or self.process or self.injector is not None)
 
     @property
     def injection(self) -> Injection:
@@ -155,7 +151,7 @@ class Source:
 
 def sources_of(
     topology: Topology,
-    read: Callable[[str, Injector], DataFrame],
+    spark: SparkSession,
     *,
     batch: bool = False,
     realtime: bool = False,
@@ -164,7 +160,7 @@ def sources_of(
 
     Args:
         topology: The pipeline.
-        read: Makes a DataFrame of the pieces of a stream's injector.
+        spark: A session.
         batch: Whether it is for a batch, where rows that an injector reads leave in no packets.
         realtime: Whether it is for live tasks, which read each source by itself.
 
@@ -175,14 +171,15 @@ def sources_of(
     for spec in topology.injected():
         if batch and spec.name == topology.again:
             continue  # dead letters are sent again to a checkpoint, which a batch has not
-        frame, pieces = spec.injection and spec.injection.source, None
+        frame, injector = spec.injection and spec.injection.source, None
         if isinstance(frame, Injector):
-            pieces = read(spec.name, frame)
-            frame = pieces.sparkSession.createDataFrame([], struct_type(frame.schema))
+            injector = frame
+            arrow_schema(injector.schema)
+            frame = spark.createDataFrame([], struct_type(injector.schema))
         source = _source(topology, spec, frame, realtime=realtime)
-        found.append(dataclasses.replace(source, pieces=pieces))
+        found.append(dataclasses.replace(source, injector=injector))
     if batch:
-        found = [source if source.pieces is None else _in_a_batch(source) for source in found]
+        found = [source if source.injector is None else _in_a_batch(source) for source in found]
     # One pass over the input serves all sources, so one that needs Python takes the others along.
     slow = next((source.stream.name for source in found if not source.native), None)
     if slow is None or realtime:

@@ -26,6 +26,7 @@ from millrace.compile.explanation import PipelineExplanation
 from millrace.compile.topology import Topology
 from millrace.epochlog.run_log import RunLog
 from millrace.injectors.dead_letters import bind_letters
+from millrace.injectors.injector import Injector
 from millrace.injectors.signal_injector import Calls
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.declarations import Declarations
@@ -40,12 +41,13 @@ from millrace.spark.clock import now_us
 from millrace.spark.compat import need_python_sources
 from millrace.spark.connect import refuse_connect
 from millrace.spark.console import Quiet
+from millrace.spark.driven_engine import DrivenSetup
 from millrace.spark.engine import RunParts, Setup
-from millrace.spark.epoch_engine import EpochSetup
 from millrace.spark.handle import Handle
 from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.metrics.lines import lines_in
 from millrace.spark.metrics.prometheus import Scrapes
+from millrace.spark.microbatch_engine import MicroBatchSetup
 from millrace.spark.parallelism import intervals_for, is_local, tasks_of
 from millrace.spark.plan import StreamPlan
 from millrace.spark.progress_display import where_to_show
@@ -66,15 +68,6 @@ def start(
     **options: Any,
 ) -> Handle:
     """Run a pipeline until it is stopped; see :meth:`millrace.Pipeline.start`."""
-    needs = (
-        "Real time keeps tasks running by a source in the driver's JVM, and they call this program"
-        if realtime
-        else "Spark calls an epoch in the process that has the run, and would call a copy in the "
-        "server"
-    )
-    refuse_connect(spark, "start()", needs, "Over Connect, p.run_batch(spark) runs bounded input.")
-    if not realtime:
-        need_python_sources("start()")
     starter = SparkStarter(spark, {"checkpoint": checkpoint, "realtime": realtime, **options})
     starter.check()
     handle = Handle()
@@ -212,8 +205,29 @@ class _Opening:
 
     def _setup(self, topology: Topology) -> Setup:
         if self._realtime:
+            refuse_connect(
+                self._spark,
+                "start(realtime=True)",
+                "Real time keeps tasks running by a source in the driver's JVM, and they call this "
+                "program",
+                "Over Connect, leave realtime out: epochs of injectors run.",
+            )
             return RealtimeSetup(self._spark, topology, self._options, self._scratch)
-        return EpochSetup(self._spark, topology, self._checkpoint, self._options, self._scratch)
+        sources = [spec.injection.source for spec in topology.injected() if spec.injection]
+        if all(isinstance(source, Injector) for source in sources):
+            return DrivenSetup(self._spark, topology, self._options, self._scratch)
+        refuse_connect(
+            self._spark,
+            "start()",
+            "Spark calls an epoch of its own streaming sources in the process that has the run, "
+            "and would call a copy in the server",
+            "Over Connect, read with mr.sources.Kafka, Files, Delta or Iceberg, or an "
+            "mr.sources.Injector of your own; or run bounded input by p.run_batch(spark).",
+        )
+        need_python_sources("start()")
+        return MicroBatchSetup(
+            self._spark, topology, self._checkpoint, self._options, self._scratch
+        )
 
     def _claimed(self, topology: Topology, setup: Setup, intervals: int) -> RunLog:
         """Open the checkpoint, and claim it and the sinks."""

@@ -11,19 +11,16 @@ import pandas at each start of a run, and each epoch would have a task that read
 
 from __future__ import annotations
 
-import os
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
-from millrace.model.errors import PipelineError
 from millrace.spark.compat import DataSource, InputPartition, OffsetReader
+from millrace.spark.failure import cannot_run_workers
 
 NAME = "millrace_ticks"
 
@@ -98,24 +95,7 @@ def ticks(spark: SparkSession, alarm: Alarm) -> DataFrame:
     spark.dataSource.register(TickSource)
     try:
         return spark.readStream.format(NAME).option("alarm", str(alarm.path)).load()
-    except AnalysisException as error:
-        raise PipelineError(
-            "Spark's Python workers cannot run Millrace. They use another Python than this one, "
-            f"{sys.executable}: set PYSPARK_PYTHON to it before the session is made, and on a "
-            f"cluster install Millrace on the workers. Spark said: {str(error).splitlines()[-2:]}"
-        ) from error
     except Exception as error:
-        named = os.environ.get("PYSPARK_PYTHON")
-        if "pyspark.daemon" in str(error):
-            raise PipelineError(
-                f"Spark started {named!r} (PYSPARK_PYTHON) on the driver's host, and it ended "
-                "without a word to Spark: it is no Python, or none that has PySpark. Set "
-                f"PYSPARK_PYTHON to this one, {sys.executable}, before the session is made."
-            ) from error
-        if "Cannot run program" not in str(error):
-            raise
-        raise PipelineError(
-            f"Spark cannot start {named!r} (PYSPARK_PYTHON) on the "
-            "driver's host, where it runs Millrace's clock. Is it in an archive? Unpack that in "
-            f"the driver's working directory, {str(Path.cwd())!r}, too, under the same name."
-        ) from error
+        if (said := cannot_run_workers(error)) is not None:
+            raise said from error
+        raise

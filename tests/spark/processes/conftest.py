@@ -177,6 +177,8 @@ class Scene:
         self.config: dict[str, Any] = {
             "master": "local[2]",
             "conf": {},
+            # Whether the driver begins epochs itself, or Spark does.
+            "driven": False,
             "checkpoint": str(self.checkpoint),
             "conninfo": f"{postgres.conninfo} passfile={postgres.passfile}" if postgres else "",
         }

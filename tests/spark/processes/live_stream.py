@@ -48,6 +48,7 @@ class LiveStream:
         environment: dict[str, str] | None = None,
     ) -> None:
         self.root = root
+        self.options = dict(options or {})
         self.mixes: list[Mix] = [MIXES[name](root, conninfo) for name in mixes or ()]
         self._program = program
         self._environment = environment or {}
@@ -58,7 +59,7 @@ class LiveStream:
         settings = {
             "master": master,
             "conf": conf or {},
-            "options": options or {},
+            "options": self.options,
             "remaps": remaps,
             "mixes": mixes or [],
             "conninfo": conninfo,
@@ -77,6 +78,15 @@ class LiveStream:
         folder = self.root / f"driver-{len(self.drivers)}"
         folder.mkdir()
         self.drivers.append(self._program(PROGRAM, folder, **self._environment))
+
+    def wait_for_standby(self, seconds: float = 60) -> None:
+        """Wait until a standby is ready, though not for ever: an executor may be away."""
+        told, deadline = ("a standby is ready", "another incarnation"), time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            lines = [line for line in self.log().splitlines() if any(one in line for one in told)]
+            if lines and told[0] in lines[-1]:
+                return
+            time.sleep(0.2)
 
     def log(self) -> str:
         """Return what all drivers have said."""

@@ -151,11 +151,15 @@ for name, value in {
     builder = builder.config(name, value)
 spark = builder.getOrCreate()
 spark.sparkContext.setLogLevel("OFF")
-source = (
-    spark.readStream.schema("sensor string, value long, at long")
-    .option("maxFilesPerTrigger", 1)
-    .parquet(str(root / "in"))
-)
+SCHEMA = "sensor string, value long, at long"
+if config["driven"]:
+    # A file an epoch, too.
+    source = mr.sources.Files(
+        root / "in", schema=SCHEMA, format="parquet", pattern="[0-9]*", bytes_per_epoch=1
+    )
+else:
+    reader = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
+    source = reader.parquet(str(root / "in"))
 p = mr.Pipeline("processes")
 p.inject("readings", source, timestamp="at", low_watermark=mr.BoundedDelay(50), format=Reading)
 p.add(Confirm(str(root)))

@@ -47,13 +47,14 @@ def test_drivers_that_end_in_every_way(
 
     SIGTERM; kill -9 of the Python workers, and of the driver: each in mid-epoch. Of the JVM alone
     in test_evolution.py, and here in further rounds. After each epoch key intervals split and
-    merge, so that drivers end in a remap, too.
+    merge, so that drivers end in a remap, too. The driver begins epochs itself; by micro-batches in
+    test_evolution.py, and here in further rounds.
     """
-    ends = ["SIGTERM", "python"]
+    ends, is_driven = ["SIGTERM", "python", "driver"], True
     for draw in seeds(SEED):
         postgres.clear()
         scene = scenes(postgres)
-        scene.config["remaps"] = True
+        scene.config |= {"remaps": True, "driven": is_driven}
         driver = _replace_one_that_is_paused(scene, draw)
         for end in ends:
             earlier, driver = driver, scene.start("wait")
@@ -77,6 +78,7 @@ def test_drivers_that_end_in_every_way(
         assert all([one.id for one in of] != [*range(len(of))] for of in maps)
         assert _generation(scene) == 2 + len(ends) + 1
         ends = draw.choices(["SIGTERM", "SIGINT", "driver", "JVM", "python"], k=5)
+        is_driven = draw.random() < 0.5
 
 
 def _replace_one_that_is_paused(scene: Any, draw: random.Random) -> Any:

@@ -41,6 +41,10 @@ REMAPS_S = float(os.environ.get("CHAOS_REMAPS", 5))
 HANG_LIMIT_S = 10
 #: So many of the mixes are in a pipeline.
 MIXED = 3
+#: Of ten rounds, so many have a standby.
+STANDBY = float(os.environ.get("CHAOS_STANDBY", 0.5))
+#: Before so many of ten faults a standby that is not ready is waited for.
+WAITED = 0.6
 #: Of ten faults, so many come while the run is not back from the one before.
 AMID = 0.25
 
@@ -79,13 +83,14 @@ def scenes(tmp_path: Path, program: Any, postgres: Any) -> Iterator[Callable[...
                 ends.callback(network.close)
                 conf["spark.driver.host"] = environment["SPARK_LOCAL_IP"] = network.host
                 conf["spark.executorEnv.JAVA_HOME"] = str(network.java_home)
+            standby = draw.random() < STANDBY
             stream = LiveStream(
                 root,
                 program,
-                # Each with the slots for half of the tasks.
-                master="local-cluster[2,4,1024]",
+                # Each with the slots for half of the tasks, which are there twice with a standby.
+                master=f"local-cluster[2,{7 if standby else 4},1024]",
                 conf=conf,
-                options={"hang_limit": f"{HANG_LIMIT_S} s", "marks": "1 s"},
+                options={"hang_limit": f"{HANG_LIMIT_S} s", "marks": "1 s", "standby": standby},
                 remaps=REMAPS_S,
                 mixes=draw.sample(list(MIXES), MIXED),
                 conninfo=f"host={postgres.passfile.parent} port={postgres.port} "
@@ -105,7 +110,7 @@ class Tally:
         self.done: Counter[str] = Counter()
         self.mixes: Counter[str] = Counter()
         self.back: list[float] = []
-        self.rows = 0
+        self.rows = self.taken_over = 0
 
     def add(self, fault: live_faults.Fault, back_s: float | None) -> None:
         self.done[fault.__name__] += 1
@@ -123,7 +128,8 @@ class Tally:
             f"{self.of(live_faults.KILLS)} kills, {self.of(live_faults.PAUSES)} pauses, "
             f"{self.done['fill_disk']} full disks, {self.done['cut_network']} networks cut\n"
             f"mixes: {mixes}\n"
-            f"back after {p50:.1f} s (p50), {p99:.1f} s (p99)\n"
+            f"back after {p50:.1f} s (p50), {p99:.1f} s (p99); a standby took over "
+            f"{self.taken_over} times\n"
             f"{self.rows} rows, none lost, none doubled\n"
         )
 
@@ -147,7 +153,8 @@ def test_whatever_befalls_them_pipelines_have_the_outputs_of_no_fault(
         draw = random.Random(seed)
         scene = scenes(number, draw)
         names = [mix.name for mix in scene.stream.mixes]
-        _say(f"round {number}: {'; '.join(names)}\n  again: {again(seed)}")
+        standby = "; a standby" if scene.stream.options["standby"] else ""
+        _say(f"round {number}: {'; '.join(names)}{standby}\n  again: {again(seed)}")
         try:
             run_round(scene, draw, tally)
         except BaseException:
@@ -162,7 +169,7 @@ def again(seed: int) -> str:
     """Return the command that runs a round again."""
     return (
         f"make chaos-realtime SEED={seed} KILLS=1 PAUSES=0 FAULTS={FAULTS} "
-        f"LONGEST={LONGEST_S:g} REMAPS={REMAPS_S:g}"
+        f"LONGEST={LONGEST_S:g} REMAPS={REMAPS_S:g} STANDBY={STANDBY:g}"
     )
 
 
@@ -173,6 +180,8 @@ def run_round(scene: Scene, draw: random.Random, tally: Tally) -> None:
     stream.start()
     stream.wait_until_back(time.time())
     for n, fault in enumerate(faults, 1):
+        if stream.options["standby"] and draw.random() < WAITED:
+            stream.wait_for_standby()
         # Somewhere between two marks, or in one.
         time.sleep(draw.random())
         befallen = fault(scene)
@@ -189,3 +198,4 @@ def run_round(scene: Scene, draw: random.Random, tally: Tally) -> None:
     log = stream.log()
     assert not REMAPS_S or log.count("'Counting' has ") > 0
     assert "another incarnation has begun, after" in log
+    tally.taken_over += log.count("the standby takes over")

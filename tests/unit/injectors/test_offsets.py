@@ -8,7 +8,7 @@ import millrace as mr
 import millrace.injectors.injector as injector_module
 from millrace.compile.topology import together
 from millrace.injectors.offsets import advanced, pieces, pieces_until_now, rows
-from millrace.injectors.rate_limit import Gate, too_far
+from millrace.injectors.rate_limit import too_far
 from millrace.model.errors import PipelineError, WatermarkRegression
 
 
@@ -120,15 +120,6 @@ def test_a_process_waits_beyond_the_skew_and_not_at_it(at, waits):
 
 def test_who_was_not_heard_of_need_not_wait():
     assert too_far({"a": mr.MIN_TIMESTAMP}, mr.MIN_TIMESTAMP, 0) == set()
-
-
-def test_a_gate_is_open_until_it_is_closed(tmp_path):
-    gate = Gate(tmp_path / "gate")
-    assert gate.waiting() == set()
-    gate.close_for({"a", "b"})
-    assert gate.waiting() == {"a", "b"}
-    gate.close_for([])
-    assert gate.waiting() == set()
 
 
 def test_streams_that_meet_downstream_share_a_low_watermark():

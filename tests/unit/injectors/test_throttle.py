@@ -1,12 +1,11 @@
 """Streams that an operator holds back: nothing is read of them, and time waits for them."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import millrace as mr
-from millrace.injectors.rate_limit import EVERYONE, Gate, Throttle
+from millrace.injectors.rate_limit import EVERYONE, Throttle
 from millrace.model.errors import PipelineError
 from millrace.spark.run import check_holdable, check_rate
 
@@ -84,15 +83,8 @@ def test_a_rate_lets_as_much_time_pass_as_its_records_take() -> None:
     assert (throttle.holds("numbers"), throttle.said()) == (False, {})
 
 
-def test_a_gate_that_is_closed_for_all_is_so_for_those_that_come(tmp_path: Path) -> None:
-    gate, other = Gate(tmp_path / "gate"), Gate(tmp_path / "gate")
-    gate.close_for(EVERYONE)
-    assert "c" in other.waiting()
-    gate.close_for(["a"])
-    assert ("a" in other.waiting(), "c" in other.waiting()) == (True, False)
-    gate.close_for(EVERYONE)
-    gate.close_for([])
-    assert "a" not in other.waiting()
+def test_everyone_includes_processes_that_come_later() -> None:
+    assert "c" in EVERYONE
 
 
 def test_what_cannot_be_is_refused_with_what_can() -> None:

@@ -51,6 +51,12 @@ def test_a_program_that_is_no_python(tmp_path, monkeypatch):
         start(error, tmp_path)
 
 
+def test_a_python_without_millrace(tmp_path):
+    error = RuntimeError("[PYTHON_DATA_SOURCE_ERROR] ModuleNotFoundError: no\nmodule")
+    with pytest.raises(PipelineError, match=r"workers cannot run Millrace.*set PYSPARK_PYTHON"):
+        start(error, tmp_path)
+
+
 def test_any_other_failure_is_its_own(tmp_path):
     with pytest.raises(RuntimeError, match="out of memory"):
         start(RuntimeError("out of memory"), tmp_path)

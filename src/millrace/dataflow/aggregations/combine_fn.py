@@ -80,6 +80,11 @@ class CombineFn(Value):
         return type(self).uncombine is not CombineFn.uncombine
 
     @property
+    def stable(self) -> bool:
+        """Whether a result stays as it is when ``add`` gets more values."""
+        return False
+
+    @property
     def checked(self) -> bool:
         """Whether accumulators are read back as they are written: those of a user's own."""
         return not type(self).__module__.startswith("millrace.")

@@ -122,15 +122,37 @@ class Top(CombineFn):
 
     def add(self, accumulator: list[Any], value: Any) -> list[Any]:
         """Return the n largest of both."""
-        return self._largest([*accumulator, value])
+        kept, key = len(accumulator), self._key
+        compared = comparable(value if key is None else key(value), "top")
+        place = kept
+        try:
+            # Most values are below the smallest that is kept, and compared with nothing else.
+            while place:
+                before = accumulator[place - 1]
+                if not (before if key is None else key(before)) < compared:
+                    break
+                place -= 1
+        except TypeError:
+            raise mixed("top", accumulator[0], value) from None
+        if place == self.n:
+            return accumulator
+        return [*accumulator[:place], value, *accumulator[place : self.n - 1]]
 
     def merge(self, accumulator: list[Any], other: list[Any]) -> list[Any]:
         """Return the n largest of both."""
-        return self._largest([*accumulator, *other])
+        try:
+            return heapq.nlargest(self.n, [*accumulator, *other], key=self._key)
+        except TypeError:
+            raise mixed("top", accumulator[0], other[-1]) from None
 
     def extract(self, accumulator: list[Any]) -> list[Any]:
         """Return the values, the largest first; of equal ones the one that came first."""
         return list(accumulator)
+
+    @property
+    def stable(self) -> bool:
+        """Whether a result stays as it is: it is a list of its own."""
+        return True
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -150,14 +172,6 @@ class Top(CombineFn):
     def result_type(self, value: Any) -> Any:
         """Return the type of the list."""
         return list[value]
-
-    def _largest(self, values: list[Any]) -> list[Any]:
-        for value in values[-1:]:
-            comparable(value if self._key is None else self._key(value), "top")
-        try:
-            return heapq.nlargest(self.n, values, key=self._key)
-        except TypeError:
-            raise mixed("top", values[0], values[-1]) from None
 
 
 def comparable(value: Any, what: str) -> Any:

@@ -189,6 +189,11 @@ class Several(VectorFold):
         return all(part.combine.uncombines for part in self.parts)
 
     @property
+    def stable(self) -> bool:
+        """Whether the results of all of them stay as they are."""
+        return all(part.combine.stable for part in self.parts)
+
+    @property
     def checked(self) -> bool:
         """Whether one of them is of a user's own."""
         return any(part.combine.checked for part in self.parts)

@@ -109,6 +109,11 @@ class VectorFold(CombineFn):
     #: Whether the values matter, and not only how many there are.
     needs_values: ClassVar[bool] = True
 
+    @property
+    def stable(self) -> bool:
+        """Whether a result stays as it is: it is made of numbers."""
+        return True
+
     def of(self, values: Column) -> Columns:
         """Return the accumulators of single values, as columns of their length.
 

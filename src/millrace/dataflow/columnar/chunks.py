@@ -96,6 +96,33 @@ class Emitted:
 
 
 @dataclass
+class Updates:
+    """Values on a stream, with their panes if they have some.
+
+    Attributes:
+        stream: Where they go.
+        shared: Whether others have parts of the values that can be changed.
+        sure: Whether the values are of the stream's format, as what they were made of was.
+        keys: Encoded; this and the others by pane.
+        hashes: Of the keys.
+        values: The results.
+        panes: Each value's; empty if values have none.
+        tails: The panes, encoded.
+        timestamps: Event times, microseconds.
+    """
+
+    stream: str
+    shared: bool = True
+    sure: bool = False
+    keys: list[bytes] = field(default_factory=list)
+    hashes: list[int] = field(default_factory=list)
+    values: list[Any] = field(default_factory=list)
+    panes: list[Pane] = field(default_factory=list)
+    tails: list[bytes] = field(default_factory=list)
+    timestamps: list[int] = field(default_factory=list)
+
+
+@dataclass
 class Done:
     """What becomes of a bundle.
 

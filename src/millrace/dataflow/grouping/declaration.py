@@ -16,6 +16,7 @@ from millrace.dataflow.grouping.window_state import (
     WindowRow,
     WindowRowCodec,
 )
+from millrace.dataflow.triggers.tree import Fire
 from millrace.dataflow.triggers.watermark import runner
 from millrace.dataflow.windowing import AccumulationMode, OutputTime, Windowing
 from millrace.dataflow.windows.window_fn import assignment
@@ -72,11 +73,27 @@ class DeclaredGrouping(Computation):
         self._assign = assignment(self._window_fn)
         self._pick = picker(value)
         self._result_coder: Coder = coder_for(Any)
+        self.element_type: Any = Any
         self.outputs = {output: DerivedFormat(tuple(inputs), self._derive)}  # type: ignore[misc]
         self.windows: MapState[WindowRow] = MapState(WindowRowCodec(Any))
         if self._window_fn.merges:
             self.active: ValueState[tuple[Active, ...]] = ValueState(ActiveCoder())
             self._merging = Merging(self._window_fn)
+
+    @property
+    def with_each(self) -> Fire | None:
+        """What each element comes to, if that is always the same; else None."""
+        return self._tree.with_each
+
+    @property
+    def pick(self) -> Callable[[Any], Any]:
+        """Chooses the value to aggregate of an element."""
+        return self._pick
+
+    @property
+    def result_coder(self) -> Coder:
+        """The coder of its results, without panes."""
+        return self._result_coder
 
     def kind_of(self, formats: Sequence[Any]) -> Any:
         """Return the type of what is aggregated, for the inputs' formats."""
@@ -107,6 +124,7 @@ class DeclaredGrouping(Computation):
             typed.key_fields = self.key_fields.making(self.format)
         typed._assign = assignment(self._window_fn, ends=ends)
         kind = self.kind_of(coders)
+        typed.element_type = kind
         typed._pick = picker(self.value, plain_format(coders[0]))
         row = WindowRowCodec(combine.accumulator_type(kind), checked=self.combine.checked)
         typed.windows = MapState(row)

@@ -10,6 +10,7 @@ from millrace.dataflow.columnar import columns_of
 from millrace.dataflow.columnar.chunks import Columnar
 from millrace.dataflow.element_types import Picks
 from millrace.dataflow.grouping.computation import GroupByKeyAndWindow
+from millrace.dataflow.grouping.updates import updates_with_each
 from millrace.dataflow.operator import Operator
 from millrace.dataflow.partials import Lift, lift_of
 from millrace.dataflow.side_stream import SideStream
@@ -101,6 +102,10 @@ class GroupingOperator(Operator):
     def columnar(self, formats: Mapping[str, Coder]) -> Columnar | None:
         """Return how windows are kept as columns, if each emits one pane and is then over."""
         return columns_of(self._grouping, list(formats.values()))
+
+    def in_blocks(self, formats: Mapping[str, Coder]) -> bool:
+        """Return whether each element is answered with a pane, and nothing else ever happens."""
+        return updates_with_each(self._grouping, list(formats.values()))
 
     def shown_tag(self, tag: Any) -> Any:
         """Return whose timer it is: the window, if there still is one."""

@@ -104,6 +104,8 @@ class WindowTimers(PaneEmitter):
 
     def _arm(self, address: Address, row: WindowRow) -> None:
         """Have the kernel wake this window for the earliest of its timers on each clock."""
+        if self._tree.with_each is not None and row.window.end is None:
+            return  # Nothing is ever pending, and what has no end is not collected.
         earliest_us = self._expiry_us(row)
         others: dict[int, int] = {}
         for timer in row.timers:

@@ -63,6 +63,7 @@ class TriggerTree:
     Attributes:
         triggers: By number; 0 is the outermost.
         signals: Stream of signals -> numbers of the triggers that fire by it.
+        with_each: What each element's callback comes to, if that is always the same; else None.
     """
 
     def __init__(self, trigger: Trigger) -> None:
@@ -78,7 +79,7 @@ class TriggerTree:
                     self.signals.setdefault(stream, []).append(node)
         self.per_element = trigger.per_element
         self.needs_bytes = trigger.needs_bytes
-        self._with_each = self._fires_with_each()
+        self.with_each = self._fires_with_each()
 
     def _fires_with_each(self) -> Fire | None:
         """Return what each element's callback comes to where it is always the same; else None.
@@ -160,9 +161,9 @@ class TriggerTree:
             elements: How many elements it stands for.
             size: Their encoded size.
         """
-        if self._with_each is not None and not merged:
+        if self.with_each is not None and not merged:
             row.primed = True
-            return self._with_each
+            return self.with_each
         call = Callback(self, clocks, row, "element")
         if merged:
             call.put_together(merged)

@@ -97,6 +97,7 @@ class WatermarkOnly:
     per_element = False
     needs_bytes = False
     signals: Mapping[str, Sequence[int]] = MappingProxyType({})
+    with_each = None
 
     def __init__(self, *, repeats: bool) -> None:
         self._repeats = repeats

@@ -1,7 +1,8 @@
 """The driver's part of an epoch: publish, begin, run, complete.
 
 Between beginning and completing it does not matter who runs the stages: a function that is given
-the manifest does, and returns what the tasks reported.
+the manifest does, and returns what the tasks reported. Where nothing was read and nothing is due,
+nobody runs them: tasks would find no bundle, and the driver has all that they would know.
 
 Source: MillWheel 5.2 (injectors publish), 6.2 and 7.2 (the authority keeps what it knows).
 """
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 from millrace.compile.topology import Topology, injector_name
 from millrace.epochlog.entries import Completion, Manifest, processes_of
 from millrace.epochlog.run_log import RunLog
-from millrace.injectors.offsets import places_after
+from millrace.injectors.offsets import Offsets, places_after
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.time import MIN_TIMESTAMP
 from millrace.runtime.reports import TaskReport
@@ -37,6 +38,10 @@ class Turn:
     report: TaskReport
     completion: Completion
     parts: dict[str, float]
+
+
+def _all_read(_: Manifest) -> None:
+    """Return that records may be read."""
 
 
 @dataclass
@@ -89,6 +94,26 @@ class EpochDriver:
             and self.epochs.estimated(published) == manifest.percentiles
         )
 
+    def due(self, manifest: Manifest) -> bool:
+        """Return whether an epoch has something to do in which no record is read.
+
+        It goes through the levels as tasks do, by what intervals have reported last. It depends on
+        the manifest, and on what was completed before it: who takes the epoch over says the same.
+        """
+        propagation, positions = manifest.propagation(), self.epochs.positions
+        spread = bool(self.topology.percentiles)
+        for spec in self.topology.computations:
+            bulletin = positions.bulletin(spec.name)
+            places, clocks = range(len(positions.maps[spec.name])), propagation.inputs(spec)
+            if (
+                bulletin.due(places, clocks, manifest.wall_time_us)
+                or positions.behind(spec, places)
+                or (spec.makes_calls and bulletin.pending_timers.wall_clock)  # pending calls
+            ):
+                return True
+            propagation.finish(spec, bulletin.pending(spread))
+        return False
+
     def run(
         self,
         number: int,
@@ -97,6 +122,8 @@ class EpochDriver:
         wall_time_us: int,
         draining: bool = False,
         splitting: Mapping[str, str] | None = None,
+        offsets: Mapping[str, Offsets] | None = None,
+        unread: Callable[[Manifest], TaskReport | None] = _all_read,
     ) -> Turn | None:
         """Run one epoch; return None if it is completed already.
 
@@ -107,6 +134,9 @@ class EpochDriver:
             wall_time_us: What time it is.
             draining: Whether the input ends with it.
             splitting: Settings by which its input is cut into partitions.
+            offsets: Where it ends, of the streams that the driver reads.
+            unread: Returns what tasks would report of sources, where an epoch reads no record; None
+                where it reads some. By default it always may.
 
         Raises:
             ZombieWriter: A newer run has claimed the checkpoint.
@@ -121,16 +151,28 @@ class EpochDriver:
             draining=draining,
             percentiles=self.percentiles(published),
             splitting=splitting,
+            offsets=offsets or {},
             tasks=self.tasks,
         )
         if manifest is None:
             return None
         planned = time.perf_counter()
-        report, publishing = stages(manifest)
+        alone, publishing = unread(manifest), 0.0
+        if alone is not None and self.due(manifest):
+            alone = None
+        if alone is None:
+            report, publishing = stages(manifest)
+        else:
+            report = alone
         ran = time.perf_counter()
         self._hear(report, manifest)
-        places = places_after(epochs.places, report.reached)
-        completion = epochs.complete(manifest, report.results, report.sources, places=places)
+        completion = epochs.complete(
+            manifest,
+            report.results,
+            report.sources,
+            places=places_after(epochs.places, report.reached),
+            by_tasks=alone is None,
+        )
         epochs.dead_letters.check()
         parts = {
             "planning": planned - began,

@@ -1,0 +1,260 @@
+"""The engine of epochs that the driver begins, over memory; the jobs are stand-ins."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import millrace as mr
+from millrace.balance.load import RunLoads
+from millrace.compile.build import build
+from millrace.epochlog.run_log import RunLog
+from millrace.injectors.offsets import unpacked_piece
+from millrace.injectors.watermark_publisher import WatermarkPublisher
+from millrace.model.errors import CheckpointMismatch, InputLost, PipelineError, RunFailed
+from millrace.runtime.epoch.input import EpochInput
+from millrace.runtime.reports import TaskReport
+from millrace.runtime.stuck import NO_LIMITS
+from millrace.spark import epoch_engine
+from millrace.spark.console import Quiet
+from millrace.spark.driven_engine import DrivenEngine, DrivenSetup
+from millrace.spark.engine import RunParts
+from millrace.spark.handle import Handle
+from millrace.spark.housekeeping import Housekeeping
+from millrace.spark.metrics.lines import MetricLines
+from millrace.spark.progress_display import Where
+from millrace.spark.run import Run
+from millrace.store import LocalBlobs, Mailbox, MemoryHardState
+
+
+class Rows(mr.sources.Injector):
+    schema = "n long, at long"
+
+    def __init__(self) -> None:
+        self.there: int | Exception = 0
+
+    def processes(self) -> list[str]:
+        return ["a"]
+
+    def advance(self, process: str, offset: Any) -> mr.sources.Advance:
+        if isinstance(self.there, Exception):
+            raise self.there
+        return mr.sources.Advance(self.there or None)
+
+    def read(self, process: str, start: Any, end: Any) -> Any:
+        yield from ()
+
+
+class Count(mr.Computation):
+    inputs = {"rows": mr.by("n")}
+
+    def process_record(self, record: mr.Record) -> None: ...
+
+
+class Session:
+    """A session whose jobs a test runs; one that is interrupted fails as Spark's does."""
+
+    def __init__(self) -> None:
+        self.read: list[tuple[Any, Any]] = []
+        self.hangs = threading.Event()
+        self.hung, self.interrupted = threading.Event(), threading.Event()
+        self.error: Exception | None = None
+        self.tags: list[str] = []
+
+    def addTag(self, tag: str) -> None:
+        self.tags.append(tag)
+
+    def interruptTag(self, tag: str) -> None:
+        assert tag in self.tags
+        self.interrupted.set()
+
+    def range(self, *_: int) -> None:
+        return None
+
+    def job(self, _plan: Any, _rows: Any, manifest: Any, _sinks: Any, **how: Any) -> Any:
+        if self.hangs.is_set():
+            self.hung.set()
+            assert self.interrupted.wait(60)
+            raise RuntimeError("Job 7 cancelled part of cancelled job tag")
+        if self.error is not None:
+            raise self.error
+        report = TaskReport()
+        for stream, piece in (unpacked_piece(one) for lot in how["lots"] for one in lot):
+            self.read.append(piece.between)
+            report.source(stream).count(1, 0)
+            reached = piece.reached, piece.process_watermark_us
+            report.reached.setdefault(stream, {})[piece.process] = reached
+        return report, 0.0
+
+
+class Runs:
+    """Runs on one checkpoint."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.rows = folder, Rows()
+        self.state = MemoryHardState()
+        self.pipeline = mr.Pipeline("p")
+        self.pipeline.inject("rows", self.rows, timestamp="at", unit="us")
+        self.pipeline.add(Count)
+        self.handles: list[Handle] = []
+
+    def start(self, session: Session) -> Handle:
+        self.session, topology = session, build(self.pipeline)
+        epochs = RunLog(topology, self.state, intervals=2)
+        nothing: Any = None
+        parts = RunParts(
+            topology=topology,
+            epochs=epochs,
+            loads=RunLoads(epochs),
+            publisher=WatermarkPublisher.of(topology),
+            housekeeping=Housekeeping(self.state),
+            plan=nothing,
+            tasks=1,
+            limits=NO_LIMITS,
+            attempts=3,
+            balance=None,
+            explanation=nothing,
+            clock=lambda: 0,
+            console=Quiet(nothing),
+            shown=Where.NOWHERE,
+            scrapes=None,
+            lines=MetricLines(None),
+            mailbox=Mailbox(LocalBlobs(self.folder)),
+            scratch=self.folder / "scratch",
+        )
+        spark: Any = session
+        input = EpochInput(topology, {"rows": self.rows})
+        engine = DrivenEngine(parts, input, session=spark, spark=spark, look_s=0.001, readers=2)
+        run = Run(parts, engine)
+
+        class Started:
+            def run(self, _: Any) -> Run:
+                run.launch()
+                return run
+
+        handle, starter = Handle(), Started()
+        handle._begin(nothing, starter)  # type: ignore[arg-type]
+        self.handles.append(handle)
+        return handle
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    made = Runs(tmp_path)
+
+    def job(*given: Any, **how: Any) -> Any:
+        return made.session.job(*given, **how)
+
+    monkeypatch.setattr(epoch_engine, "run_patiently", job)
+    yield made
+    for handle in made.handles:
+        if handle._run.active:
+            handle.stop()
+
+
+def test_what_is_there_is_read_by_a_job_and_nothing_by_none(runs: Runs) -> None:
+    session = Session()
+    run = runs.start(session)
+    assert run.process_available("60 s")
+    assert (session.read, run.status().epoch >= 0) == ([], True)
+    runs.rows.there = 5
+    assert run.process_available("60 s")
+    runs.rows.there = 9
+    assert run.process_available("60 s")
+    assert session.read == [(None, 5), (5, 9)]
+    assert run.drain("60 s")
+    assert run.status().state == "drained"
+
+
+def test_a_paused_stream_is_not_asked(runs: Runs) -> None:
+    session = Session()
+    run = runs.start(session)
+    run.pause("rows")
+    runs.rows.there = 5
+    assert run.process_available("60 s")
+    assert session.read == []
+    run.resume("rows")
+    assert run.process_available("60 s")
+    assert session.read == [(None, 5)]
+
+
+def test_a_job_is_interrupted_after_the_timeout_and_the_next_run_does_its_epoch(
+    runs: Runs, caplog: pytest.LogCaptureFixture
+) -> None:
+    hanging, session = Session(), Session()
+    run = runs.start(hanging)
+    assert run.process_available("60 s")
+    hanging.hangs.set()
+    runs.rows.there = 5
+    assert hanging.hung.wait(60)
+    epoch = run.status().epoch
+    run.stop("1 ms")
+    assert (run.status().state, run.status().epoch) == ("stopped", epoch)
+    assert "the epoch under way was not finished: Job 7 cancelled" in caplog.text
+    runs.rows.there = 9
+    run = runs.start(session)
+    assert run.process_available("60 s")
+    assert session.read == [(None, 5), (5, 9)]  # as far as it was to read, and then the rest
+
+
+@pytest.mark.parametrize(
+    ("where", "error", "kind", "said"),
+    [
+        ("source", InputLost("the log was cut"), RunFailed, "InputLost: the log was cut"),
+        ("job", RuntimeError("executor 3 is gone"), RunFailed, "RuntimeError: executor 3 is gone"),
+        ("job", RuntimeError("No module named 'millrace'"), PipelineError, "set PYSPARK_PYTHON"),
+    ],
+)
+def test_a_failure_ends_the_run_and_is_told_to_who_waits(
+    runs: Runs, where: str, error: Exception, kind: Any, said: str
+) -> None:
+    session = Session()
+    run = runs.start(session)
+    if where == "source":
+        runs.rows.there = error
+    else:
+        session.error, runs.rows.there = error, 5
+    with pytest.raises(kind, match=said):
+        run.wait("60 s")
+    assert run.status().state == "failed"
+
+
+def _setup(**injected: Any) -> DrivenSetup:
+    setup = object.__new__(DrivenSetup)  # without a session
+    setup.sources = [
+        type("Source", (), {"stream": type("Stream", (), {"name": name}), "injector": injector})
+        for name, injector in injected.items()
+    ]
+    return setup
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_a_stream_does_not_change_its_kind_of_source(runs: Runs, *, read: bool) -> None:
+    """From an injector to Spark, and back: nothing knows how far it was read."""
+    session = Session()
+    run = runs.start(session)
+    runs.rows.there = 5 if read else 0
+    assert run.process_available("60 s")
+    run.stop()
+    epochs = RunLog(build(runs.pipeline), runs.state, intervals=2)
+    assert epochs.base == epochs.completed + 1  # Spark's offsets would begin anew
+    _setup(rows=runs.rows).check_claimed(epochs)
+
+    def refused(check: Callable[[], None], said: str) -> None:
+        if not read:
+            check()  # it had no record, so that there is nothing to lose
+            return
+        with pytest.raises(CheckpointMismatch, match=said):
+            check()
+
+    refused(lambda: _setup(rows=None).check_claimed(epochs), r"\['rows'\] were.*now Spark's own")
+    epochs.places = {}  # as of a stream that Spark has read
+    refused(lambda: _setup(rows=runs.rows).check_claimed(epochs), r"now an mr\.sources\.Injector")
+    manifest = epochs.begin(epochs.completed + 1, wall_time_us=0, injectors={})
+    assert manifest is not None
+    with pytest.raises(CheckpointMismatch, match=rf"epoch {manifest.epoch} .*is unfinished"):
+        _setup(rows=runs.rows).check_claimed(epochs)
