@@ -66,14 +66,14 @@ def results_of(report: Path) -> dict[str, dict[str, str]]:
     """Return row -> kind of session -> what it gives, of a report of pytest's."""
     found: dict[str, dict[str, str]] = {}
     for case in ElementTree.parse(report).iter("testcase"):
+        if case.find("skipped") is not None:
+            continue
         noted = {each.get("name"): str(each.get("value")) for each in case.iter("property")}
         name = f"{case.get('file')}::{case.get('name')}"
         row, kind = noted.get("row") or ROWS[name], noted.get("kind", "classic")
         gives = noted.get("gives", "yes")
         if case.find("failure") is not None or case.find("error") is not None:
             gives = "FAILED"
-        elif case.find("skipped") is not None:
-            continue
         found.setdefault(row, {})[kind] = gives
     return found
 
@@ -113,11 +113,11 @@ def main(versions: list[str]) -> None:
     unknown = sorted({*versions} - {*VERSIONS})
     if unknown:
         raise SystemExit(f"spark-versions: no {unknown}; there are {', '.join(VERSIONS)}")
-    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     for version in versions or VERSIONS:
-        results[version] = run(version)
+        found = run(version)
+        results = json.loads(RESULTS.read_text()) | {version: found}
         RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-    PAGE.write_text(page(results))
+        PAGE.write_text(page(results))
     if any("FAILED" in kinds.values() for rows in results.values() for kinds in rows.values()):
         raise SystemExit("spark-versions: some tests failed, see above")
 

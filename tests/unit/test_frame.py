@@ -110,7 +110,7 @@ def test_importing_the_package_imports_no_more_of_it() -> None:
     ours = {name for name in ran.stdout.split() if name.startswith("millrace.")}
     assert ours == {
         "millrace.model", "millrace.model.errors", "millrace.spark", "millrace.spark.compat",
-        "millrace.spark.failure",
+        "millrace.spark.connect", "millrace.spark.failure",
         "millrace.spark.realtime", "millrace.spark.realtime.requirements", "millrace.spark.ticks",
     }  # fmt: skip
 

@@ -5,15 +5,18 @@ Nothing else asks which Spark this is. The exception is real time, which refuses
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import pyspark
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # the name all of Spark's documentation uses
 from pyspark.sql import types as T
 
 from millrace.model.errors import PipelineError
+from millrace.spark.connect import is_connect
 
 #: Major and minor version of the installed PySpark.
 SPARK: Final = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
@@ -38,9 +41,13 @@ __all__ = [
     "DataSourceReader",
     "InputPartition",
     "OffsetReader",
+    "close_session",
     "hashed_to",
+    "interrupt_jobs",
     "need_python_sources",
     "partitioned",
+    "session_for_jobs",
+    "tag_jobs",
 ]
 
 
@@ -56,8 +63,9 @@ def need_python_sources(call: str) -> None:
     if SPARK < (4, 0):
         raise PipelineError(
             f"{call}: this is Spark {pyspark.__version__}, which has no data sources in Python. "
-            "Install a newer one (pip install 'pyspark>=4.0'). On this one, p.run_batch(spark) "
-            "runs bounded input, and mr.ops.open_checkpoint(path) reads a checkpoint."
+            "Install a newer one (pip install 'pyspark>=4.0'). On this one, run pipelines whose "
+            "sources are injectors, such as mr.sources.Kafka, or bounded input by "
+            "p.run_batch(spark); mr.ops.open_checkpoint(path) reads a checkpoint."
         )
 
 
@@ -118,14 +126,84 @@ def _murmur3(value: int) -> int:
     return hashed - (1 << 32) if hashed >> 31 else hashed
 
 
+# -- sessions and their jobs -----------------------------------------------------------------------
+
+
+def session_for_jobs(spark: SparkSession, settings: Mapping[str, str]) -> SparkSession:
+    """Return a session of the same application, set as another is but for some settings.
+
+    The user's own stays as it is: it is used for other things while a run goes on. Only Connect on
+    Spark 4.0 has no way to make another, and there the user's own is set.
+
+    Args:
+        spark: The user's.
+        settings: What differs.
+    """
+    given: Any = spark
+    if hasattr(given, "newSession"):
+        session, settings = given.newSession(), {**_settings(spark), **settings}
+    elif hasattr(given, "cloneSession"):  # Connect on Spark 4.1 and 4.2
+        session = given.cloneSession()
+    else:
+        session = given
+    there = _settings(session)
+    for name, value in settings.items():
+        if there.get(name) != value and session.conf.isModifiable(name):
+            session.conf.set(name, value)
+    made: SparkSession = session
+    return made
+
+
+def close_session(session: SparkSession, spark: SparkSession, *, release: bool) -> None:
+    """Close what :func:`session_for_jobs` has made; a connection left open delays Python's end.
+
+    Args:
+        session: It.
+        spark: The session that it was made of.
+        release: Whether the server forgets it now, and not when it has been idle for an hour. A
+            server that is gone is asked for minutes.
+    """
+    if session is spark or not is_connect(session):
+        return
+    with contextlib.suppress(Exception):  # the server is gone, or is going
+        if release:
+            session.client.release_session()
+    with contextlib.suppress(Exception):
+        session.client.close()
+
+
+def _settings(spark: SparkSession) -> Mapping[str, str]:
+    """Return all settings of a session."""
+    if SPARK >= (4, 0):
+        return spark.conf.getAll
+    return {row["key"]: row["value"] for row in spark.sql("SET").collect()}
+
+
+def tag_jobs(spark: SparkSession, tag: str) -> None:
+    """Mark the jobs that this thread starts from here on."""
+    if SPARK >= (4, 0):
+        spark.addTag(tag)
+    else:
+        spark.sparkContext.addJobTag(tag)
+
+
+def interrupt_jobs(spark: SparkSession, tag: str) -> None:
+    """Cancel the jobs with a mark."""
+    if SPARK >= (4, 0):
+        spark.interruptTag(tag)
+    else:
+        spark.sparkContext.cancelJobsWithTag(tag)
+
+
 # -- streaming sources in Python -------------------------------------------------------------------
 
 
 class OffsetReader(DataSourceStreamReader):
     """Reader of a streaming source whose next offset follows from the last one.
 
-    Spark 4.2 hands over the last offset. An earlier one does not, so the reader remembers it, and
-    begins at its initial offset, or at the end of the epoch that Spark reads first.
+    Spark 4.2 hands over the last offset. An earlier one does not, so the reader remembers it. It
+    begins at its initial offset, or at the end of the epoch that Spark reads first: so offsets must
+    make sense from the initial one on.
     """
 
     _last: dict[str, Any] | None = None

@@ -22,12 +22,16 @@ from millrace.injectors.offsets import Piece
 from millrace.model.errors import RunFailed
 from millrace.model.time import SECOND, Duration, duration_us
 from millrace.runtime.epoch.input import EpochInput, lots_of
+from millrace.spark.compat import close_session, interrupt_jobs, session_for_jobs, tag_jobs
 from millrace.spark.engine import RunParts
 from millrace.spark.epoch_engine import EpochEngine, EpochSetup, NotBegun
 from millrace.spark.plan import SETTINGS
 
 #: Injectors are asked for news at least so often, whatever ``trigger=`` says.
 _LEAST_LOOK_S: Final = 0.001
+#: How often the session is asked something: one of Connect expires when it is idle, by default for
+#: an hour, and epochs without a job do not use it.
+_USED_EVERY_S: Final = 60.0
 
 
 class DrivenEngine(EpochEngine):
@@ -37,6 +41,7 @@ class DrivenEngine(EpochEngine):
         parts: Of the run.
         input: What the driver reads of injectors.
         session: Of the run alone, in which its jobs run.
+        spark: The user's, of which that was made.
         look_s: How often injectors are asked for news.
         readers: How many tasks can read at once.
     """
@@ -47,13 +52,16 @@ class DrivenEngine(EpochEngine):
         input: EpochInput,
         *,
         session: SparkSession,
+        spark: SparkSession,
         look_s: float,
         readers: int,
     ) -> None:
         super().__init__(parts, input, session)
+        self._spark = spark
         self._look_s = look_s
         self._readers = readers
         self._due_at = 0.0
+        self._used_at = time.monotonic()
         self._tag = f"millrace-{uuid4().hex}"
 
     def launch(self) -> None:
@@ -61,11 +69,12 @@ class DrivenEngine(EpochEngine):
 
     def watch(self) -> BaseException | None:
         """Run epochs; return why they have ended, or None if they were to."""
-        self._session.addTag(self._tag)
+        tag_jobs(self._session, self._tag)
         try:
             while not self.run.stopping and not self._epochs.drained:
                 if not self._epoch():
                     self._wait()
+                self._use_session()
         except NotBegun:
             return None
         except Exception as failure:  # noqa: BLE001  whatever it was, the run is over
@@ -78,6 +87,10 @@ class DrivenEngine(EpochEngine):
         self.run.error = self.run.error or failure
         return False
 
+    def hang_up(self) -> None:
+        """Close the session."""
+        close_session(self._session, self._spark, release=self.run.error is None)
+
     def stop(self, timeout: Duration) -> None:
         """Finish the epoch that is under way, or, after the timeout, roll it back."""
         if self._turn.acquire(timeout=duration_us(timeout) / SECOND):
@@ -85,13 +98,19 @@ class DrivenEngine(EpochEngine):
             return
         while self.run.active:
             # Between two jobs of an epoch there is nothing to interrupt.
-            self._session.interruptTag(self._tag)
+            interrupt_jobs(self._session, self._tag)
             with self.news:
                 self.news.wait(0.1)
 
     def _ring_in(self, delay_us: int) -> None:
         self._due_at = time.monotonic() + delay_us / SECOND
         self.news.notify_all()
+
+    def _use_session(self) -> None:
+        """Ask the session something, so that it stays."""
+        if time.monotonic() >= self._used_at + _USED_EVERY_S:
+            self._session.conf.get("spark.app.name")
+            self._used_at = time.monotonic()
 
     def _wait(self) -> None:
         """Wait for the next look at the sources, or until an epoch is due."""
@@ -143,20 +162,8 @@ class DrivenSetup(EpochSetup):
         return DrivenEngine(
             parts,
             EpochInput(parts.topology, self._injectors),
-            session=session_like(self._spark, SETTINGS),
+            session=session_for_jobs(self._spark, SETTINGS),
+            spark=self._spark,
             look_s=max(_LEAST_LOOK_S, self._look_s),
             readers=self.fitting,
         )
-
-
-def session_like(spark: SparkSession, settings: Mapping[str, str]) -> SparkSession:
-    """Return a session of the same application, set as another is but for some settings.
-
-    The user's own stays as it is: it is used for other things while the run goes on.
-    """
-    session = spark.newSession()
-    there = session.conf.getAll
-    for name, value in {**spark.conf.getAll, **settings}.items():
-        if there.get(name) != value and session.conf.isModifiable(name):
-            session.conf.set(name, value)
-    return session

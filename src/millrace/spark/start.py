@@ -68,15 +68,6 @@ def start(
     **options: Any,
 ) -> Handle:
     """Run a pipeline until it is stopped; see :meth:`millrace.Pipeline.start`."""
-    needs = (
-        "Real time keeps tasks running by a source in the driver's JVM, and they call this program"
-        if realtime
-        else "Spark calls an epoch in the process that has the run, and would call a copy in the "
-        "server"
-    )
-    refuse_connect(spark, "start()", needs, "Over Connect, p.run_batch(spark) runs bounded input.")
-    if not realtime:
-        need_python_sources("start()")
     starter = SparkStarter(spark, {"checkpoint": checkpoint, "realtime": realtime, **options})
     starter.check()
     handle = Handle()
@@ -214,10 +205,26 @@ class _Opening:
 
     def _setup(self, topology: Topology) -> Setup:
         if self._realtime:
+            refuse_connect(
+                self._spark,
+                "start(realtime=True)",
+                "Real time keeps tasks running by a source in the driver's JVM, and they call this "
+                "program",
+                "Over Connect, leave realtime out: epochs of injectors run.",
+            )
             return RealtimeSetup(self._spark, topology, self._options, self._scratch)
         sources = [spec.injection.source for spec in topology.injected() if spec.injection]
         if all(isinstance(source, Injector) for source in sources):
             return DrivenSetup(self._spark, topology, self._options, self._scratch)
+        refuse_connect(
+            self._spark,
+            "start()",
+            "Spark calls an epoch of its own streaming sources in the process that has the run, "
+            "and would call a copy in the server",
+            "Over Connect, read with mr.sources.Kafka, Files, Delta or Iceberg, or an "
+            "mr.sources.Injector of your own; or run bounded input by p.run_batch(spark).",
+        )
+        need_python_sources("start()")
         return MicroBatchSetup(
             self._spark, topology, self._checkpoint, self._options, self._scratch
         )

@@ -6,6 +6,7 @@ SESSION is a master, or the URL of a Spark Connect server. What a part returns i
 
 import json
 import sys
+import time
 import traceback
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from pyspark.sql import SparkSession
 import millrace as mr
 
 #: Records of the injector, so many an epoch, of each of two processes.
-RECORDS, EACH = 3000, 300
+RECORDS, EACH = 3000, 500
 KEYS = 7
 BASE = 1_700_000_000_000_000
 
@@ -135,6 +136,46 @@ def injector_again(spark: SparkSession, folder: Path) -> object:
     """All of them, from where it stopped."""
     p = pipeline(Counter(RECORDS), folder / "injector", unit="us")
     return _epochs(spark, p, folder / "injector", last=True)
+
+
+class Stuck(mr.Computation):
+    """Waits at a record until a file is gone."""
+
+    inputs = {"numbers": mr.by("key")}
+    outputs = {"passed": int}
+
+    def __init__(self, hold: str) -> None:
+        self._hold = hold
+
+    def process_record(self, record):
+        hold, until = Path(self._hold), time.monotonic() + 300
+        if record.value["number"] == RECORDS - 1:
+            hold.with_suffix(".reached").touch()
+            while hold.exists() and time.monotonic() < until:
+                time.sleep(0.05)
+        self.produce("passed", record.value["number"])
+
+
+def interrupted(spark: SparkSession, folder: Path) -> object:
+    """An epoch that does not end, given up by a stop; then it is run again, and ends."""
+    hold, out = folder / "hold", folder / "interrupted"
+    p = mr.Pipeline("stuck")
+    p.inject("numbers", Counter(RECORDS), timestamp="at", unit="us")
+    p.add(Stuck(str(hold)))
+    p.sink("passed", mr.sinks.Parquet(str(out / "passed")))
+    hold.touch()
+    run = p.start(spark, checkpoint=str(out / "checkpoint"), progress=False)
+    while not hold.with_suffix(".reached").exists():
+        assert not run.process_available("1 s")
+    began = time.monotonic()
+    run.stop("1 s")
+    took = time.monotonic() - began
+    stopped = run.status()
+    hold.unlink()
+    run = p.start(spark, checkpoint=str(out / "checkpoint"), progress=False)
+    assert run.process_available("200 s")
+    assert run.drain("200 s")
+    return {"state": stopped.state, "quickly": took < 60, "on": run.status().epoch > stopped.epoch}
 
 
 def killed(spark: SparkSession, folder: Path) -> object:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -68,8 +67,12 @@ class ConnectServer:
 class Runs:
     """The program's parts with one kind of session; those that end by themselves ran together."""
 
-    def __init__(self, program: Callable[..., Any], folder: Path, kind: str, at: str) -> None:
-        self.kind, self.folder, self._program, self._at = kind, folder, program, at
+    def __init__(
+        self, program: Callable[..., Any], folder: Path, server: ConnectServer | None = None
+    ) -> None:
+        self.kind = "classic" if server is None else "connect"
+        self.folder, self.server, self._program = folder, server, program
+        self._at = "local[2]" if server is None else server.url
         self._ran: set[str] = set()
 
     def start(self, *parts: str, at: str | None = None) -> Any:
@@ -90,6 +93,20 @@ class Runs:
         process = self.start(*parts, at=slots)
         assert process.process.wait(400) == 0, process.output()
         self._ran.update(parts)
+
+    def kill_in_the_middle(self, part: str, *, server: bool = False) -> int:
+        """Kill a program, and its server, with SIGKILL; return entries of its epoch log."""
+        entries = self.folder / part / "checkpoint/epochs"
+        before = len(list(entries.glob("*.json")))
+        process = self.start(part)
+        while (now := len(list(entries.glob("*.json")))) < before + 4:
+            assert process.alive(), process.output()
+            time.sleep(0.02)
+        if server and self.server is not None:
+            self.server.process.end()
+            self.server.start()
+        process.end()
+        return now
 
     def values(self, part: str, stream: str) -> list[int]:
         """Return what a part has sent out."""
@@ -113,6 +130,7 @@ TOGETHER = (
     "injector",
     "injector_again",
     "source",
+    "interrupted",
 )
 
 
@@ -124,13 +142,13 @@ def runs(
 ) -> Iterator[Runs]:
     folder = tmp_path_factory.mktemp(request.param)
     if request.param == "classic":
-        yield Runs(program, folder, request.param, "local[2]")
+        yield Runs(program, folder)
         return
     if SPARK < (4, 0):
         pytest.skip("no Connect server comes with its package")
     server = ConnectServer(program, tmp_path_factory.mktemp("server"))
     try:
-        yield Runs(program, folder, request.param, server.url)
+        yield Runs(program, folder, server)
     finally:
         server.process.end()
 
@@ -171,44 +189,38 @@ def test_sources_of_spark(runs: Runs, gives: Any) -> None:
     """Epochs over Spark's streaming sources, stopped and started again."""
     found = runs.found("files"), runs.found("files_again")
 
-    if runs.kind == "connect":
-        assert all("Spark Connect" in one["refused"] for one in found)
+    if runs.kind == "connect" or SPARK < (4, 0):
+        named = "Spark Connect" if runs.kind == "connect" else "Spark 3.5"
+        assert all(named in one["refused"] for one in found)
         gives("refused")
     else:
         assert found[0] < found[1]
         runs.check("files")
 
 
-def test_injectors(runs: Runs, gives: Any) -> None:
+def test_injectors(runs: Runs) -> None:
     """Epochs over injectors, stopped and started again."""
     found = runs.found("injector"), runs.found("injector_again")
 
-    if runs.kind == "connect":
-        assert all("Spark Connect" in one["refused"] for one in found)
-        gives("refused")
-    else:
-        assert found[0] < found[1]
-        runs.check("injector", processes=2)
+    assert found[0] < found[1]
+    runs.check("injector", processes=2)
 
 
-def test_a_program_that_is_killed(runs: Runs, gives: Any) -> None:
-    """Epochs over injectors, the program killed twice."""
-    if runs.kind == "connect":
-        gives("refused")
-        assert "refused" in runs.found("injector")
-        return
-    epochs = runs.folder / "killed/checkpoint/epochs"
-    for _ in range(2):
-        process = runs.start("killed")
-        before = len(list(epochs.glob("*.json")))
-        while process.alive() and len(list(epochs.glob("*.json"))) < before + 4:
-            time.sleep(0.02)
-        assert process.alive(), process.output()
-        process.process.send_signal(signal.SIGKILL)
-        process.end()
+def test_a_stop_that_does_not_wait(runs: Runs) -> None:
+    """Epochs over injectors, one of them interrupted."""
+    assert runs.found("interrupted") == {"state": "stopped", "quickly": True, "on": True}
+
+    assert sorted(runs.values("interrupted", "passed")) == sorted([*range(RECORDS)] * 2)
+
+
+def test_programs_that_are_killed(runs: Runs) -> None:
+    """Epochs over injectors, the program killed twice, and a server of Connect with it once."""
+    killed = [runs.kill_in_the_middle("killed")]
+    killed.append(runs.kill_in_the_middle("killed", server=True))
 
     runs.found("killed")
 
+    assert killed == sorted(set(killed)), "each has gone on, and none was done"
     runs.check("killed", processes=2)
 
 
@@ -216,7 +228,8 @@ def test_a_checkpoint_as_a_dataframe(runs: Runs, gives: Any) -> None:
     """`format("millrace")`."""
     found = runs.found("source")
 
-    if runs.kind == "connect":
+    if SPARK < (4, 0):
+        assert "Spark 3.5" in found["refused"]
         gives("refused")
         return
     assert found == {f"k{key}": 2 * len(range(key, RECORDS, KEYS)) for key in range(KEYS)}

@@ -128,7 +128,7 @@ class Runs:
         )
         spark: Any = session
         input = EpochInput(topology, {"rows": self.rows})
-        engine = DrivenEngine(parts, input, session=spark, look_s=0.001, readers=2)
+        engine = DrivenEngine(parts, input, session=spark, spark=spark, look_s=0.001, readers=2)
         run = Run(parts, engine)
 
         class Started:
