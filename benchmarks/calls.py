@@ -6,10 +6,12 @@ allows, and less is what two cores do with client and server:
 
     client      200 coroutines in one loop, and nothing around them: what there is to share
     pool        the call pool of Millrace, fed and emptied by a thread
+    task        ``map_async`` in an epoch of a level task, in the process itself: the steady state
     millrace    ``map_async`` in a batch on Spark, one task, keys in order, with its start
     bytewax     ``flat_map_batch`` with a loop in a thread beside it, one worker
 
-They take turns. What counts is each one's share of what the client does in the same round.
+They take turns. What counts is each one's share of what the client does in the same round; and of
+those that are one process, the CPU time of a record, which the service has no part in.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import aiohttp
 from rich.console import Console
@@ -34,6 +36,18 @@ from benchmarks.http_service import HttpService
 
 SECONDS = 0.02
 CONCURRENCY = 200
+
+
+class Cost(NamedTuple):
+    """What all calls took.
+
+    Attributes:
+        seconds: By the clock.
+        cpu_s: CPU time of this process, the service's not included; None if others had a part.
+    """
+
+    seconds: float
+    cpu_s: float | None = None
 
 
 def session() -> aiohttp.ClientSession:
@@ -47,10 +61,10 @@ async def ask(client: aiohttp.ClientSession, url: str) -> str:
         return await response.text()
 
 
-def client(url: str, records: int) -> float:
-    """Return how many seconds the calls take with nothing around them."""
+def client(url: str, records: int) -> Cost:
+    """Return what the calls take with nothing around them."""
 
-    async def all_of_them() -> float:
+    async def all_of_them() -> Cost:
         numbers = iter(range(records))
 
         async def some(client: aiohttp.ClientSession) -> None:
@@ -58,17 +72,17 @@ def client(url: str, records: int) -> float:
                 await ask(client, url)
 
         async with session() as client:
-            began = time.monotonic()
+            began, cpu_s = time.monotonic(), time.process_time()
             async with asyncio.TaskGroup() as group:
                 for _ in range(CONCURRENCY):
                     group.create_task(some(client))
-            return time.monotonic() - began
+            return Cost(time.monotonic() - began, time.process_time() - cpu_s)
 
     return asyncio.run(all_of_them())
 
 
-def pool(url: str, records: int) -> float:
-    """Return how many seconds a call pool takes."""
+def pool(url: str, records: int) -> Cost:
+    """Return what a call pool takes."""
     from millrace.model.calls import Call, CallPolicy
     from millrace.runtime.call_pool import CallPool
 
@@ -79,20 +93,63 @@ def pool(url: str, records: int) -> float:
         return await ask(client, request)
 
     calls = CallPool(call, CallPolicy(concurrency=CONCURRENCY, timeout="10 s"), setup=opened)
-    began = time.monotonic()
+    began, cpu_s = time.monotonic(), time.process_time()
     calls.submit(Call(b"%d" % n, n, url) for n in range(records))
     done = 0
     while done < records:
         outcomes = calls.completed(None)
         assert all(outcome.response == "ok" for outcome in outcomes)
         done += len(outcomes)
-    took = time.monotonic() - began
+    cost = Cost(time.monotonic() - began, time.process_time() - cpu_s)
     calls.close()
-    return took
+    return cost
 
 
-def millrace(url: str, records: int) -> float:
-    """Return how many seconds a batch on Spark takes; a short one before it starts the workers."""
+def task(url: str, records: int) -> Cost:
+    """Return what a level task takes for an epoch of records that have been encoded."""
+    import millrace as mr
+    from millrace.epochlog.entries import Manifest
+    from millrace.epochlog.run_log import RunLog
+    from millrace.injectors.watermark_publisher import WatermarkPublisher
+    from millrace.kernel.execution import Execution
+    from millrace.runtime.epoch.driver import EpochDriver
+    from millrace.runtime.exchange import LocalExchange, through_levels
+    from millrace.runtime.reports import TaskReport, reports_in
+    from millrace.runtime.worker_process import Task, WorkerProcess
+    from millrace.store import MemoryCaches, MemoryHardState
+    from millrace.testing.feed import Feed, Read
+
+    async def opened() -> aiohttp.ClientSession:
+        return session()
+
+    async def call(client: aiohttp.ClientSession, _: object) -> str:
+        return await ask(client, url)
+
+    p = mr.Pipeline("calls")
+    numbers = p.inject("numbers", format=dict).key_by("card")
+    answers = numbers.map_async(call, setup=opened, concurrency=CONCURRENCY, timeout="10 s")
+    answers.to("answers", format=str)
+    state = MemoryHardState()
+    epochs = RunLog(p.build(), state, intervals=8)
+    execution = Execution(epochs.topology, state, MemoryCaches())
+    runtime = WorkerProcess(epochs.topology, tasks=1, execution=execution)
+    costs = list[Cost]()
+
+    def stages(manifest: Manifest) -> tuple[TaskReport, float]:
+        reads = [Read({"id": n, "card": n % 1000}, n, "all") for n in range(records)]
+        sent = list(Feed("numbers", reads, {}).rows(Task(runtime, manifest, 0)))
+        began, cpu_s = time.monotonic(), time.process_time()
+        left = list(through_levels(LocalExchange(runtime, manifest), sent, 1))
+        costs.append(Cost(time.monotonic() - began, time.process_time() - cpu_s))
+        return TaskReport.together(reports_in(left)), 0.0
+
+    EpochDriver(epochs.topology, epochs, WatermarkPublisher({})).run(0, stages, wall_time_us=0)
+    runtime.call_pools.close()
+    return costs[0]
+
+
+def millrace(url: str, records: int) -> Cost:
+    """Return what a batch on Spark takes; a short one before it starts the workers."""
     import millrace as mr
     from benchmarks.spark_session import build_session
 
@@ -117,11 +174,11 @@ def millrace(url: str, records: int) -> float:
         taken = time.monotonic() - began
         assert len(sink.rows) == count
     spark.stop()
-    return taken
+    return Cost(taken)
 
 
-def bytewax(url: str, records: int) -> float:
-    """Return how many seconds bytewax takes, with a loop in a thread."""
+def bytewax(url: str, records: int) -> Cost:
+    """Return what bytewax takes, with a loop in a thread."""
     import bytewax.operators as op
     from bytewax.dataflow import Dataflow
     from bytewax.testing import TestingSink, TestingSource, run_main
@@ -149,42 +206,52 @@ def bytewax(url: str, records: int) -> float:
     answers = list[tuple[str, str]]()
     stream = op.input("records", flow, source)
     op.output("answers", op.flat_map_batch("call", stream, call), TestingSink(answers))
-    began = time.monotonic()
+    began, cpu_s = time.monotonic(), time.process_time()
     run_main(flow)
-    took = time.monotonic() - began
+    cost = Cost(time.monotonic() - began, time.process_time() - cpu_s)
     assert len(answers) == records
     asyncio.run_coroutine_threadsafe(client.close(), loop).result()
-    return took
+    return cost
 
 
-CONTENDERS: dict[str, Callable[[str, int], float]] = {
+CONTENDERS: dict[str, Callable[[str, int], Cost]] = {
     "client": client,
     "pool": pool,
+    "task": task,
     "millrace": millrace,
     "bytewax": bytewax,
 }
 
 
-def _apart(contender: str, url: str, records: int) -> float:
-    """Run a contender in a process of its own; return records a second."""
+def _apart(contender: str, url: str, records: int) -> Cost:
+    """Run a contender in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.calls", "--contender", contender]
     command += ["--url", url, "--records", str(records)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    return records / json.loads(done.stdout.splitlines()[-1])
+    return Cost(*json.loads(done.stdout.splitlines()[-1]))
 
 
 def measure(records: int, rounds: int, contenders: Iterable[str]) -> dict[str, Any]:
-    """Return records a second by contender and round, and each one's share of the client's."""
+    """Return records a second by contender and round, and each one's share of the client's.
+
+    Of the CPU time of a record it is the least of all rounds: what the machine does besides only
+    adds to it.
+    """
     rates: dict[str, list[float]] = {name: [] for name in ("client", *contenders)}
+    cpu_us: dict[str, float] = {}
     with HttpService(SECONDS) as service:
         for _ in range(rounds):
-            for name in rates:
-                rates[name].append(round(_apart(name, service.url, records)))
+            for name, of in rates.items():
+                cost = _apart(name, service.url, records)
+                of.append(round(records / cost.seconds))
+                if cost.cpu_s is not None:
+                    us = round(cost.cpu_s / records * 1e6, 1)
+                    cpu_us[name] = min(us, cpu_us.get(name, us))
     shares = {
         name: round(statistics.median(a / b for a, b in zip(rate, rates["client"], strict=True)), 3)
         for name, rate in rates.items()
     }
-    return {"records": records, "rates": rates, "shares": shares}
+    return {"records": records, "rates": rates, "shares": shares, "cpu_us": cpu_us}
 
 
 def main() -> None:
@@ -193,21 +260,23 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument(
-        "--only", default="pool,millrace,bytewax", help="contenders beside the client"
+        "--only", default="pool,task,millrace,bytewax", help="contenders beside the client"
     )
     parser.add_argument("--write", action="store_true", help="leave a result")
     parser.add_argument("--contender", choices=CONTENDERS, help=argparse.SUPPRESS)
     parser.add_argument("--url", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.contender:
-        took = CONTENDERS[arguments.contender](arguments.url, arguments.records)
-        sys.stdout.write(f"{json.dumps(took)}\n")
+        cost = CONTENDERS[arguments.contender](arguments.url, arguments.records)
+        sys.stdout.write(f"{json.dumps(cost)}\n")
         return
     figures = measure(arguments.records, arguments.rounds, arguments.only.split(","))
-    table = Table("", "records/s", "of the client")
+    table = Table("", "records/s", "of the client", "CPU us a record")
     for name, rates in figures["rates"].items():
         rate = statistics.median(rates)
-        table.add_row(name, f"{rate:,.0f}", f"{figures['shares'][name]:.0%}")
+        cpu = figures["cpu_us"].get(name)
+        shown = "" if cpu is None else f"{cpu:,.0f}"
+        table.add_row(name, f"{rate:,.0f}", f"{figures['shares'][name]:.0%}", shown)
     Console().print(table)
     if arguments.write:
         Console().print(result.write("calls", command=sys.argv[1:], **figures))

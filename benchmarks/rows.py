@@ -57,7 +57,12 @@ def latencies(place: str | None = None) -> Callable[[Result], Rows]:
 def called(result: Result) -> Rows:
     """Return rows of calls to a service, a contender each."""
     return [
-        {"contender": name, "rate": statistics.median(rates), "share": result["shares"][name]}
+        {
+            "contender": name,
+            "rate": statistics.median(rates),
+            "share": result["shares"][name],
+            "cpu_us": result.get("cpu_us", {}).get(name),
+        }
         for name, rates in result["rates"].items()
     ]
 

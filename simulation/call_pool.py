@@ -1,18 +1,39 @@
-"""A pool of calls that has no threads: what returns when, and what fails, is drawn.
+"""Pools of calls that have no threads: what returns when, and what fails, is drawn.
 
-Calls return in any order, some never until others have. One that has failed has been made as often
-as its policy allows.
+Calls return in any order, some never until others have. In a :class:`DrawnPool` one that has failed
+has been made as often as its policy allows. An :class:`AttemptingPool` makes each attempt.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from random import Random
-from typing import Any
+from typing import Any, Final, TypedDict
 
 from millrace.kernel.results import CallStats
 from millrace.model.async_computation import AsyncComputation
 from millrace.model.calls import Call, CallAttempt, Outcome, WaitingCall, takes_attempt
+from millrace.runtime.call_pool import CallPool
+from millrace.runtime.virtual_loop import VirtualTimeLoop
+
+
+class _Attempted(TypedDict):
+    timeout: str
+    retries: int
+    backoff: str
+    max_backoff: str
+
+
+#: How calls are made whose attempts are simulated.
+ATTEMPTED: Final[_Attempted] = {
+    "timeout": "1 s", "retries": 5, "backoff": "100 ms", "max_backoff": "500 ms",
+}  # fmt: skip
+#: At most so many attempts of a call fail by themselves.
+_FAILING: Final = 2
+#: The service is down so often in the life of a pool with a circuit breaker, for so many attempts.
+#: A call has not failed for it: at most one attempt of each outage counts as a retry.
+_OUTAGES, _OUTAGE = 3, 30
 
 
 class DrawnPool:
@@ -89,6 +110,94 @@ class DrawnPool:
         except Exception as error:  # noqa: BLE001  it is the outcome
             return Outcome(call, None, error, 1, 0)
         return Outcome(call, response, None, 1, 0)
+
+
+class AttemptingPool:
+    """A pool as in production, in virtual time, before a service that is down now and then.
+
+    What becomes of an attempt follows from the id of its call: fewer fail than are retried. With
+    a circuit breaker, the service is down for longer, too.
+
+    Args:
+        computation: Whose calls are made.
+        random: Draws how much time passes; None: one call returns after the other, in the order of
+            their ids.
+    """
+
+    def __init__(self, computation: AsyncComputation, random: Random | None) -> None:
+        self._computation = computation
+        self._random = random
+        self._loop = VirtualTimeLoop()
+        self._pool = CallPool(
+            self._served,
+            computation.calls,
+            loop=self._loop,
+            jitter=(lambda: 0.5) if random is None else random.random,
+        )
+        self._outages = _OUTAGES if computation.calls.breaker is not None else 0
+        self._down = 0
+        # Where they return in order: ids of the calls that have not, and outcomes that are there.
+        self._pending: set[bytes] = set()
+        self._there: dict[bytes, Outcome] = {}
+
+    async def _served(self, request: Any, attempt: CallAttempt) -> Any:
+        fate = bytes.fromhex(attempt.id)
+        if not self._down and self._outages and attempt.attempt == 1 and fate[6] < 32:
+            self._outages -= 1
+            self._down = _OUTAGE
+        if self._down:
+            self._down -= 1
+            raise ConnectionError("the service is down")
+        if attempt.attempt <= fate[0] % (1 + _FAILING):
+            how = fate[attempt.attempt] % 3
+            # It is down at once, after a while, or says nothing for longer than anybody waits.
+            await asyncio.sleep((0.0, 0.3, 60.0)[how])
+            raise ConnectionError("the service is down")
+        await asyncio.sleep(fate[5] / 1000)
+        answer = self._computation.call(request)
+        return await answer if isinstance(answer, Coroutine) else answer
+
+    def submit(self, calls: Iterable[Call]) -> None:
+        """Take calls to make."""
+        calls = [*calls]
+        self._pending |= {call.id for call in calls}
+        self._pool.submit(calls)
+
+    def completed(self, wait_s: float | None = 0.0) -> list[Outcome]:
+        """Return outcomes that are there after a time that is drawn, or the next in order."""
+        if self._random is not None:
+            if wait_s is not None:
+                wait_s = self._random.choice((0.0, 0.0, 0.05, 1.0))
+            return self._pool.completed(wait_s)
+        if not self._pending:
+            return []
+        first = min(self._pending)
+        while first not in self._there:
+            self._there |= {one.call.id: one for one in self._pool.completed(None)}
+        self._pending.discard(first)
+        return [self._there.pop(first)]
+
+    def wake(self, callback: Callable[[], None]) -> None:
+        """Take what is called when outcomes are there: who has calls pending asks anyway."""
+
+    def cancel(self) -> None:
+        """Forget all calls."""
+        self._pending.clear()
+        self._there.clear()
+        self._pool.cancel()
+
+    def oldest(self) -> WaitingCall | None:
+        """Return a call that waits."""
+        return self._pool.oldest()
+
+    def take_stats(self) -> CallStats:
+        """Return that nothing is known."""
+        return CallStats()
+
+    def close(self) -> None:
+        """Forget all calls, and end."""
+        self._pool.close()
+        self._loop.close()
 
 
 def _run(coroutine: Coroutine[Any, Any, Any]) -> Any:

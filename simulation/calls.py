@@ -2,11 +2,16 @@
 
 Calls return in an order that is drawn. By epochs that order follows from their ids alone, one call
 after the other, so that a run on fewer tasks makes the same productions in the same order.
+
+Where attempts are simulated too, a pool as in production makes them, in virtual time. They fail for
+a while, hang, and meet a circuit breaker: none of that may be seen in what comes of a record.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -19,11 +24,11 @@ from millrace.model.record import Record
 from millrace.model.state import BagState, ValueState
 from millrace.model.stream import by, by_key
 from millrace.pipeline import Pipeline
-from millrace.runtime.calls import CallPools
-from simulation.call_pool import DrawnPool
+from millrace.runtime.calls import CallPools, Pool
+from simulation.call_pool import ATTEMPTED, AttemptingPool, DrawnPool
 from simulation.computations import POISON
 from simulation.definitions import Wrong
-from simulation.program import STREAM, Ends, Evidence
+from simulation.program import STREAM, Ends, Evidence, Program
 
 _SUNK = ("answered", "echoed", "tailed", "refused")
 
@@ -64,6 +69,12 @@ async def echo(value: dict[str, Any]) -> list[Any]:
     return [value["user"], value["id"], value["n"]]
 
 
+class AskAgain(Ask):
+    """Asks a service that is down now and then."""
+
+    calls = CallPolicy(concurrency=3, **ATTEMPTED, breaker=2)
+
+
 class Tail(Computation):
     """Says of all that was answered whether it came late."""
 
@@ -81,22 +92,30 @@ class Calling:
     Args:
         random: Chooses.
         ends: Where records come from and go to.
+        attempts: Whether each attempt at a call is simulated.
     """
 
-    def __init__(self, random: Random, ends: Ends) -> None:
+    def __init__(self, random: Random, ends: Ends, *, attempts: bool = False) -> None:
+        self.attempts = attempts
         self.ids = random.random() < 0.6
         order: CallOrder = random.choice(("key", "none"))
         p = Pipeline("simulated")
         events = ends.inject(p, ids=self.ids, slack="30 s")
-        p.add(Ask)
         keyed = events.key_by("user")
-        keyed.map_async(echo, order=order, concurrency=2, name="echoed", format=list)
+        if attempts:
+            p.add(AskAgain, name="Ask")
+            breaker = random.choice((None, 3))
+            asking: Callable[..., object] = partial(keyed.map_async, breaker=breaker, **ATTEMPTED)
+        else:
+            p.add(Ask)
+            asking = keyed.map_async
+        asking(echo, order=order, concurrency=2, name="echoed", format=list)
         p.add(Tail)
         p.dead_letter("refused")
         for stream in _SUNK:
             p.sink(stream, ends.sink(stream))
         self.topology = build(p)
-        self.name = f"calls, order {order}"
+        self.name = f"calls{' with attempts' if attempts else ''}, order {order}"
 
     def value(self, random: Random) -> dict[str, Any]:
         """Return a user's number."""
@@ -145,21 +164,18 @@ def _picked(value: list[Any], *places: int) -> list[Any]:
     return [value[place] for place in places]
 
 
-def drawn_pools(random: Random) -> CallPools:
-    """Return pools whose calls return when it is drawn."""
+def drawn_pools(program: Program, random: Random | None) -> CallPools:
+    """Return pools whose calls return when it is drawn.
 
-    def make(spec: ComputationSpec) -> DrawnPool:
+    Args:
+        program: Whose calls they make.
+        random: Draws it; None: they return in the order of their ids, one after the other.
+    """
+    attempts = isinstance(program, Calling) and program.attempts
+
+    def make(spec: ComputationSpec) -> Pool:
         assert isinstance(spec.instance, AsyncComputation)
-        return DrawnPool(spec.instance, random)
-
-    return CallPools(make=make)
-
-
-def ordered_pools() -> CallPools:
-    """Return pools whose calls return in the order of their ids, one after the other."""
-
-    def make(spec: ComputationSpec) -> DrawnPool:
-        assert isinstance(spec.instance, AsyncComputation)
-        return DrawnPool(spec.instance, None)
+        kind = AttemptingPool if attempts else DrawnPool
+        return kind(spec.instance, random)
 
     return CallPools(make=make)

@@ -25,7 +25,7 @@ from millrace.runtime.worker_process import Task, WorkerProcess
 from millrace.store import MemoryCaches, MemoryHardState
 from millrace.testing.invariants import check_low_watermarks
 from simulation import computations
-from simulation.calls import ordered_pools
+from simulation.calls import drawn_pools
 from simulation.driver import drains, feeds
 from simulation.remap_oracle import remap_again
 from simulation.sink_rows import Row, sink_rows
@@ -139,7 +139,10 @@ class Reference:
         topology = epochs.topology
         execution = Execution(topology, self.state, MemoryCaches())
         self._runtime = WorkerProcess(
-            topology, tasks=1, execution=execution, call_pools=ordered_pools()
+            topology,
+            tasks=1,
+            execution=execution,
+            call_pools=drawn_pools(run.work.program, None),
         )
         self._driver = _AsThen(topology, epochs, WatermarkPublisher.of(topology), tasks=1)
 

@@ -11,7 +11,7 @@ from millrace.epochlog.run_log import RunLog
 from millrace.kernel.execution import Execution
 from millrace.runtime.worker_process import WorkerProcess
 from simulation import oracle, workload
-from simulation.calls import ordered_pools
+from simulation.calls import drawn_pools
 from simulation.driver import QueryLog, SinkFailed, drive
 from simulation.faults import Fault, Kind
 from simulation.hosts import Host, HostCaches
@@ -87,7 +87,10 @@ class Simulation(World):
         state = self.storage.open()
         execution = Execution(topology, state, HostCaches(host))
         return WorkerProcess(
-            topology, tasks=self.work.tasks, execution=execution, call_pools=ordered_pools()
+            topology,
+            tasks=self.work.tasks,
+            execution=execution,
+            call_pools=drawn_pools(self.work.program, None),
         )
 
     def write_sink(self, epoch: int, row: Row) -> None:

@@ -17,8 +17,9 @@ from simulation.program import Arrival, Ends, Program
 from simulation.tables import Tables
 
 #: Of so many schedules the next are of another kind: first of computations and groupings, then of
-#: operations, then of what feeds pipelines beside records with a time, then of calls. What an older
-#: schedule draws stays as it was: the bugs that tests plant are found at seeds that they name.
+#: operations, then of what feeds pipelines beside records with a time, then of calls, then of calls
+#: that are made as in production. What an older schedule draws stays as it was: the bugs that tests
+#: plant are found at seeds that they name.
 TURN = 5_000
 
 
@@ -29,6 +30,7 @@ class Of(enum.Enum):
     OPERATIONS = 1
     FEEDING = 2
     CALLS = 3
+    ATTEMPTS = 4
 
 
 @dataclass(frozen=True)
@@ -76,8 +78,8 @@ def program_of(random: Random, kind: Of) -> Program:
     ends = Ends()
     if kind is Of.FEEDING:
         return Feeding(random, ends)
-    if kind is Of.CALLS:
-        return Calling(random, ends)
+    if kind in (Of.CALLS, Of.ATTEMPTS):
+        return Calling(random, ends, attempts=kind is Of.ATTEMPTS)
     return operations_of(random, ends) if kind is Of.OPERATIONS else _program(random, ends)
 
 

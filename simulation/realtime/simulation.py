@@ -133,7 +133,7 @@ class RealtimeSimulation(World):
             writers={edge: one for edge, one in self.stands.items() if edge not in live},
             live_writers={edge: LiveStand(self.stands[edge]) for edge in live},
             live=True,
-            call_pools=drawn_pools(self.random),
+            call_pools=drawn_pools(self.work.program, self.random),
         )
 
     def host_clock(self, host: Host) -> int:

@@ -83,8 +83,8 @@ def _possible(random: Random, ends: LiveEnds, kind: Of) -> Program:
     """Return a program of operations, or of what feeds them."""
     while True:
         try:
-            if kind is Of.CALLS:
-                return Calling(random, ends)
+            if kind in (Of.CALLS, Of.ATTEMPTS):
+                return Calling(random, ends, attempts=kind is Of.ATTEMPTS)
             return Feeding(random, ends) if kind is Of.FEEDING else operations_of(random, ends)
         except PipelineError:
             continue  # as below

@@ -161,6 +161,19 @@ def test_keys_run_in_one_block_and_those_that_fail_alone(monkeypatch: pytest.Mon
         assert [out.value.total for out in h.outputs("spent")] == [1] * 8 + [2] * 8
 
 
+def test_a_bundle_without_records_is_no_block() -> None:
+    """A remap makes bundles that only bring rows."""
+    p = mr.Pipeline("spending")
+    p.inject("payments", format=Payment)
+    p.add(ByColumns, name="spending")
+    with mr.testing.Harness(p, intervals=1) as h:
+        h.inject("payments", [(Payment(card, 1), 5) for card in "ab"])
+        h.remap("spending", [mr.ops.Split(0)])
+        h.inject("payments", [(Payment("a", 1), 6)])
+        h.advance_watermark("payments", 10)
+        assert sorted(out.value.total for out in h.outputs("spent")) == [1, 1, 2]
+
+
 class Wrong(ByColumns):
     def process_batch(self, block: mr.KeyBlock) -> None:
         self.act(block)

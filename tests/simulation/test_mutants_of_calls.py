@@ -2,15 +2,20 @@
 
 import pytest
 
+from millrace.balance import transfer
 from millrace.kernel import calls as kernel_calls
+from millrace.kernel import rows
 from millrace.kernel.calls import CallHooks
 from millrace.kernel.machine import Effects
 from millrace.kernel.timers import KeyTimers
+from millrace.model.time import MAX_TIMESTAMP
 from millrace.runtime import level_task
+from millrace.runtime.call_pool import CallPool
 from millrace.runtime.calls import CallRounds, TaskCalls
 from millrace.runtime.realtime.host import IncarnationHost
+from millrace.runtime.retries import Retries
 from simulation import Simulation
-from simulation.realtime import RealtimeSimulation
+from simulation.realtime import RealtimeRemapping, RealtimeSimulation
 
 #: Mutant -> the schedules that found it last: by epoch, and in real time; None: it is not sought
 #: there.
@@ -125,6 +130,81 @@ def an_epoch_ends_before_its_calls_have_returned(patch):
 @found_by(None, 15002)
 def a_drain_does_not_wait_for_calls(patch):
     patch.setattr(IncarnationHost, "_waits_for_calls", lambda _: False)
+
+
+# -- attempts, where a pool as in production makes them --------------------------------------------
+
+
+@found_by(20000, 20001)
+def failures_that_the_breaker_meets_while_it_is_open_count_as_retries(patch):
+    fails = Retries._fails
+
+    def counted(self, *arguments):
+        fails(self, *arguments)
+        return False
+
+    patch.setattr(Retries, "_fails", counted)
+
+
+@found_by(20000, 20000)
+def a_timeout_is_not_retried(patch):
+    failed = Retries.failed
+
+    def final(self, error, **how):
+        again = failed(self, error, **how)
+        return None if isinstance(error, TimeoutError) else again
+
+    patch.setattr(Retries, "failed", final)
+
+
+@found_by(20000, None)
+def a_call_is_forgotten_in_its_pause(patch):
+    patch.setattr(CallPool, "_returns", lambda *_: None)
+
+
+@found_by(20000, 20000)
+def a_retry_asks_for_another_record(patch):
+    begin = CallPool._begin
+
+    def crossed(self, calls, now_s):
+        waiting = [one for one in self._unanswered if one not in calls]
+        if calls[0].attempts and waiting:
+            call, other = calls[0].call, waiting[0].call
+            calls[0].call = call._replace(request=other.request)
+        begin(self, calls, now_s)
+
+    patch.setattr(CallPool, "_begin", crossed)
+
+
+# -- remaps, while calls are pending ---------------------------------------------------------------
+
+REMAPS = {}
+
+
+def remapped(seed):
+    def note(plant):
+        REMAPS[plant] = seed
+        return plant
+
+    return note
+
+
+@remapped(15000)
+def pending_calls_stay_behind_when_their_keys_move(patch):
+    of_range = transfer.of_range
+    pending = rows._CLOCKS[1] + rows.time8(MAX_TIMESTAMP)
+
+    def without_calls(*of):
+        return (pair for pair in of_range(*of) if not pair[0].startswith(pending))
+
+    patch.setattr(transfer, "of_range", without_calls)
+
+
+@pytest.mark.parametrize("plant", [pytest.param(p, id=p.__name__) for p in REMAPS])
+def test_a_schedule_with_remaps_finds(plant, monkeypatch, found):
+    assert RealtimeRemapping(REMAPS[plant]).run().violation is None
+    plant(monkeypatch)
+    found(plant, REMAPS[plant], RealtimeRemapping)
 
 
 @pytest.mark.parametrize(

@@ -40,12 +40,12 @@ def when_records_came_is_not_written_down(patch):
     patch.setattr(IngressTimes, "stamp", forget)
 
 
-@found_by(None, 10002)
+@found_by(None, 10019)
 def what_is_read_again_holds_nothing_back(patch):
     patch.setattr(IngressTimes, "pending_us", lambda *_: 1 << 62)
 
 
-@found_by(None, 10227)
+@found_by(None, 10280)
 def when_records_came_is_forgotten_before_the_mark_is_complete(patch):
     def passed(self, counts):
         self.stamps, self._counts = IngressTimes(self.stamps, counts).stamps, counts

@@ -382,7 +382,7 @@ def a_group_is_not_synced(patch):
     patch.setattr(LocalAppender, "__init__", lazily)
 
 
-@mutant(1799)
+@mutant(1876)
 def a_seal_does_not_fence(patch):
     patch.setattr(Incarnations, "superseded", lambda *_: False)
 

@@ -14,7 +14,8 @@ SCHEDULES = [
     (Simulation, 0, 175, 30),
     (Simulation, TURN, 75, 15),
     (Simulation, 2 * TURN, 50, 15),
-    (Simulation, 3 * TURN, 30, 10),
+    (Simulation, 3 * TURN, 20, 10),
+    (Simulation, 4 * TURN, 10, 5),
     (ChangingSimulation, 0, 15, 4),
     (RemappingSimulation, 0, 15, 4),
     (RemappingVersions, 75, 10, 3),
@@ -23,7 +24,8 @@ SCHEDULES = [
     (RealtimeSimulation, 0, 125, 25),
     (RealtimeSimulation, TURN, 50, 10),
     (RealtimeSimulation, 2 * TURN, 25, 10),
-    (RealtimeSimulation, 3 * TURN, 40, 10),
+    (RealtimeSimulation, 3 * TURN, 25, 10),
+    (RealtimeSimulation, 4 * TURN, 15, 5),
 ]
 
 #: So many are one test.

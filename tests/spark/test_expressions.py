@@ -1,4 +1,4 @@
-"""Expressions on Spark, by epochs and as a batch: the rows are those of the Harness."""
+"""Expressions and blocks of keys on Spark, by epochs and as a batch: rows as in the Harness."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
@@ -31,6 +32,20 @@ class Made(msgspec.Struct, frozen=True):
     lower: str | None
     hour: int | None
     at: dt.datetime
+
+
+class Seen(mr.ColumnComputation):
+    """Which record of its key is it, and what is the largest x so far?"""
+
+    inputs = {"rows": mr.by("s")}
+    outputs = {"seen": int}
+    count = mr.ValueState(int)
+
+    def process_batch(self, block: mr.KeyBlock) -> None:
+        before = block.state["count"].fill_null(0).to_numpy()
+        nth = np.arange(len(block)) - block.starts[block.key_of] + 1 + before[block.key_of]
+        block.set_state(count=before + np.bincount(block.key_of, minlength=len(block.keys)))
+        block.produce("seen", nth)
 
 
 COLUMNS = "n long, m long, x double, s string, t string, at timestamp, ts long"
@@ -75,6 +90,7 @@ def pipeline(source: Any = None) -> mr.Pipeline:
     rows.key_by(mr.col("s").str.to_uppercase()).map(mr.col("m")).to("keyed")
     by_text = rows.key_by(mr.col("s").str.len_chars())
     by_text.window(mr.FixedWindows(1_000)).count().to("counts")
+    p.add(Seen)
     return p
 
 
@@ -88,7 +104,7 @@ def wanted() -> dict[str, list[Any]]:
                 repr((None if o.key is None else str(o.key), _plain(o.value)))
                 for o in h.outputs(name)
             )
-            for name in ("made", "keyed", "counts")
+            for name in ("made", "keyed", "counts", "seen")
         }
 
 
@@ -106,7 +122,7 @@ def test_rows_are_those_of_the_harness(how: str, spark: Any, tools: Any, tmp_pat
         feed.add(*[(*msgspec.structs.astuple(row), 10 * n) for n, row in some])
     frame = feed.bounded if how == "batch" else feed.stream
     p = pipeline(frame)
-    for name in ("made", "keyed", "counts"):
+    for name in ("made", "keyed", "counts", "seen"):
         p.sink(name, mr.sinks.Parquet(str(tmp_path / name)))
     if how == "batch":
         p.run_batch(spark)

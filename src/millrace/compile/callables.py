@@ -151,8 +151,7 @@ def _methods(value: Any) -> Iterator[tuple[str, str, str]]:
     whether its result is iterated.
     """
     kind = type(value)
-    bases = [base for base in kind.__mro__ if _ours(base)]
-    if not bases or _ours(kind):
+    if _ours(kind) or not (bases := [base for base in kind.__mro__ if _ours(base)]):
         return
     declared: dict[str, Any] = {}
     for base in reversed(bases):

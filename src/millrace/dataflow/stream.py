@@ -55,7 +55,7 @@ from millrace.dataflow.windowing import (
 from millrace.dataflow.windows import GlobalWindow
 from millrace.dataflow.windows.assignment import Assign, AssignedWindows
 from millrace.dataflow.windows.window_fn import WindowFn
-from millrace.model.calls import BatchPolicy, CallPolicy
+from millrace.model.calls import BatchPolicy, CallPolicy, takes_table
 from millrace.model.computation import Computation, DeliveryMode, ProductionMode
 from millrace.model.declarations import DerivedFormat, names
 from millrace.model.errors import PipelineError
@@ -476,7 +476,7 @@ class Stream(Joining["Stream"]):
         max_size: int = 64,
         max_wait: Duration = 20 * MILLISECOND,
         threads: int = 1,
-        arrow: bool = False,
+        arrow: bool | None = None,
         setup: Callable[[], Any] | None = None,
         format: Any = Any,
         name: str | None = None,
@@ -495,7 +495,8 @@ class Stream(Joining["Stream"]):
             max_size: No batch has more values.
             max_wait: A smaller batch begins when its first value has waited for so long.
             threads: So many batches at once in a process.
-            arrow: Whether the function is given a ``pyarrow.Table``, a column for each field.
+            arrow: Whether the function is given a ``pyarrow.Table``, a column for each field. By
+                default if one of its parameters is annotated as one.
             setup: Called once in a process: it loads the model, which is then the first argument.
             format: Record format of the results.
             name: Of the computation, in counters and checkpoint.
@@ -518,6 +519,8 @@ class Stream(Joining["Stream"]):
         ...     sorted(output.value for output in h.outputs("words"))
         ['cup', 'rum']
         """
+        if arrow is None:
+            arrow = takes_table(function)
         batch = BatchPolicy(max_size=max_size, max_wait=max_wait, threads=threads, arrow=arrow)
         return self._calling("map_batches", function, CallPolicy(**policy), batch, setup, format,
                              name, was, delivery)  # fmt: skip

@@ -48,6 +48,12 @@ class BlockMachine(Machine):
         """The code of what may be ended by an exception: then it runs key by key."""
         return super().hooks | codes_of(self._answer)
 
+    def at_hand(self) -> str:
+        """Return what runs, in words, while it runs. Any thread may ask."""
+        if self.key_at_hand is None:
+            return f"computation {self.spec.title!r}, many keys together"
+        return super().at_hand()
+
     def _run_keys(
         self, bundle: Bundle, parts: list[KeyGroup], stored: Iterable[bytes | None]
     ) -> None:
@@ -57,14 +63,15 @@ class BlockMachine(Machine):
             super()._run_keys(bundle, parts, stored)
 
     def _is_plain(self, bundle: Bundle, parts: list[KeyGroup]) -> bool:
-        """Return whether there is nothing to do but with records."""
-        return all(due is None for *_, due in parts)
+        """Return whether there are records, and there is nothing to do but with them."""
+        return bool(parts) and all(due is None for *_, due in parts)
 
     def _run_together(
         self, bundle: Bundle, parts: list[KeyGroup], stored: list[bytes | None]
     ) -> None:
         """Run the parts of keys at once; if that fails in halves, at last a key by itself."""
         length = len(self._calls.productions)
+        self._user.key = None
         try:
             written = self._answer(bundle, parts, stored)
         except CAUGHT as error:
@@ -96,6 +103,8 @@ class BlockMachine(Machine):
 
     def _note_late_records(self, bundle: Bundle, parts: list[KeyGroup]) -> None:
         timestamps, before_us = bundle.records.timestamps, bundle.attempt.arrival_watermark_us
+        if min(timestamps[parts[0][3] : parts[-1][4]]) >= before_us:
+            return
         for _, _, key, start, stop, _ in parts:
             for n in range(start, stop):
                 if timestamps[n] < before_us:

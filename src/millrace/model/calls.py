@@ -15,7 +15,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple, get_args
+from typing import Any, Final, Literal, NamedTuple, get_args, get_type_hints
 
 from millrace.model.errors import PipelineError, brief, brief_error
 from millrace.model.time import MILLISECOND, SECOND, Duration, duration_literal, duration_us
@@ -280,6 +280,27 @@ def takes_attempt(call: Callable[..., Any], given: int = 1) -> bool:
     return len(required) > given
 
 
+def takes_table(call: Callable[..., Any]) -> bool:
+    """Return whether a parameter of a function is annotated as a ``pyarrow.Table``.
+
+    >>> import pyarrow as pa
+    >>> def score(model, values: pa.Table): ...
+    >>> takes_table(score), takes_table(len)
+    (True, False)
+    """
+    function = call if inspect.isroutine(call) else getattr(type(call), "__call__", call)  # noqa: B004
+    try:
+        hints = get_type_hints(function)
+    except (NameError, TypeError, AttributeError):  # a name that is there for type checkers only
+        hints = getattr(function, "__annotations__", {})
+    return any(
+        hint in ("pa.Table", "pyarrow.Table")
+        or (getattr(hint, "__name__", ""), getattr(hint, "__module__", "")) == _TABLE
+        for name, hint in hints.items()
+        if name != "return"
+    )
+
+
 def is_async(call: Callable[..., Any]) -> bool:
     """Return whether calling it gives a coroutine.
 
@@ -310,6 +331,9 @@ def _errors(retry_on: Any) -> tuple[type[BaseException], ...]:
             )
     return errors
 
+
+#: Of ``pyarrow.Table``, which only those import who have one.
+_TABLE: Final = "Table", "pyarrow.lib"
 
 #: What a policy that says nothing is.
 _DEFAULT: Final = CallPolicy()

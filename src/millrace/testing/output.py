@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, is_dataclass, replace
@@ -16,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.compile.build import build
-from millrace.compile.topology import Topology
+from millrace.compile.topology import Edge, Topology
 from millrace.connectors.function_sink import ArrowSink
 from millrace.kernel.record_ids import record_id
 from millrace.kernel.router import sink_key
-from millrace.model.declarations import Declarations, SinkDeclaration
+from millrace.model.declarations import Declarations
 from millrace.model.errors import PipelineError, brief
 from millrace.model.pane import Pane, Paned, Timing, Window
 from millrace.model.time import datetime_of, format_timestamp, timestamp_us
@@ -230,18 +229,27 @@ def tapped(
 
 def with_taps(pipeline: Declarations) -> Topology:
     """Return the topology with a tap on every stream; of the pipeline's own sinks, functions."""
-    streams = build(pipeline).streams
-    tapped = copy.copy(pipeline)
-    tapped.sinks = [
-        *(SinkDeclaration(stream, _nowhere) for stream in streams),
-        *(declared for declared in pipeline.sinks if isinstance(declared.sink, ArrowSink)),
+    topology = build(pipeline)
+    edges = [edge for edge in topology.edges if edge.sink is None]
+    sinks = [
+        *((stream, _nowhere) for stream in topology.streams),
+        *(
+            (edge.stream, topology.sinks[edge.sink])
+            for edge in topology.edges
+            if edge.sink is not None and isinstance(topology.sinks[edge.sink], ArrowSink)
+        ),
     ]
-    topology = build(tapped)
-    # What a value may be, its own sinks say; a tap holds anything.
-    limited = {
-        name: replace(spec, limits=streams[name].limits) for name, spec in topology.streams.items()
+    for number, (stream, _) in enumerate(sinks):
+        identified = bool(topology.streams[stream].slacks)
+        edges.append(Edge(len(edges), stream, None, number, None, identified))
+    # What a value may be, the limits of the stream's own sinks say; a tap holds anything.
+    streams = {
+        name: replace(spec, edges=tuple(edge for edge in edges if edge.stream == name))
+        for name, spec in topology.streams.items()
     }
-    return replace(topology, streams=limited)
+    return replace(
+        topology, streams=streams, edges=tuple(edges), sinks=tuple(sink for _, sink in sinks)
+    )
 
 
 def _nowhere(*_: Any) -> None:

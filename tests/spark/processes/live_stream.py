@@ -81,7 +81,8 @@ class LiveStream:
 
     def wait_for_standby(self, seconds: float = 60) -> None:
         """Wait until a standby is ready, though not for ever: an executor may be away."""
-        told, deadline = ("a standby is ready", "another incarnation"), time.monotonic() + seconds
+        told = ("a standby is ready", "the standby takes over", "the standby has failed")
+        told, deadline = (*told, "and another begins in"), time.monotonic() + seconds
         while time.monotonic() < deadline:
             lines = [line for line in self.log().splitlines() if any(one in line for one in told)]
             if lines and told[0] in lines[-1]:

@@ -10,6 +10,7 @@ import pytest
 
 import millrace as mr
 from millrace.model.errors import PipelineError
+from millrace.model.expression import nodes_of
 
 
 class Bid(msgspec.Struct, frozen=True):
@@ -177,6 +178,18 @@ def test_a_record_that_cannot_be_computed_is_a_dead_letter_and_others_go_on() ->
         reasons = [output.value.reason for output in h.outputs("rejects")]
     assert len(reasons) == 2
     assert "two" in reasons[0]
+
+
+def test_a_narwhals_that_keeps_its_operations_elsewhere_is_refused_by_name() -> None:
+    """``Expr._nodes`` is not public: where it is gone, this is what broke."""
+
+    class Elsewhere:
+        """An expression of another narwhals."""
+
+    with pytest.raises(mr.MillraceError, match=r"narwhals .* Install narwhals>=2.20,<3"):
+        nodes_of(Elsewhere())
+    names = [node.name for node in nodes_of((mr.col("cents") * 2 > 5).is_null())]
+    assert names == ["col", "__mul__", "__gt__", "is_null"]
 
 
 def nw_int() -> Any:

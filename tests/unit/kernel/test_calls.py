@@ -173,6 +173,51 @@ def test_a_retraction_stays_one() -> None:
         ]
 
 
+class Remembering(mr.AsyncComputation):
+    """Takes back what it produced, without asking again a service that answers otherwise."""
+
+    inputs = {"sums": mr.by_key()}
+    outputs = {"scored": float}
+    asked = 0
+    scores = mr.MapState(float)
+
+    def request(self, record: mr.Record) -> Any:
+        return None if record.pane.retraction else record.value
+
+    async def call(self, request: int) -> float:
+        Remembering.asked += 1
+        return request + Remembering.asked / 10
+
+    def process_response(self, record: mr.Record, response: Any) -> None:
+        window = record.pane.window.start
+        if record.pane.retraction:
+            response = self.scores.pop(window)
+        else:
+            self.scores[window] = response
+        self.produce("scored", response)
+
+
+def test_a_computation_that_keeps_responses_calls_for_no_retraction() -> None:
+    p = mr.Pipeline("sums")
+    asked = p.inject("asked", format=tuple).key_by(lambda value: value[0])
+    sums = asked.window(
+        mr.FixedWindows(100), mr.Repeat(mr.AfterCount(1)), mode=mr.ACCUMULATING_AND_RETRACTING
+    ).sum(lambda value: value[1])
+    sums.to("sums")
+    p.add(Remembering)
+    with mr.testing.Harness(p) as h:
+        for value in (1, 4, 2):
+            h.inject("asked", [(("a", value), 0)])
+        assert [(o.value, o.pane.retraction) for o in h.outputs("scored")] == [
+            (1.1, False),
+            (1.1, True),
+            (5.2, False),
+            (5.2, True),
+            (7.3, False),
+        ]
+    assert Remembering.asked == 3
+
+
 class Spending(mr.AsyncComputation):
     """Asks with the total so far, and adds what the service says."""
 

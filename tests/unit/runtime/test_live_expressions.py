@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
+
 import msgspec
+import numpy as np
 import pytest
 
 import millrace as mr
@@ -11,6 +14,25 @@ from tests.live import Feeds, Kept, Live
 
 class Counted(msgspec.Struct):
     n: int
+
+
+class Event(msgspec.Struct):
+    key: int
+    value: int
+
+
+class Seen(mr.ColumnComputation):
+    """Which record of its key is it?"""
+
+    inputs = {"events": mr.by("key")}
+    outputs = {"seen": Counted}
+    count = mr.ValueState(int)
+
+    def process_batch(self, block: mr.KeyBlock) -> None:
+        before = block.state["count"].fill_null(0).to_numpy()
+        nth = np.arange(len(block)) - block.starts[block.key_of] + 1 + before[block.key_of]
+        block.set_state(count=before + np.bincount(block.key_of, minlength=len(block.keys)))
+        block.produce("seen", {"n": nth})
 
 
 @pytest.mark.parametrize("count", [3, 500])
@@ -39,3 +61,25 @@ def test_steps_are_computed_of_columns_that_an_injector_declares(count: int) -> 
     assert len({row["_id"] for row in kept.rows}) == len(odd)
     wanted = {str(rest): sum(key % 2 == rest for key, _ in odd) for rest in (0, 1)}
     assert {row["_key"]: row["n"] for row in sums.rows} == {k: n for k, n in wanted.items() if n}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_records_of_many_keys_are_one_block_in_real_time_with_crashes(seed: int) -> None:
+    rows = [(n % 7, n, n + 1) for n in range(100)]
+    p, kept = mr.Pipeline("blocks"), Kept()
+    p.inject(
+        "events",
+        Feeds("key long, value long, at long", {"a": rows}),
+        format=Event,
+        timestamp="at",
+        low_watermark=mr.BoundedDelay("1 s"),
+    )
+    p.add(Seen)
+    p.sink("seen", kept)
+    live = Live(p, tasks=2)
+    live.boot()
+    live.play(random.Random(seed), turns=80, crash=0.1, mark=0.1)
+    live.finish()
+
+    found = sorted((row["_key"], row["n"]) for row in kept.rows)
+    assert found == sorted((str(key), n // 7 + 1) for key, n, _ in rows)
