@@ -9,6 +9,7 @@ Source: docs/design/2026-11-28-driven-epochs.md.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -63,6 +64,9 @@ class DrivenEngine(EpochEngine):
         self._due_at = 0.0
         self._used_at = time.monotonic()
         self._tag = f"millrace-{uuid4().hex}"
+        # Held by who asks the session in another thread, and by who closes it.
+        self._asking = threading.Lock()
+        self._closed = False
 
     def launch(self) -> None:
         """Do nothing: :meth:`watch` runs the epochs."""
@@ -89,7 +93,9 @@ class DrivenEngine(EpochEngine):
 
     def hang_up(self) -> None:
         """Close the session."""
-        close_session(self._session, self._spark, release=self.run.error is None)
+        with self._asking:
+            self._closed = True
+            close_session(self._session, self._spark, release=self.run.error is None)
 
     def stop(self, timeout: Duration) -> None:
         """Finish the epoch that is under way, or, after the timeout, roll it back."""
@@ -97,8 +103,11 @@ class DrivenEngine(EpochEngine):
             self._turn.release()
             return
         while self.run.active:
-            # Between two jobs of an epoch there is nothing to interrupt.
-            interrupt_jobs(self._session, self._tag)
+            with self._asking:
+                if self._closed:
+                    return
+                # Between two jobs of an epoch there is nothing to interrupt.
+                interrupt_jobs(self._session, self._tag)
             with self.news:
                 self.news.wait(0.1)
 

@@ -25,6 +25,8 @@ _DIED = (
     "Python worker exited unexpectedly",
     "ExecutorLostFailure",
     "PythonWorker.refreshNonBlocking(",
+    # What forks the workers ended as it started.
+    "EOFException occurred while reading the port number",
 )
 #: How Spark says that another Python runs there, or one without Millrace.
 _CANNOT_IMPORT = (

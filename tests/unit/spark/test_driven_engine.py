@@ -19,7 +19,7 @@ from millrace.model.errors import CheckpointMismatch, InputLost, PipelineError, 
 from millrace.runtime.epoch.input import EpochInput
 from millrace.runtime.reports import TaskReport
 from millrace.runtime.stuck import NO_LIMITS
-from millrace.spark import epoch_engine
+from millrace.spark import driven_engine, epoch_engine
 from millrace.spark.console import Quiet
 from millrace.spark.driven_engine import DrivenEngine, DrivenSetup
 from millrace.spark.engine import RunParts
@@ -203,6 +203,46 @@ def test_a_job_is_interrupted_after_the_timeout_and_the_next_run_does_its_epoch(
     run = runs.start(session)
     assert run.process_available("60 s")
     assert session.read == [(None, 5), (5, 9)]  # as far as it was to read, and then the rest
+
+
+def test_a_session_that_is_closed_as_the_run_ends_is_interrupted_no_more(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was asked again between its end and the run's, and raised in the program that stops."""
+    hanging, closed, may_end = Session(), threading.Event(), threading.Event()
+
+    def close(*_: Any, **__: Any) -> None:
+        closed.set()
+        assert may_end.wait(60)
+
+    def interrupt(tag: str) -> None:
+        if closed.is_set():
+            raise RuntimeError("[INVALID_HANDLE.SESSION_CLOSED] Session was closed.")
+        hanging.interrupted.set()
+
+    monkeypatch.setattr(driven_engine, "close_session", close)
+    hanging.cancelJobsWithTag = interrupt  # type: ignore[method-assign]
+    run = runs.start(hanging)
+    assert run.process_available("60 s")
+    hanging.hangs.set()
+    runs.rows.there = 5
+    assert hanging.hung.wait(60)
+    raised: list[BaseException] = []
+
+    def stop() -> None:
+        try:
+            run.stop("1 ms")
+        except BaseException as error:  # noqa: BLE001  the test says which
+            raised.append(error)
+
+    stopping = threading.Thread(target=stop)
+    stopping.start()
+    assert closed.wait(60)
+    stopping.join(0.3)  # it asks every tenth of a second
+    may_end.set()
+    stopping.join(60)
+    assert raised == []
+    assert run.status().state == "stopped"
 
 
 @pytest.mark.parametrize(

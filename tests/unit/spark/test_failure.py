@@ -18,6 +18,12 @@ CLOSED = """java.nio.channels.ClosedChannelException
     ("said", "died"),
     [
         ("org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)", True),
+        # What forks workers was killed as it started.
+        (
+            "org.apache.spark.SparkException: EOFException occurred while reading the port number "
+            "from millrace.spark.daemon's stdout.",
+            True,
+        ),
         ("ExecutorLostFailure (executor 1 exited caused by one of the running tasks)", True),
         (f"Lost task 2.0 in stage 43.0 (TID 169) (localhost executor driver): {CLOSED}", True),
         ("java.nio.channels.ClosedChannelException\n\tat of.the.User.sink(User.scala:7)", False),
