@@ -120,6 +120,7 @@ class CallStats(msgspec.Struct, array_like=True):
         in_flight: Requests that were being answered when this was taken.
         waiting: Calls that waited for a place, a pause or the circuit breaker then.
         breaker_open_us: For how long the breaker had been open then; 0 if it was closed.
+        pending: Records whose outcome had not been taken up then; none between two epochs.
 
     >>> stats = CallStats(made=1)
     >>> stats.took(0.02)
@@ -138,6 +139,7 @@ class CallStats(msgspec.Struct, array_like=True):
     in_flight: int = 0
     waiting: int = 0
     breaker_open_us: int = 0
+    pending: int = 0
 
     @property
     def times(self) -> HookTimes:
@@ -163,11 +165,12 @@ class CallStats(msgspec.Struct, array_like=True):
         self.in_flight += other.in_flight
         self.waiting += other.waiting
         self.breaker_open_us = max(self.breaker_open_us, other.breaker_open_us)
+        self.pending += other.pending
 
     def then(self, later: CallStats) -> CallStats:
         """Return these counts and later ones, and what was in flight later."""
         both = msgspec.structs.replace(self, durations=dict(self.durations))
-        both.in_flight = both.waiting = both.breaker_open_us = 0
+        both.in_flight = both.waiting = both.breaker_open_us = both.pending = 0
         both.add(later)
         return both
 

@@ -74,8 +74,11 @@ class TaskReport(msgspec.Struct, array_like=True):
 
     @property
     def is_quiet(self) -> bool:
-        """Whether sources had no record, and no low watermark that was refused."""
-        return not any(one.records or one.refused_watermarks for one in self.sources.values())
+        """Whether sources had no record, nor a refused low watermark, and no call is pending."""
+        return not (
+            any(one.records or one.refused_watermarks for one in self.sources.values())
+            or any(stats.pending for stats in self.calls.values())
+        )
 
     def last_commits(self) -> dict[str, dict[int, int]]:
         """Return computation -> interval -> number of its last commit, of those with a result."""

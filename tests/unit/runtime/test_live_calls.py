@@ -265,6 +265,23 @@ def test_the_source_goes_on_when_half_of_the_calls_have_returned() -> None:
     assert read < 120 == sum(one.count for of in live.epochs.places.values() for one in of.values())
 
 
+def test_a_mark_with_pending_calls_is_not_quiet_though_all_input_is_read() -> None:
+    """Else ``process_available`` returned before what was asked for had come."""
+    pipeline, _ = windowed(1)
+    live = LiveWithCalls(pipeline, 1, idle=1.0)
+    live.boot()
+    live.feed(20)
+    quiet = []
+    for idle in (1.0, 1.0, 0.0, 0.0):
+        for calls in live.calls():
+            calls.pool._idle = idle
+        for _ in range(200):
+            live.plane.settle(live.clock_us)
+        live.plane.mark(live.clock_us)
+        quiet.append(live.marks[-1].report.is_quiet)
+    assert quiet == [False, False, True, True]
+
+
 def test_wall_clock_expiry_of_a_cell_is_no_pending_call() -> None:
     class Remembering(Spend):
         remembered = mr.ValueState(int, expires="1 day", domain=mr.WALL_TIME)

@@ -390,7 +390,9 @@ class IncarnationHost:
         receipts = {} if self._outlet is None else self._outlet.pass_mark(mark)
         self._at = ""
         for name, calls in self._calls.items():
-            self._report.report.called(name, calls.pool.take_stats())
+            stats = calls.pool.take_stats()
+            stats.pending = max(calls.kept, calls.pending + calls.asks_again)
+            self._report.report.called(name, stats)
         report, snapshots = self._report.take(), self._runtime.snapshots
         for name, intervals in report.last_commits().items():
             snapshots.offer(name, [*intervals], mark)
