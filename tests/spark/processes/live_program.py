@@ -334,8 +334,9 @@ def poisoned(case: Case) -> dict[str, Any]:
 
 def standing_by(case: Case) -> dict[str, Any]:
     """Kill a worker of the tasks that work, one of those that wait, and one at work again."""
-    said = Said()
-    logging.getLogger("millrace").addHandler(said)
+    said, log = Said(), logging.getLogger("millrace")
+    log.addHandler(said)
+    level, _ = log.level, log.setLevel(logging.INFO)
     # Of one level, as all tasks are there twice.
     p = mr.Pipeline("numbers")
     policy = mr.BoundedDelay("1 s")
@@ -361,7 +362,8 @@ def standing_by(case: Case) -> dict[str, Any]:
             away.append(said.wait_for("another incarnation has begun, after"))
         right.append(run.process_available("90 s"))
     run.stop()
-    logging.getLogger("millrace").removeHandler(said)
+    log.removeHandler(said)
+    log.setLevel(level)
     return {
         "right": right,
         "away": [float(re.findall(r"after ([0-9.]+) s", message)[0]) for message in away],
