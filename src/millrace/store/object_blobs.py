@@ -505,7 +505,8 @@ class ObjectBlobs:
                 name, itertools.chain(head, pieces),
                 use_multipart=True, chunk_size=_UPLOAD_WHOLE_BYTES, max_concurrency=2,
             )  # fmt: skip
-        except exceptions.BaseError as error:
+        # Not found: the upload, where it was to be given up after another error, and was already.
+        except (exceptions.BaseError, FileNotFoundError) as error:
             trouble = diagnose(error, self.url)
         else:
             return
