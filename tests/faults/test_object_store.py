@@ -253,7 +253,7 @@ def test_a_large_snapshot(s3: str, faulty: FaultyProxy) -> None:
     faulty.fault = lambda _method, path: "403" if "partNumber" in path else None
     with pytest.raises(CheckpointUnwritable, match="403"):
         state.snapshots.put("count", 0, 9, iter(pieces))
-    # The store forgot the upload before it was asked to give it up, as after an answer that was lost.
+    # The upload is forgotten before it is given up, as where the answer to that was lost.
     faulty.fault = lambda method, path: {"PUT": "403", "DELETE": "404"}.get(
         method if "uploadId" in path else ""
     )
