@@ -1,7 +1,7 @@
 # `make help` lists the targets. ARGS is handed on: make test ARGS="tests/unit -k window"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-demo test test-fast chaos chaos-processes chaos-realtime evolution lint format types layers longest demo leaderboard demo-realtime demo-scoring nab bench bench-windows bench-latency nexmark evaluation docs package spark-versions lock clean
+.PHONY: help setup setup-demo test test-fast chaos chaos-processes chaos-realtime evolution lint format types layers longest demo leaderboard demo-realtime demo-scoring nab bench bench-guards bench-windows bench-latency nexmark evaluation docs package spark-versions lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin

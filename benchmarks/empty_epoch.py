@@ -7,9 +7,13 @@ key of its own so that none are fused, each producing what it gets. Both read on
 one row a batch, in the same session, each case in a fresh JVM. The difference is what Millrace
 adds: encoding, the manifest, a commit a level, and control rows.
 
-An epoch's cost is the ``triggerExecution`` of Spark's progress report. The first ``--warmup``
-epochs of each case are dropped; the JIT compiler goes on improving both for some hundred epochs, so
-the median over many is taken, with the quartiles beside it.
+``driven`` is the same pipeline over an injector: the driver begins its epochs, each of which is a
+batch job. ``idle`` are those epochs of it in which nothing is read and nothing is due: they have no
+job. Their cost is what the run says of each epoch, in its checkpoint.
+
+Of the first two an epoch's cost is the ``triggerExecution`` of Spark's progress report. The first
+``--warmup`` epochs of each case are dropped; the JIT compiler goes on improving both for some
+hundred epochs, so the median over many is taken, with the quartiles beside it.
 
 Run it with ``python -m benchmarks.empty_epoch``.
 """
@@ -28,6 +32,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -36,12 +41,14 @@ from pyspark.sql import functions as F
 from rich.console import Console
 from rich.table import Table
 
+import millrace as mr
 from benchmarks.machine import describe
 from benchmarks.relay import relay_pipeline
 from benchmarks.spark_session import BatchLog, build_session, read_batches
 
 _SCHEMA_DDL = "key BIGINT, value BIGINT, time TIMESTAMP"
 _REPOSITORY = Path(__file__).parents[1]
+CONTENDERS = ("floor", "millrace", "driven", "idle")
 
 
 @dataclass(frozen=True)
@@ -66,7 +73,7 @@ def main() -> None:
     costs = [
         _measure(contender, depth, arguments)
         for depth in arguments.depths
-        for contender in ("floor", "millrace")
+        for contender in CONTENDERS
     ]
     console.print(_table(costs))
     started = dt.datetime.fromisoformat(machine["at"])
@@ -105,6 +112,12 @@ def _run_child(arguments: argparse.Namespace) -> None:
     [depth] = arguments.depths
     scratch = arguments.out.parent
     epochs = arguments.warmup + arguments.epochs
+    if arguments.child in ("driven", "idle"):
+        lasted_ms = _run_driven(
+            depth, scratch / "checkpoint", epochs, idle=arguments.child == "idle"
+        )
+        arguments.out.write_text(json.dumps(lasted_ms[arguments.warmup :]))
+        return
     _make_input(scratch / "input", epochs)
     spark = build_session("empty-epoch", cores=2)
     log = BatchLog()
@@ -149,22 +162,55 @@ def _run_millrace(source: DataFrame, depth: int, checkpoint: str) -> None:
     run.stop()
 
 
+class _OneByOne(mr.sources.Injector):
+    """Has so many rows."""
+
+    schema = "key long, value long, time long"
+    there = 0
+
+    def processes(self) -> list[str]:
+        return ["one"]
+
+    def advance(self, process: str, offset: Any) -> mr.sources.Advance:
+        return mr.sources.Advance(self.there)
+
+    def read(self, process: str, start: Any, end: Any) -> Iterator[tuple[int, int, int]]:
+        for row in range(start or 0, end):
+            yield row, 0, 1_700_000_000_000_000 + row
+
+
+def _run_driven(depth: int, checkpoint: Path, epochs: int, *, idle: bool) -> list[float]:
+    """Return how long epochs took, in ms: those with a row, or those in which nothing was due."""
+    spark = build_session("empty-epoch", cores=2)
+    pipeline = relay_pipeline(_OneByOne(), depth)
+    run = pipeline.start(spark, checkpoint=str(checkpoint), progress=False)
+    for there in range(1, epochs + 1):
+        # The run has a copy of the injector, in this process.
+        run._run.engine._input._injectors["level-1"].there = there
+        run.process_available()
+    run.stop()
+    spark.stop()
+    lines = (checkpoint / "metrics" / "epochs.jsonl").read_text().splitlines()
+    lasted_ms, read = [], 0.0
+    for line in map(json.loads, lines):
+        before, read = read, sum(line.get("injected_records", {}).values())
+        if (read == before) is idle:
+            lasted_ms.append(line["epoch_duration_seconds"] * 1000)
+    return lasted_ms
+
+
 def _table(costs: list[EpochCost]) -> Table:
     table = Table(title="An epoch of one row, median ms (quartiles)")
-    for name in ("levels", "Spark alone", "Millrace", "Millrace adds"):
+    for name in ("levels", "Spark alone", "Millrace", "by an injector", "nothing due"):
         table.add_column(name, justify="right")
     for depth in dict.fromkeys(cost.depth for cost in costs):
-        floor, ours = (
-            next(c for c in costs if (c.contender, c.depth) == (contender, depth))
-            for contender in ("floor", "millrace")
-        )
+        of_depth = [cost for cost in costs if cost.depth == depth]
         table.add_row(
             str(depth),
             *(
                 f"{cost.median_ms:.0f} ({cost.quartiles_ms[0]:.0f}-{cost.quartiles_ms[1]:.0f})"
-                for cost in (floor, ours)
+                for cost in of_depth
             ),
-            f"{ours.median_ms - floor.median_ms:.0f}",
         )
     return table
 
@@ -179,7 +225,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--epochs", type=int, default=100, help="measured epochs a case")
     parser.add_argument("--warmup", type=int, default=30, help="epochs dropped before them")
     parser.add_argument("--out", type=Path, help="results file (default: benchmarks/results/…)")
-    parser.add_argument("--child", choices=("floor", "millrace"), help=argparse.SUPPRESS)
+    parser.add_argument("--child", choices=CONTENDERS, help=argparse.SUPPRESS)
     return parser
 
 

@@ -15,7 +15,7 @@ class Row(msgspec.Struct):
     value: int
 
 
-def relay_pipeline(source: DataFrame, depth: int) -> mr.Pipeline:
+def relay_pipeline(source: DataFrame | mr.sources.Injector, depth: int) -> mr.Pipeline:
     """Return a pipeline of ``depth`` relays over ``source``; nobody reads the last one's stream."""
     pipeline = mr.Pipeline("relay")
     pipeline.inject(
