@@ -102,6 +102,7 @@ class RealtimeEngine(Engine):
         self._make_board = board
         self._wants_standby = standby
         self._standby: Standby | None = None
+        self._failed_standby: Standby | None = None
         self._next_standby_at = 0.0
         self._told_ready = False
         self._leaving: threading.Thread | None = None
@@ -360,9 +361,12 @@ class RealtimeEngine(Engine):
                     _log.info("a standby is ready")
                 return
             _log.warning("the standby has failed, and another is started: %s", headline(failure))
-            self._give_up_standby()
+            # Nobody waits for its end: the tasks that work are looked after here.
+            standby.end()
+            self._standby, self._failed_standby = None, standby
             self._next_standby_at = time.monotonic() + _STANDBY_PAUSE_S
         leaving = self._leaving is not None and self._leaving.is_alive()
+        leaving |= self._failed_standby is not None and not self._failed_standby.ended
         if leaving or time.monotonic() < self._next_standby_at or not self._roomy(2):
             return
         hung = tuple(self._hung)

@@ -103,6 +103,11 @@ class Standby:
             self._over = True
             self._ends.start()
 
+    @property
+    def ended(self) -> bool:
+        """Whether its query has ended, after :meth:`end`."""
+        return self._over and not self._ends.is_alive()
+
     def wait(self) -> None:
         """Wait until its query has ended; after :meth:`end`."""
         self._ends.join(_ENDING_S)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from millrace.runtime.realtime.coordinator import Where
 from millrace.runtime.realtime.messages import StopTask, TaskEnded, TaskReady
 from millrace.spark.realtime.control_connection import Address
 from millrace.spark.realtime.standby import Standby
+from millrace.spark.realtime_engine import RealtimeEngine
 from tests.unit.spark.realtime.test_control_loop import Board
 
 ALL: list[Where] = [(0, 0), (1, 0)]
@@ -123,3 +125,41 @@ def test_one_that_is_given_up_tells_its_tasks_and_ends_its_query() -> None:
         (where, StopTask()) for where in ALL
     ]
     assert (scene.board.closed, scene.query.stopped) == (True, True)
+
+
+def test_nobody_waits_for_the_end_of_one_that_failed_and_no_other_is_started_before() -> None:
+    may_end = threading.Event()
+    scene = Scene().call()
+    scene.query.isActive = False
+    scene.query.stop = lambda: may_end.wait(10)  # type: ignore[assignment,method-assign]
+    made = list[Board]()
+
+    def board() -> Board:
+        made.append(Board())
+        return made[-1]
+
+    engine: Any = SimpleNamespace(
+        _wants_standby=True,
+        _standby=scene.standby,
+        _failed_standby=None,
+        _told_ready=False,
+        _leaving=None,
+        _next_standby_at=0.0,
+        _hung=[],
+        _where=ALL,
+        _roomy=lambda queries: queries == 2,
+        _make_board=board,
+        _start_query=lambda *_: Query(),
+        _tell=lambda: None,
+    )
+    RealtimeEngine._see_to_standby(engine)
+    assert (engine._standby, made) == (None, [])
+    engine._next_standby_at = 0.0
+    RealtimeEngine._see_to_standby(engine)
+    assert made == [], "it has slots yet"
+    may_end.set()
+    scene.standby.wait()
+    RealtimeEngine._see_to_standby(engine)
+    assert len(made) == 1
+    engine._standby.end()
+    engine._standby.wait()
