@@ -123,12 +123,14 @@ class Lease:
         """Wait for the lease; hold it, and renew it in a thread, from then on.
 
         Returns:
-            True: it is held. False: it was another's, whose run was stopped or drained while this
-            waited, so that nobody is to go on.
+            True: it is held, perhaps already. False: it was another's, whose run was stopped or
+            drained while this waited, so that nobody is to go on.
 
         Raises:
             StoreError: The checkpoint cannot be read or written.
         """
+        if self._number:
+            return True
         seen, since_s, held = None, self._clock(), False
         while True:
             number, term = self._last()

@@ -84,6 +84,14 @@ def test_who_was_paused_for_longer_finds_that_it_is_another_ones(
     assert clock.now > 100.0 + 2 * TERM_S
 
 
+def test_who_has_it_already_waits_for_nobody(tmp_path: Path, clock: Clock) -> None:
+    first = lease(tmp_path, clock)
+    assert first.acquire()
+    clock.meanwhile = [first.renew] * 8
+    assert first.acquire()
+    assert clock.now == 100.0
+
+
 def test_when_its_run_is_stopped_nobody_goes_on(tmp_path: Path, clock: Clock) -> None:
     first, second = lease(tmp_path, clock), lease(tmp_path, clock)
     assert first.acquire()
