@@ -27,12 +27,16 @@ _DIED = (
     "PythonWorker.refreshNonBlocking(",
     # What forks the workers ended as it started.
     "EOFException occurred while reading the port number",
+    "UnixDomainSocketAddress.of(",
 )
-#: How Spark says that another Python runs there, or one without Millrace.
+#: How Spark says that another Python runs there, or one without Millrace. The last is a null
+#: pointer: in real time Millrace's daemon forks the workers, and one that did not start has no
+#: socket.
 _CANNOT_IMPORT = (
     "No module named 'millrace'",
     "PYTHON_VERSION_MISMATCH",
     "PYTHON_DATA_SOURCE_ERROR",
+    "UnixDomainSocketAddress.of(",
 )
 #: How an attempt is announced that finds out which record it is.
 CAREFULLY = ", which looks for records that end their process, and makes them dead letters"

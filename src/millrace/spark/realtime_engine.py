@@ -29,7 +29,7 @@ from millrace.runtime.realtime.messages import TaskReady, TaskStatus
 from millrace.runtime.sink_contract import check_live, live_writers
 from millrace.spark.clock import elapsed_us
 from millrace.spark.engine import EFFECT_S, Engine, RemapResult, RunParts, Setup
-from millrace.spark.failure import CAREFULLY, failed, headline
+from millrace.spark.failure import CAREFULLY, cannot_run_workers, failed, headline
 from millrace.spark.parallelism import is_local
 from millrace.spark.realtime.control_connection import Address, InTask, Switchboard
 from millrace.spark.realtime.control_loop import ControlLoop
@@ -427,7 +427,9 @@ class RealtimeEngine(Engine):
             self._pause(_LOOK_S)
 
     def _fail(self, error: BaseException) -> None:
-        if isinstance(error.__cause__, InTask) and not isinstance(error, ZombieWriter):
+        if (said := cannot_run_workers(error)) is not None:
+            error = said
+        elif isinstance(error.__cause__, InTask) and not isinstance(error, ZombieWriter):
             error = failed(self._topology.name, error, self._spark)
         self.run.fail(error)
 

@@ -20,6 +20,10 @@ CLOSED = """java.nio.channels.ClosedChannelException
         ("org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)", True),
         # What forks workers was killed as it started.
         (
+            "java.lang.NullPointerException\n\tat java.net.UnixDomainSocketAddress.of(U.java:1)",
+            True,
+        ),
+        (
             "org.apache.spark.SparkException: EOFException occurred while reading the port number "
             "from millrace.spark.daemon's stdout.",
             True,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from millrace.model.errors import DamagedStore, ZombieWriter
+from millrace.model.errors import DamagedStore, PipelineError, ZombieWriter
 from millrace.spark.realtime.retry_policy import Downtime, RetryPolicy
 from millrace.spark.realtime_engine import RealtimeEngine
 
@@ -42,6 +42,16 @@ def tried_again(answer: Exception | None) -> tuple[bool, list[BaseException]]:
 def test_it_ends_at_once_and_starts_no_query_in_its_successors_way() -> None:
     zombie = ZombieWriter("a newer run goes on")
     assert tried_again(zombie) == (False, [zombie])
+
+
+def test_a_python_that_cannot_run_workers_is_named() -> None:
+    """Spark tells of a null pointer: there is no socket of a daemon that did not start."""
+    failed: list[BaseException] = []
+    engine: Any = SimpleNamespace(run=SimpleNamespace(fail=failed.append))
+    said = "java.lang.NullPointerException\n\tat java.net.UnixDomainSocketAddress.of(U.java:146)"
+    RealtimeEngine._fail(engine, RuntimeError(said))
+    assert isinstance(failed[0], PipelineError)
+    assert "set PYSPARK_PYTHON to it before the session is made" in str(failed[0])
 
 
 @pytest.mark.parametrize("answer", [None, DamagedStore("it cannot be read")])
