@@ -221,7 +221,7 @@ class IncarnationHost:
         return bool(self.at_hand()) and not self._execution.in_user_code
 
     def tell(self, message: ToTask) -> None:
-        """Take a message of the coordinator; a level task gets no other than Start and Halt."""
+        """Take a message of the coordinator; a level task gets none but StartTask and StopTask."""
 
     def receive(self, packets: Iterable[bytes]) -> None:
         """Take packets that arrived."""

@@ -2,12 +2,15 @@
 
 ::
 
-    task -> coordinator    Hello, Passed, Reached, Backpressure, TaskStatus, At, Over
-    coordinator -> task    Start, Mark, Slowest, Hold, Pause, Ask, Rest, Halt
+    task -> coordinator    TaskReady, MarkPassed, SourceProgress, Backpressure, TaskStatus, At,
+                           TaskEnded
+    coordinator -> task    StartTask, Mark, SlowestSource, Hold, SourcePause, StatusQuery,
+                           RenewTask, StopTask
     its host -> task       Take
 
-They are small and few: a pair for each mark and task. Reached and Slowest are only where processes
-may have to wait for one another, see :mod:`millrace.runtime.realtime.source_progress`.
+They are small and few: a pair for each mark and task. SourceProgress and SlowestSource are only
+where processes may have to wait for one another, see
+:mod:`millrace.runtime.realtime.source_progress`.
 """
 
 from __future__ import annotations
