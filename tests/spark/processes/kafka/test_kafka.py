@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +55,19 @@ def _pipeline(kafka: Any, topic: str, *sinks: Any) -> mr.Pipeline:
     return p
 
 
-def _until(tools: Any, run: Any, records: int) -> None:
-    """A new partition is found within seconds, so what is there now may not be all."""
-    for _ in range(60):
+def _until(tools: Any, run: Any, came: Callable[[], bool]) -> None:
+    """A new partition is found within seconds, so what is there now may not be all.
+
+    An epoch without work takes milliseconds, so it is time that bounds this, not epochs.
+    """
+    give_up = time.monotonic() + 60
+    while not came():
+        assert time.monotonic() < give_up, f"not all records came: {run.status()}"
         tools.step(run)
-        if run.status().injected["numbers"] >= records:
-            return
-    pytest.fail(f"{records} records did not come: {run.status()}")
+
+
+def _until_injected(tools: Any, run: Any, records: int) -> None:
+    _until(tools, run, lambda: run.status().injected.get("numbers", 0) >= records)
 
 
 def test_a_low_watermark_for_each_partition(kafka: Any, spark: Any, tools: Any) -> None:
@@ -94,7 +101,7 @@ def test_a_low_watermark_for_each_partition(kafka: Any, spark: Any, tools: Any) 
     # Partitions that are added later are read from their beginning, and hold from then on.
     kafka.add_partitions(topic, 3)
     _send(kafka, topic, 2, 155, 158)
-    _until(tools, run, 10)
+    _until_injected(tools, run, 10)
     _send(kafka, topic, 0, 300)
     _send(kafka, topic, 1, 300)
     tools.step(run)
@@ -122,7 +129,7 @@ def test_messages_that_are_refused_are_dead_letters_with_their_bytes(
     kept = [(tools.Kept(), tools.Kept()) for _ in range(2)]
     pipeline(*kept[0]).run_batch(spark)
     run = tools.start(pipeline(*kept[1]))
-    _until(tools, run, 2)
+    _until_injected(tools, run, 2)
     tools.finish(run)
     for ends, rejects in kept:
         assert sorted(ends.values) == ["5", "7"]
@@ -176,10 +183,7 @@ def test_messages_that_failed_are_sent_again_when_the_code_is_mended(
 
     def process(computation: type[mr.Computation], count: int) -> None:
         run = tools.start(pipeline(computation), clock=lambda: time.time_ns() // 1000)
-        for _ in range(60):
-            tools.step(run)
-            if len(halves.values) >= count:
-                break
+        _until(tools, run, lambda: len(halves.values) >= count)
         tools.step(run)
         run.stop()
 
