@@ -178,14 +178,14 @@ def run_round(scene: Scene, draw: random.Random, tally: Tally) -> None:
     stream = scene.stream
     faults = live_faults.drawn(draw, FAULTS, scene.disk is not None)
     stream.start()
-    stream.wait_until_back(time.time())
+    stream.wait_until_back(time.monotonic())
     for n, fault in enumerate(faults, 1):
         if stream.options["standby"] and draw.random() < WAITED:
             stream.wait_for_standby()
         # Somewhere between two marks, or in one.
         time.sleep(draw.random())
         befallen = fault(scene)
-        now = time.time()
+        now = time.monotonic()
         amid = n < len(faults) and draw.random() < AMID
         # What is seen after now is of those that work now.
         back_s = None if amid else now + stream.wait_until_back(now) - befallen.since
