@@ -13,6 +13,8 @@ import subprocess
 import time
 from pathlib import Path
 
+from hosts import run
+
 #: Of RFC 2544, for networks that are tried; a bridge takes one of its subnets.
 _ADDRESSES = "198.18.{}"
 
@@ -43,26 +45,6 @@ done
 export SPARK_LOCAL_IP=$address
 exec ip netns exec $name {java} "$@"
 """
-
-
-def missing() -> str:
-    """Return what there is not, for namespaces and file systems of one's own; "" if all is."""
-    if os.geteuid() != 0:
-        return "it takes root"
-    tools = [tool for tool in ("ip", "flock", "mount") if shutil.which(tool) is None]
-    if tools:
-        return f"there is no {', '.join(tools)} here"
-    name = f"mr{os.getpid()}t"
-    try:
-        run("ip", "netns", "add", name)
-        run("ip", "link", "add", name, "type", "bridge")
-    except subprocess.CalledProcessError as error:
-        return f"{' '.join(error.cmd)}: {error.stderr.strip()}"
-    finally:
-        for kind in (["link"], ["netns"]):
-            with contextlib.suppress(subprocess.CalledProcessError):
-                run("ip", *kind, "delete", name)
-    return ""
 
 
 class Network:
@@ -157,12 +139,3 @@ def _which(program: str) -> str:
     found = shutil.which(program)
     assert found is not None, program
     return found
-
-
-def run(*command: str) -> None:
-    """Run a tool.
-
-    Raises:
-        CalledProcessError: It has failed; ``stderr`` says why.
-    """
-    subprocess.run(command, check=True, capture_output=True, text=True)

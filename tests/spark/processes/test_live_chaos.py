@@ -17,6 +17,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import hosts
 import jvm
 import pytest
 
@@ -64,7 +65,7 @@ CONF = {
 @pytest.fixture
 def scenes(tmp_path: Path, program: Any, postgres: Any) -> Iterator[Callable[..., Scene]]:
     """Make a scene, after the end of the one before it."""
-    missing = live_network.missing()
+    missing = hosts.missing()
     if missing:
         _say(f"no disk is filled, and nothing cut off: {missing}")
     with ExitStack() as ends:

@@ -18,12 +18,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import hosts as kit
 import jvm
 import pyspark
 import pytest
+from hosts import Host, Hosts
 
-from tests.spark.processes import live_network
-from tests.spark.processes.cluster.hosts import Host, Hosts, faketime
 from tests.spark.processes.live_stream import LiveStream
 
 #: How often a host of tasks is killed, and switched off.
@@ -171,7 +171,7 @@ def _say(words: str) -> None:
 
 @pytest.fixture
 def scene(tmp_path: Path, program: Any, daemon: Any) -> Iterator[Scene]:
-    if missing := live_network.missing():
+    if missing := kit.missing():
         pytest.skip(f"there are no hosts: {missing}")
     hosts = Hosts(tmp_path, [*DRIVERS, *WORKERS])
     if problem := hosts.delay(DELAY_MS):
@@ -214,7 +214,7 @@ def test_whatever_befalls_its_hosts_a_run_has_the_outputs_of_no_fault(scene: Sce
         from_its_end=True,
     )
 
-    if faketime():
+    if kit.faketime():
         stream.wait_for_standby()
         waits = scene.standby_host()
         scene.measure("the host of the standby is killed", waits.kill)

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
-
-from tests.spark.processes.live_network import run
 
 #: Of RFC 2544, for networks that are tried.
 _ADDRESS = "198.19.{}.{}"
@@ -29,6 +28,26 @@ exec "$@"
 _FAKETIME = "/usr/lib/*/faketime/libfaketimeMT.so.1"
 
 
+def missing() -> str:
+    """Return what there is not, for namespaces and file systems of one's own; "" if all is."""
+    if os.geteuid() != 0:
+        return "it takes root"
+    tools = [tool for tool in ("ip", "flock", "mount") if shutil.which(tool) is None]
+    if tools:
+        return f"there is no {', '.join(tools)} here"
+    name = f"mr{os.getpid()}t"
+    try:
+        run("ip", "netns", "add", name)
+        run("ip", "link", "add", name, "type", "bridge")
+    except subprocess.CalledProcessError as error:
+        return f"{' '.join(error.cmd)}: {error.stderr.strip()}"
+    finally:
+        for kind in (["link"], ["netns"]):
+            with contextlib.suppress(subprocess.CalledProcessError):
+                run("ip", *kind, "delete", name)
+    return ""
+
+
 class Host:
     """One of them.
 
@@ -36,6 +55,7 @@ class Host:
         name: As its processes have it.
         address: In the network.
         folder: Of its own.
+        space: Its network namespace.
         within: The command that becomes another one, on this host.
     """
 
@@ -44,17 +64,29 @@ class Host:
         self.address = hosts.address_of(number)
         self.folder = folder
         (folder / "tmp").mkdir(parents=True)
-        self._space, self.link = f"{hosts.bridge}n{number}", f"{hosts.bridge}v{number}"
-        run("ip", "netns", "add", self._space)
-        run("ip", "link", "add", self.link, "type", "veth", "peer", "eth0", "netns", self._space)
+        self.space, self.link = f"{hosts.bridge}n{number}", f"{hosts.bridge}v{number}"
+        run("ip", "netns", "add", self.space)
+        run(
+            "ip",
+            "link",
+            "add",
+            self.link,
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "eth0",
+            "netns",
+            self.space,
+        )
         run("ip", "link", "set", self.link, "master", hosts.bridge, "up")
-        run("ip", "-n", self._space, "address", "add", f"{self.address}/24", "dev", "eth0")
+        run("ip", "-n", self.space, "address", "add", f"{self.address}/24", "dev", "eth0")
         for device in ("eth0", "lo"):
-            run("ip", "-n", self._space, "link", "set", device, "up")
+            run("ip", "-n", self.space, "link", "set", device, "up")
         start = folder / "start"
         start.write_text(_START.format(name=name, hosts=hosts.names))
         start.chmod(0o755)
-        enter = ["ip", "netns", "exec", self._space, "unshare", "--uts", "--mount"]
+        enter = ["ip", "netns", "exec", self.space, "unshare", "--uts", "--mount"]
         self.within = [*enter, str(start)]
 
     def environment(self, ahead_s: int = 0) -> dict[str, str]:
@@ -77,7 +109,7 @@ class Host:
     def pids(self) -> list[int]:
         """Return all its processes."""
         listed = subprocess.run(
-            ["ip", "netns", "pids", self._space], check=True, capture_output=True, text=True
+            ["ip", "netns", "pids", self.space], check=True, capture_output=True, text=True
         )
         return [int(pid) for pid in listed.stdout.split()]
 
@@ -102,7 +134,7 @@ class Host:
     def close(self) -> None:
         """Leave nothing."""
         self.kill()
-        run("ip", "netns", "delete", self._space)
+        run("ip", "netns", "delete", self.space)
 
 
 class Hosts:
@@ -169,3 +201,12 @@ class Hosts:
 def faketime() -> str:
     """Return libfaketime's file; "" if it is not installed."""
     return next((str(file) for file in Path("/").glob(_FAKETIME.lstrip("/"))), "")
+
+
+def run(*command: str) -> None:
+    """Run a tool.
+
+    Raises:
+        CalledProcessError: It has failed; ``stderr`` says why.
+    """
+    subprocess.run(command, check=True, capture_output=True, text=True)
