@@ -33,6 +33,7 @@ def yarn(disk: Path, daemon: Callable[..., Any]) -> Iterator[Yarn]:
         pytest.skip("YARN's servers are not here: make test-yarn fetches them")
     made = Yarn(disk / "yarn", daemon)
     try:
+        made.start()
         yield made
     finally:
         made.end()
@@ -89,7 +90,7 @@ class Submitted:
         self.wait_until(lambda: self.seen() > before + 100)
 
     def wait_until(self, reached: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 300
         while not reached():
             assert self.process.process.poll() is None, self.process.output()[-5000:]
             assert time.monotonic() < deadline, self.process.output()[-5000:]

@@ -52,9 +52,6 @@ class Yarn:
             "yarn.scheduler.minimum-allocation-mb": "128",
             "yarn.scheduler.maximum-allocation-mb": str(NODE_MB),
             "yarn.resourcemanager.am.max-attempts": "3",
-            # A container that is lost is asked for again without a wait.
-            "yarn.am.liveness-monitor.expiry-interval-ms": "10000",
-            "yarn.nm.liveness-monitor.expiry-interval-ms": "10000",
             "yarn.nodemanager.heartbeat.interval-ms": "200",
             "yarn.nodemanager.resource.memory-mb": str(NODE_MB),
             "yarn.nodemanager.resource.cpu-vcores": str(NODE_CORES),
@@ -66,6 +63,10 @@ class Yarn:
             "yarn.nodemanager.delete.debug-delay-sec": "3600",
         }
         self.conf = self._configure("conf", {})
+
+    def start(self) -> None:
+        """Start all of them, and wait until they know each other."""
+        home = self.home
         self._resources = self._start("resourcemanager.ResourceManager", self.conf, "resources")
         for n in (1, 2):
             address, localizer, collector = _free_ports(3)
