@@ -57,6 +57,9 @@ _GRACE_S: Final = 1.0
 #: Whoever waits is told no more often. A thread that wakes for each outcome takes Python's lock
 #: from the loop's again and again, which costs as much as all else that the pool does.
 _TOGETHER_S: Final = 0.002
+#: Nor while the calls that wait for a place keep all places busy for twice as long. What follows
+#: from an outcome would have to wait behind them, and a task runs few bundles instead of many.
+_TOGETHER_MOST_S: Final = 0.02
 #: To wait for less could be to wait for less than a clock's float can say, again and again.
 _INSTANT_S: Final = 1e-6
 #: After so many attempts a caller lets the loop turn: calls that return at once must not keep it.
@@ -288,7 +291,7 @@ class CallPool:
         self._timer: asyncio.TimerHandle | None = None
         self._is_announcing = False
         self._announced_s = -math.inf
-        self._together_s = 0.0 if self._own_loop is None else _TOGETHER_S
+        self._took_s = 0.0
 
     # -- in the thread of a task ------------------------------------------------------------------
 
@@ -609,7 +612,8 @@ class CallPool:
         now_s: float = self._loop.time()
         attempt.is_decided = True
         self._in_flight -= len(attempt.calls)
-        self._counted.took(now_s - attempt.began_s)
+        self._took_s = now_s - attempt.began_s
+        self._counted.took(self._took_s)
         return now_s
 
     def _answered(self, attempt: _Attempt, answer: Any) -> None:
@@ -660,11 +664,18 @@ class CallPool:
         """Tell whoever waits, once for all outcomes of some turns of the loop."""
         if not self._is_announcing:
             self._is_announcing = True
-            wait_s = self._announced_s + self._together_s - self._loop.time()
+            wait_s = self._announced_s + self._together_s() - self._loop.time()
             if wait_s > 0:
                 self._loop.call_later(wait_s, self._announces)
             else:
                 self._loop.call_soon(self._announces)
+
+    def _together_s(self) -> float:
+        """Return how long outcomes are gathered; not at all in virtual time."""
+        if self._own_loop is None:
+            return 0.0
+        busy_s = self._took_s * len(self._fresh) / self._most
+        return min(max(_TOGETHER_S, busy_s / 2), _TOGETHER_MOST_S)
 
     def _announces(self) -> None:
         self._is_announcing = False
