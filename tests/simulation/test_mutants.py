@@ -539,12 +539,12 @@ def a_name_is_looked_at_and_then_taken(patch):
 @mutant
 def an_open_epoch_ends_where_sources_are_now(patch):
     def asking(world, name, epoch_driver, collector, random_end):
-        epochs = epoch_driver.epochs
-        if epochs.open is not None:
-            start = world.query_log.offsets.get(epochs.completed, (0, 0))[1]
-            _, brought = epochs.open.offsets[STREAM][ONLY]
+        run_log = epoch_driver.run_log
+        if run_log.open is not None:
+            start = world.query_log.offsets.get(run_log.completed, (0, 0))[1]
+            _, brought = run_log.open.offsets[STREAM][ONLY]
             offsets = {STREAM: {ONLY: [[start, random_end(start)], brought]}}
-            epochs.open = msgspec.structs.replace(epochs.open, offsets=offsets)
+            run_log.open = msgspec.structs.replace(run_log.open, offsets=offsets)
         alone(world, name, epoch_driver, collector, random_end)
 
     alone = driver._drive_alone
@@ -563,7 +563,7 @@ def test_the_simulator_finds(plant, monkeypatch, found):
 @driven
 def timers_are_due_at_the_low_watermarks_from_before(patch):
     def before(self, manifest):
-        outputs = self.epochs.authority.low_watermarks.outputs
+        outputs = self.run_log.authority.low_watermarks.outputs
         injectors = {stream: outputs[injector_name(stream)] for stream in manifest.injectors}
         return due(self, msgspec.structs.replace(manifest, injectors=injectors))
 
