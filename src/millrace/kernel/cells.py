@@ -23,8 +23,8 @@ from typing import Any, Final, NamedTuple, Protocol
 import msgspec
 
 from millrace.dataflow.side_stream import SIZES
-from millrace.kernel import rows
-from millrace.kernel.rows import ALL_KEYS_ROW, map_prefix, pack_entry, unpack_entry
+from millrace.kernel import families
+from millrace.kernel.families import ALL_KEYS_ROW, map_prefix, pack_entry, unpack_entry
 from millrace.kernel.timers import KeyRows, KeyTimers
 from millrace.model.coder import MsgpackCoder
 from millrace.model.copies import own_copy
@@ -67,7 +67,7 @@ class BoundBag(Bound, BagState[Any]):
     def __init__(self, cell: StateDescriptor[Any], index: int, key_rows: KeyRows) -> None:
         self.__dict__.update(cell.__dict__)
         self._rows = key_rows
-        self._cell = rows.BYTE[index]
+        self._cell = families.BYTE[index]
         self._added: list[bytes] = []
         self._cleared = False
 
@@ -83,8 +83,8 @@ class BoundBag(Bound, BagState[Any]):
         decode = self.coder.decode
         if not self._cleared:
             prefix = self._prefix()
-            for _, block in rows.scan(self._rows.view, prefix):
-                yield from map(decode, rows.unpack_items(block))
+            for _, block in families.scan(self._rows.view, prefix):
+                yield from map(decode, families.unpack_items(block))
         yield from map(decode, list(self._added))
 
     def clear(self) -> None:
@@ -95,17 +95,17 @@ class BoundBag(Bound, BagState[Any]):
         """Write the block of this commit."""
         prefix = self._prefix()
         if self._cleared:
-            for row, _ in rows.scan(self._rows.view, prefix):
+            for row, _ in families.scan(self._rows.view, prefix):
                 self._rows.mutations[row] = None
         if self._added:
-            block, items = rows.block(prefix, self._rows.number), self._added
+            block, items = families.block(prefix, self._rows.number), self._added
             if self._rows.goes_on and not self._cleared:
                 earlier = self._rows.view.get(block)
-                items = items if earlier is None else [*rows.unpack_items(earlier), *items]
-            self._rows.mutations[block] = rows.pack_items(items)
+                items = items if earlier is None else [*families.unpack_items(earlier), *items]
+            self._rows.mutations[block] = families.pack_items(items)
 
     def _prefix(self) -> bytes:
-        return rows.bag_prefix(self._rows.key_row, self._cell)
+        return families.bag_prefix(self._rows.key_row, self._cell)
 
 
 #: Stands for an entry that is not there.
@@ -125,7 +125,7 @@ class BoundMap(Bound, MapState[Any]):
     def __init__(self, cell: StateDescriptor[Any], index: int, key_rows: KeyRows) -> None:
         self.__dict__.update(cell.__dict__)
         self._rows = key_rows
-        self._cell = rows.BYTE[index]
+        self._cell = families.BYTE[index]
         self._prefix = b""
         self._entries: dict[bytes, Any] = {}
         self._changed: set[bytes] = set()
@@ -209,13 +209,13 @@ class BoundMap(Bound, MapState[Any]):
             return
         mutations, prefix, changed = self._rows.mutations, self._prefix, self._changed
         if self._cleared:
-            for row, _ in rows.scan(self._rows.view, prefix):
+            for row, _ in families.scan(self._rows.view, prefix):
                 mutations[row] = None
         if self._read and not self.immutable:
             changed.update(self._read)
         for entry in sorted(changed) if len(changed) > 1 else changed:
             value = self._entries[entry]
-            part = entry if len(entry) <= rows.WHOLE else rows.last_part(entry)
+            part = entry if len(entry) <= families.WHOLE else families.last_part(entry)
             if value is GONE:
                 mutations[prefix + part] = None
                 continue
@@ -245,9 +245,9 @@ class BoundMap(Bound, MapState[Any]):
         data = self._seen.get(entry)
         if data is not None or self._cleared:
             return data
-        part = entry if len(entry) <= rows.WHOLE else rows.last_part(entry)
+        part = entry if len(entry) <= families.WHOLE else families.last_part(entry)
         found = self._rows.view.get(self._prefix + part)
-        return None if found is None else rows.unpack_entry(part, found)[1]
+        return None if found is None else families.unpack_entry(part, found)[1]
 
     def _remember(self, entry: bytes, data: bytes) -> Any:
         value = self.coder.decode(data)
@@ -291,12 +291,16 @@ class BoundMap(Bound, MapState[Any]):
             return
         prefix, seen = self._prefix, self._seen
         length = len(prefix)
-        in_order = length + rows.HEAD
+        in_order = length + families.HEAD
         if end is None:
-            stop = rows.after(prefix)
+            stop = families.after(prefix)
         else:
-            stop = prefix + end if len(end) <= rows.HEAD else rows.after(prefix + rows.head(end))
-        scanned = self._rows.view.scan(prefix + rows.head(first), stop)
+            stop = (
+                prefix + end
+                if len(end) <= families.HEAD
+                else families.after(prefix + families.head(end))
+            )
+        scanned = self._rows.view.scan(prefix + families.head(first), stop)
         for row, data in scanned:
             if len(row) > in_order:
                 yield from self._long(itertools.chain([(row, data)], scanned), first, end)
@@ -316,7 +320,8 @@ class BoundMap(Bound, MapState[Any]):
         """
         length = len(self._prefix)
         for _, group in itertools.groupby(
-            (rows.unpack_entry(row[length:], data)[0] for row, data in scanned), key=rows.head
+            (families.unpack_entry(row[length:], data)[0] for row, data in scanned),
+            key=families.head,
         ):
             for entry in sorted(group):
                 if first <= entry and (end is None or entry < end):
@@ -458,7 +463,7 @@ class Scalar:
                 except _UNENCODABLE:
                     stored = cell.stored()  # It says what is wrong.
             if stored != cell.old:
-                key_rows.mutations[rows.VALUES + key_rows.key_row] = stored
+                key_rows.mutations[families.VALUES + key_rows.key_row] = stored
 
 
 class Scalars:
@@ -472,7 +477,7 @@ class Scalars:
 
     def begin(self, row: bytes | None) -> None:
         """Hand the cells their parts of a key's row."""
-        parts = rows.unpack_values(row, len(self._cells))
+        parts = families.unpack_values(row, len(self._cells))
         for cell, part in zip(self._cells, parts, strict=True):
             cell.begin(part)
 
@@ -481,7 +486,7 @@ class Scalars:
         if any(cell.dirty for cell in self._cells):
             parts = [cell.stored() for cell in self._cells]
             if parts != [cell.old for cell in self._cells]:
-                key_rows.mutations[rows.VALUES + key_rows.key_row] = rows.pack_values(parts)
+                key_rows.mutations[families.VALUES + key_rows.key_row] = families.pack_values(parts)
 
 
 class Keeping:
@@ -498,18 +503,18 @@ class Keeping:
         self, expires: Expiry, number: int, timers: KeyTimers, now_us: Callable[[int], int]
     ) -> None:
         self._after_us, self._domain = expires.after_us, int(expires.domain)
-        self._cell = rows.BYTE[number]
+        self._cell = families.BYTE[number]
         self._timers = timers
         self._now_us = now_us
 
     def written(self, entry: bytes = b"") -> None:
         """Keep it from now on for as long as the cell says, and for no less than it was to be."""
         at_us = self._now_us(self._domain) + self._after_us
-        self._timers.prolong(rows.expiry_tag(self._cell, entry), self._domain, at_us)
+        self._timers.prolong(families.expiry_tag(self._cell, entry), self._domain, at_us)
 
     def gone(self, entry: bytes = b"") -> None:
         """Wait no more: there is nothing that could expire."""
-        self._timers.delete(rows.expiry_tag(self._cell, entry), self._domain)
+        self._timers.delete(families.expiry_tag(self._cell, entry), self._domain)
 
 
 class ExpiringValue(BoundValue):
@@ -639,8 +644,8 @@ class BoundSide(Bound, SideInput[Any]):
     def __init__(self, cell: SideInput[Any], index: int, sizes: int, key_rows: KeyRows) -> None:
         self.__dict__.update(cell.__dict__)
         self._key_rows = key_rows
-        self._prefix = map_prefix(ALL_KEYS_ROW, rows.BYTE[index])
-        self._size_row = map_prefix(ALL_KEYS_ROW, rows.BYTE[sizes]) + encode_key(cell.name)
+        self._prefix = map_prefix(ALL_KEYS_ROW, families.BYTE[index])
+        self._size_row = map_prefix(ALL_KEYS_ROW, families.BYTE[sizes]) + encode_key(cell.name)
         self._known: dict[bytes, _History] = {}
         self._found: dict[Any, _History] = {}
         self._changed: dict[bytes, bytes] = {}
@@ -800,7 +805,7 @@ class BoundSide(Bound, SideInput[Any]):
         return found
 
     def _row_of(self, entry: bytes) -> bytes:
-        return self._prefix + (entry if len(entry) <= rows.WHOLE else rows.last_part(entry))
+        return self._prefix + (entry if len(entry) <= families.WHOLE else families.last_part(entry))
 
     def _now(self) -> int:
         """Return how many bytes the table has."""
@@ -811,7 +816,7 @@ class BoundSide(Bound, SideInput[Any]):
 
     def _entries(self) -> Iterator[tuple[bytes, bytes]]:
         """Yield the keys of the table as of the last commit, in order but for very long ones."""
-        for row, data in rows.scan(self._key_rows.view, self._prefix):
+        for row, data in families.scan(self._key_rows.view, self._prefix):
             yield unpack_entry(row[len(self._prefix) :], data)[0], b""
 
 

@@ -1,4 +1,4 @@
-"""Rows: how the cells, timers, holds and ids of a key interval lie in one sorted map.
+"""Families of rows: how the cells, timers, holds and ids of a key interval lie in one sorted map.
 
 Each family has a letter of its own, and a named tuple that says what its rows say. The fields that
 stand in the row come first, and rows sort as those do::
