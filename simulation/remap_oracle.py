@@ -14,7 +14,7 @@ from millrace.balance.transfer import Read, carried, rows_at
 from millrace.compile.topology import Topology
 from millrace.epochlog.entries import Completion, encode_entry, interval_map
 from millrace.kernel import families
-from millrace.kernel.families import ALL_KEYS_ROW
+from millrace.kernel.row_codec import ALL_KEYS_ROW
 from millrace.model.errors import InvariantViolation
 from millrace.store import HardState, MemoryCaches
 from millrace.testing.invariants import check_interval

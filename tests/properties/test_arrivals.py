@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.kernel.bundle import Arrivals
-from millrace.kernel.families import key_row
 from millrace.kernel.ordering import in_order, keys_at
+from millrace.kernel.row_codec import key_row
 from millrace.model.keys import decode_key
 from millrace.runtime.inbox import ArrowKeys
 from millrace.watermark.intervals import IntervalMap

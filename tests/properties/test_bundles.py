@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import millrace as mr
-from millrace.kernel import families
+from millrace.kernel import families, row_codec
 from millrace.kernel.bundle import NO_RECORDS, Arrivals, Attempt, Bundle, Position
 from millrace.kernel.execution import Execution
 from millrace.kernel.record_ids import SourceIds, fingerprint, injected_origin
@@ -121,7 +121,7 @@ class Case:
             position = Position(result.number, result.chain, result.report)
             told += zip(made.keys, made.values, made.timestamps, strict=True)
         with caches.open(self.spec.name, 0).view() as view:
-            kept = dict(families.everything(view))
+            kept = dict(row_codec.everything(view))
         by_key = {key: [(value, at) for who, value, at in told if who == key] for key, *_ in told}
         return plain(kept), position.report, by_key
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from millrace.kernel import families
+from millrace.kernel import families, row_codec, timer_families
 from millrace.model.errors import DamagedStore
 from millrace.model.keys import encode_key, hash_key
 from millrace.model.time import MAX_TIMESTAMP
@@ -27,26 +27,26 @@ PERCENTILES = st.sampled_from([50, 99, 100])
 
 
 def named(key: bytes) -> bytes:
-    return families.key_row(struct.pack(">Q", hash_key(key)), key)
+    return row_codec.key_row(struct.pack(">Q", hash_key(key)), key)
 
 
 KEY_ROWS = KEYS.map(named)
-LAST = PARTS.map(families.last_part)
+LAST = PARTS.map(row_codec.last_part)
 
 
 @st.composite
-def timers(draw: st.DrawFn) -> families.TimerRow:
+def timers(draw: st.DrawFn) -> timer_families.TimerRow:
     key = draw(KEYS)
-    clock = draw(st.sampled_from([0, 1, families.clock_of(0, 99)]))
-    return families.TimerRow(clock, draw(INSTANTS), named(key), draw(PARTS), key, draw(HOLDS))
+    clock = draw(st.sampled_from([0, 1, timer_families.clock_of(0, 99)]))
+    return timer_families.TimerRow(clock, draw(INSTANTS), named(key), draw(PARTS), key, draw(HOLDS))
 
 
 @st.composite
-def holds(draw: st.DrawFn) -> families.HoldRow:
+def holds(draw: st.DrawFn) -> timer_families.HoldRow:
     key = draw(KEYS)
     domain = draw(st.sampled_from([None, 0, 1]))
     part = b"" if domain is None else draw(LAST)
-    return families.HoldRow(draw(INSTANTS), named(key), domain, part, key)
+    return timer_families.HoldRow(draw(INSTANTS), named(key), domain, part, key)
 
 
 FAMILIES: dict[type, st.SearchStrategy[families.Row]] = {
@@ -55,16 +55,16 @@ FAMILIES: dict[type, st.SearchStrategy[families.Row]] = {
     families.BlockRow: st.builds(
         families.BlockRow, KEY_ROWS, CELLS, NUMBERS, st.lists(st.binary(max_size=3))
     ),
-    families.TimerRow: timers(),
-    families.TagRow: st.builds(
-        families.TagRow,
+    timer_families.TimerRow: timers(),
+    timer_families.TagRow: st.builds(
+        timer_families.TagRow,
         KEY_ROWS,
         st.sampled_from([0, 1]),
         LAST,
         st.tuples(INSTANTS, HOLDS, PERCENTILES),
     ),
-    families.HoldRow: holds(),
-    families.KeyHoldRow: st.builds(families.KeyHoldRow, KEY_ROWS, INSTANTS),
+    timer_families.HoldRow: holds(),
+    timer_families.KeyHoldRow: st.builds(timer_families.KeyHoldRow, KEY_ROWS, INSTANTS),
     families.IdRow: st.builds(
         families.IdRow, st.binary(min_size=8, max_size=8), st.binary(min_size=16, max_size=16)
     ),
@@ -82,15 +82,15 @@ ANY = st.one_of(*FAMILIES.values())
 def order(row: families.Row) -> tuple[object, ...]:
     """What a family documents its rows to be ordered by."""
     match row:
-        case families.ValuesRow() | families.KeyHoldRow():
+        case families.ValuesRow() | timer_families.KeyHoldRow():
             return (row.key_row,)
         case families.EntryRow():
-            return (row.key_row, row.cell, families.last_part(row.entry))
-        case families.TimerRow():
-            return (row.clock, row.at_us, row.key_row, families.last_part(row.tag))
-        case families.TagRow():
+            return (row.key_row, row.cell, row_codec.last_part(row.entry))
+        case timer_families.TimerRow():
+            return (row.clock, row.at_us, row.key_row, row_codec.last_part(row.tag))
+        case timer_families.TagRow():
             return (row.key_row, row.domain, row.part)
-        case families.HoldRow():
+        case timer_families.HoldRow():
             return (row.at_us, row.key_row, -1 if row.domain is None else row.domain, row.part)
         case families.BlockRow():
             return row[:3]
@@ -127,9 +127,9 @@ def test_families_are_disjoint_and_a_scan_of_one_finds_all_of_it(drawn: list[fam
     cache.apply(Commit("c", 0, 1, 1, 1, list(stored.items())))
 
     with cache.view() as view:
-        assert dict(families.everything(view)) == stored
+        assert dict(row_codec.everything(view)) == stored
         for letter, family in families.FAMILIES.items():
-            found = {row for row, _ in families.scan(view, letter)}
+            found = {row for row, _ in row_codec.scan(view, letter)}
             assert found == {row.pack()[0] for row in drawn if isinstance(row, family)}
 
 
@@ -139,7 +139,7 @@ def test_a_map_of_one_key_holds_no_row_of_another(
     drawn: list[tuple[bytes, int, bytes]], key: bytes, cell: int
 ) -> None:
     entries = [families.EntryRow(named(k), c, entry, b"") for k, c, entry in drawn]
-    prefix = families.map_prefix(named(key), families.BYTE[cell])
+    prefix = families.map_prefix(named(key), row_codec.BYTE[cell])
 
     found = {row.entry for row in entries if row.pack()[0].startswith(prefix)}
 
@@ -147,14 +147,14 @@ def test_a_map_of_one_key_holds_no_row_of_another(
 
 
 @given(timers())
-def test_rows_of_one_timer_lead_to_one_another(timer: families.TimerRow) -> None:
+def test_rows_of_one_timer_lead_to_one_another(timer: timer_families.TimerRow) -> None:
     by_time = timer.pack()[0]
     by_tag = timer.tag_row()
 
-    assert families.TagRow.unpack(*by_tag.pack()).timer_row() == by_time
-    assert families.timer_named(timer.key_row, timer.domain, timer.tag) == by_tag.pack()[0]
+    assert timer_families.TagRow.unpack(*by_tag.pack()).timer_row() == by_time
+    assert timer_families.timer_named(timer.key_row, timer.domain, timer.tag) == by_tag.pack()[0]
     hold = timer.hold_row()
-    made = families.timer_rows(by_tag.pack()[0], timer.key_row, timer.domain, timer.setting)
+    made = timer_families.timer_rows(by_tag.pack()[0], timer.key_row, timer.domain, timer.setting)
     assert made == (by_time, None if hold is None else hold.pack()[0])
     if hold is not None:
         assert hold.tag_row() == by_tag.pack()[0]
@@ -162,10 +162,12 @@ def test_rows_of_one_timer_lead_to_one_another(timer: families.TimerRow) -> None
 
 @given(KEY_ROWS, INSTANTS)
 def test_rows_of_one_hold_of_a_key_lead_to_one_another(key_row: bytes, at_us: int) -> None:
-    row, _ = families.HoldRow(at_us, key_row, None, b"", b"").pack()
+    row, _ = timer_families.HoldRow(at_us, key_row, None, b"", b"").pack()
 
     assert (
-        families.KeyHoldRow(key_row, at_us).hold_row() == row == families.key_hold(at_us, key_row)
+        timer_families.KeyHoldRow(key_row, at_us).hold_row()
+        == row
+        == timer_families.key_hold(at_us, key_row)
     )
 
 
@@ -173,8 +175,8 @@ def test_rows_of_one_hold_of_a_key_lead_to_one_another(key_row: bytes, at_us: in
 def test_a_row_says_its_key_unless_it_is_too_long(key: bytes, rest: bytes) -> None:
     key_row = named(key)
 
-    assert families.key_in(key_row) == (key if len(key) <= families.WHOLE else None)
-    assert families.key_row_end(b"V" + key_row + rest, 1) == 1 + len(key_row)
+    assert row_codec.key_in(key_row) == (key if len(key) <= row_codec.WHOLE else None)
+    assert row_codec.key_row_end(b"V" + key_row + rest, 1) == 1 + len(key_row)
 
 
 @given(st.lists(st.none() | st.binary(max_size=3), min_size=1, max_size=5))

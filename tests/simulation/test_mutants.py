@@ -22,7 +22,7 @@ from millrace.compile.topology import injector_name
 from millrace.epochlog import fence, reader
 from millrace.epochlog.entries import encode_entry
 from millrace.epochlog.run_log import LogWriter, RunLog
-from millrace.kernel import execution, families
+from millrace.kernel import execution, families, timer_families
 from millrace.kernel.execution import Execution
 from millrace.model.computation import WEAK
 from millrace.model.errors import ZombieWriter
@@ -233,7 +233,7 @@ def due_timers_are_taken_off_before_the_commit(patch):
             taken = [row for row, value in outcome.mutations.items() if value is None]
             shared = cache._host.cache(spec.name, interval.id)
             for row in taken:
-                if row[:1] in (families.TIMERS, families.TIMER_BY_TAG):
+                if row[:1] in (timer_families.TIMERS, timer_families.TIMER_BY_TAG):
                     shared._rows.pop(row, None)
         return outcome, repaired
 

@@ -33,8 +33,8 @@ from msgspec.structs import replace
 from millrace.dataflow.columnar.plan import cut_chunk
 from millrace.epochlog.entries import Completion, LiveMark, Manifest, interval_map, partition_of
 from millrace.epochlog.run_log import RunLog
-from millrace.kernel import families
-from millrace.kernel.families import ALL_KEYS_ROW
+from millrace.kernel import families, row_codec, timer_families
+from millrace.kernel.row_codec import ALL_KEYS_ROW
 from millrace.model.errors import (
     CheckpointMismatch,
     DamagedStore,
@@ -60,13 +60,13 @@ _KEYED: Final = {
     families.VALUES: 1,
     families.MAP: 1,
     families.BAG: 1,
-    families.TIMER_BY_TAG: 1,
-    families.HOLD_BY_KEY: 1,
+    timer_families.TIMER_BY_TAG: 1,
+    timer_families.HOLD_BY_KEY: 1,
     families.IDS: 1,
-    families.HOLDS: 9,
-    families.TIMERS: 10,
+    timer_families.HOLDS: 9,
+    timer_families.TIMERS: 10,
 }
-_HASH: Final = families.HASH_BYTES
+_HASH: Final = row_codec.HASH_BYTES
 
 
 def of_range(pairs: Iterable[Pair], start: int, end: int, cut: Cut) -> Iterator[Pair]:
@@ -243,14 +243,14 @@ def report_of_rows(pairs: Iterable[Pair], *, version: int = 0, counted: bool = F
     of_many = False
     for row in starmap(families.unpack, (pair for pair in pairs if pair[0][:1] in _PINNING)):
         work_us = None
-        if isinstance(row, families.TimerRow):
+        if isinstance(row, timer_families.TimerRow):
             timers[row.clock] = min(timers.get(row.clock, MAX_TIMESTAMP), row.at_us)
             counts[row.domain] += 1
-            work_us = families.work_us(row.domain, row.tag, row.setting)
+            work_us = timer_families.work_us(row.domain, row.tag, row.setting)
             of_many = of_many or row.key_row == ALL_KEYS_ROW
-        elif isinstance(row, families.HoldRow):
+        elif isinstance(row, timer_families.HoldRow):
             held_us = min(held_us, row.at_us)
-        elif isinstance(row, families.KeyHoldRow):
+        elif isinstance(row, timer_families.KeyHoldRow):
             work_us = row.at_us
         elif isinstance(row, families.ExpiryRow):
             ids_us = min(ids_us, row.expires_us)
@@ -264,7 +264,7 @@ def report_of_rows(pairs: Iterable[Pair], *, version: int = 0, counted: bool = F
         held_us,
         ids_us,
         tuple(
-            (families.domain_of(clock)[1], at_us)
+            (timer_families.domain_of(clock)[1], at_us)
             for clock, at_us in sorted(timers.items())
             if at_us < MAX_TIMESTAMP
         ),
@@ -276,7 +276,13 @@ def report_of_rows(pairs: Iterable[Pair], *, version: int = 0, counted: bool = F
 
 
 _PINNING = frozenset(
-    [families.TIMERS, families.HOLDS, families.HOLD_BY_KEY, families.IDS_BY_EXPIRY, families.CHUNKS]
+    [
+        timer_families.TIMERS,
+        timer_families.HOLDS,
+        timer_families.HOLD_BY_KEY,
+        families.IDS_BY_EXPIRY,
+        families.CHUNKS,
+    ]
 )
 
 #: Returns all rows of an interval at a commit, given that commit's number and chain.

@@ -26,7 +26,7 @@ from millrace.inspect.pending import (
     WindowState,
     cell_reader,
 )
-from millrace.kernel import families
+from millrace.kernel import families, row_codec
 from millrace.model.errors import NotKept
 from millrace.model.keys import decode_key, encode_key, hash_key
 from millrace.model.state import BagState, MapState, SideInput
@@ -367,16 +367,16 @@ class ComputationInspection:
             if _extent(interval) in without:
                 continue
             with self._checkpoint.rows(self.name, interval) as view:
-                found = (families.scan(view, family) for family in _FAMILIES)
+                found = (row_codec.scan(view, family) for family in _FAMILIES)
                 merged = heapq.merge(*found, key=_key_row)
                 for key_row, kept in itertools.groupby(merged, key=_key_row):
                     yield key_row, list(kept)
 
     def _state_in(self, key_row: bytes, kept: _Stored) -> KeyState:
-        encoded = families.key_in(key_row)
+        encoded = row_codec.key_in(key_row)
         return KeyState(
             key=None if encoded is None else decode_key(encoded),
-            hash=families.hash_in(key_row),
+            hash=row_codec.hash_in(key_row),
             cells=self._cells_of(key_row).read(kept),
         )
 
@@ -393,17 +393,17 @@ class ComputationInspection:
         hash = hash_key(encoded)
         place = bisect.bisect_right(self._starts, hash) - 1
         with self._checkpoint.rows(self.name, self._intervals[place]) as view:
-            return of(view, families.key_row(hash.to_bytes(families.HASH_BYTES), encoded))
+            return of(view, row_codec.key_row(hash.to_bytes(row_codec.HASH_BYTES), encoded))
 
     def _state_of(self, view: View, key_row: bytes) -> dict[str, Any]:
-        found = (families.scan(view, family + key_row) for family in _FAMILIES)
+        found = (row_codec.scan(view, family + key_row) for family in _FAMILIES)
         return self._cells_of(key_row).read(itertools.chain.from_iterable(found))
 
     def _cells_of(self, key_row: bytes) -> CellReader:
         """Return what reads the rows of a key, by the shape that its interval has."""
         if not self._shape.version:
             return self._cells
-        place = bisect.bisect_right(self._starts, families.hash_in(key_row)) - 1
+        place = bisect.bisect_right(self._starts, row_codec.hash_in(key_row)) - 1
         interval = self._intervals[place]
         if interval.report is None or not interval.commit:
             return self._cells
@@ -426,4 +426,4 @@ def _extent(interval: Interval) -> _Extent:
 
 
 def _key_row(found: tuple[bytes, bytes]) -> bytes:
-    return families.key_row_at(found[0], 1)
+    return row_codec.key_row_at(found[0], 1)

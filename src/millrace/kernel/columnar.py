@@ -15,12 +15,12 @@ import numpy as np
 
 from millrace.compile.topology import ComputationSpec, Topology
 from millrace.dataflow.columnar.chunks import ColumnarBundle, Emitted, Keyed, Stored
-from millrace.kernel import families
+from millrace.kernel import families, row_codec, timer_families
 from millrace.kernel.blocks import KeyBlockMachine, UpdateMachine
 from millrace.kernel.bundle import Bundle, KeyedRecords
-from millrace.kernel.families import ALL_KEYS, ALL_KEYS_ROW
 from millrace.kernel.machine import Around, Machine
 from millrace.kernel.router import Router, panes_of
+from millrace.kernel.row_codec import ALL_KEYS, ALL_KEYS_ROW
 from millrace.model.column_computation import ColumnComputation
 from millrace.model.errors import RAISED, InvariantViolation
 from millrace.model.keys import decode_key, encode_key
@@ -99,7 +99,7 @@ class ColumnarMachine(Machine):
         """Set timers for chunks; return how many timers were due."""
         due = {
             timer: setting
-            for _, _, timer, setting in families.due_timers(
+            for _, _, timer, setting in timer_families.due_timers(
                 view, 0, bundle.attempt.input_watermark_us
             )
         }
@@ -141,7 +141,7 @@ class ColumnarMachine(Machine):
 
 def _stored(view: View, until_us: int) -> Iterator[Stored]:
     stop = (
-        families.after(families.CHUNKS)
+        row_codec.after(families.CHUNKS)
         if until_us >= MAX_TIMESTAMP
         else families.chunks(until_us + 1)
     )
@@ -155,7 +155,7 @@ def _keyed(records: KeyedRecords) -> Keyed:
     first, last = records.cuts[0], records.cuts[-1]
     return Keyed(
         records.encoded,
-        np.frombuffer(families.hashes_in(records.key_rows), ">u8").astype(np.uint64),
+        np.frombuffer(row_codec.hashes_in(records.key_rows), ">u8").astype(np.uint64),
         np.repeat(np.arange(len(records.encoded)), np.diff(cuts)),
         list(itertools.islice(records.values, first, last)),
         records.timestamps[first:last],

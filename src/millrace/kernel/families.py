@@ -17,146 +17,50 @@ stand in the row come first, and rows sort as those do::
     C time commit-number n     ChunkRow     a chunk of all keys, wanted at that time
     Q sender                   ChannelRow   the last record of a sender that was consumed
 
-A key is its hash and itself, length-prefixed, so no row of one key is inside the range of another.
-Rows stay below LMDB's limit of 511 bytes: of a key, tag or entry that is too long, the row holds a
-256-bit digest. Nobody else cuts rows into bytes. Who writes or reads a row for every record uses
-the functions beside the tuples, and makes none.
+:mod:`~millrace.kernel.row_codec` says how keys and instants stand in a row, and
+:mod:`~millrace.kernel.timer_families` has the families of timers and holds. Nobody else cuts rows
+into bytes. Who writes or reads a row for every record uses the functions beside the tuples, and
+makes none.
 
 A row of state says the number of its cell, and the checkpoint's registry says which cell that is.
-Value and combining cells stand in the order of their numbers. A pending timer has a row in T, to be
-found when it is due, and one in U, to be found by its tag. If it holds the low watermark, it has
-one in H too, where the holds of keys are, which lie in G once more by key. Where two rows tell of
-one thing, each can be made from the other. Ids of delivered records stand each by itself (I), and
-in lots by commit (J) and expiry (X): a lot is what one commit added and what expires together,
-packed in the value of its J row, as entries of 24 bytes: the key's hash, and the source's id.
-
-What is the interval's, and no key's, has rows under a key that stands for all of them.
+Value and combining cells stand in the order of their numbers. Ids of delivered records stand each
+by itself (I), and in lots by commit (J) and expiry (X): a lot is what one commit added and what
+expires together, packed in the value of its J row, as entries of 24 bytes: the key's hash, and the
+source's id.
 """
 
 from __future__ import annotations
 
-import hashlib
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from millrace.kernel.row_codec import (
+    ALL_KEYS_ROW,
+    BYTE,
+    HASH_BYTES,
+    WHOLE,
+    is_digested,
+    key_row_end,
+    last_part,
+    time8,
+    time_of,
+)
+from millrace.kernel.timer_families import (
+    HOLD_BY_KEY,
+    HOLDS,
+    TIMER_BY_TAG,
+    TIMERS,
+    HoldRow,
+    KeyHoldRow,
+    TagRow,
+    TimerRow,
+)
 from millrace.model.errors import DamagedStore
-from millrace.model.keys import encode_key
-from millrace.model.time import MAX_TIMESTAMP
-from millrace.store import View
-
-#: Longest key, entry or tag that stands in a row as it is. Two of them and the fixed parts make a
-#: row of at most 1 + 1 + 8 + 8 + 2 + 160 + 160 bytes.
-WHOLE: Final = 159
-#: Bytes of a key's hash.
-HASH_BYTES: Final = 8
-_DIGESTED: Final = 160
-_DIGEST_BYTES: Final = 32
-#: So many bytes of an entry its row has in order, however long it is.
-HEAD: Final = _DIGESTED - _DIGEST_BYTES
-#: Added to an instant, it makes it sort as bytes.
-SIGN: Final = 1 << 63
-_LENGTHS: Final = [length.to_bytes(2, "big") for length in range(WHOLE + 1)]
-_TOO_LONG: Final = b"\xff\xff"
-#: All numbers of one byte, as bytes.
-BYTE: Final = [bytes([n]) for n in range(256)]
-
-
-def key_row(hash8: bytes, key: bytes) -> bytes:
-    """Return the part of a row that names a key: its hash and the key, length-prefixed.
-
-    >>> key_row(bytes(8), b"sJFK").hex()
-    '00000000000000000004734a464b'
-    """
-    if len(key) <= WHOLE:
-        return hash8 + _LENGTHS[len(key)] + key
-    return hash8 + _TOO_LONG + _digest(key)
-
-
-def key_row_end(row: bytes, start: int) -> int:
-    """Return where the part of a row ends that names a key and begins at ``start``.
-
-    >>> key_row_end(b"V" + key_row(bytes(8), b"sJFK") + b"more", 1)
-    15
-    """
-    length = int.from_bytes(row[start + 8 : start + 10], "big")
-    return start + 10 + (length if length <= WHOLE else _DIGEST_BYTES)
-
-
-def key_row_at(row: bytes, start: int) -> bytes:
-    """Return the part of a row that names a key and begins at ``start``."""
-    return row[start : key_row_end(row, start)]
-
-
-def hash_in(key_row: bytes) -> int:
-    """Return the hash of the key that a row names."""
-    return int.from_bytes(key_row[:HASH_BYTES])
-
-
-def key_in(key_row: bytes) -> bytes | None:
-    """Return the encoded key that a row names; None if it is too long to stand in one.
-
-    >>> key_in(key_row(bytes(8), b"sJFK")), key_in(key_row(bytes(8), b"s" * 160))
-    (b'sJFK', None)
-    """
-    return None if key_row[8:10] == _TOO_LONG else key_row[10:]
-
-
-def hashes_in(key_rows: Sequence[bytes]) -> bytes:
-    """Return the hashes of the keys that rows name, 8 bytes each, one after another."""
-    return b"".join([named[:HASH_BYTES] for named in key_rows])
-
-
-def last_part(data: bytes) -> bytes:
-    """Return an entry or a tag as the last part of a row; see :func:`is_digested`."""
-    if len(data) <= WHOLE:
-        return data
-    return data[:HEAD] + _digest(data)
-
-
-def head(entry: bytes) -> bytes:
-    """Return what rows of entries keep of them in order; entries with one head may be out of it."""
-    return entry[:HEAD]
-
-
-def is_digested(part: bytes) -> bool:
-    """Return whether a last part stands for something longer, which its row's value then holds."""
-    return len(part) == _DIGESTED
-
-
-def time8(at_us: int) -> bytes:
-    """Return an instant as 8 bytes that sort as instants do."""
-    return (at_us + SIGN).to_bytes(8)
-
-
-def time_of(data: bytes) -> int:
-    """Return the instant that :func:`time8` made the bytes from."""
-    return int.from_bytes(data) - SIGN
-
-
-def instant_behind(prefix: bytes, row: bytes) -> int:
-    """Return the instant that stands in a row right behind a prefix of it."""
-    at = len(prefix)
-    return time_of(row[at : at + 8])
-
-
-def after(prefix: bytes) -> bytes:
-    r"""Return the first row after all rows with a prefix.
-
-    >>> after(b"V"), after(b"a\xff")
-    (b'W', b'b')
-    """
-    trimmed = prefix.rstrip(b"\xff")
-    return trimmed[:-1] + bytes([trimmed[-1] + 1])
-
-
-def _digest(data: bytes) -> bytes:
-    return hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()
-
 
 CHANNELS: Final = b"Q"
 _SENDER: Final = struct.Struct(">HI")
@@ -509,337 +413,6 @@ def block(prefix: bytes, number: int) -> bytes:
 pack_items = _encode
 unpack_items = _decode_items
 
-TIMERS: Final = b"T"
-TIMER_BY_TAG: Final = b"U"
-HOLDS: Final = b"H"
-HOLD_BY_KEY: Final = b"G"
-
-#: A pending timer as the kernel orders it: (at, domain, encoded tag).
-Due = tuple[int, int, bytes]
-
-#: What was set under a name: (at, hold, percentile). The name is (domain, encoded tag).
-Setting = tuple[int, int | None, int]
-
-
-class _Timer(msgspec.Struct, array_like=True, frozen=True):
-    """The value of a row of timers by time. Without a hold, it has only the first two."""
-
-    key: bytes
-    tag: bytes
-    hold_us: int | None = None
-
-
-#: Encoded keys, and so users' tags, begin with s, i, b or m. A record that waits comes before all
-#: timers of its instant.
-_EXPIRY: Final = b"x"
-_WAITING: Final = b"A"
-_CALL: Final = b"C"
-_decode = msgspec.msgpack.Decoder(_Timer).decode
-_CLOCKS: Final = [TIMERS + clock for clock in BYTE]
-
-
-class TimerRow(NamedTuple):
-    """``T clock time key tag``: a pending timer, in the order in which timers fire.
-
-    Attributes:
-        clock: What it waits for, see :func:`clock_of`.
-        at_us: When it fires.
-        key_row: The part that names its key.
-        tag: Encoded.
-        key: Encoded.
-        hold_us: Where it holds the low watermark; None if at its own time or not at all.
-    """
-
-    clock: int
-    at_us: int
-    key_row: bytes
-    tag: bytes
-    key: bytes
-    hold_us: int | None = None
-
-    @classmethod
-    def unpack(cls, row: bytes, value: bytes) -> TimerRow:
-        """Return what a row says."""
-        timer = _decode(value)
-        named = key_row_at(row, 10)
-        return cls(row[1], time_of(row[2:10]), named, timer.tag, timer.key, timer.hold_us)
-
-    def pack(self) -> tuple[bytes, bytes]:
-        """Return row and value."""
-        domain, percentile = domain_of(self.clock)
-        named = timer_named(self.key_row, domain, self.tag)
-        row, _ = timer_rows(named, self.key_row, domain, (self.at_us, None, percentile))
-        return row, pack_timer(self.key, self.tag, self.hold_us)
-
-    @property
-    def domain(self) -> int:
-        """0 for the low watermark, 1 for the wall clock."""
-        return domain_of(self.clock)[0]
-
-    @property
-    def setting(self) -> Setting:
-        """How it was set."""
-        return self.at_us, self.hold_us, domain_of(self.clock)[1]
-
-    def tag_row(self) -> TagRow:
-        """Return the row that tells of it by tag."""
-        return TagRow(self.key_row, self.domain, last_part(self.tag), self.setting)
-
-    def hold_row(self) -> HoldRow | None:
-        """Return the row of its hold; None if it has none."""
-        if self.hold_us is None:
-            return None
-        return HoldRow(self.hold_us, self.key_row, self.domain, last_part(self.tag), self.key)
-
-
-class TagRow(NamedTuple):
-    """``U key domain tag``: a pending timer, found by its tag.
-
-    Attributes:
-        key_row: The part that names its key.
-        domain: 0 for the low watermark, 1 for the wall clock.
-        part: The tag, encoded, as the last part of a row.
-        setting: How it was set.
-    """
-
-    key_row: bytes
-    domain: int
-    part: bytes
-    setting: Setting
-
-    @classmethod
-    def unpack(cls, row: bytes, value: bytes) -> TagRow:
-        """Return what a row says."""
-        end = key_row_end(row, 1)
-        return cls(row[1:end], row[end], row[end + 1 :], unpack_setting(value))
-
-    def pack(self) -> tuple[bytes, bytes]:
-        """Return row and value."""
-        row = TIMER_BY_TAG + self.key_row + BYTE[self.domain] + self.part
-        return row, pack_setting(self.setting)
-
-    def timer_row(self) -> bytes:
-        """Return the row of the same timer by time."""
-        return timer_rows(self.pack()[0], self.key_row, self.domain, self.setting)[0]
-
-
-class HoldRow(NamedTuple):
-    """``H time key``, or ``H time key domain tag``: a hold of a key, or of a timer.
-
-    Attributes:
-        at_us: Where it holds the low watermark.
-        key_row: The part that names its key.
-        domain: Of the timer; None for a hold of the key.
-        part: The timer's tag, encoded, as the last part of a row; empty for a hold of the key.
-        key: Encoded.
-    """
-
-    at_us: int
-    key_row: bytes
-    domain: int | None
-    part: bytes
-    key: bytes
-
-    @classmethod
-    def unpack(cls, row: bytes, value: bytes) -> HoldRow:
-        """Return what a row says."""
-        end = key_row_end(row, 9)
-        domain = row[end] if len(row) > end else None
-        return cls(time_of(row[1:9]), row[9:end], domain, row[end + 1 :], value)
-
-    def pack(self) -> tuple[bytes, bytes]:
-        """Return row and value."""
-        owner = b"" if self.domain is None else BYTE[self.domain] + self.part
-        return HOLDS + time8(self.at_us) + self.key_row + owner, self.key
-
-    def tag_row(self) -> bytes | None:
-        """Return the row by tag of the timer that holds; None if the key does."""
-        if self.domain is None:
-            return None
-        return TIMER_BY_TAG + self.key_row + BYTE[self.domain] + self.part
-
-
-class KeyHoldRow(NamedTuple):
-    """``G key``: a key's hold, found by its key.
-
-    Attributes:
-        key_row: The part that names the key.
-        at_us: Where it holds the low watermark.
-    """
-
-    key_row: bytes
-    at_us: int
-
-    @classmethod
-    def unpack(cls, row: bytes, value: bytes) -> KeyHoldRow:
-        """Return what a row says."""
-        return cls(row[1:], time_of(value))
-
-    def pack(self) -> tuple[bytes, bytes]:
-        """Return row and value."""
-        return HOLD_BY_KEY + self.key_row, time8(self.at_us)
-
-    def hold_row(self) -> bytes:
-        """Return the row of the same hold by time."""
-        return key_hold(self.at_us, self.key_row)
-
-
-def timers(clock: int) -> bytes:
-    """Return what the rows of timers begin with that wait for a clock."""
-    return _CLOCKS[clock]
-
-
-def timer_named(key_row: bytes, domain: int, tag: bytes) -> bytes:
-    """Return the row by tag of a timer."""
-    part = tag if len(tag) <= WHOLE else last_part(tag)
-    return TIMER_BY_TAG + key_row + BYTE[domain] + part
-
-
-def timer_rows(
-    named: bytes, key_row: bytes, domain: int, setting: Setting
-) -> tuple[bytes, bytes | None]:
-    """Return the row by time of a timer, and that of its hold; None if it has none.
-
-    Args:
-        named: Its row by tag.
-        key_row: The part of it that names its key.
-        domain: Of the timer.
-        setting: How it is set.
-    """
-    at_us, hold_us, percentile = setting
-    clock = domain if percentile == 100 else clock_of(domain, percentile)
-    # Without a call of time8: every timer that is set or has fired passes here.
-    row = _CLOCKS[clock] + (at_us + SIGN).to_bytes(8) + key_row + named[len(key_row) + 2 :]
-    return row, None if hold_us is None else HOLDS + time8(hold_us) + named[1:]
-
-
-def pack_timer(key: bytes, tag: bytes, hold_us: int | None) -> bytes:
-    """Return the value of a row of timers by time."""
-    return _encode((key, tag) if hold_us is None else (key, tag, hold_us))
-
-
-def due_timers(
-    view: View, clock: int, clock_us: int
-) -> Iterator[tuple[bytes, bytes, Due, tuple[int | None, int]]]:
-    """Yield (key row, key, timer, (hold, percentile)) of what is due by a clock, earliest first."""
-    prefix = _CLOCKS[clock]
-    domain, percentile = domain_of(clock)
-    stop = prefix + time8(min(clock_us, MAX_TIMESTAMP) + 1)
-    for row, value in view.scan(prefix, stop):
-        timer = _decode(value)
-        key = timer.key
-        end = 20 + len(key) if len(key) <= WHOLE else key_row_end(row, 10)
-        due = (int.from_bytes(row[2:10]) - SIGN, domain, timer.tag)
-        yield row[10:end], key, due, (timer.hold_us, percentile)
-
-
-def pending_us(view: View) -> Iterator[int]:
-    """Yield the timestamp that every timer and hold of an interval stands for as pending work."""
-    for row, value in view.scan(TIMERS, after(TIMERS)):
-        timer = TimerRow.unpack(row, value)
-        if (at_us := work_us(timer.domain, timer.tag, timer.setting)) is not None:
-            yield at_us
-    for row, value in view.scan(HOLD_BY_KEY, after(HOLD_BY_KEY)):
-        yield KeyHoldRow.unpack(row, value).at_us
-
-
-def key_hold(at_us: int, key_row: bytes) -> bytes:
-    """Return the row by time of a key's hold."""
-    return HOLDS + time8(at_us) + key_row
-
-
-def clock_of(domain: int, percentile: int) -> int:
-    """Return the clock that a timer waits for: 0 low watermark, 1 wall, 128 + p a percentile."""
-    return domain if percentile == 100 else 0x80 | percentile
-
-
-def domain_of(clock: int) -> tuple[int, int]:
-    """Return the domain and the percentile of a clock."""
-    return (clock, 100) if clock < 0x80 else (0, clock & 0x7F)
-
-
-def pack_setting(setting: Setting) -> bytes:
-    """Return the value of a row of timers by tag: time, hold and percentile as far as there are.
-
-    >>> unpack_setting(pack_setting((5, None, 99)))
-    (5, None, 99)
-    """
-    at_us, hold_us, percentile = setting
-    encoded = (at_us + SIGN).to_bytes(8)
-    if hold_us is not None:
-        encoded += time8(hold_us)
-    return encoded if percentile == 100 else encoded + BYTE[percentile]
-
-
-def unpack_setting(value: bytes) -> Setting:
-    """Return how a timer was set, of the value of its row by tag."""
-    if len(value) == 8:
-        return int.from_bytes(value) - SIGN, None, 100
-    hold_us = time_of(value[8:16]) if len(value) >= 16 else None
-    return time_of(value[:8]), hold_us, value[-1] if len(value) % 8 else 100
-
-
-def work_us(domain: int, tag: bytes, setting: Setting) -> int | None:
-    """Return the timestamp that a timer stands for as pending work; None if for none.
-
-    Of what only expires nothing comes.
-    """
-    at_us, hold_us, _ = setting
-    if domain or tag[:1] == _EXPIRY:
-        return hold_us
-    return at_us if hold_us is None else min(at_us, hold_us)
-
-
-def expiry_tag(cell: bytes, entry: bytes) -> bytes:
-    r"""Return the tag of the timer by which a cell, or an entry of a map, expires; no user's is so.
-
-    >>> expiry_tag(b"\0", b"sJFK"), expiry_of(expiry_tag(b"\0", b"sJFK")), expiry_of(b"sJFK")
-    (b'x\x00sJFK', (0, b'sJFK'), None)
-    """
-    return _EXPIRY + cell + entry
-
-
-def expiry_of(tag: bytes) -> tuple[int, bytes] | None:
-    """Return the cell's number, and the entry, that expires by a timer; None if nothing does."""
-    return (tag[1], tag[2:]) if tag[:1] == _EXPIRY else None
-
-
-def waiting_tag(entry: bytes) -> bytes:
-    """Return the tag of the timer that a record waits for, by its entry; no user's is so.
-
-    >>> waiting_tag(b"sJFK"), waiting_in(waiting_tag(b"sJFK")), waiting_in(b"sJFK")
-    (b'AsJFK', b'sJFK', None)
-    """
-    return _WAITING + entry
-
-
-def waiting_in(tag: bytes) -> bytes | None:
-    """Return the entry of the record that waits for a timer; None if none does."""
-    return tag[1:] if tag[:1] == _WAITING else None
-
-
-def call_tag(entry: bytes) -> bytes:
-    """Return the tag of the timer of a pending call, by the entry of its record; no user's is so.
-
-    >>> call_tag(b"sJFK"), is_call(call_tag(b"sJFK")), is_call(b"sJFK")
-    (b'CsJFK', True, False)
-    """
-    return _CALL + entry
-
-
-def is_call(tag: bytes) -> bool:
-    """Return whether a tag is that of a pending call."""
-    return tag[:1] == _CALL
-
-
-def pending_calls(view: View) -> Iterator[TimerRow]:
-    """Yield the timers of an interval's pending calls: by key, in order of arrival."""
-    for row, value in scan(view, _CLOCKS[1] + time8(MAX_TIMESTAMP)):
-        timer = TimerRow.unpack(row, value)
-        if is_call(timer.tag):
-            yield timer
-
-
 #: A row of any family.
 Row = (
     ValuesRow | EntryRow | BlockRow | TimerRow | TagRow | HoldRow | KeyHoldRow | IdRow | LotRow
@@ -879,22 +452,6 @@ def unpack(row: bytes, value: bytes) -> Row:
             "written by a later version of Millrace? Read it with that."
         )
     return family.unpack(row, value)
-
-
-def everything(view: View) -> Iterator[tuple[bytes, bytes]]:
-    """Yield all rows of an interval and their values, ascending."""
-    return view.scan(b"A", b"[")
-
-
-def scan(view: View, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the rows with a prefix and their values, ascending."""
-    return view.scan(prefix, after(prefix))
-
-
-#: The key that stands for all keys of an interval.
-ALL_KEYS: Final = encode_key("all keys")
-#: No user's key has it: theirs hash to it once in 2**64.
-ALL_KEYS_ROW: Final = key_row(bytes(HASH_BYTES), ALL_KEYS)
 
 
 def tables_in(mutations: Mapping[bytes, bytes | None]) -> dict[bytes, bytes]:

@@ -37,7 +37,7 @@ import numpy.typing as npt
 from msgspec.structs import replace
 
 from millrace.compile.topology import ComputationSpec
-from millrace.kernel import families
+from millrace.kernel import families, row_codec
 from millrace.kernel.bundle import Bundle, KeyedRecords
 from millrace.kernel.machine import Effects
 from millrace.model.time import MAX_TIMESTAMP
@@ -346,7 +346,7 @@ class _BundleIds:
         self.present = self._ids.present()
         #: Rows without their letter: hash and id of every record, side by side.
         self.entries = families.id_entries(
-            families.hashes_in(records.key_rows), np.diff(records.cuts), self._ids.halves
+            row_codec.hashes_in(records.key_rows), np.diff(records.cuts), self._ids.halves
         )
         self.rows = families.id_rows(self.entries.tobytes())
 
@@ -407,7 +407,7 @@ class _IntervalFilter:
         number = 0
         lots: list[bytes] = []
         expiries: list[int] = []
-        for found in view.scan(start, families.after(families.IDS_BY_COMMIT)):
+        for found in view.scan(start, row_codec.after(families.IDS_BY_COMMIT)):
             lot = families.LotRow.unpack(*found)
             if lot.number != number:
                 self._add(lots, expiries)
@@ -424,7 +424,7 @@ class _IntervalFilter:
 
 def _collect(made: Filtered, view: View, input_watermark_us: int) -> None:
     """Delete the ids that have expired: what it costs depends on how many those are."""
-    for row, value in families.scan(view, families.IDS_BY_EXPIRY):
+    for row, value in row_codec.scan(view, families.IDS_BY_EXPIRY):
         expires_us, number = families.ExpiryRow.unpack(row, value)
         if expires_us > input_watermark_us:
             made.expires_us = min(made.expires_us, expires_us)

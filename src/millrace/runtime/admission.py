@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.compile.topology import ComputationSpec, Topology
-from millrace.kernel import families
+from millrace.kernel import families, row_codec
 from millrace.kernel.bundle import Bundle, KeyedRecords
 from millrace.kernel.channels import Channels, Number, Sender, number_of, sender_of
 from millrace.kernel.ordering import Ints, coded, lasts
@@ -304,7 +304,7 @@ class ChannelAdmission:
             streams = [self._streams[way] for way in ways]
             decoded = [decode[way](value) for way, value in zip(ways, values, strict=True)]
         return KeyedRecords(
-            [families.key_row(hash.to_bytes(families.HASH_BYTES), key) for hash, key in names],
+            [row_codec.key_row(hash.to_bytes(row_codec.HASH_BYTES), key) for hash, key in names],
             encoded,
             list(map(decode_key, encoded)),
             decoded,

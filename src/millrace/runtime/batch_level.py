@@ -16,7 +16,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from millrace.compile.topology import ComputationSpec
-from millrace.kernel import families
+from millrace.kernel import timer_families
 from millrace.kernel.broadcast import signal_streams, signals_in
 from millrace.kernel.bundle import Attempt, Bundle, Position, Signal
 from millrace.kernel.families import tables_in
@@ -223,7 +223,7 @@ class _Run:
 def _count_waiting(outcome: Effects) -> None:
     """Count what never fires, for the low watermark itself does not come to the end of time."""
     waiting = sum(
-        value is not None and row.startswith(families.TIMERS)
+        value is not None and row.startswith(timer_families.TIMERS)
         for row, value in outcome.mutations.items()
     )
     if waiting:

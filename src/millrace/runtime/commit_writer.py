@@ -31,7 +31,7 @@ from msgspec.structs import replace
 from millrace.compile.topology import ComputationSpec
 from millrace.epochlog.fence import IncarnationFence
 from millrace.epochlog.positions import Positions
-from millrace.kernel import families
+from millrace.kernel import families, row_codec
 from millrace.kernel.bundle import Attempt, Bundle, Position
 from millrace.kernel.channels import WEAK_PART
 from millrace.kernel.execution import Attempted, Execution, Fence
@@ -396,7 +396,7 @@ class GrownWriter:
     ) -> tuple[list[families.ChannelRow], Repair]:
         cache, repair = self.execution.ready(spec, interval, position, self._fence)
         with cache.view(at=position.number) as view:
-            found = families.scan(view, families.CHANNELS)
+            found = row_codec.scan(view, families.CHANNELS)
             return [families.ChannelRow.unpack(*row) for row in found], repair
 
     def run(

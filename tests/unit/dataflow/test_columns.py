@@ -8,7 +8,7 @@ import millrace as mr
 from millrace.dataflow.columnar import windows
 from millrace.dataflow.columnar.chunks import ColumnarBundle, Done, Keyed, Stored
 from millrace.dataflow.columnar.windows import WindowColumns
-from millrace.kernel import families
+from millrace.kernel import families, timer_families
 
 
 def sums() -> mr.Pipeline:
@@ -33,7 +33,10 @@ def test_a_bundle_leaves_a_chunk_and_a_timer_for_each_window_however_many_keys()
     with mr.testing.Harness(sums(), intervals=1) as h:
         h.inject("elements", [({"key": n, "value": 1}, n % 20) for n in range(500)])
         assert (
-            stored(h) == [families.CHUNKS] * 2 + [families.TIMERS] * 2 + [families.TIMER_BY_TAG] * 2
+            stored(h)
+            == [families.CHUNKS] * 2
+            + [timer_families.TIMERS] * 2
+            + [timer_families.TIMER_BY_TAG] * 2
         )
 
         h.inject("elements", [({"key": n, "value": 1}, 15) for n in range(500)])
