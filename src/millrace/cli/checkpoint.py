@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from millrace import inspect
-from millrace.cli.verify import verify as verify_checkpoint
+from millrace.cli.verify import verify_checkpoint
 from millrace.inspect import Checkpoint, ComputationInspection, StreamOverview, sizes, state_at
 from millrace.inspect.overview import run_end
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, SECOND, format_timestamp

@@ -22,7 +22,7 @@ from millrace.store import (
 )
 
 
-def verify(location: str) -> Verified:
+def verify_checkpoint(location: str) -> Verified:
     """Read everything in the checkpoint at a path or URL; writes nothing.
 
     While a run goes on, what it collects meanwhile may be reported; look again.

@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 #: Who asks and does not read the answer is hung up on after so long.
-_PATIENCE_S: Final = 20.0
+_SEND_TIMEOUT_S: Final = 20.0
 
 _HEADERS: Final = {
     # Nothing but this host's own files: a script in a key could not run even if it were not text.
@@ -68,7 +68,7 @@ class Guard:
                 headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
                     headers.setdefault(name, value)
-            await asyncio.wait_for(send(message), _PATIENCE_S)
+            await asyncio.wait_for(send(message), _SEND_TIMEOUT_S)
 
         await answer(scope, receive, headed)
 
