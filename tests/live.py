@@ -74,7 +74,7 @@ class Kept:
     """A sink that tasks write by mark, in memory; what is published is seen."""
 
     def __init__(self) -> None:
-        self.run_log: dict[int, list[dict[str, Any]]] = {}
+        self.epochs: dict[int, list[dict[str, Any]]] = {}
 
     def for_tasks(self) -> Kept:
         return self
@@ -83,7 +83,7 @@ class Kept:
         return _Lot()
 
     def publish(self, epoch: int, receipts: list[bytes]) -> None:
-        self.run_log[epoch] = [
+        self.epochs[epoch] = [
             row
             for receipt in receipts
             for row in pa.ipc.open_stream(receipt).read_all().to_pylist()
@@ -91,7 +91,7 @@ class Kept:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        return [row for epoch in sorted(self.run_log) for row in self.run_log[epoch]]
+        return [row for epoch in sorted(self.epochs) for row in self.epochs[epoch]]
 
 
 class _Lot:

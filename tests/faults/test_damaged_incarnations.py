@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import millrace as mr
-from millrace.cli.verify import verify_checkpoint
+from millrace.cli.checkpoint import verify_checkpoint
 from millrace.model.errors import DamagedStore
 from millrace.store import LocalHardState, SegmentName
 from millrace.store.segments import HEADER_BYTES, Segment

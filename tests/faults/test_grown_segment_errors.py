@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from obstore.store import MemoryStore
 
-from millrace.cli.verify import verify_checkpoint
+from millrace.cli.checkpoint import verify_checkpoint
 from millrace.model.errors import CheckpointUnwritable, DamagedStore
 from millrace.store import (
     BucketOptions,
