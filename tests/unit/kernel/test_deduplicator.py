@@ -116,7 +116,7 @@ def test_an_attempt_that_did_not_commit_leaves_nothing_but_a_look_up():
 
 class Unwritable:
     def __init__(self, state):
-        self.commits, self.run_log = self, state.epochs
+        self.commits, self.epochs = self, state.epochs
         self.read, self.exists = state.commits.read, state.commits.exists
         self.snapshots = state.snapshots
 

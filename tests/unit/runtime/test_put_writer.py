@@ -159,7 +159,7 @@ class RacingState:
     """Hard state of an attempt that another one overtakes between its reads and its put."""
 
     def __init__(self, state, overtake):
-        self.commits, self.run_log, self.uuid = self, state.epochs, state.uuid
+        self.commits, self.epochs, self.uuid = self, state.epochs, state.uuid
         self.read, self.exists = state.commits.read, state.commits.exists
         self._log, self._overtake = state.commits, overtake
 
