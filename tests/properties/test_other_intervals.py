@@ -106,12 +106,12 @@ def outputs(remaps: list[tuple[int, int | None]]) -> Counter[tuple[str, str]]:
         for n, (more, intervals) in enumerate(remaps, 1):
             if intervals is not None and limit:
                 found += life.rows()
-                before = life.run_log.run_log.authority.low_watermarks
-                maps = dict(life.run_log.run_log.positions.maps)
+                before = life.epochs.run_log.authority.low_watermarks
+                maps = dict(life.epochs.run_log.positions.maps)
                 mr.ops.copy_checkpoint(at, at := Path(folder) / str(n), intervals=intervals)
                 life = Life(at)
                 life.check()
-                after = life.run_log.run_log
+                after = life.epochs.run_log
                 check_low_watermarks(before, after.authority.low_watermarks)
                 for name, known in after.positions.maps.items():
                     assert len(known) == intervals

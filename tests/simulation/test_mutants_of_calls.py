@@ -88,7 +88,7 @@ def the_low_watermark_is_not_held(patch):
 
     def loose(self, tag, domain, setting):
         at_us, hold_us, percentile = setting
-        if kernel_calls.rows.is_call(tag):
+        if kernel_calls.timer_families.is_call(tag):
             hold_us = None
         set_timer(self, tag, domain, (at_us, hold_us, percentile))
 
