@@ -442,6 +442,7 @@ def unpack(row: bytes, value: bytes) -> Row:
     Raises:
         DamagedStore: It is of none.
 
+    >>> from millrace.kernel.row_codec import key_row
     >>> unpack(*KeyHoldRow(key_row(bytes(8), b"sJFK"), 5).pack()).at_us
     5
     """
