@@ -9,7 +9,7 @@ timestamp until the next of its key, or until it expires. Who waits for the low 
 one. What a row that comes late still meets depends on who was first, and so does what a late
 question sees: then there is more than one right answer.
 
-Source: docs/windows-and-triggers.md, "A table that changes"; docs/guide.md, "Side inputs".
+Source: docs/how-to/look-up-a-table.md.
 """
 
 from __future__ import annotations
