@@ -170,26 +170,26 @@ class _Opening:
         self._scratch.mkdir(mode=0o700)
         console = Quiet(self._spark)
         try:
-            epochs = self._claimed(topology, setup, intervals)
-            plan = self._plan(epochs, setup, tasks, limits)
+            run_log = self._claimed(topology, setup, intervals)
+            plan = self._plan(run_log, setup, tasks, limits)
             parts = RunParts(
-                topology=epochs.topology,
-                epochs=epochs,
-                loads=RunLoads(epochs),
+                topology=run_log.topology,
+                run_log=run_log,
+                loads=RunLoads(run_log),
                 publisher=publisher,
-                housekeeping=Housekeeping(epochs.state),
+                housekeeping=Housekeeping(run_log.state),
                 plan=plan,
                 tasks=tasks,
                 limits=limits,
                 attempts=options["attempts"],
                 balance=balance,
-                explanation=self._explanation(epochs.topology, plan, tasks),
+                explanation=self._explanation(run_log.topology, plan, tasks),
                 clock=options["clock"] or now_us,
                 console=console,
                 shown=where_to_show(options["progress"], self._spark),
                 scrapes=scrapes,
-                lines=lines_in(epochs.state),
-                mailbox=epochs.state.mailbox,
+                lines=lines_in(run_log.state),
+                mailbox=run_log.state.mailbox,
                 scratch=self._scratch,
             )
             run = Run(parts, setup.engine(parts))
@@ -233,19 +233,19 @@ class _Opening:
         """Open the checkpoint, and claim it and the sinks."""
         name, segments = self._pipeline.name, self._options.get("segments")
         state = open_location(self._checkpoint, pipeline=name, segments=segments)
-        epochs = RunLog(bind_sinks(topology, state.uuid), state, intervals=intervals)
-        check_not_drained(self._checkpoint, epochs)
-        setup.check_claimed(epochs)
-        claim_sinks(epochs.topology, epochs)
-        setup.take_over(epochs)
-        return epochs
+        run_log = RunLog(bind_sinks(topology, state.uuid), state, intervals=intervals)
+        check_not_drained(self._checkpoint, run_log)
+        setup.check_claimed(run_log)
+        claim_sinks(run_log.topology, run_log)
+        setup.take_over(run_log)
+        return run_log
 
-    def _plan(self, epochs: RunLog, setup: Setup, tasks: int, limits: CallLimits) -> StreamPlan:
+    def _plan(self, run_log: RunLog, setup: Setup, tasks: int, limits: CallLimits) -> StreamPlan:
         """Return the plan of what goes on with the checkpoint."""
-        topology = epochs.topology
+        topology = run_log.topology
         plan = StreamPlan(topology, [source.of(topology) for source in setup.sources], tasks=tasks)
         cache = cache_of(self._options["cache"], self._checkpoint, self._spark)
-        plan.attach(epochs.state, cache, limits, self._options.get("cache_limit"))
+        plan.attach(run_log.state, cache, limits, self._options.get("cache_limit"))
         return plan
 
     def _explanation(self, topology: Topology, plan: StreamPlan, tasks: int) -> PipelineExplanation:
@@ -289,13 +289,13 @@ def cache_of(wanted: str | None, checkpoint: str, spark: SparkSession) -> str:
     return f"{local_path(checkpoint)}/cache"
 
 
-def check_not_drained(checkpoint: str, epochs: RunLog) -> None:
+def check_not_drained(checkpoint: str, run_log: RunLog) -> None:
     """Refuse a checkpoint that has ended.
 
     Raises:
         CheckpointMismatch: It was drained.
     """
-    if epochs.drained:
+    if run_log.drained:
         raise CheckpointMismatch(
             f"the run of checkpoint {checkpoint!r} was drained: its input ended, and every low "
             "watermark is at the end of time. Its outputs are complete. Start with a new "

@@ -28,7 +28,7 @@ def tried_again(answer: Exception | None) -> tuple[bool, list[BaseException]]:
     policy = RetryPolicy(attempts=3)
     policy.well()
     run: Any = SimpleNamespace(
-        _epochs=Epochs(answer),
+        _run_log=Epochs(answer),
         _retry_policy=policy,
         _downtime=Downtime(),
         _giving_up=False,
