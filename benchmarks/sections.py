@@ -702,23 +702,6 @@ def _sections() -> Iterator[Section]:
         ],
     )
     yield Section(
-        "Pauses of an update",
-        "update_pause",
-        "Seconds in which user code has no record when a changed pipeline takes over in real time, "
-        "at 500 records/s: its tasks are started beside the run, or the query is started anew.",
-        [
-            Table(
-                lambda result: result["of"],
-                {
-                    "how": "how",
-                    "updates": "updates",
-                    "median, s": "gap_s:.2f",
-                    "most, s": "most_s:.2f",
-                },
-            )
-        ],
-    )
-    yield Section(
         "Pauses of a split and a savepoint",
         "rest_pause",
         "Seconds in which user code has no record, in real time, at 500 records/s.",

@@ -124,22 +124,21 @@ def _run(spark: SparkSession, folder: Path, given: argparse.Namespace) -> list[U
     source = Steady(given.rate / 2, time.time())
     checkpoint = str(folder / "checkpoint")
 
-    def pipeline(*, odd: bool, had: bool) -> mr.Pipeline:
+    def pipeline(*, comes: str = "", goes: str = "") -> mr.Pipeline:
         p = mr.Pipeline("update pause")
         policy = mr.BoundedDelay("1 s")
         p.inject("rows", source, timestamp="at", low_watermark=policy, format=Row)
         p.add(Noting(times), name="Noting")
-        if odd:
-            p.add(Odd)
-            p.add(After)
-        elif had:
-            p.remove("Odd")
-            p.remove("After")
+        if comes:
+            p.add(Odd, name=f"Odd {comes}")
+            p.add(After, name=f"After {comes}")
+        if goes:
+            p.remove(f"Odd {goes}")
+            p.remove(f"After {goes}")
         return p
 
     options: dict[str, Any] = {"tasks": given.tasks, "intervals": 8, "progress": False}
-    first = pipeline(odd=False, had=False)
-    run = first.start(spark, checkpoint=checkpoint, realtime=True, **options)
+    run = pipeline().start(spark, checkpoint=checkpoint, realtime=True, **options)
     time.sleep(2 * _APART_S)  # until all has begun, and caches are warm
     updates = []
     for n in range(2 * given.rounds):
@@ -148,7 +147,7 @@ def _run(spark: SparkSession, folder: Path, given: argparse.Namespace) -> list[U
         RealtimeEngine.hand_over = Engine.hand_over if anew else _HAND_OVER  # type: ignore[method-assign]
         time.sleep(_APART_S)
         began_s = time.time()
-        run = run.update(pipeline(odd=not n % 2, had=True))
+        run = run.update(pipeline(**{"goes" if n % 2 else "comes": str(n // 2)}))
         took_s = time.time() - began_s
         assert run.updated is not None, "it was updated"
         time.sleep(1.0)
