@@ -182,13 +182,20 @@ def empty(result: Result) -> Rows:
 
 
 def started(result: Result) -> Rows:
+    cases: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for run in result["runs"]:
+        cases.setdefault((run["plane"], run["workers"]), []).append(run)
     return [
         {
-            **run,
-            "back_s": statistics.median(back["s"] for back in run["back"]),
-            "back_cpu_s": statistics.median(back["python_cpu_s"] for back in run["back"]),
+            "plane": plane,
+            "workers": workers,
+            "first_s": statistics.median(run["first"]["s"] for run in runs),
+            "back_s": statistics.median(back["s"] for run in runs for back in run["back"]),
+            "back_cpu_s": statistics.median(
+                back["python_cpu_s"] for run in runs for back in run["back"]
+            ),
         }
-        for run in result["runs"]
+        for (plane, workers), runs in cases.items()
     ]
 
 
@@ -257,18 +264,6 @@ def rests(result: Result) -> Rows:
     ]
 
 
-def pauses(result: Result) -> Rows:
-    rows = []
-    for ahead, name in ((True, "during the epochs before"), (False, "in the pause")):
-        pauses = [each for each in result["pauses"] if each["ahead"] == ahead]
-        medians = {
-            key: statistics.median(each[key] for each in pauses)
-            for key in ("pause_s", "read_s", "divide_s", "after_s", "later_s")
-        }
-        rows.append({"rows": name, **medians})
-    return rows
-
-
 def balanced(result: Result) -> Rows:
     return [{**each, "on": "on" if each["balanced"] else "off"} for each in result["cases"]]
 
@@ -279,21 +274,6 @@ def requests(result: Result) -> Rows:
         for each in result["costs"]
         if each["kind"] != "objects, one an interval"
     ]
-
-
-def logged(result: Result) -> Rows:
-    return [
-        {**each, "bytes": each["median"]["manifest"] + each["median"]["completion"]}
-        for each in result["costs"]
-    ]
-
-
-def floors(result: Result) -> Rows:
-    return [{**each, "ratio": each["millrace_us"] / each["floor_us"]} for each in result["cases"]]
-
-
-def bundles(result: Result) -> Rows:
-    return [{**each, "us": each["trees"][0]["cpu_us"]} for each in result["cases"]]
 
 
 def simulated(result: Result) -> Rows:

@@ -7,12 +7,10 @@ from collections.abc import Iterator
 from benchmarks.figures import Section, Table
 from benchmarks.rows import (
     balanced,
-    bundles,
     cached,
     called,
     empty,
     evaluated,
-    floors,
     has_figures,
     has_part,
     has_rivals,
@@ -21,12 +19,10 @@ from benchmarks.rows import (
     large,
     latencies,
     limited,
-    logged,
     many,
     nexmark,
     only,
     overload,
-    pauses,
     ratio,
     recovered,
     requests,
@@ -95,14 +91,6 @@ def _sections() -> Iterator[Section]:
                 _RATES,
                 has_figures("figures", "millrace-realtime", "tws", "bytewax-recovery"),
                 "--records 24000000 --shapes",
-                "Beside other systems",
-            ),
-            Table(
-                only("figures", work=["keyed state"]),
-                _RATES,
-                has_figures("figures", "millrace-realtime", "millrace-files"),
-                "--records 48000000 --shapes --rivals millrace-realtime millrace-files",
-                "Beside the epoch plane",
             ),
         ],
     )
@@ -186,14 +174,6 @@ def _sections() -> Iterator[Section]:
                     synthetic="False",
                 ),
                 title="By rate, from Kafka",
-            ),
-            Table(
-                latencies("code"),
-                {"contender": "cell.rival", **_LATENCY},
-                has_rivals(
-                    "millrace-realtime", "millrace-realtime-weak-at-least-once", synthetic="False"
-                ),
-                title="Strong and weak productions, 2,000 records/s from Kafka",
             ),
         ],
     )
@@ -379,15 +359,15 @@ def _sections() -> Iterator[Section]:
         "Start and restart",
         "start_up",
         "Seconds until the first record is processed, and until processing goes on after a "
-        "worker was "
-        "killed. Millrace forks workers with their imports; a plain worker imports anew.",
+        "worker was killed, at the median. Millrace forks workers with their imports; a plain "
+        "worker imports anew.",
         [
             Table(
                 started,
                 {
                     "plane": "plane",
                     "workers": "workers",
-                    "first, s": "first.s:.1f",
+                    "first, s": "first_s:.1f",
                     "after a kill, s": "back_s:.1f",
                     "Python CPU s": "back_cpu_s:.1f",
                 },
@@ -573,55 +553,6 @@ def _sections() -> Iterator[Section]:
         ],
     )
     yield Section(
-        "Small bundles",
-        "small_bundles",
-        "CPU microseconds per record of a running count, by records in a bundle, each with a "
-        "commit "
-        "of its own; the checkpoint is in memory.",
-        [
-            Table(
-                bundles,
-                {"records a bundle": "size:,", "CPU us a record": "us:.1f"},
-                arguments="--keys 1000 --code count --sizes 1,10 --rounds 3 --where /dev/shm",
-            )
-        ],
-    )
-    yield Section(
-        "The floor of keyed state",
-        "keyed_floor",
-        "CPU microseconds per record of a real-time task, beside a loop of thirty lines that "
-        "groups, "
-        "reads LMDB, calls the same code, writes and syncs.",
-        [
-            Table(
-                floors,
-                {
-                    "keys": "keys:,",
-                    "the loop": "floor_us:.2f",
-                    "a task": "millrace_us:.2f",
-                    "ratio": "ratio:.1f",
-                },
-            )
-        ],
-    )
-    yield Section(
-        "Followers",
-        "followers",
-        "CPU microseconds of an injector task that takes records from Kafka: one alone, and one "
-        "of a backlog.",
-        [
-            Table(
-                "taking",
-                {
-                    "values": "values",
-                    "one alone": "take_us:.0f",
-                    "of a backlog": "record_us:.2f",
-                    "with librdkafka's threads": "process_us:.2f",
-                },
-            )
-        ],
-    )
-    yield Section(
         "Load balancing",
         "balanced_run",
         "A run on Spark with `balance=` and without: two tasks, 16 key intervals, 200 us of user"
@@ -719,26 +650,6 @@ def _sections() -> Iterator[Section]:
         ],
     )
     yield Section(
-        "Pauses of a split by epochs",
-        "remap_pause",
-        "An interval of 62,500 keys is split while epochs go on. Rows are read during the epochs"
-        " before "
-        "the split, or in the pause; medians in seconds.",
-        [
-            Table(
-                pauses,
-                {
-                    "rows are read": "rows",
-                    "pause": "pause_s:.2f",
-                    "of it reading": "read_s:.2f",
-                    "dividing": "divide_s:.2f",
-                    "epoch after": "after_s:.2f",
-                    "later epochs": "later_s:.2f",
-                },
-            )
-        ],
-    )
-    yield Section(
         "Requests of commits",
         "commit_requests",
         "Requests and bytes of an epoch with four tasks, and dollars per day of an epoch a "
@@ -757,41 +668,6 @@ def _sections() -> Iterator[Section]:
                     "link": "requests.link:.0f",
                     "KB": "sent_kb:,.0f",
                     "USD a day": "usd_a_day:.2f",
-                },
-            )
-        ],
-    )
-    yield Section(
-        "The epoch log",
-        "epoch_log",
-        "What an epoch costs by the number of idle key intervals; four tasks, a store in memory.",
-        [
-            Table(
-                logged,
-                {
-                    "key intervals": "intervals:,",
-                    "log bytes": "bytes:,.0f",
-                    "bytes to tasks": "median.to_tasks:,.0f",
-                    "driver CPU us": "median.driver_us:.0f",
-                    "tasks' CPU us": "median.tasks_us:,.0f",
-                },
-            )
-        ],
-    )
-    yield Section(
-        "The low-watermark authority",
-        "authority",
-        "CPU microseconds of a round in which all intervals report, 1,000 report or one does, "
-        "and of a lookup.",
-        [
-            Table(
-                "costs",
-                {
-                    "key intervals": "intervals:,",
-                    "all report": "round_us:,.0f",
-                    "1,000 report": "few_us:,.0f",
-                    "one reports": "one_us:.0f",
-                    "a lookup": "lookup_us:.1f",
                 },
             )
         ],

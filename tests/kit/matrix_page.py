@@ -40,6 +40,9 @@ TABLES: dict[str, tuple[list[str], list[str]]] = {
     "nested": (["value", "retraction", "Parquet"], list(CONTAINERS)),
 }  # fmt: skip
 
+#: Between the names of rows, and of columns, that have the same cells.
+_AND = "; "
+
 _SHOWN = {"equal": "equal", "refused": "refused", "letter": "letter", "none": "–"}
 
 
@@ -148,8 +151,16 @@ def _parsed(text: str, table: str) -> dict[str, dict[str, str]]:
     lines = [_split(line) for line in text[start:end].splitlines() if line.startswith("|")]
     if not lines:
         return {}
-    columns = lines[0][1:]
-    return {row: dict(zip(columns, cells, strict=True)) for row, *cells in lines[2:]}
+    headings = lines[0][1:]
+    return {
+        row: {
+            column: cell
+            for heading, cell in zip(headings, cells, strict=True)
+            for column in heading.split(_AND)
+        }
+        for label, *cells in lines[2:]
+        for row in label.split(_AND)
+    }
 
 
 def _split(line: str) -> list[str]:
@@ -159,8 +170,19 @@ def _split(line: str) -> list[str]:
 def _lines(
     columns: Sequence[str], rows: Sequence[str], known: Mapping[str, Mapping[str, str]]
 ) -> str:
-    lines = [["", *columns], ["---"] * (len(columns) + 1)]
-    lines += [[row, *(known.get(row, {}).get(column, "") for column in columns)] for row in rows]
+    """Return a table in which rows with the same cells are one, and columns likewise."""
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for row in rows:
+        cells = tuple(known.get(row, {}).get(column, "") for column in columns)
+        alike.setdefault(cells, []).append(row)
+    headings: dict[tuple[str, ...], list[str]] = {}
+    for column, texts in zip(columns, zip(*alike, strict=True), strict=True):
+        headings.setdefault(texts, []).append(column)
+    lines = [["", *map(_AND.join, headings.values())], ["---"] * (len(headings) + 1)]
+    lines += [
+        [_AND.join(group), *cells]
+        for group, cells in zip(alike.values(), zip(*headings, strict=True), strict=True)
+    ]
     return "\n" + "\n".join(map(_line, lines)) + "\n\n"
 
 

@@ -9,13 +9,19 @@ too long the calls are decided without it, but it keeps its place among those in
 really ended. So a function that cannot be cancelled is never called more often at once than the
 policy allows.
 
+A *caller* is an asyncio task that makes attempts, one after another. A task for each attempt would
+be a fifth of what the pool costs. It is one to user code: a caller whose context an attempt has
+changed ends, so that no attempt sees another's context variables.
+
 Source: the execution model's document, "Long-Running or Stuck Operations".
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
+import itertools
 import logging
 import math
 import queue
@@ -51,8 +57,13 @@ _GRACE_S: Final = 1.0
 #: Whoever waits is told no more often. A thread that wakes for each outcome takes Python's lock
 #: from the loop's again and again, which costs as much as all else that the pool does.
 _TOGETHER_S: Final = 0.002
+#: Nor while the calls that wait for a place keep all places busy for twice as long. What follows
+#: from an outcome would have to wait behind them, and a task runs few bundles instead of many.
+_TOGETHER_MOST_S: Final = 0.02
 #: To wait for less could be to wait for less than a clock's float can say, again and again.
 _INSTANT_S: Final = 1e-6
+#: After so many attempts a caller lets the loop turn: calls that return at once must not keep it.
+_IN_A_ROW: Final = 8
 
 
 class PoolLoop(Protocol):
@@ -185,14 +196,23 @@ class _Pending:
 class _Attempt:
     """One call of the user's function."""
 
-    __slots__ = ("began_s", "calls", "is_decided", "trial", "work")
+    __slots__ = ("began_s", "caller", "calls", "is_cancelled", "is_decided", "trial")
 
     def __init__(self, calls: list[_Pending], began_s: float, *, trial: bool) -> None:
         self.calls = calls
         self.began_s = began_s
         self.trial = trial
         self.is_decided = False
-        self.work: asyncio.Future[tuple[Any, BaseException | None]]
+        self.is_cancelled = False
+        self.caller: asyncio.Task[None] | None = None
+
+
+def _is_as(context: contextvars.Context, other: contextvars.Context) -> bool:
+    """Return whether the same variables have the same values. A value's ``==`` is not asked."""
+    if len(context) != len(other):
+        return False
+    missing = object()
+    return all(other.get(variable, missing) is value for variable, value in context.items())
 
 
 class CallPool:
@@ -260,6 +280,9 @@ class CallPool:
         self._fresh = deque[_Pending]()
         self._again = deque[list[_Pending]]()  # as they were, or half of it
         self._attempts: dict[_Attempt, None] = {}
+        self._callers = set[asyncio.Task[None]]()
+        self._resting = deque[asyncio.Future[_Attempt | None]]()
+        self._context = contextvars.copy_context()
         self._in_flight = 0
         # Until it is announced: what was decided, and what was counted.
         self._decided: list[tuple[_Pending, Any, BaseException | None, float]] = []
@@ -268,7 +291,7 @@ class CallPool:
         self._timer: asyncio.TimerHandle | None = None
         self._is_announcing = False
         self._announced_s = -math.inf
-        self._together_s = 0.0 if self._own_loop is None else _TOGETHER_S
+        self._took_s = 0.0
 
     # -- in the thread of a task ------------------------------------------------------------------
 
@@ -399,21 +422,32 @@ class CallPool:
 
     def _pump(self) -> None:
         """Begin as many attempts as may begin."""
+        while (attempt := self._next()) is not None:
+            if self._resting:
+                self._resting.pop().set_result(attempt)
+            else:
+                caller = self._loop.create_task(self._makes(attempt), context=self._context.copy())
+                self._callers.add(caller)
+                caller.add_done_callback(self._callers.discard)
+
+    def _next(self) -> _Attempt | None:
+        """Begin an attempt if one may begin; if one may begin later, wake then."""
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
+        if len(self._attempts) >= self._most or not (self._again or self._fresh):
+            return None
         if self._is_closed or not self._is_ready():
-            return
-        while (self._again or self._fresh) and len(self._attempts) < self._most:
-            now_s = self._loop.time()
-            wait_s = self._retries.wait_s(now_s)
-            if not wait_s and not self._again:
-                wait_s = self._gathers_s(now_s)
-            if wait_s > _INSTANT_S:
-                if wait_s < math.inf:
-                    self._alarm = self._loop.call_later(wait_s, self._pump)
-                return
-            self._begin(self._again.popleft() if self._again else self._gathered(), now_s)
+            return None
+        now_s = self._loop.time()
+        wait_s = self._retries.wait_s(now_s)
+        if not wait_s and not self._again:
+            wait_s = self._gathers_s(now_s)
+        if wait_s > _INSTANT_S:
+            if wait_s < math.inf:
+                self._alarm = self._loop.call_later(wait_s, self._pump)
+            return None
+        return self._begin(self._again.popleft() if self._again else self._gathered(), now_s)
 
     def _is_ready(self) -> bool:
         """Return whether the setup is done; begin it if it is not."""
@@ -448,7 +482,7 @@ class CallPool:
         size = 1 if self._batch is None else min(self._batch.max_size, len(self._fresh))
         return [self._fresh.popleft() for _ in range(size)]
 
-    def _begin(self, calls: list[_Pending], now_s: float) -> None:
+    def _begin(self, calls: list[_Pending], now_s: float) -> _Attempt:
         attempt = _Attempt(calls, now_s, trial=self._retries.begin())
         for pending in calls:
             pending.attempts += 1
@@ -458,15 +492,41 @@ class CallPool:
         self._in_flight += len(calls)
         self._counted.made += 1
         self._counted.retried += calls[0].attempts > 1
-        arguments = self._arguments(calls)
-        if self._is_async:
-            awaited = self._awaited if self._batch is None else self._awaited_batch
-            attempt.work = self._loop.create_task(awaited(arguments))
-        else:
-            attempt.work = self._loop.run_in_executor(self._threads, self._called, arguments)
         if self._timeout_s is not None and self._timer is None:
             self._timer = self._loop.call_later(self._timeout_s, self._time_out)
-        attempt.work.add_done_callback(partial(self._ended, attempt))
+        return attempt
+
+    async def _makes(self, first: _Attempt) -> None:
+        """Make attempts until the pool is closed. This is a caller."""
+        caller = asyncio.current_task()
+        assert caller is not None
+        attempt: _Attempt | None = first
+        for number in itertools.count(1):
+            if attempt is None:
+                self._resting.append(self._loop.create_future())
+                attempt = await self._resting[-1]
+                if attempt is None:
+                    return
+            attempt.caller = caller
+            response = error = None
+            try:
+                if not attempt.is_decided:  # dropped, before it began
+                    response, error = await self._make(self._arguments(attempt.calls))
+            except BaseException as raised:  # noqa: BLE001 - user code must not end the loop
+                error = raised
+            if self._is_closed or self._loop.is_closed():
+                return
+            if attempt.is_cancelled:
+                caller.uncancel()
+            self._ended(attempt, response, error)
+            if not _is_as(contextvars.copy_context(), self._context):
+                break
+            if number % _IN_A_ROW == 0:
+                await asyncio.sleep(0)
+            attempt = self._next()
+            if len(self._attempts) < self._most:
+                self._pump()  # when the service is back, all may begin
+        self._pump()
 
     def _arguments(self, calls: list[_Pending]) -> tuple[Any, ...]:
         if self._batch is not None:
@@ -477,21 +537,15 @@ class CallPool:
             return *self._before, call.request, attempt
         return *self._before, call.request
 
-    async def _awaited(self, arguments: tuple[Any, ...]) -> tuple[Any, BaseException | None]:
-        try:
+    async def _make(self, arguments: tuple[Any, ...]) -> tuple[Any, BaseException | None]:
+        """Call the user's function once; return its response, or the error of a thread."""
+        if not self._is_async:
+            called = self._loop.run_in_executor(self._threads, self._called, arguments)
+            response, error = await called
+            return response, error
+        if self._batch is None:
             return await self._call(*arguments), None
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:  # noqa: BLE001 - user code must not end the loop
-            return None, error
-
-    async def _awaited_batch(self, arguments: tuple[Any, ...]) -> tuple[Any, BaseException | None]:
-        try:
-            return self._answer(arguments, await self._call(*self._given(arguments))), None
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:  # noqa: BLE001 - user code must not end the loop
-            return None, error
+        return self._answer(arguments, await self._call(*self._given(arguments))), None
 
     def _called(self, arguments: tuple[Any, ...]) -> tuple[Any, BaseException | None]:
         try:
@@ -539,33 +593,27 @@ class CallPool:
 
     def _cancel(self, attempt: _Attempt) -> None:
         """Cancel a coroutine. A future of a thread would only say so, and the thread go on."""
-        if self._is_async:
-            attempt.work.cancel()
+        if self._is_async and attempt.caller is not None:
+            attempt.is_cancelled = True
+            attempt.caller.cancel()
 
-    def _ended(
-        self, attempt: _Attempt, work: asyncio.Future[tuple[Any, BaseException | None]]
-    ) -> None:
+    def _ended(self, attempt: _Attempt, response: Any, error: BaseException | None) -> None:
         """Take that an attempt has ended, and with it the place that it had."""
         del self._attempts[attempt]
-        if not attempt.is_decided:
-            if work.cancelled():
-                self._fails(attempt, asyncio.CancelledError("the call cancelled itself"))
-            elif (raised := work.exception()) is not None:
-                self._fails(attempt, raised)
-            else:
-                response, error = work.result()
-                if error is None:
-                    self._answered(attempt, response)
-                else:
-                    self._fails(attempt, error)
-        self._pump()
+        if attempt.is_decided:
+            return
+        if error is None:
+            self._answered(attempt, response)
+        else:
+            self._fails(attempt, error)
 
     def _decide(self, attempt: _Attempt) -> float:
         """Take that it is known what came of an attempt; return when that was."""
         now_s: float = self._loop.time()
         attempt.is_decided = True
         self._in_flight -= len(attempt.calls)
-        self._counted.took(now_s - attempt.began_s)
+        self._took_s = now_s - attempt.began_s
+        self._counted.took(self._took_s)
         return now_s
 
     def _answered(self, attempt: _Attempt, answer: Any) -> None:
@@ -616,11 +664,18 @@ class CallPool:
         """Tell whoever waits, once for all outcomes of some turns of the loop."""
         if not self._is_announcing:
             self._is_announcing = True
-            wait_s = self._announced_s + self._together_s - self._loop.time()
+            wait_s = self._announced_s + self._together_s() - self._loop.time()
             if wait_s > 0:
                 self._loop.call_later(wait_s, self._announces)
             else:
                 self._loop.call_soon(self._announces)
+
+    def _together_s(self) -> float:
+        """Return how long outcomes are gathered; not at all in virtual time."""
+        if self._own_loop is None:
+            return 0.0
+        busy_s = self._took_s * len(self._fresh) / self._most
+        return min(max(_TOGETHER_S, busy_s / 2), _TOGETHER_MOST_S)
 
     def _announces(self) -> None:
         self._is_announcing = False
@@ -660,11 +715,12 @@ class CallPool:
 
     async def _finish(self) -> None:
         """Wait a little for what was cancelled, and close what the setup has made."""
-        works = [attempt.work for attempt in self._attempts]
-        if works and self._is_async:
-            await asyncio.wait(works, timeout=_GRACE_S)
-        for work in works:
-            work.cancel()  # also of a thread: when it ends at last, there is no loop to tell
+        while self._resting:
+            self._resting.pop().set_result(None)
+        if self._callers and self._is_async:
+            await asyncio.wait(self._callers, timeout=_GRACE_S)
+        for caller in self._callers:
+            caller.cancel()  # also of a thread: when it ends at last, there is no loop to tell
         for resource in self._before:
             close = getattr(resource, "aclose", None) or getattr(resource, "close", None)
             if close is None:
