@@ -72,6 +72,8 @@ _STANDBY_PAUSE_S = 5.0
 _LEAVING_S = 20.0
 #: How often the query of a changed pipeline is started beside a run: what is lost may be a worker.
 _TRIES = 2
+#: How long who has updated a run waits for the first incarnation, to say how long it took.
+_GOING_ON_S: Final = 60.0
 #: Why a change takes seconds.
 _NO_ROOM: Final = (
     "%d slots would be needed to start the changed pipeline beside this run, and they are not "
@@ -315,8 +317,9 @@ class RealtimeEngine(Engine):
 
     def went_on(self) -> UpdateResult:
         """Wait for the first incarnation, and return for how long there was none."""
+        until = time.monotonic() + _GOING_ON_S
         with self.news:
-            while self.run.active and self._went_on is None:
+            while self.run.active and self._went_on is None and time.monotonic() < until:
                 self.news.wait(_LOOK_S)
         return self._went_on or UpdateResult("", 0.0)
 

@@ -182,7 +182,7 @@ def test_from_outside_the_code_is_loaded_and_who_has_the_handle_has_the_heirs() 
     program.named |= {"jobs.py:more": more, "jobs.py:third": third}
     before = program.run
     assert program.outside("jobs.py:more", tasks=3) == (
-        "jobs.py:more has taken over; the run stood still for 0.2 s: 0.2 s for it"
+        "jobs.py:more has taken over after epoch -1; the run stood still for 0.2 s: 0.2 s for it"
     )
     assert program.said == [
         ("load", "jobs.py:more"),
@@ -195,7 +195,7 @@ def test_from_outside_the_code_is_loaded_and_who_has_the_handle_has_the_heirs() 
         program.handle._hand_over(program.handle, more, {}, 7) if heir.updating.acquire() else None
     heir.updating.release()
     # What takes over may be taken over from, outside and in the program.
-    assert program.outside("jobs.py:third").startswith("jobs.py:third has taken over; ")
+    assert program.outside("jobs.py:third").startswith("jobs.py:third has taken over after ")
     assert program.said[-1] == ("start", third, {"tasks": 3})
     program.handle.update(pipeline("a", "b", "c", "d"))
 
