@@ -1,7 +1,7 @@
 # `make help` lists the targets. ARGS is handed on: make test ARGS="tests/unit -k window"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-demo test test-fast chaos chaos-processes chaos-realtime evolution lint format types layers longest demo leaderboard demo-realtime demo-scoring nab bench bench-guards bench-windows bench-latency nexmark evaluation docs package spark-versions lock clean
+.PHONY: help setup setup-demo test test-fast chaos chaos-processes chaos-realtime test-hosts test-yarn evolution lint format types layers longest demo leaderboard demo-realtime demo-scoring nab bench bench-guards bench-windows bench-latency nexmark evaluation docs package spark-versions lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -23,7 +23,7 @@ setup-demo: ## make .venv with what the examples need, and no more
 	@sh scripts/setup.sh demo
 
 # Tests start hundreds of Python processes; without bytecode each compiles all that it imports.
-test test-fast chaos chaos-processes chaos-realtime evolution: export PYTHONDONTWRITEBYTECODE :=
+test test-fast chaos chaos-processes chaos-realtime test-hosts test-yarn evolution: export PYTHONDONTWRITEBYTECODE :=
 
 test: setup ## run every tier of tests, in WORKERS processes; what they took is in build/durations.txt
 	$(BIN)/pytest -n $(WORKERS) --durations-file=build/durations.txt $(ARGS)
@@ -39,6 +39,13 @@ chaos-processes: setup ## kill real drivers, executors and workers for MINUTES, 
 
 chaos-realtime: setup ## kill what runs mixes in real time KILLS times, by default 100, and pause it PAUSES times, or for MINUTES, FAULTS a round; STANDBY is the share of rounds with one; SEED draws
 	CHAOS_SEED=$(or $(SEED),$(strip $(shell od -An -N3 -tu4 /dev/urandom))) CHAOS_KILLS=$(or $(KILLS),100) CHAOS_PAUSES=$(or $(PAUSES),20) CHAOS_FAULTS=$(or $(FAULTS),20) CHAOS_LONGEST=$(or $(LONGEST),30) $(if $(MINUTES),CHAOS_MINUTES=$(MINUTES)) $(if $(REMAPS),CHAOS_REMAPS=$(REMAPS)) $(if $(STANDBY),CHAOS_STANDBY=$(STANDBY)) $(BIN)/pytest -s tests/spark/processes/test_live_chaos.py $(ARGS)
+
+test-hosts: setup ## four hosts, as network namespaces: killed KILLS times, by default 3, switched off, cut off, set wrong; takes root
+	HOSTS_KILLS=$(or $(KILLS),3) $(BIN)/pytest -s tests/spark/processes/cluster/test_hosts.py $(ARGS)
+
+test-yarn: setup ## spark-submit to a YARN of its own, in client and cluster mode, with killed containers; 56 MB are fetched
+	$(BIN)/python scripts/jars.py .yarn
+	$(BIN)/pytest -s tests/spark/processes/cluster/test_yarn.py $(ARGS)
 
 evolution: setup ## the flights of a year through five versions of a program on Spark, killed KILLS times, by default 6
 	EVOLUTION_KILLS=$(or $(KILLS),6) $(BIN)/pytest -s tests/spark/processes/test_evolution.py $(ARGS)
@@ -117,7 +124,7 @@ lock: ## write requirements/*.lock again, with the newest versions that fit
 	@sh scripts/lock.sh
 
 clean: ## remove environments, caches, build artefacts and demo results
-	rm -rf .flink .kafka .s3 .spark-kafka
+	rm -rf .flink .kafka .s3 .spark-kafka .yarn
 	rm -rf .venv-spark-*
 	rm -rf .venv .venv.lock .venv-bench .venv-bench.lock .venv-flink .venv-flink.lock .venv-lock
 	rm -rf build dist *.egg-info src/*.egg-info

@@ -78,14 +78,14 @@ class BlobWorker:
         self.caches = LmdbCaches(cache or home / "cache", self.state.uuid)
         self._policy = policy
         self.snapshots = SnapshotWriter(self.caches, self.state.snapshots, policy)
-        self._epochs = RunLog(self.topology, self.state, intervals=intervals)
+        self._run_log = RunLog(self.topology, self.state, intervals=intervals)
         self._execution = Execution(self.topology, self.state, self.caches)
         self._collector = Collector(self.state)
         self._filling = os.urandom(value_bytes - 16)
 
     def epoch(self, keys: np.ndarray[tuple[int], np.dtype[np.int64]]) -> float:
         """Give each key a new blob; return how many seconds the epoch took, input aside."""
-        epoch = self._epochs.completed + 1
+        epoch = self._run_log.completed + 1
         encoded = [encode_key(int(key)) for key in keys]
         stamp = epoch.to_bytes(8, "little")
         count = len(encoded)
@@ -99,20 +99,20 @@ class BlobWorker:
             np.arange(count, dtype=np.int64),
         )
         started = time.perf_counter()
-        manifest = self._epochs.begin(epoch, wall_time_us=epoch, injectors={"blobs": 0})
+        manifest = self._run_log.begin(epoch, wall_time_us=epoch, injectors={"blobs": 0})
         assert manifest is not None, "the next epoch is not complete"
         (spec,) = self.topology.computations
-        positions, owned = self._epochs.positions, range(len(manifest.interval_map(spec.name)))
+        positions, owned = self._run_log.positions, range(len(manifest.interval_map(spec.name)))
         produced = run_epoch(self._execution, spec, manifest, positions, owned, arrivals, {100: 0})
-        self._epochs.complete(manifest, [result for result, _ in produced])
+        self._run_log.complete(manifest, [result for result, _ in produced])
         seconds = time.perf_counter() - started
         self.snapshots.offer(spec.name, [result.interval for result, _ in produced])
-        self._collector.collect(self._epochs.collectable())
+        self._collector.collect(self._run_log.collectable())
         return seconds
 
     def bring(self, interval: int) -> Repair:
         """Build the cache of an interval again if it is not there; return what it took."""
-        number = self._epochs.collectable().numbers["Blob"][interval]
+        number = self._run_log.collectable().numbers["Blob"][interval]
         return bring(self.caches.open("Blob", interval), self.state, "Blob", interval, number)
 
     def limit(self, limit_bytes: int) -> None:
@@ -134,7 +134,7 @@ class BlobWorker:
     def recover(self, cache: Path) -> tuple[float, list[Repair]]:
         """Build all caches in an empty directory; return the seconds and what it took."""
         caches = LmdbCaches(cache, self.state.uuid)
-        known = self._epochs.collectable().numbers["Blob"]
+        known = self._run_log.collectable().numbers["Blob"]
         started = time.perf_counter()
         repairs = [
             bring(caches.open("Blob", interval), self.state, "Blob", interval, number)

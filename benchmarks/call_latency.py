@@ -98,8 +98,8 @@ class Plane:
         p.add(Ask)
         p.add(Pass)
         state = LocalHardState.create_or_open(directory / "checkpoint", pipeline="call-latency")
-        epochs = RunLog(p.build(), state, intervals=8)
-        topology = epochs.topology
+        run_log = RunLog(p.build(), state, intervals=8)
+        topology = run_log.topology
         self.runtimes = [
             WorkerProcess(
                 topology,
@@ -113,7 +113,7 @@ class Plane:
         self.injector = InjectorTask(self.runtimes[0], 0)
         self.level = IncarnationHost(self.runtimes[1], 1, 0)
         self.rung = threading.Event()
-        coordinator = Coordinator(epochs, tasks=1, sources=self, sinks={}, mark_every_us=mr.HOUR)
+        coordinator = Coordinator(run_log, tasks=1, sources=self, sinks={}, mark_every_us=mr.HOUR)
         for level in range(3):
             for (to, _), message in coordinator.heard(TaskReady(level, 0), mr.HOUR):
                 if to < 2 and isinstance(message, StartTask):

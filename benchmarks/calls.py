@@ -130,9 +130,9 @@ def task(url: str, records: int) -> Cost:
     answers = numbers.map_async(call, setup=opened, concurrency=CONCURRENCY, timeout="10 s")
     answers.to("answers", format=str)
     state = MemoryHardState()
-    epochs = RunLog(p.build(), state, intervals=8)
-    execution = Execution(epochs.topology, state, MemoryCaches())
-    runtime = WorkerProcess(epochs.topology, tasks=1, execution=execution)
+    run_log = RunLog(p.build(), state, intervals=8)
+    execution = Execution(run_log.topology, state, MemoryCaches())
+    runtime = WorkerProcess(run_log.topology, tasks=1, execution=execution)
     costs = list[Cost]()
 
     def stages(manifest: Manifest) -> tuple[TaskReport, float]:
@@ -143,7 +143,7 @@ def task(url: str, records: int) -> Cost:
         costs.append(Cost(time.monotonic() - began, time.process_time() - cpu_s))
         return TaskReport.together(reports_in(left)), 0.0
 
-    EpochDriver(epochs.topology, epochs, WatermarkPublisher({})).run(0, stages, wall_time_us=0)
+    EpochDriver(run_log.topology, run_log, WatermarkPublisher({})).run(0, stages, wall_time_us=0)
     runtime.call_pools.close()
     return costs[0]
 

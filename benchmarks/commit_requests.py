@@ -145,8 +145,8 @@ class _Run:
         topology = p.build()
         self._state = state
         self._caches = MemoryCaches()
-        self._epochs = RunLog(topology, state, intervals=intervals)
-        self._driver = EpochDriver(topology, self._epochs, WatermarkPublisher({}), tasks=_TASKS)
+        self._run_log = RunLog(topology, state, intervals=intervals)
+        self._driver = EpochDriver(topology, self._run_log, WatermarkPublisher({}), tasks=_TASKS)
         execution = Execution(topology, state, self._caches)
         self._runtime = WorkerProcess(topology, tasks=_TASKS, execution=execution)
         self._collector = Collector(state)
@@ -155,7 +155,7 @@ class _Run:
 
     def epoch(self) -> None:
         """Run the next one, and what is done beside it."""
-        number = self._epochs.completed + 1
+        number = self._run_log.completed + 1
         assert self._driver.run(number, self._stages, wall_time_us=number) is not None
         written = 0
         for interval in range(self._intervals):
@@ -163,7 +163,7 @@ class _Run:
             done = write_if_due(cache, self._state.snapshots, "Count", interval, SnapshotPolicy())
             written += done.snapshots
         if written:
-            self._collector.collect(self._epochs.collectable())
+            self._collector.collect(self._run_log.collectable())
 
     def _stages(self, manifest: Manifest) -> tuple[TaskReport, float]:
         reads = [Read(key, manifest.epoch, ONLY) for key in self._keys]

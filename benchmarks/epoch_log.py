@@ -107,8 +107,8 @@ class _Run:
         p.inject("events", format=str)
         p.add(Count)
         topology, state = p.build(), MemoryHardState()
-        self.epochs = RunLog(topology, state, intervals=intervals)
-        self._driver = EpochDriver(topology, self.epochs, WatermarkPublisher({}))
+        self.run_log = RunLog(topology, state, intervals=intervals)
+        self._driver = EpochDriver(topology, self.run_log, WatermarkPublisher({}))
         execution = Execution(topology, state, MemoryCaches())
         self._runtime = WorkerProcess(topology, tasks=_TASKS, execution=execution)
         self._keys = dict(_keys(intervals))
@@ -118,7 +118,7 @@ class _Run:
     def epoch(self, *, first: bool = False) -> Spent:
         """Run the next one."""
         started = time.process_time()
-        number = self.epochs.completed + 1
+        number = self.run_log.completed + 1
         turn = self._driver.run(
             number, lambda manifest: self._stages(manifest, first=first), wall_time_us=number
         )

@@ -30,7 +30,7 @@ import millrace as mr
 from benchmarks.arguments import integers
 from benchmarks.machine import describe
 from benchmarks.one_interval import OneInterval, bundles
-from millrace.kernel import rows
+from millrace.kernel import families, row_codec, timer_families
 from millrace.kernel.bundle import NO_RECORDS
 from millrace.model.keys import encode_key, hash_key
 
@@ -132,33 +132,33 @@ def _rows(kept: int) -> Iterator[list[tuple[bytes, bytes]]]:
     """
     keys = [(encode_key(n), hash_key(encode_key(n))) for n in range(-(-kept // _A_KEY))]
     order = sorted(range(len(keys)), key=lambda n: (keys[n][1], keys[n][0]))
-    key_rows = [rows.key_row(hashed.to_bytes(8, "big"), key) for key, hashed in keys]
+    key_rows = [row_codec.key_row(hashed.to_bytes(8, "big"), key) for key, hashed in keys]
     coder = Recent.seen.coder
-    cell = rows.BYTE[0]
+    cell = row_codec.BYTE[0]
 
     def of_key(n: int) -> list[int]:
         return sorted(range(n * _A_KEY, min((n + 1) * _A_KEY, kept)), key=_entry)
 
     def entries() -> Iterator[tuple[bytes, bytes]]:
         for n in order:
-            prefix = rows.map_prefix(key_rows[n], cell)
+            prefix = families.map_prefix(key_rows[n], cell)
             for number in of_key(n):
                 yield prefix + _entry(number), coder.encode(number + 1)
 
     def timers() -> Iterator[tuple[bytes, bytes]]:
         for number in range(kept):
             n = number // _A_KEY
-            tag = rows.expiry_tag(cell, _entry(number))
-            named = rows.timer_named(key_rows[n], 0, tag)
-            row, _ = rows.timer_rows(named, key_rows[n], 0, _setting(number))
-            yield row, rows.pack_timer(keys[n][0], tag, None)
+            tag = timer_families.expiry_tag(cell, _entry(number))
+            named = timer_families.timer_named(key_rows[n], 0, tag)
+            row, _ = timer_families.timer_rows(named, key_rows[n], 0, _setting(number))
+            yield row, timer_families.pack_timer(keys[n][0], tag, None)
 
     def timers_by_tag() -> Iterator[tuple[bytes, bytes]]:
         for n in order:
             for number in of_key(n):
-                tag = rows.expiry_tag(cell, _entry(number))
-                setting = rows.pack_setting(_setting(number))
-                yield rows.timer_named(key_rows[n], 0, tag), setting
+                tag = timer_families.expiry_tag(cell, _entry(number))
+                setting = timer_families.pack_setting(_setting(number))
+                yield timer_families.timer_named(key_rows[n], 0, tag), setting
 
     everything = itertools.chain(entries(), timers(), timers_by_tag())
     while part := list(itertools.islice(everything, _LOADED)):
@@ -169,7 +169,7 @@ def _entry(number: int) -> bytes:
     return encode_key(number + 1)
 
 
-def _setting(number: int) -> rows.Setting:
+def _setting(number: int) -> timer_families.Setting:
     return number + 1 + mr.HOUR, None, 100
 
 

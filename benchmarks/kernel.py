@@ -114,7 +114,7 @@ class Kernel:
         (self._spec,) = self._topology.computations
         self._log = directory / "checkpoint"
         self._state = LocalHardState.create_or_open(self._log, pipeline=pipeline.name)
-        self._epochs = RunLog(self._topology, self._state, intervals=intervals)
+        self._run_log = RunLog(self._topology, self._state, intervals=intervals)
         caches = LmdbCaches(directory / "cache", self._state.uuid)
         self._execution = Execution(self._topology, self._state, caches, seconds=clock)
         self._encoded = [encode_key(n) for n in range(keys)]
@@ -124,7 +124,7 @@ class Kernel:
     @property
     def counters(self) -> Counters:
         """What the computation did."""
-        return self._epochs.counters[self._spec.name]
+        return self._run_log.counters[self._spec.name]
 
     @property
     def deduplicator(self) -> Deduplicator | None:
@@ -139,8 +139,8 @@ class Kernel:
     def run(self, batch: Batch) -> Spent:
         """Run an epoch."""
         now_us = batch.second * mr.SECOND
-        manifest = self._epochs.begin(
-            self._epochs.completed + 1, wall_time_us=now_us, injectors={STREAM: now_us}
+        manifest = self._run_log.begin(
+            self._run_log.completed + 1, wall_time_us=now_us, injectors={STREAM: now_us}
         )
         assert manifest is not None, "the next epoch is not completed"
         intervals = manifest.interval_map(self._spec.name)
@@ -170,7 +170,7 @@ class Kernel:
             self._execution,
             self._spec,
             manifest,
-            self._epochs.positions,
+            self._run_log.positions,
             range(len(intervals)),
             arrivals,
             {100: now_us},
@@ -182,7 +182,7 @@ class Kernel:
             self._written() - before,
         )
         results = [result for result, _ in produced]
-        self._epochs.complete(manifest, results, {STREAM: SourceStats(now_us, count)})
+        self._run_log.complete(manifest, results, {STREAM: SourceStats(now_us, count)})
         return spent
 
     def _written(self) -> int:

@@ -166,8 +166,8 @@ class Plane:
         pipeline.add(Count if source == "native" else CountByFunction)
         pipeline.add(CountAgain)
         state = LocalHardState.create_or_open(directory / "checkpoint", pipeline="live-turns")
-        epochs = RunLog(pipeline.build(), state, intervals=intervals)
-        topology = epochs.topology
+        run_log = RunLog(pipeline.build(), state, intervals=intervals)
+        topology = run_log.topology
         # Tasks of different processes share nothing but the files.
         runtimes = [
             WorkerProcess(
@@ -186,7 +186,7 @@ class Plane:
         ]
         self._clock_us = mr.HOUR
         self._random = np.random.default_rng(1)
-        coordinator = Coordinator(epochs, tasks=1, sources=self, sinks={}, mark_every_us=mr.HOUR)
+        coordinator = Coordinator(run_log, tasks=1, sources=self, sinks={}, mark_every_us=mr.HOUR)
         for level in range(3):
             for (to, _), message in coordinator.heard(TaskReady(level, 0), self._clock_us):
                 assert isinstance(message, StartTask)

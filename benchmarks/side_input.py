@@ -98,11 +98,11 @@ class Case:
             p.inject("rows", format=tuple[int, bytes])
             p.add(Look, name="code")
         state = LocalHardState.create_or_open(scratch / name, pipeline=name)
-        self.epochs = RunLog(p.build(), state, intervals=intervals)
-        topology = self.epochs.topology
+        self.run_log = RunLog(p.build(), state, intervals=intervals)
+        topology = self.run_log.topology
         execution = Execution(topology, state, LmdbCaches(scratch / f"{name}-cache", state.uuid))
         self.runtime = WorkerProcess(topology, tasks=1, execution=execution)
-        self.driver = EpochDriver(topology, self.epochs, WatermarkPublisher({}))
+        self.driver = EpochDriver(topology, self.run_log, WatermarkPublisher({}))
 
     def epoch(self, number: int, feeds: list[Feed]) -> None:
         """Do one epoch, and note what it took."""

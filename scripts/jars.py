@@ -1,11 +1,13 @@
 """Fetches jars: Kafka's broker, Spark's Kafka connector, and S3Proxy for the tests; Flink's.
 
     python scripts/jars.py           for the tests, into .kafka/, .spark-kafka/ and .s3/
+    python scripts/jars.py .yarn     for `make test-yarn`
     python scripts/jars.py .flink    for a benchmark
 
 It does nothing for jars that are there (100 MB for the tests). requirements/ says which, with their
-checksums: kafka-broker.txt, spark-kafka.txt, s3-server.txt, flink-jars.txt. Ivy fetches them, which
-comes with PySpark, from where it looks by default, Maven Central; MAVEN_REPOSITORY names a mirror.
+checksums: kafka-broker.txt, spark-kafka.txt, s3-server.txt, yarn.txt, flink-jars.txt. Ivy fetches
+them, which comes with PySpark, from where it looks by default, Maven Central; MAVEN_REPOSITORY
+names a mirror.
 """
 
 import hashlib
@@ -26,6 +28,7 @@ LISTS = {
     ".kafka": "kafka-broker.txt",
     ".spark-kafka": "spark-kafka.txt",
     ".s3": "s3-server.txt",
+    ".yarn": "yarn.txt",
     ".flink": "flink-jars.txt",
 }
 

@@ -22,7 +22,7 @@ and is not installed with it: run it from a clone, after ``make setup``.
 """
 
 from simulation.faults import Fault, Kind
-from simulation.shrink import shrink
+from simulation.report import shrink
 from simulation.simulation import Simulation, run_all
 from simulation.world import Outcome
 

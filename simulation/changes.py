@@ -40,7 +40,7 @@ class ChangingSimulation(Simulation):
         self._handed_over = set[Process]()
         return workload.filled(random, self._versions, records=(25, 45), per_batch=(3, 7))
 
-    def open_epochs(self, state: HardState) -> RunLog:
+    def open_run_log(self, state: HardState) -> RunLog:
         """Claim the checkpoint for the newest version that it takes."""
         newest, began = self._newest(), state.epochs.last()
         refused: CheckpointMismatch | None = None
@@ -58,7 +58,7 @@ class ChangingSimulation(Simulation):
         if newest < self._newest() or began < state.epochs.last():
             # Others ran meanwhile: each version was refused at another moment. Whoever started it
             # starts it again.
-            return self.open_epochs(state)
+            return self.open_run_log(state)
         assert refused is not None, "there is a version"
         raise refused
 

@@ -152,12 +152,12 @@ def drive(world: Simulation, name: str, random_end: Callable[[int], int]) -> Non
         random_end: Chooses how far the next batch reads, given where it starts.
     """
     state = world.open_state()
-    epochs = world.open_epochs(state)
-    world.claimed(epochs.generation)
+    run_log = world.open_run_log(state)
+    world.claimed(run_log.generation)
     collector = Collector(state, kept=2, left=2)
-    tasks = world.tasks(epochs.generation)
+    tasks = world.tasks(run_log.generation)
     driver = EpochDriver(
-        epochs.topology, epochs, WatermarkPublisher.of(epochs.topology), tasks=tasks
+        run_log.topology, run_log, WatermarkPublisher.of(run_log.topology), tasks=tasks
     )
     log = world.query_log
     if is_driven(world.seed):
@@ -167,24 +167,24 @@ def drive(world: Simulation, name: str, random_end: Callable[[int], int]) -> Non
     batch = max(log.offsets, default=-1)
     planned = batch in log.offsets and batch not in log.done
     batch += not planned
-    while not epochs.drained:
+    while not run_log.drained:
         if not planned:
             start = log.offsets[batch - 1][1] if batch else 0
-            end, brought = random_end(start), _asked(epochs.topology, log, batch)
+            end, brought = random_end(start), _asked(run_log.topology, log, batch)
             world.scheduler.step(f"write offsets {batch}")
             if batch in log.offsets:
                 raise ConcurrentQuery(f"the offsets of batch {batch} are there already")
             log.plan(batch, (start, end), brought)
         planned = False
-        _run_batch(world, name, epochs.topology, driver, batch)
-        if not epochs.drained:
+        _run_batch(world, name, run_log.topology, driver, batch)
+        if not run_log.drained:
             # Spark does not know of it yet that the batch is done: it may come once more.
-            world.between_epochs(epochs, tasks)
-        world.tidy_up(f"{name} collector", lambda: collector.collect(epochs.collectable()))
+            world.between_epochs(run_log, tasks)
+        world.tidy_up(f"{name} collector", lambda: collector.collect(run_log.collectable()))
         world.scheduler.step(f"write commit {batch}")
         log.done.add(batch)
         batch += 1
-        if not epochs.drained and world.hands_over(epochs.topology):
+        if not run_log.drained and world.hands_over(run_log.topology):
             return
 
 
@@ -196,19 +196,19 @@ def _drive_alone(
     random_end: Callable[[int], int],
 ) -> None:
     """Run epochs to the end of the input, without Spark's loop."""
-    epochs, log = driver.epochs, world.query_log
-    while not epochs.drained:
-        epoch, offsets = epochs.completed + 1, dict[str, Offsets]()
-        if epochs.open is None:
+    run_log, log = driver.run_log, world.query_log
+    while not run_log.drained:
+        epoch, offsets = run_log.completed + 1, dict[str, Offsets]()
+        if run_log.open is None:
             start = log.offsets[epoch - 1][1] if epoch else 0
-            until = [start, random_end(start)], _asked(epochs.topology, log, epoch)
+            until = [start, random_end(start)], _asked(run_log.topology, log, epoch)
             offsets = {STREAM: {ONLY: [*until]}}
-        _run_batch(world, name, epochs.topology, driver, epoch, offsets)
-        if not epochs.drained:
-            world.between_epochs(epochs, driver.tasks)
-        world.tidy_up(f"{name} collector", lambda: collector.collect(epochs.collectable()))
+        _run_batch(world, name, run_log.topology, driver, epoch, offsets)
+        if not run_log.drained:
+            world.between_epochs(run_log, driver.tasks)
+        world.tidy_up(f"{name} collector", lambda: collector.collect(run_log.collectable()))
         log.done.add(epoch)
-        if not epochs.drained and world.hands_over(epochs.topology):
+        if not run_log.drained and world.hands_over(run_log.topology):
             return
 
 

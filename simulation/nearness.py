@@ -2,7 +2,7 @@
 
 Nothing here is taken from the code that it judges: every pair of values of one key is looked at.
 
-Source: docs/windows-and-triggers.md, "Joins without windows".
+Source: docs/how-to/join-two-streams.md.
 """
 
 from __future__ import annotations

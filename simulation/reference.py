@@ -120,7 +120,7 @@ class Reference:
             self.completions.append(decode_completion(msgspec.json.encode(turn.completion)))
             for said in remaps.get(epoch, ()):
                 self._claimed(run, claims, said.generation)
-                standing, topology = self._driver.epochs.standing(), self._driver.topology
+                standing, topology = self._driver.run_log.standing(), self._driver.topology
                 self.completions.append(remap_again(said, standing, topology, self.state))
                 self._begin(run)
 
@@ -135,8 +135,8 @@ class Reference:
     def _begin(self, run: Simulation) -> None:
         """Begin a run of a version where the one before has ended."""
         assert self._version is not None, "a run has claimed the checkpoint"
-        epochs = RunLog(self._version, self.state, intervals=run.work.intervals)
-        topology = epochs.topology
+        run_log = RunLog(self._version, self.state, intervals=run.work.intervals)
+        topology = run_log.topology
         execution = Execution(topology, self.state, MemoryCaches())
         self._runtime = WorkerProcess(
             topology,
@@ -144,7 +144,7 @@ class Reference:
             execution=execution,
             call_pools=drawn_pools(run.work.program, None),
         )
-        self._driver = _AsThen(topology, epochs, WatermarkPublisher.of(topology), tasks=1)
+        self._driver = _AsThen(topology, run_log, WatermarkPublisher.of(topology), tasks=1)
 
     def _stages(
         self, run: Simulation, runtime: WorkerProcess, was: Manifest, manifest: Manifest

@@ -13,15 +13,17 @@ from collections.abc import Mapping, Sequence
 from millrace.balance.transfer import Read, carried, rows_at
 from millrace.compile.topology import Topology
 from millrace.epochlog.entries import Completion, encode_entry, interval_map
-from millrace.kernel import rows
-from millrace.kernel.rows import ALL_KEYS_ROW
+from millrace.kernel import families
+from millrace.kernel.row_codec import ALL_KEYS_ROW
 from millrace.model.errors import InvariantViolation
 from millrace.store import HardState, MemoryCaches
 from millrace.testing.invariants import check_interval
 from millrace.watermark.intervals import IntervalMap
 
 #: Families with rows of many keys, or of none.
-_OF_MANY = frozenset([rows.IDS_BY_COMMIT, rows.IDS_BY_EXPIRY, rows.CHUNKS, rows.CHANNELS])
+_OF_MANY = frozenset(
+    [families.IDS_BY_COMMIT, families.IDS_BY_EXPIRY, families.CHUNKS, families.CHANNELS]
+)
 
 
 def remaps_in(completions: Sequence[Completion]) -> Mapping[int, list[Completion]]:

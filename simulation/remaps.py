@@ -50,37 +50,37 @@ class _Remapping(Simulation):
         self._balancer = dict[RunLog, Balancer]()
         self._asked = dict[RunLog, Asked]()
 
-    def between_epochs(self, epochs: RunLog, tasks: int) -> None:
+    def between_epochs(self, run_log: RunLog, tasks: int) -> None:
         """Remap, prepare a remap, or do neither."""
         random = self._remaps
         if random.random() < 0.4:
             return
         if self._balanced:
-            if epochs not in self._balancer:
+            if run_log not in self._balancer:
                 how = Balance(above=1.01, splits=2, intervals=self._many // 2)
-                loads = {spec.name: _DrawnLoads(random) for spec in epochs.topology.computations}
-                made = Balancer(epochs, loads, tasks, how, beside=self._read_beside, every=1)
-                self._balancer[epochs] = made
+                loads = {spec.name: _DrawnLoads(random) for spec in run_log.topology.computations}
+                made = Balancer(run_log, loads, tasks, how, beside=self._read_beside, every=1)
+                self._balancer[run_log] = made
             # What it raises is the epoch's, and ends the run.
-            self._balancer[epochs].after_epoch(busy=True)
+            self._balancer[run_log].after_epoch(busy=True)
             return
-        asked = self._asked.pop(epochs, None)
+        asked = self._asked.pop(run_log, None)
         if asked is None or random.random() < 0.1:
             # Also while another is prepared, which may be of the same intervals.
-            name = random.choice([*epochs.positions.maps])
-            intervals = epochs.positions.maps[name]
+            name = random.choice([*run_log.positions.maps])
+            intervals = run_log.positions.maps[name]
             remaps = [*drawn_remaps(random, intervals, self._many)]
             prepared = random.random() < 0.7
             self.note(self.scheduler.current, f"{prepared=} remap {name} {remaps}")
-            mine = Asked(name, intervals, Preparation(epochs, {name: remaps}))
+            mine = Asked(name, intervals, Preparation(run_log, {name: remaps}))
             if prepared and asked is None:
                 asked = mine
             else:
-                self._remap(epochs, mine)
-        if asked is not None and not self._taken(epochs, asked):
-            self._asked[epochs] = asked
+                self._remap(run_log, mine)
+        if asked is not None and not self._taken(run_log, asked):
+            self._asked[run_log] = asked
 
-    def _taken(self, epochs: RunLog, asked: Asked) -> bool:
+    def _taken(self, run_log: RunLog, asked: Asked) -> bool:
         """Do what a run does of a remap between two epochs; return whether that was the last."""
         if asked.preparation.under_way:
             return False
@@ -89,18 +89,18 @@ class _Remapping(Simulation):
                 self._read_beside(asked.preparation)
                 return False
         except PipelineError as refused:
-            if epochs.positions.maps[asked.name] == asked.intervals:
+            if run_log.positions.maps[asked.name] == asked.intervals:
                 raise
             self.note(self.scheduler.current, f"{asked.name} was remapped before: {refused}")
         except StoreError as refused:
             self._bear(asked.name, refused)
         else:
-            self._remap(epochs, asked)
+            self._remap(run_log, asked)
         return True
 
-    def _remap(self, epochs: RunLog, asked: Asked) -> None:
+    def _remap(self, run_log: RunLog, asked: Asked) -> None:
         try:
-            remap(epochs, asked.preparation.remaps, ready=asked.preparation.ready)
+            remap(run_log, asked.preparation.remaps, ready=asked.preparation.ready)
         except StoreError as refused:
             self._bear(asked.name, refused)
 

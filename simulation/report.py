@@ -1,4 +1,7 @@
-"""Reports: what an engineer reads of one failing schedule, and of ten thousand that do not fail."""
+"""Reports: what an engineer reads of one failing schedule, and of ten thousand that do not fail.
+
+A schedule that fails is shrunk to one that fails with fewer faults.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,32 @@ from dataclasses import dataclass, field
 
 from millrace.model.distribution import DISTRIBUTION
 from simulation.faults import Fault, Kind
-from simulation.shrink import shrink
 from simulation.simulation import Simulation
 from simulation.world import Outcome, World
+
+
+def shrink(seed: int, plane: type[World] = Simulation) -> tuple[list[int], Outcome]:
+    """Return the numbers of the faults that a failing schedule needs, and what it then comes to.
+
+    Leaves out one fault after the other, as long as something is violated, if not the same thing.
+
+    Args:
+        seed: Of a schedule that fails.
+        plane: Of which it is one.
+
+    Raises:
+        ValueError: The schedule does not fail.
+    """
+    outcome = plane(seed).run()
+    if outcome.violation is None:
+        raise ValueError(f"schedule {seed} does not fail")
+    kept = list(range(len(outcome.faults)))
+    for number in reversed(kept.copy()):
+        fewer = [one for one in kept if one != number]
+        if plane(seed, keep=fewer).run().violation is not None:
+            kept = fewer
+    return kept, plane(seed, keep=kept, trace=True).run()
+
 
 _LINES = 80
 _LIBRARIES = (DISTRIBUTION, "greenlet", "lmdb", "msgspec", "numpy", "sortedcontainers", "xxhash")

@@ -63,7 +63,7 @@ class Simulation(World):
 
     # -- what drivers and tasks ask of the world ---------------------------------------------------
 
-    def between_epochs(self, epochs: RunLog, tasks: int) -> None:
+    def between_epochs(self, run_log: RunLog, tasks: int) -> None:
         """Do what is done where an epoch is complete that had so many tasks a level: nothing."""
 
     def is_complete(self, epoch: int) -> bool:

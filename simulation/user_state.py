@@ -1,6 +1,6 @@
 """What user code keeps: cells that expire, and a map of times that is read by range.
 
-Source: docs/guide.md, "State that expires" and "State".
+Source: docs/how-to/keep-state-that-expires.md; docs/guide.md, "State".
 """
 
 from __future__ import annotations

@@ -233,7 +233,7 @@ class World(ABC):
             self.callers.listen(state)
         return state
 
-    def open_epochs(self, state: HardState) -> RunLog:
+    def open_run_log(self, state: HardState) -> RunLog:
         """Claim the checkpoint for the driver at hand."""
         return RunLog(
             self.topology, state, intervals=self.work.intervals, claim_entries=CLAIM_ENTRIES

@@ -54,6 +54,9 @@ settings.register_profile(
 settings.register_profile("explore", deadline=None, max_examples=2_000, print_blob=True)
 settings.register_profile("fast", derandomize=True, deadline=None, max_examples=FAST_EXAMPLES)
 
+#: Tests of clusters that take minutes: `make test-hosts`, `make test-yarn`.
+CLUSTERS = TESTS / "spark" / "processes" / "cluster"
+
 #: What ``--fast`` leaves out: what needs a JVM, a browser or processes, documents and examples, and
 #: files whose tests take seconds each.
 NOT_FAST = [
@@ -93,6 +96,8 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    if collection_path == CLUSTERS:  # unless it is asked for
+        return not any("processes/cluster" in one for one in config.invocation_params.args) or None
     return True if config.getoption("fast") and collection_path in NOT_FAST else None
 
 

@@ -145,16 +145,16 @@ class Live:
     def open(self) -> None:
         """A driver takes the checkpoint over."""
         topology: Topology = self.pipeline.build()
-        self.epochs = RunLog(topology, self.state, intervals=self.intervals)
-        self.loads = RunLoads(self.epochs)
-        self.topology = topology = self.epochs.topology
+        self.run_log = RunLog(topology, self.state, intervals=self.intervals)
+        self.loads = RunLoads(self.run_log)
+        self.topology = topology = self.run_log.topology
         bind_sinks(topology, self.state.uuid)
-        claim_sinks(topology, self.epochs)
+        claim_sinks(topology, self.run_log)
         self.injectors = {
             spec.name: spec.injection.source for spec in topology.injected() if spec.injection
         }
         self.coordinator = Coordinator(
-            self.epochs,
+            self.run_log,
             tasks=self.tasks,
             sources=self,
             sinks=sinks_by_edge(self.topology),
@@ -258,14 +258,14 @@ class InEpochs:
 
     def __init__(self, live: Live) -> None:
         self.topology = live.pipeline.build()
-        self.epochs = RunLog(self.topology, live.state, intervals=live.intervals)
-        live.topology = self.topology = self.epochs.topology
+        self.run_log = RunLog(self.topology, live.state, intervals=live.intervals)
+        live.topology = self.topology = self.run_log.topology
         self.runtime = live.runtime(0, live=False)
-        from_live_tasks(self.epochs, sinks_by_edge(live.topology))
-        self.driver = EpochDriver(self.topology, self.epochs, WatermarkPublisher.of(self.topology))
+        from_live_tasks(self.run_log, sinks_by_edge(live.topology))
+        self.driver = EpochDriver(self.topology, self.run_log, WatermarkPublisher.of(self.topology))
         self.offsets = {
             stream: {name: [place.offset, place.process_watermark_us] for name, place in of.items()}
-            for stream, of in self.epochs.places.items()
+            for stream, of in self.run_log.places.items()
         }
 
     def run(self, clock_us: int, *, draining: bool = False) -> Turn | None:
@@ -299,7 +299,7 @@ class InEpochs:
             sinks.update(messages.receipts)
             return TaskReport.together(messages.reports), 0.0
 
-        number = self.epochs.completed + 1
+        number = self.run_log.completed + 1
         turn = self.driver.run(number, stages, wall_time_us=clock_us, draining=draining)
         for edge, receipts in sinks.items():
             self.topology.sinks[self.topology.edge(edge).sink].publish(number, receipts)

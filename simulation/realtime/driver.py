@@ -45,14 +45,14 @@ class Run:
         self._random = random
         self._process: Process = world.scheduler.current  # type: ignore[assignment]  # it runs
         state = world.open_recorded()
-        self.epochs = world.open_epochs(state)
-        world.claimed(self.epochs.generation)
+        self.run_log = world.open_run_log(state)
+        world.claimed(self.run_log.generation)
         # Another number only after a stop, which another driver may just have come to.
-        begun = self.epochs.open
+        begun = self.run_log.open
         self._tasks = world.tasks() if begun is None else begun.live or world.tasks()
         self._collector = Collector(state, kept=2)
         self._coordinator = Coordinator(
-            self.epochs,
+            self.run_log,
             tasks=self._tasks,
             sources=self,
             sinks=dict(world.stands),
@@ -65,7 +65,7 @@ class Run:
 
     def processes(self) -> dict[str, list[str]]:
         """Return the processes of the injected streams."""
-        sources = injectors(self.epochs.topology)
+        sources = injectors(self.run_log.topology)
         return {stream: [*injector.processes()] for stream, injector in sources.items()}
 
     def run(self) -> bool:
@@ -82,28 +82,28 @@ class Run:
             if self._failures >= _PATIENCE:
                 raise GaveUp(f"{type(failure).__name__}: {failure}") from failure
             self._process.paused_until = self._world.scheduler.steps + self._random.choice((0, 30))
-        return self.epochs.drained
+        return self.run_log.drained
 
     def _goes_on(self) -> bool:
         """Do what is to be done if nothing is under way; return whether an incarnation follows."""
         if not self._coordinator.ended:
             return True
-        if not self._rest_wanted or self.epochs.drained:
+        if not self._rest_wanted or self.run_log.drained:
             return False
         if self._world.stops > self._stops:
-            newer = self.epochs.superseded()
+            newer = self.run_log.superseded()
             if newer is not None:
                 raise newer  # so it is not this run that was stopped
             return False
         self._rest_wanted = False
-        self._world.at_rest(self.epochs)
+        self._world.at_rest(self.run_log)
         self._coordinator.go_on()
         return True
 
     def _query(self, name: str) -> BaseException | None:
         """Run one query to its end; return why it failed, None if it did not."""
         world, coordinator = self._world, self._coordinator
-        depth = self.epochs.topology.depth
+        depth = self.run_log.topology.depth
         query = Query(world, self._process, name, levels=depth + 1, tasks=self._tasks)
         world.queries.append(query)
         for where in query.members:
@@ -151,14 +151,14 @@ class Run:
             coordinator.mark_soon()
         if self._all_is_read():
             coordinator.end(draining=True)
-        if self._rest_wanted or world.wants_rest(self.epochs):
+        if self._rest_wanted or world.wants_rest(self.run_log):
             self._rest_wanted = True
             coordinator.rest()
         return coordinator.tick(world.clock())
 
     def _all_is_read(self) -> bool:
         """Return whether all records were read, and all keys that begin by themselves."""
-        places, topology = self.epochs.places, self.epochs.topology
+        places, topology = self.run_log.places, self.run_log.topology
         read = sum(place.count for place in places.get(STREAM, {}).values())
         sources = injectors(topology)
         keys = {spec.starts for spec in topology.computations if spec.starts is not None}

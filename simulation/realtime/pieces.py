@@ -9,7 +9,7 @@ from typing import Any
 
 from millrace.compile.topology import Topology
 from millrace.epochlog.entries import Completion, SourceStats
-from millrace.kernel import rows
+from millrace.kernel import families
 from millrace.kernel.execution import Execution
 from millrace.kernel.record_ids import FIRST_INJECTED, ROW_BITS
 from millrace.kernel.results import Counters, footing_of
@@ -225,7 +225,7 @@ def _repeat(
         channels = {
             row: value
             for row, value in commit.mutations
-            if row.startswith(rows.CHANNELS) and value is not None
+            if row.startswith(families.CHANNELS) and value is not None
         }
         draws[:] = run.draws
         ((_, _, again),) = writer.run(spec, [run.bundle], {interval: channels})

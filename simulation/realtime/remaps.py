@@ -45,21 +45,21 @@ class RealtimeRemapping(RealtimeSimulation):
         self._rests = 0
         return super()._workload(random)
 
-    def wants_rest(self, epochs: RunLog) -> bool:
+    def wants_rest(self, run_log: RunLog) -> bool:
         """Return whether a remap that somebody has asked for is prepared, or is not to be."""
         random = self._remaps
-        if epochs not in self._asked:
+        if run_log not in self._asked:
             if self._rests == _MOST or random.randrange(1000) >= _ASKED:
                 return False
             self._rests += 1
-            name = random.choice([*epochs.positions.maps])
-            intervals = epochs.positions.maps[name]
+            name = random.choice([*run_log.positions.maps])
+            intervals = run_log.positions.maps[name]
             remaps = [*drawn_remaps(random, intervals, _MANY)]
             self.note(self.scheduler.current, f"remap {name} {remaps}")
-            self._asked[epochs] = Asked(name, intervals, Preparation(epochs, {name: remaps}))
+            self._asked[run_log] = Asked(name, intervals, Preparation(run_log, {name: remaps}))
             if random.random() < 0.3:
                 return True
-        preparation = self._asked[epochs].preparation
+        preparation = self._asked[run_log].preparation
         if preparation.under_way:
             return False
         try:
@@ -67,40 +67,40 @@ class RealtimeRemapping(RealtimeSimulation):
                 return True
             read_beside(self.scheduler, preparation)
         except PipelineError as refused:
-            self._tell(epochs, self._asked.pop(epochs), refused)
+            self._tell(run_log, self._asked.pop(run_log), refused)
         return False
 
-    def at_rest(self, epochs: RunLog) -> None:
+    def at_rest(self, run_log: RunLog) -> None:
         """Remap a computation, as a run does; what cannot be is told to who asked."""
-        asked = self._asked.pop(epochs)
+        asked = self._asked.pop(run_log)
         try:
             to_other_intervals(
-                epochs,
+                run_log,
                 asked.preparation.remaps,
                 ready=asked.preparation.ready,
-                grouped=partial(self._grouped, epochs),
+                grouped=partial(self._grouped, run_log),
             )
         except ZombieWriter:
             raise
         except (StoreError, PipelineError) as refused:
-            self._tell(epochs, asked, refused)
+            self._tell(run_log, asked, refused)
 
-    def _grouped(self, epochs: RunLog, made: Remapped) -> IntervalMap:
+    def _grouped(self, run_log: RunLog, made: Remapped) -> IntervalMap:
         """Return a map whose ranges of intervals are cut somewhere, or are as they come."""
         intervals, random = made.intervals.intervals, self._remaps
-        tasks = 0 if epochs.live is None else epochs.live.tasks
+        tasks = 0 if run_log.live is None else run_log.live.tasks
         if tasks < 2 or random.random() < 0.5:
             return made.intervals
         return IntervalMap(
             intervals, sorted(random.randint(0, len(intervals)) for _ in range(tasks - 1))
         )
 
-    def _tell(self, epochs: RunLog, asked: Asked, refused: StoreError | PipelineError) -> None:
+    def _tell(self, run_log: RunLog, asked: Asked, refused: StoreError | PipelineError) -> None:
         """Tell who asked, if what was refused may be; else raise it."""
         if isinstance(refused, PipelineError):
             # One that was refused before has taken effect all the same, or another driver is ahead.
-            as_it_was = epochs.positions.maps[asked.name] == asked.intervals
-            known = not as_it_was or epochs.superseded() is not None
+            as_it_was = run_log.positions.maps[asked.name] == asked.intervals
+            known = not as_it_was or run_log.superseded() is not None
         else:
             known = may_be_refused(refused) or _of_a_call(refused)
         if not known:

@@ -148,11 +148,11 @@ class RealtimeSimulation(World):
     def _draw(self, key: str, nth: int) -> int:
         return self.history.drew(super()._draw(key, nth))
 
-    def wants_rest(self, epochs: RunLog) -> bool:
+    def wants_rest(self, run_log: RunLog) -> bool:
         """Return whether something is to be done while nothing is under way: nothing ever is."""
         return False
 
-    def at_rest(self, epochs: RunLog) -> None:
+    def at_rest(self, run_log: RunLog) -> None:
         """Do it."""
 
     # -- what happens ------------------------------------------------------------------------------

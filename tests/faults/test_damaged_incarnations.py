@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import millrace as mr
-from millrace.cli.verify import verify
+from millrace.cli.checkpoint import verify_checkpoint
 from millrace.model.errors import DamagedStore
 from millrace.store import LocalHardState, SegmentName
 from millrace.store.segments import HEADER_BYTES, Segment
@@ -155,14 +155,14 @@ def test_a_damaged_segment_is_the_same_results_or_an_error_never_silence(
 ) -> None:
     home = tmp_path / "killed"
     before = killed(home, levels)
-    assert verify(str(home)).findings == []
+    assert verify_checkpoint(str(home)).findings == []
     expected = finished(Path(shutil.copytree(home, tmp_path / "whole")), before)
     assert len(expected) == 120
     silent, refused, same = [], 0, 0
     for name, damage in damages(home):
         copy = Path(shutil.copytree(home, tmp_path / "copy"))
         damage(copy)
-        lost = any(finding.lost for finding in verify(str(copy)).findings)
+        lost = any(finding.lost for finding in verify_checkpoint(str(copy)).findings)
         found, error = outcome(copy, before)
         if error is None:
             assert not lost, f"{name}: verify finds a loss, and the run goes on"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from obstore.store import MemoryStore
 
-from millrace.cli.verify import verify
+from millrace.cli.checkpoint import verify_checkpoint
 from millrace.model.errors import CheckpointUnwritable, DamagedStore
 from millrace.store import (
     BucketOptions,
@@ -164,7 +164,7 @@ def test_an_index_that_was_lost_or_torn_is_made_up_for(tmp_path: Path, left: int
     assert seal is not None
     assert (seal.lengths[path.name], [*seal.notes.values()]) == (size, [b"4"])
     assert state.commits.numbers("count") == {0: [1, 2, 3, 4]}
-    assert verify(str(tmp_path / "c")).segments == 2
+    assert verify_checkpoint(str(tmp_path / "c")).segments == 2
 
 
 def test_an_index_that_cannot_be_written_ends_no_task(tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ def test_what_a_live_run_left_unpublished_is_published_by_who_goes_on(
 
     # Its input has ended, so there is no incarnation to come; a run by epochs can take it over.
     live.open()
-    from_live_tasks(live.epochs, sinks_by_edge(live.topology))
+    from_live_tasks(live.run_log, sinks_by_edge(live.topology))
     assert in_files(tmp_path / "out") == EXPECTED
 
 

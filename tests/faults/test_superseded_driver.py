@@ -105,13 +105,13 @@ class Drivers:
 
     def start(self, *queries: Query) -> Any:
         """Return a run that claims the checkpoint; each start of its query takes one of these."""
-        epochs = RunLog(self.topology, self.state, intervals=2)
+        run_log = RunLog(self.topology, self.state, intervals=2)
         nothing: Any = None
         left = list(queries)
         parts = RunParts(
             topology=self.topology,
-            epochs=epochs,
-            loads=RunLoads(epochs),
+            run_log=run_log,
+            loads=RunLoads(run_log),
             publisher=WatermarkPublisher({}),
             housekeeping=Housekeeping(self.state),
             plan=nothing,

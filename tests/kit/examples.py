@@ -159,8 +159,8 @@ def plan(spark: SparkSession, pipeline: mr.Pipeline) -> None:
 
 
 def _manifest(topology: Topology) -> Any:
-    epochs = RunLog(topology, MemoryHardState(), intervals=2)
-    return epochs.begin(0, wall_time_us=0, injectors={}, draining=True)
+    run_log = RunLog(topology, MemoryHardState(), intervals=2)
+    return run_log.begin(0, wall_time_us=0, injectors={}, draining=True)
 
 
 def _frame(

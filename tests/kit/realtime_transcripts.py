@@ -64,11 +64,11 @@ class OnRealTime:
         self._clock_us = 0
         self._script: list[_Entry] = []
         self._state = MemoryHardState()
-        self._epochs = RunLog(build(pipeline), self._state, intervals=4)
-        topology = self._topology = self._epochs.topology
+        self._run_log = RunLog(build(pipeline), self._state, intervals=4)
+        topology = self._topology = self._run_log.topology
         self._kept: dict[tuple[int, int], list[Output]] = {}
         self._coordinator = Coordinator(
-            self._epochs, tasks=_TASKS, sources=self, sinks={}, mark_every_us=MAX_TIMESTAMP
+            self._run_log, tasks=_TASKS, sources=self, sinks={}, mark_every_us=MAX_TIMESTAMP
         )
         self._plane = LocalPlane(
             self._coordinator, topology.depth, _TASKS, reader=self._reader, level=self._level

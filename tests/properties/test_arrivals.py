@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from millrace.kernel.bundle import Arrivals
 from millrace.kernel.ordering import in_order, keys_at
-from millrace.kernel.rows import key_row
+from millrace.kernel.row_codec import key_row
 from millrace.model.keys import decode_key
 from millrace.runtime.inbox import ArrowKeys
 from millrace.watermark.intervals import IntervalMap

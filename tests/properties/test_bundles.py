@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import millrace as mr
-from millrace.kernel import rows
+from millrace.kernel import families, row_codec
 from millrace.kernel.bundle import NO_RECORDS, Arrivals, Attempt, Bundle, Position
 from millrace.kernel.execution import Execution
 from millrace.kernel.record_ids import SourceIds, fingerprint, injected_origin
@@ -121,17 +121,17 @@ class Case:
             position = Position(result.number, result.chain, result.report)
             told += zip(made.keys, made.values, made.timestamps, strict=True)
         with caches.open(self.spec.name, 0).view() as view:
-            kept = dict(rows.everything(view))
+            kept = dict(row_codec.everything(view))
         by_key = {key: [(value, at) for who, value, at in told if who == key] for key, *_ in told}
         return plain(kept), position.report, by_key
 
 
 def plain(kept):
     """Return rows without what says which commit they were made by, and the items of the bags."""
-    bags = [row for row in sorted(kept) if row[:1] == rows.BAG]
+    bags = [row for row in sorted(kept) if row[:1] == families.BAG]
     items = [item for row in bags for item in msgspec.msgpack.decode(kept.pop(row))]
-    families = (rows.IDS_BY_COMMIT, rows.IDS_BY_EXPIRY, rows.CHUNKS)
-    return {row: value for row, value in kept.items() if row[:1] not in families}, items
+    not_of_keys = (families.IDS_BY_COMMIT, families.IDS_BY_EXPIRY, families.CHUNKS)
+    return {row: value for row, value in kept.items() if row[:1] not in not_of_keys}, items
 
 
 def grouped(window, **options):

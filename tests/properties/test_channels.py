@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.kernel.channels import Channels, number_of, sender_of
+from millrace.kernel.families import ChannelRow
 from millrace.kernel.record_ids import FIRST_INJECTED, ROW_BITS, WEAK_ORIGIN
-from millrace.kernel.rows import ChannelRow
 
 INTERVALS = (0, 3, 5_000)
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import millrace as mr
 from millrace.epochlog.entries import decode_entry
+from millrace.kernel.families import ChannelRow
 from millrace.kernel.record_ids import fingerprint, production_ids
-from millrace.kernel.rows import ChannelRow
 from millrace.model.keys import encode_key, hash_key
 from millrace.runtime.admission import ChannelAdmission
 from millrace.runtime.inbox import Inbox

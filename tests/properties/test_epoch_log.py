@@ -95,14 +95,14 @@ class Run:
 
     def start(self) -> None:
         """Start a driver, and processes for its tasks."""
-        self.epochs = RunLog(
+        self.run_log = RunLog(
             TOPOLOGY, self.state, intervals=INTERVALS, claim_entries=self.claim_entries
         )
         self.processes = [Followed(TOPOLOGY, self.state.epochs) for _ in range(3)]
-        self.check(self.epochs.positions)
+        self.check(self.run_log.positions)
 
     def begin(self, number: int) -> Manifest:
-        manifest = self.epochs.begin(number, wall_time_us=number, injectors={"events": number})
+        manifest = self.run_log.begin(number, wall_time_us=number, injectors={"events": number})
         assert manifest is not None
         return manifest
 
@@ -111,7 +111,7 @@ class Run:
             self.start()
         manifest = self.begin(number)
         if epoch.collected:
-            self.state.epochs.remove_before(max(1, self.epochs.collectable().first_entry))
+            self.state.epochs.remove_before(max(1, self.run_log.collectable().first_entry))
         if epoch.crashes[1]:
             self.start()
             assert self.begin(number) == manifest
@@ -126,10 +126,10 @@ class Run:
             )
             for place in epoch.changed for stands in (self.kept[place],)
         ]  # fmt: skip
-        self.epochs.complete(manifest, results)
-        self.check(self.epochs.positions)
+        self.run_log.complete(manifest, results)
+        self.check(self.run_log.positions)
         if epoch.collected:
-            self.state.epochs.remove_before(self.epochs.collectable().first_entry)
+            self.state.epochs.remove_before(self.run_log.collectable().first_entry)
 
     def check(self, positions: Positions) -> None:
         for name in NAMES:

@@ -123,4 +123,4 @@ def test_what_is_read_is_what_was_written(script: list[Any], since: int) -> None
             for key in was.keys() | now.keys()
             if was.get(key) != now.get(key)
         }
-        assert checkpoint.overview == overview_of_run(h._epochs)
+        assert checkpoint.overview == overview_of_run(h._run_log)

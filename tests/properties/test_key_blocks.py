@@ -13,7 +13,7 @@ from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
 import millrace as mr
-from millrace.dataflow.column_operator import ColumnOperator
+from millrace.dataflow.operators import ColumnOperator
 from millrace.kernel.blocks import KeyBlockMachine
 
 _BREAKS = 13

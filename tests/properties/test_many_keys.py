@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.kernel import rows
+from millrace.kernel import row_codec
 from millrace.kernel.ordering import decode_keys, key_rows
 from millrace.model.keys import decode_key, encode_key
 
@@ -28,7 +28,9 @@ def test_many_keys_decode_as_one_by_one(keys):
 @given(lots, st.randoms(use_true_random=False))
 def test_many_rows_are_those_of_one_by_one(keys, random):
     encoded = [encode_key(key) for key in keys]
-    hashes = [random.randbytes(rows.HASH_BYTES) for _ in keys]
+    hashes = [random.randbytes(row_codec.HASH_BYTES) for _ in keys]
     found = key_rows(b"".join(hashes), encoded)
-    assert found == [rows.key_row(hash8, key) for hash8, key in zip(hashes, encoded, strict=True)]
+    assert found == [
+        row_codec.key_row(hash8, key) for hash8, key in zip(hashes, encoded, strict=True)
+    ]
     assert all(type(row) is bytes for row in found)

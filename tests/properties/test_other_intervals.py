@@ -86,12 +86,12 @@ class Life:
         )
 
     def check(self) -> None:
-        epochs = self.epochs.epochs
+        run_log = self.epochs.run_log
         for spec in self.live.topology.computations:
-            for one in epochs.positions.maps[spec.name].intervals:
-                report = epochs.authority.bulletins[spec.name].report(one.id)
+            for one in run_log.positions.maps[spec.name].intervals:
+                report = run_log.authority.bulletins[spec.name].report(one.id)
                 assert report is not None
-                low_us = epochs.authority.low_watermarks.inputs[spec.name]
+                low_us = run_log.authority.low_watermarks.inputs[spec.name]
                 check_interval(self.live.state, MemoryCaches(), spec, one.id, report, low_us)
 
 
@@ -106,12 +106,12 @@ def outputs(remaps: list[tuple[int, int | None]]) -> Counter[tuple[str, str]]:
         for n, (more, intervals) in enumerate(remaps, 1):
             if intervals is not None and limit:
                 found += life.rows()
-                before = life.epochs.epochs.authority.low_watermarks
-                maps = dict(life.epochs.epochs.positions.maps)
+                before = life.epochs.run_log.authority.low_watermarks
+                maps = dict(life.epochs.run_log.positions.maps)
                 mr.ops.copy_checkpoint(at, at := Path(folder) / str(n), intervals=intervals)
                 life = Life(at)
                 life.check()
-                after = life.epochs.epochs
+                after = life.epochs.run_log
                 check_low_watermarks(before, after.authority.low_watermarks)
                 for name, known in after.positions.maps.items():
                     assert len(known) == intervals

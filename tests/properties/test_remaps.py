@@ -131,7 +131,7 @@ def test_no_sequence_of_remaps_changes_an_output(
 
 
 def map_of(h: mr.testing.Harness, name: str) -> Any:
-    return h._epochs.positions.maps[h._topology.name_of(name)].intervals
+    return h._run_log.positions.maps[h._topology.name_of(name)].intervals
 
 
 def test_a_crash_at_any_write_of_a_remap_leaves_the_old_map_or_the_new() -> None:
@@ -141,12 +141,12 @@ def test_a_crash_at_any_write_of_a_remap_leaves_the_old_map_or_the_new() -> None
         h = harness()
         for n in range(3):
             step(h, n)
-        before = h._epochs.positions.maps["Everything"]
+        before = h._run_log.positions.maps["Everything"]
         h._process.state.writes = writes
         with contextlib.suppress(Crash):
-            remap(h._epochs, {"Everything": [mr.ops.Split(0), mr.ops.Merge(2, 3)]})
+            remap(h._run_log, {"Everything": [mr.ops.Split(0), mr.ops.Merge(2, 3)]})
         h._recover()
-        after = h._epochs.positions.maps["Everything"]
+        after = h._run_log.positions.maps["Everything"]
         seen.add((writes, after == before))
         assert after == before or len(after) == 4
         for n in range(3, STEPS):
@@ -162,7 +162,7 @@ def test_what_was_of_intervals_that_are_no_more_is_collected(productions: Any) -
     h.remap("Everything", [mr.ops.Split(0), mr.ops.Merge(2, 3)])
     h._process.state.writes = 2  # dies when it has written one of the two
     with pytest.raises(Crash):
-        remap(h._epochs, {"Everything": [mr.ops.Split(1)]})
+        remap(h._run_log, {"Everything": [mr.ops.Split(1)]})
     h._recover()
     for n in range(1, STEPS):
         step(h, n)
@@ -203,7 +203,7 @@ def test_two_drivers_never_write_under_one_name() -> None:
     h = harness()
     for n in range(3):
         step(h, n)
-    zombie = h._epochs
+    zombie = h._run_log
     state = CrashingState(h._durable)
     heir = RunLog(h._topology, state, intervals=4)
     made = remap(heir, {"Everything": [mr.ops.Split(0)]})
@@ -224,7 +224,7 @@ def test_a_driver_that_is_superseded_while_it_carries_says_so(monkeypatch: Any) 
     h = harness()
     for n in range(3):
         step(h, n)
-    zombie, state, whole = h._epochs, CrashingState(h._durable), transfer.all_carried
+    zombie, state, whole = h._run_log, CrashingState(h._durable), transfer.all_carried
 
     def others_come_first(*of: Any) -> Any:
         monkeypatch.undo()
@@ -253,9 +253,9 @@ def test_a_remap_that_cannot_be_says_why() -> None:
         with pytest.raises(PipelineError, match=said):
             h.remap("Everything", remaps)
     with pytest.raises(PipelineError, match="no computation 'Nobody'"):
-        remap(h._epochs, {"Nobody": [mr.ops.Split(0)]})
+        remap(h._run_log, {"Nobody": [mr.ops.Split(0)]})
     # Nor does one of nothing write: the epochs before a remap are not kept.
-    assert remap(h._epochs, {"Everything": []})["Everything"].parents == {}
+    assert remap(h._run_log, {"Everything": []})["Everything"].parents == {}
     assert h._durable.epochs.last() == last
 
 

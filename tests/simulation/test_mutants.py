@@ -22,7 +22,7 @@ from millrace.compile.topology import injector_name
 from millrace.epochlog import fence, reader
 from millrace.epochlog.entries import encode_entry
 from millrace.epochlog.run_log import LogWriter, RunLog
-from millrace.kernel import execution, rows
+from millrace.kernel import execution, families, timer_families
 from millrace.kernel.execution import Execution
 from millrace.model.computation import WEAK
 from millrace.model.errors import ZombieWriter
@@ -233,7 +233,7 @@ def due_timers_are_taken_off_before_the_commit(patch):
             taken = [row for row, value in outcome.mutations.items() if value is None]
             shared = cache._host.cache(spec.name, interval.id)
             for row in taken:
-                if row[:1] in (rows.TIMERS, rows.TIMER_BY_TAG):
+                if row[:1] in (timer_families.TIMERS, timer_families.TIMER_BY_TAG):
                     shared._rows.pop(row, None)
         return outcome, repaired
 
@@ -251,7 +251,7 @@ def source_ids_are_remembered_before_the_commit(patch):
         if isinstance(cache, _SharedCache):
             shared = cache._host.cache(spec.name, interval.id)
             for row, value in outcome.mutations.items():
-                if row[:1] == rows.IDS and value is not None:
+                if row[:1] == families.IDS and value is not None:
                     shared._rows[row] = value
         return outcome, repaired
 
@@ -539,12 +539,12 @@ def a_name_is_looked_at_and_then_taken(patch):
 @mutant
 def an_open_epoch_ends_where_sources_are_now(patch):
     def asking(world, name, epoch_driver, collector, random_end):
-        epochs = epoch_driver.epochs
-        if epochs.open is not None:
-            start = world.query_log.offsets.get(epochs.completed, (0, 0))[1]
-            _, brought = epochs.open.offsets[STREAM][ONLY]
+        run_log = epoch_driver.run_log
+        if run_log.open is not None:
+            start = world.query_log.offsets.get(run_log.completed, (0, 0))[1]
+            _, brought = run_log.open.offsets[STREAM][ONLY]
             offsets = {STREAM: {ONLY: [[start, random_end(start)], brought]}}
-            epochs.open = msgspec.structs.replace(epochs.open, offsets=offsets)
+            run_log.open = msgspec.structs.replace(run_log.open, offsets=offsets)
         alone(world, name, epoch_driver, collector, random_end)
 
     alone = driver._drive_alone
@@ -563,7 +563,7 @@ def test_the_simulator_finds(plant, monkeypatch, found):
 @driven
 def timers_are_due_at_the_low_watermarks_from_before(patch):
     def before(self, manifest):
-        outputs = self.epochs.authority.low_watermarks.outputs
+        outputs = self.run_log.authority.low_watermarks.outputs
         injectors = {stream: outputs[injector_name(stream)] for stream in manifest.injectors}
         return due(self, msgspec.structs.replace(manifest, injectors=injectors))
 

@@ -4,7 +4,7 @@ import pytest
 
 from millrace.balance import transfer
 from millrace.kernel import calls as kernel_calls
-from millrace.kernel import rows
+from millrace.kernel import row_codec, timer_families
 from millrace.kernel.calls import CallHooks
 from millrace.kernel.machine import Effects
 from millrace.kernel.timers import KeyTimers
@@ -88,7 +88,7 @@ def the_low_watermark_is_not_held(patch):
 
     def loose(self, tag, domain, setting):
         at_us, hold_us, percentile = setting
-        if kernel_calls.rows.is_call(tag):
+        if kernel_calls.timer_families.is_call(tag):
             hold_us = None
         set_timer(self, tag, domain, (at_us, hold_us, percentile))
 
@@ -192,7 +192,7 @@ def remapped(seed):
 @remapped(15000)
 def pending_calls_stay_behind_when_their_keys_move(patch):
     of_range = transfer.of_range
-    pending = rows._CLOCKS[1] + rows.time8(MAX_TIMESTAMP)
+    pending = timer_families._CLOCKS[1] + row_codec.time8(MAX_TIMESTAMP)
 
     def without_calls(*of):
         return (pair for pair in of_range(*of) if not pair[0].startswith(pending))

@@ -13,7 +13,7 @@ from millrace.dataflow.grouping.window_state import Merging, WindowRow
 from millrace.dataflow.partials.fanout import CombineByPart
 from millrace.dataflow.triggers.data import _Threshold
 from millrace.dataflow.windows import SlidingWindows
-from millrace.kernel import rows
+from millrace.kernel import families
 from millrace.kernel.execution import Execution
 from millrace.kernel.router import RowsBuilder
 from millrace.model.pane import Paned, PanedCoder, Timing
@@ -162,7 +162,7 @@ def chunks_are_taken_out_before_the_commit(patch):
         if isinstance(cache, _SharedCache):
             shared = cache._host.cache(spec.name, bundle.interval.id)
             for row, value in outcome.mutations.items():
-                if row[:1] == rows.CHUNKS and value is None:
+                if row[:1] == families.CHUNKS and value is None:
                     shared._rows.pop(row, None)
         return outcome, repaired
 

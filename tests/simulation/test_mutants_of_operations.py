@@ -5,7 +5,8 @@ import pytest
 from millrace.dataflow.aggregations.several import Several
 from millrace.dataflow.element_types import Picks
 from millrace.dataflow.joins.table_join import EnrichByKey, Lookup
-from millrace.kernel.cells import BoundMap, BoundSide, ExpiringMap, Keeping
+from millrace.kernel.cells import BoundMap, ExpiringMap, Keeping
+from millrace.kernel.side_tables import BoundSide
 from millrace.kernel.timers import KeyTimers
 from millrace.model.stream import OfRecord
 from millrace.runtime.rows import Outbox

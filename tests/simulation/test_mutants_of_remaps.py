@@ -13,7 +13,7 @@ from millrace.balance import transfer
 from millrace.balance.preparation import Preparation
 from millrace.epochlog.entries import decode_manifest, encode_entry
 from millrace.epochlog.run_log import RunLog
-from millrace.kernel import rows
+from millrace.kernel import families, timer_families
 from millrace.runtime.realtime import incarnation_start
 from millrace.runtime.realtime.coordinator import Coordinator
 from millrace.runtime.realtime.host import IncarnationHost
@@ -40,7 +40,7 @@ def found_at(seed, *, calm):
 @found_at(1, calm=True)
 def a_child_forgets_its_holds(patch):
     of_range = transfer.of_range
-    holds = {rows.HOLDS, rows.HOLD_BY_KEY}
+    holds = {timer_families.HOLDS, timer_families.HOLD_BY_KEY}
 
     def without_holds(*of):
         return (pair for pair in of_range(*of) if pair[0][:1] not in holds)
@@ -51,7 +51,7 @@ def a_child_forgets_its_holds(patch):
 @found_at(16, calm=True)
 def ids_go_with_the_other_half(patch):
     of_range = transfer.of_range
-    ids = {rows.IDS, rows.IDS_BY_COMMIT, rows.IDS_BY_EXPIRY}
+    ids = {families.IDS, families.IDS_BY_COMMIT, families.IDS_BY_EXPIRY}
 
     def of_sister(pairs, start, end, cut):
         had = list(pairs)
@@ -67,7 +67,7 @@ def ids_go_with_the_other_half(patch):
 @found_at(6, calm=True)
 def a_merge_has_the_timers_of_one_parent(patch):
     together = transfer.together
-    timers = {rows.TIMERS, rows.TIMER_BY_TAG}
+    timers = {timer_families.TIMERS, timer_families.TIMER_BY_TAG}
 
     def of_the_first(parts):
         first, *others = map(list, parts)

@@ -109,7 +109,7 @@ def test_jobs_run_where_something_is_due_and_a_stop_rolls_one_back(
     stopper.join(60)
     assert not stopper.is_alive()
     assert (run.status().state, run.status().epoch) == ("stopped", epoch)
-    assert run._run.epochs.open is not None
+    assert run._run.run_log.open is not None
     (tmp_path / "trap").unlink()
     there.write_text("20")  # the open epoch ends where it was to end, all the same
 
@@ -120,7 +120,7 @@ def test_jobs_run_where_something_is_due_and_a_stop_rolls_one_back(
     run = tools.start(pipeline(Numbers(there)))
     tools.step(run)
     assert run.status().injected == {"numbers": 20}
-    assert run._run.epochs.places["numbers"]["all"].offset == 20
+    assert run._run.run_log.places["numbers"]["all"].offset == 20
     tools.clock.now += 30 * mr.SECOND
     tools.step(run)
     assert sorted(kept.values) == [*range(20)]
@@ -162,7 +162,7 @@ def test_an_injector_beside_a_dataframe(tools: Any, tmp_path: Path) -> None:
     there.write_text("5")
     _until(lambda: run.status().injected == {"numbers": 5, "others": 2})
     run.stop()
-    assert run._run.epochs.places["numbers"]["all"].offset == 5
+    assert run._run.run_log.places["numbers"]["all"].offset == 5
     there.write_text("6")
     run = tools.start(pipeline(feed.stream))
     tools.step(run)

@@ -102,7 +102,7 @@ def test_files(spark: SparkSession, tools: Any, tmp_path: Path) -> None:
     assert f"Some(files: epoch {min(kept.epochs)}, level 1)" in _jobs(spark) - earlier
     assert run.status().load["Hours"].times.calls
     # What there is is kept from outside, by name and by epoch; the run goes on.
-    mailbox, generation, epoch = run._run.epochs.state.mailbox, 1, run.status().epoch
+    mailbox, generation, epoch = run._run.run_log.state.mailbox, 1, run.status().epoch
     answer = ask(mailbox, "savepoint", generation, about="before", timeout_s=60)
     assert answer is not None
     assert (answer.done, answer.said) == (True, f"epoch {epoch} is kept as savepoint before")
@@ -131,7 +131,7 @@ def test_files(spark: SparkSession, tools: Any, tmp_path: Path) -> None:
     assert answer is not None
     assert answer.done, answer.said
     assert re.fullmatch(
-        rf"jobs\.py:more has taken over after epoch {earlier_run.epochs.completed}; the run stood "
+        rf"jobs\.py:more has taken over after epoch {earlier_run.run_log.completed}; the run stood "
         r"still for \S+ s: \S+ s to claim the checkpoint, \S+ s until the next epoch could begin",
         answer.said,
     )

@@ -49,7 +49,7 @@ class Preparation:
     >>> _ = p.inject("words", format=str).key_by(str).window(mr.Sessions(9)).count().to("counts")
     >>> h = mr.testing.Harness(p, intervals=1)
     >>> h.inject("words", [("a", 1), ("b", 2)])
-    >>> preparation = Preparation(h._epochs, {"counts": [mr.ops.Split(0)]})
+    >>> preparation = Preparation(h._run_log, {"counts": [mr.ops.Split(0)]})
     >>> preparation.is_near()
     False
     >>> preparation.read()  # beside the next epoch
@@ -57,7 +57,7 @@ class Preparation:
     >>> preparation.is_near()
     True
     >>> from millrace.balance.transfer import remap
-    >>> made = remap(h._epochs, preparation.remaps, ready=preparation.ready)
+    >>> made = remap(h._run_log, preparation.remaps, ready=preparation.ready)
     >>> len(made["counts"].intervals)
     2
     """

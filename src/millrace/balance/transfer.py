@@ -33,8 +33,8 @@ from msgspec.structs import replace
 from millrace.dataflow.columnar.plan import cut_chunk
 from millrace.epochlog.entries import Completion, LiveMark, Manifest, interval_map, partition_of
 from millrace.epochlog.run_log import RunLog
-from millrace.kernel import rows
-from millrace.kernel.rows import ALL_KEYS_ROW
+from millrace.kernel import families, row_codec, timer_families
+from millrace.kernel.row_codec import ALL_KEYS_ROW
 from millrace.model.errors import (
     CheckpointMismatch,
     DamagedStore,
@@ -57,16 +57,16 @@ Cut = Callable[[bytes, int, int], bytes | None]
 
 #: Letter -> where in its rows the part begins that names a key.
 _KEYED: Final = {
-    rows.VALUES: 1,
-    rows.MAP: 1,
-    rows.BAG: 1,
-    rows.TIMER_BY_TAG: 1,
-    rows.HOLD_BY_KEY: 1,
-    rows.IDS: 1,
-    rows.HOLDS: 9,
-    rows.TIMERS: 10,
+    families.VALUES: 1,
+    families.MAP: 1,
+    families.BAG: 1,
+    timer_families.TIMER_BY_TAG: 1,
+    timer_families.HOLD_BY_KEY: 1,
+    families.IDS: 1,
+    timer_families.HOLDS: 9,
+    timer_families.TIMERS: 10,
 }
-_HASH: Final = rows.HASH_BYTES
+_HASH: Final = row_codec.HASH_BYTES
 
 
 def of_range(pairs: Iterable[Pair], start: int, end: int, cut: Cut) -> Iterator[Pair]:
@@ -88,14 +88,14 @@ def of_range(pairs: Iterable[Pair], start: int, end: int, cut: Cut) -> Iterator[
             hashed = int.from_bytes(row[at : at + _HASH])
             if start <= hashed < end or row.startswith(ALL_KEYS_ROW, at):
                 yield row, value
-        elif letter == rows.IDS_BY_COMMIT:
-            yield from _lot(rows.LotRow.unpack(row, value), start, end)
-        elif letter == rows.CHUNKS:
+        elif letter == families.IDS_BY_COMMIT:
+            yield from _lot(families.LotRow.unpack(row, value), start, end)
+        elif letter == families.CHUNKS:
             if (left := cut(value, start, end)) is not None:
                 yield row, left
-        elif letter == rows.CHANNELS:
+        elif letter == families.CHANNELS:
             yield row, value
-        elif letter != rows.IDS_BY_EXPIRY:  # made of the lots that are left
+        elif letter != families.IDS_BY_EXPIRY:  # made of the lots that are left
             raise DamagedStore(f"row {row[:40]!r} is of no family that can be divided.")
 
 
@@ -111,14 +111,14 @@ def together(parts: Iterable[Iterable[Pair]]) -> list[Pair]:
     found: dict[bytes, bytes] = {}
     for part in parts:
         for row, value in part:
-            named = _free(found, row, value) if row[:1] == rows.CHUNKS else row
+            named = _free(found, row, value) if row[:1] == families.CHUNKS else row
             known = found.get(named, value)
             found[named] = value if known == value else _one_of(row, known, value)
     return sorted(found.items())
 
 
-def _lot(lot: rows.LotRow, start: int, end: int) -> Iterator[Pair]:
-    entries = rows.entries_of(lot.entries)
+def _lot(lot: families.LotRow, start: int, end: int) -> Iterator[Pair]:
+    entries = families.entries_of(lot.entries)
     hashes = np.ascontiguousarray(entries[:, :_HASH]).view(">u8").ravel().astype(np.uint64)
     chosen = (hashes >= np.uint64(start)) & (hashes <= np.uint64(end - 1))
     if chosen.any():
@@ -129,7 +129,7 @@ def _lot(lot: rows.LotRow, start: int, end: int) -> Iterator[Pair]:
 
 def _free(found: dict[bytes, bytes], row: bytes, value: bytes) -> bytes:
     """Return a row for a chunk: commits of two intervals may have one number."""
-    chunk = rows.ChunkRow.unpack(row, value)
+    chunk = families.ChunkRow.unpack(row, value)
     while row in found:
         chunk = chunk._replace(n=chunk.n + 1)
         row = chunk.pack()[0]
@@ -138,9 +138,9 @@ def _free(found: dict[bytes, bytes], row: bytes, value: bytes) -> bytes:
 
 def _one_of(row: bytes, known: bytes, value: bytes) -> bytes:
     """Return the value of a row that two intervals have."""
-    if row[:1] == rows.IDS_BY_COMMIT:  # two commits with one number
+    if row[:1] == families.IDS_BY_COMMIT:  # two commits with one number
         return known + value
-    if row[:1] == rows.CHANNELS:  # nothing is under way: what comes next is beyond both
+    if row[:1] == families.CHANNELS:  # nothing is under way: what comes next is beyond both
         return max(known, value)
     raise CheckpointMismatch(
         f"two key intervals that are to be one differ in row {row[:40]!r}, which stands for all "
@@ -241,18 +241,18 @@ def report_of_rows(pairs: Iterable[Pair], *, version: int = 0, counted: bool = F
     held_us = ids_us = MAX_TIMESTAMP
     pending: dict[int, int] = {}
     of_many = False
-    for row in starmap(rows.unpack, (pair for pair in pairs if pair[0][:1] in _PINNING)):
+    for row in starmap(families.unpack, (pair for pair in pairs if pair[0][:1] in _PINNING)):
         work_us = None
-        if isinstance(row, rows.TimerRow):
+        if isinstance(row, timer_families.TimerRow):
             timers[row.clock] = min(timers.get(row.clock, MAX_TIMESTAMP), row.at_us)
             counts[row.domain] += 1
-            work_us = rows.work_us(row.domain, row.tag, row.setting)
+            work_us = timer_families.work_us(row.domain, row.tag, row.setting)
             of_many = of_many or row.key_row == ALL_KEYS_ROW
-        elif isinstance(row, rows.HoldRow):
+        elif isinstance(row, timer_families.HoldRow):
             held_us = min(held_us, row.at_us)
-        elif isinstance(row, rows.KeyHoldRow):
+        elif isinstance(row, timer_families.KeyHoldRow):
             work_us = row.at_us
-        elif isinstance(row, rows.ExpiryRow):
+        elif isinstance(row, families.ExpiryRow):
             ids_us = min(ids_us, row.expires_us)
         else:
             of_many = True
@@ -264,7 +264,7 @@ def report_of_rows(pairs: Iterable[Pair], *, version: int = 0, counted: bool = F
         held_us,
         ids_us,
         tuple(
-            (rows.domain_of(clock)[1], at_us)
+            (timer_families.domain_of(clock)[1], at_us)
             for clock, at_us in sorted(timers.items())
             if at_us < MAX_TIMESTAMP
         ),
@@ -275,7 +275,15 @@ def report_of_rows(pairs: Iterable[Pair], *, version: int = 0, counted: bool = F
     )
 
 
-_PINNING = frozenset([rows.TIMERS, rows.HOLDS, rows.HOLD_BY_KEY, rows.IDS_BY_EXPIRY, rows.CHUNKS])
+_PINNING = frozenset(
+    [
+        timer_families.TIMERS,
+        timer_families.HOLDS,
+        timer_families.HOLD_BY_KEY,
+        families.IDS_BY_EXPIRY,
+        families.CHUNKS,
+    ]
+)
 
 #: Returns all rows of an interval at a commit, given that commit's number and chain.
 Read = Callable[[KeyInterval, int, int], Sequence[Pair]]

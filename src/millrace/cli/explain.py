@@ -3,6 +3,8 @@
 ``millrace explain``: how a pipeline runs, from the code that makes it.
 
 ``millrace plan``: what a start would do with a checkpoint, before anything is started.
+
+``millrace dead-letters``: why records became dead letters, and those of them sent again.
 """
 
 from __future__ import annotations
@@ -11,6 +13,11 @@ import click
 import msgspec
 
 from millrace import inspect
+from millrace.inspect import open_checkpoint, send_dead_letters, state_at
+from millrace.inspect.dead_letters import LetterCounts, letter_counts
+from millrace.inspect.overview import reasons_of
+from millrace.kernel.user_errors import Counted, commonest, total
+from millrace.model.time import format_timestamp
 from millrace.spark.application import pipeline_at
 
 
@@ -78,3 +85,90 @@ def plan(context: click.Context, app: str, checkpoint: str, as_json: bool) -> No
     else:
         click.echo(str(found))
     context.exit(3 if found.refused else 0)
+
+
+@click.command("dead-letters", short_help="Say why records became dead letters; send them again.")
+@click.argument("checkpoint")
+@click.option(
+    "--send", "letters", metavar="PATH",
+    help="Send the letters again that their sink has there: a Parquet directory, a Delta table.",
+)  # fmt: skip
+@click.option("--reason", help="With --send: only those of this reason, or with it in their text.")
+@click.option("--limit", type=click.IntRange(1), help="With --send: so many, at the most.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def dead_letters(
+    checkpoint: str, letters: str | None, reason: str | None, limit: int | None, as_json: bool
+) -> None:
+    """List the dead letters of CHECKPOINT by reason, the most frequent first, with one of each.
+
+    They are counted since the beginning, as of the last epoch that has completed. The dead letters
+    themselves are where the pipeline sends the stream of them; `raw` of each is the record as it
+    came, and `place` where it came from. Needs no Spark, writes nothing, and may be used while a
+    run goes on.
+
+    With --send they are sent again, once the code is mended: each once, however often it is asked,
+    to the computation that failed on it. The run of CHECKPOINT takes them, or the next one; its
+    pipeline declares p.dead_letter(..., again=True).
+    """
+    if letters is not None:
+        _send(checkpoint, letters, reason, limit, as_json=as_json)
+        return
+    if reason is not None or limit is not None:
+        raise click.UsageError("--reason and --limit choose what --send sends: give --send, too.")
+    overview = open_checkpoint(checkpoint).overview
+    reasons, sent = reasons_of(overview), letter_counts(state_at(checkpoint))
+    if as_json:
+        rows = [
+            {"reason": reason, "count": one.count, "first": msgspec.structs.asdict(one.first)}
+            for reason, one in commonest(reasons)
+        ]
+        plain = {
+            "epoch": overview.epoch,
+            "dead_letters": total(reasons),
+            "sent_again": sent.sent,
+            "waiting": sent.waiting,
+            "reasons": rows,
+        }
+        click.echo(msgspec.json.format(msgspec.json.encode(plain), indent=2))
+        return
+    click.echo(f"{total(reasons):,} dead letters, after epoch {overview.epoch}{_sent_again(sent)}")
+    for reason, one in commonest(reasons):
+        click.echo(f"\n{one.count:>7,}  {reason}")
+        for line in _first(one):
+            click.echo(f"         {line}")
+
+
+def _send(
+    checkpoint: str, letters: str, reason: str | None, limit: int | None, *, as_json: bool
+) -> None:
+    done = send_dead_letters(checkpoint, letters, reason=reason, limit=limit)
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(done), indent=2))
+        return
+    before = f"; {done.sent_before:,} were sent before" if done.sent_before else ""
+    click.echo(f"{done.sent:,} dead letters are sent again{before}")
+    for why, count in sorted(done.refused.items()):
+        click.echo(f"{count:,} cannot be sent: {why}")
+    if done.sent and not done.declared:
+        click.echo(
+            "They wait: the pipeline of this checkpoint does not read them yet. Start it with "
+            "p.dead_letter(..., again=True)."
+        )
+
+
+def _sent_again(sent: LetterCounts) -> str:
+    if not sent.sent:
+        return ""
+    waiting = f", {sent.waiting:,} of which no epoch has read yet" if sent.waiting else ""
+    return f"; {sent.sent:,} were sent again{waiting}"
+
+
+def _first(counted: Counted) -> list[str]:
+    """Return what there is to say of the first dead letter of a reason."""
+    first = counted.first
+    where = [f"in {first.computation}"] if first.computation else []
+    where += [f"stream {first.stream!r}"] if first.stream else ["a timer"]
+    at = "no time" if first.timestamp is None else format_timestamp(first.timestamp)
+    lines = [f"{', '.join(where)}; the first in epoch {first.epoch}, at {at}"]
+    lines.append(f"key {first.key or '-'}, value {first.value}")
+    return [*lines, *([first.place] if first.place else [])]

@@ -11,9 +11,8 @@ from typing import Any
 import click
 
 from millrace.cli.checkpoint import checkpoint
-from millrace.cli.dead_letters import dead_letters
 from millrace.cli.demo import demo
-from millrace.cli.explain import explain, explain_watermark, plan
+from millrace.cli.explain import dead_letters, explain, explain_watermark, plan
 from millrace.cli.new import new
 from millrace.cli.plots import panes, plot
 from millrace.cli.requests import (

@@ -21,9 +21,9 @@ from millrace.compile.checks import (
     reserved_problems,
     together,
 )
-from millrace.compile.expressions import ExpressionBinder
 from millrace.compile.sink_limits import limits_of
 from millrace.compile.stream_types import (
+    ExpressionBinder,
     StreamProducer,
     backwards_of,
     formats_of,

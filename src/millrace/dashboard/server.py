@@ -58,8 +58,7 @@ class Dashboard:
         try:
             import uvicorn
 
-            from millrace.dashboard.application import Answers
-            from millrace.dashboard.guard import Guard
+            from millrace.dashboard.application import Answers, Guard
         except ImportError as missing:
             raise PipelineError(
                 f"the dashboard needs {missing.name}, which is not installed. "

@@ -26,7 +26,7 @@ from millrace.inspect.pending import (
     WindowState,
     cell_reader,
 )
-from millrace.kernel import rows
+from millrace.kernel import families, row_codec
 from millrace.model.errors import NotKept
 from millrace.model.keys import decode_key, encode_key, hash_key
 from millrace.model.state import BagState, MapState, SideInput
@@ -102,17 +102,20 @@ class CellReader:
             A value or None; a dict of the entries of a map; a list of the items of a bag.
         """
         found = self.empty()
-        for row in (rows.unpack(*one) for one in stored):
-            if isinstance(row, rows.ValuesRow):
-                parts = rows.unpack_values(row.data, len(self._scalars))
+        for row in (families.unpack(*one) for one in stored):
+            if isinstance(row, families.ValuesRow):
+                parts = families.unpack_values(row.data, len(self._scalars))
                 for number, part in zip(self._scalars, parts, strict=True):
                     if part is not None and (name := self._names.get(number)) is not None:
                         found[name] = self._readers[name](part)
             # Of cells that were dropped, rows are left until their interval has the last shape.
-            elif isinstance(row, rows.EntryRow):
+            elif isinstance(row, families.EntryRow):
                 if (name := self._names.get(row.cell)) is not None:
                     found[name][decode_key(row.entry)] = self._readers[name](row.data)
-            elif isinstance(row, rows.BlockRow) and (name := self._names.get(row.cell)) is not None:
+            elif (
+                isinstance(row, families.BlockRow)
+                and (name := self._names.get(row.cell)) is not None
+            ):
                 found[name] += map(self._readers[name], row.items)
         return found
 
@@ -127,7 +130,7 @@ _Stored = list[tuple[bytes, bytes]]
 _Extent = tuple[int, int, int, int, int]
 
 #: The families that hold cells.
-_FAMILIES = (rows.VALUES, rows.MAP, rows.BAG)
+_FAMILIES = (families.VALUES, families.MAP, families.BAG)
 
 
 class Interval(msgspec.Struct, frozen=True, kw_only=True):
@@ -364,16 +367,16 @@ class ComputationInspection:
             if _extent(interval) in without:
                 continue
             with self._checkpoint.rows(self.name, interval) as view:
-                found = (rows.scan(view, family) for family in _FAMILIES)
+                found = (row_codec.scan(view, family) for family in _FAMILIES)
                 merged = heapq.merge(*found, key=_key_row)
                 for key_row, kept in itertools.groupby(merged, key=_key_row):
                     yield key_row, list(kept)
 
     def _state_in(self, key_row: bytes, kept: _Stored) -> KeyState:
-        encoded = rows.key_in(key_row)
+        encoded = row_codec.key_in(key_row)
         return KeyState(
             key=None if encoded is None else decode_key(encoded),
-            hash=rows.hash_in(key_row),
+            hash=row_codec.hash_in(key_row),
             cells=self._cells_of(key_row).read(kept),
         )
 
@@ -390,17 +393,17 @@ class ComputationInspection:
         hash = hash_key(encoded)
         place = bisect.bisect_right(self._starts, hash) - 1
         with self._checkpoint.rows(self.name, self._intervals[place]) as view:
-            return of(view, rows.key_row(hash.to_bytes(rows.HASH_BYTES), encoded))
+            return of(view, row_codec.key_row(hash.to_bytes(row_codec.HASH_BYTES), encoded))
 
     def _state_of(self, view: View, key_row: bytes) -> dict[str, Any]:
-        found = (rows.scan(view, family + key_row) for family in _FAMILIES)
+        found = (row_codec.scan(view, family + key_row) for family in _FAMILIES)
         return self._cells_of(key_row).read(itertools.chain.from_iterable(found))
 
     def _cells_of(self, key_row: bytes) -> CellReader:
         """Return what reads the rows of a key, by the shape that its interval has."""
         if not self._shape.version:
             return self._cells
-        place = bisect.bisect_right(self._starts, rows.hash_in(key_row)) - 1
+        place = bisect.bisect_right(self._starts, row_codec.hash_in(key_row)) - 1
         interval = self._intervals[place]
         if interval.report is None or not interval.commit:
             return self._cells
@@ -423,4 +426,4 @@ def _extent(interval: Interval) -> _Extent:
 
 
 def _key_row(found: tuple[bytes, bytes]) -> bytes:
-    return rows.key_row_at(found[0], 1)
+    return row_codec.key_row_at(found[0], 1)

@@ -13,7 +13,7 @@ import msgspec
 from millrace.compile.change.schemas import Schema
 from millrace.compile.state_values import Encoded, plain_reader, reader
 from millrace.dataflow.grouping.window_state import WindowRow
-from millrace.kernel import rows
+from millrace.kernel import families, row_codec, timer_families
 from millrace.model.keys import decode_key
 from millrace.model.record import TimeDomain
 from millrace.store import View
@@ -39,7 +39,7 @@ class PendingTimer(msgspec.Struct, frozen=True, kw_only=True):
     hold: int | None
 
     @classmethod
-    def of(cls, row: rows.TimerRow) -> PendingTimer:
+    def of(cls, row: timer_families.TimerRow) -> PendingTimer:
         """Return the timer that a row tells of."""
         at_us, hold_us, percentile = row.setting
         return cls(
@@ -96,35 +96,35 @@ class DeliveredIds(msgspec.Struct, frozen=True, kw_only=True):
 
 def timers(view: View) -> Iterator[PendingTimer]:
     """Yield the timers of an interval: by clock, then in the order in which they fire."""
-    for found in rows.scan(view, rows.TIMERS):
-        yield PendingTimer.of(rows.TimerRow.unpack(*found))
+    for found in row_codec.scan(view, timer_families.TIMERS):
+        yield PendingTimer.of(timer_families.TimerRow.unpack(*found))
 
 
 def timers_of(view: View, key_row: bytes) -> Iterator[PendingTimer]:
     """Yield the timers of one key, by domain and tag."""
-    for found in rows.scan(view, rows.TIMER_BY_TAG + key_row):
-        by_time = rows.TagRow.unpack(*found).timer_row()
-        yield PendingTimer.of(rows.TimerRow.unpack(by_time, view.get(by_time) or b""))
+    for found in row_codec.scan(view, timer_families.TIMER_BY_TAG + key_row):
+        by_time = timer_families.TagRow.unpack(*found).timer_row()
+        yield PendingTimer.of(timer_families.TimerRow.unpack(by_time, view.get(by_time) or b""))
 
 
 def holds(view: View) -> Iterator[PendingHold]:
     """Yield the holds of an interval, oldest first."""
-    for found in rows.scan(view, rows.HOLDS):
-        yield hold_of(rows.HoldRow.unpack(*found), view.get)
+    for found in row_codec.scan(view, timer_families.HOLDS):
+        yield hold_of(timer_families.HoldRow.unpack(*found), view.get)
 
 
 def holds_of(view: View, key_row: bytes) -> Iterator[PendingHold]:
     """Yield the hold of one key, if it has one, and those of its timers, by domain and tag."""
-    by_key = rows.HOLD_BY_KEY + key_row
+    by_key = timer_families.HOLD_BY_KEY + key_row
     if (found := view.get(by_key)) is not None:
-        by_time = rows.KeyHoldRow.unpack(by_key, found).hold_row()
-        yield hold_of(rows.HoldRow.unpack(by_time, view.get(by_time) or b""), view.get)
+        by_time = timer_families.KeyHoldRow.unpack(by_key, found).hold_row()
+        yield hold_of(timer_families.HoldRow.unpack(by_time, view.get(by_time) or b""), view.get)
     for timer in timers_of(view, key_row):
         if timer.hold is not None:
             yield PendingHold(key=timer.key, at=timer.hold, timer=timer)
 
 
-def hold_of(row: rows.HoldRow, get: Callable[[bytes], bytes | None]) -> PendingHold:
+def hold_of(row: timer_families.HoldRow, get: Callable[[bytes], bytes | None]) -> PendingHold:
     """Return the hold that a row tells of; ``get`` finds the rows of the timer that holds.
 
     A timer's rows are put, and kept, together.
@@ -132,23 +132,23 @@ def hold_of(row: rows.HoldRow, get: Callable[[bytes], bytes | None]) -> PendingH
     timer = None
     by_tag = row.tag_row()
     if by_tag is not None:
-        by_time = rows.TagRow.unpack(by_tag, get(by_tag) or b"").timer_row()
-        timer = PendingTimer.of(rows.TimerRow.unpack(by_time, get(by_time) or b""))
+        by_time = timer_families.TagRow.unpack(by_tag, get(by_tag) or b"").timer_row()
+        timer = PendingTimer.of(timer_families.TimerRow.unpack(by_time, get(by_time) or b""))
     return PendingHold(key=decode_key(row.key), at=row.at_us, timer=timer)
 
 
 def chunks(view: View) -> Iterator[PendingChunk]:
     """Yield the chunks of an interval, the one that is wanted first in front."""
-    for found in rows.scan(view, rows.CHUNKS):
-        row = rows.ChunkRow.unpack(*found)
+    for found in row_codec.scan(view, families.CHUNKS):
+        row = families.ChunkRow.unpack(*found)
         yield PendingChunk(at=row.at_us, commit=row.number, bytes=len(row.data))
 
 
 def delivered_ids(view: View) -> Iterator[DeliveredIds]:
     """Yield what is kept of delivered ids, by commit."""
-    for found in rows.scan(view, rows.IDS_BY_COMMIT):
-        row = rows.LotRow.unpack(*found)
-        count = len(row.entries) // rows.ENTRY_BYTES
+    for found in row_codec.scan(view, families.IDS_BY_COMMIT):
+        row = families.LotRow.unpack(*found)
+        count = len(row.entries) // families.ENTRY_BYTES
         yield DeliveredIds(commit=row.number, expires=row.expires_us, count=count)
 
 
@@ -158,11 +158,11 @@ CALL: Final = "(a call)"
 
 def _tag(tag: bytes) -> Any:
     """Return a timer's tag; of one by which a cell expires, words."""
-    if rows.waiting_in(tag) is not None:
+    if timer_families.waiting_in(tag) is not None:
         return "(a record that waits)"
-    if rows.is_call(tag):
+    if timer_families.is_call(tag):
         return CALL
-    return "(expiry)" if rows.expiry_of(tag) is not None else decode_key(tag)
+    return "(expiry)" if timer_families.expiry_of(tag) is not None else decode_key(tag)
 
 
 #: What :class:`~millrace.dataflow.grouping.window_state.RowCoder` calls itself.

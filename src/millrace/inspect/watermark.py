@@ -25,7 +25,7 @@ from millrace.inspect.computation import ComputationInspection, Interval
 from millrace.inspect.json_text import shortened
 from millrace.inspect.overview import ComputationOverview
 from millrace.inspect.pending import CALL, PendingHold, PendingTimer, WindowState, hold_of
-from millrace.kernel import rows
+from millrace.kernel import families, row_codec, timer_families
 from millrace.model.errors import PipelineError
 from millrace.model.record import LOW_WATERMARK
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, format_duration, format_timestamp
@@ -381,8 +381,12 @@ def _own_pin(checkpoint: Checkpoint, hop: Hop) -> Pin | None:
     if where is None or where.report is None or oldest >= hop.input:
         return None
     # Not one that waits for a percentile: that is never behind the low watermark, so it has fired.
-    family = rows.HOLDS if where.report.hold_us == oldest else rows.timers(LOW_WATERMARK)
-    found, epoch = _first(checkpoint, name, where, family + rows.time8(oldest))
+    family = (
+        timer_families.HOLDS
+        if where.report.hold_us == oldest
+        else timer_families.timers(LOW_WATERMARK)
+    )
+    found, epoch = _first(checkpoint, name, where, family + row_codec.time8(oldest))
     timer = found.timer if isinstance(found, PendingHold) else found
     return Pin(
         kind=HOLD if isinstance(found, PendingHold) else TIMER,
@@ -491,14 +495,14 @@ def _first(
             return _told(put, changed.get), commit.epoch
         gone.update(ours)
     with checkpoint.rows(name, interval) as view:
-        row, _ = next(rows.scan(view, prefix))
+        row, _ = next(row_codec.scan(view, prefix))
         return _told(row, view.get), None
 
 
 def _told(row: bytes, get: Callable[[bytes], bytes | None]) -> PendingHold | PendingTimer:
     """Return the hold or the timer that a row tells of."""
-    found = rows.unpack(row, get(row) or b"")
-    if isinstance(found, rows.HoldRow):
+    found = families.unpack(row, get(row) or b"")
+    if isinstance(found, timer_families.HoldRow):
         return hold_of(found, get)
-    assert isinstance(found, rows.TimerRow), "only these pin a low watermark"
+    assert isinstance(found, timer_families.TimerRow), "only these pin a low watermark"
     return PendingTimer.of(found)

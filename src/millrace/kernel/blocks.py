@@ -20,11 +20,11 @@ from millrace.compile.topology import ComputationSpec, Topology
 from millrace.dataflow.columnar.chunks import Updates
 from millrace.dataflow.grouping import GroupByKeyAndWindow
 from millrace.dataflow.grouping.updates import KeyRecords, Updater
-from millrace.kernel import rows
+from millrace.kernel import row_codec
 from millrace.kernel.bundle import Bundle, KeyGroup
+from millrace.kernel.families import map_prefix
 from millrace.kernel.machine import CAUGHT, Machine, codes_of
 from millrace.kernel.router import Router
-from millrace.kernel.rows import map_prefix
 from millrace.model.column_computation import ColumnComputation, KeyBlock
 from millrace.model.errors import (
     InvariantViolation,
@@ -120,7 +120,7 @@ class UpdateMachine(BlockMachine):
         grouping = spec.instance
         assert isinstance(grouping, GroupByKeyAndWindow), "only they are updated"
         self._updater = Updater(grouping)
-        self._cell = rows.BYTE[spec.cell_numbers["windows"]]
+        self._cell = row_codec.BYTE[spec.cell_numbers["windows"]]
 
     def _is_plain(self, bundle: Bundle, parts: list[KeyGroup]) -> bool:
         attempt = bundle.attempt
@@ -236,5 +236,7 @@ class KeyBlockMachine(BlockMachine):
 
 def _hashes(parts: list[KeyGroup]) -> list[int]:
     """Return the hashes of keys."""
-    found: list[int] = np.frombuffer(rows.hashes_in([part[0] for part in parts]), ">u8").tolist()
+    found: list[int] = np.frombuffer(
+        row_codec.hashes_in([part[0] for part in parts]), ">u8"
+    ).tolist()
     return found

@@ -20,11 +20,11 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from millrace.compile.topology import ComputationSpec, StreamSpec
-from millrace.kernel import rows
+from millrace.kernel import families, row_codec, timer_families
 from millrace.kernel.bundle import Bundle, KeyedRecords, KeyGroup, Signal
-from millrace.kernel.cells import BoundSide, TableChange
 from millrace.kernel.results import Counters
-from millrace.kernel.rows import ALL_KEYS_ROW
+from millrace.kernel.row_codec import ALL_KEYS_ROW
+from millrace.kernel.side_tables import BoundSide, TableChange
 from millrace.kernel.timers import KeyTimers
 from millrace.kernel.user_api import UserApi
 from millrace.kernel.user_errors import Failures
@@ -84,7 +84,7 @@ def told(
     for key_row in _with_windows(view):
         if key_row in by_key:
             continue
-        encoded = rows.key_in(key_row)
+        encoded = row_codec.key_in(key_row)
         if encoded is None:
             counters.counted[UNTOLD] = counters.counted.get(UNTOLD, 0) + 1
             continue
@@ -122,8 +122,8 @@ def told(
 def _with_windows(view: View) -> Iterator[bytes]:
     """Yield the keys that have entries in maps, which windows are, as rows name them."""
     last = ALL_KEYS_ROW
-    for row, _ in rows.scan(view, rows.MAP):
-        key_row = rows.key_row_at(row, 1)
+    for row, _ in row_codec.scan(view, families.MAP):
+        key_row = row_codec.key_row_at(row, 1)
         if key_row not in (last, ALL_KEYS_ROW):
             yield key_row
         last = key_row
@@ -334,7 +334,7 @@ class DeferredRecords:
         name = (record.timestamp, record.origin, record.sequence)
         coder = self._streams[record.stream].coder
         self._cell[name] = (record.stream, coder.encode(record.value))
-        tag = rows.waiting_tag(encode_key(name))
+        tag = timer_families.waiting_tag(encode_key(name))
         self._timers.set(tag, 0, (record.timestamp + 1, record.timestamp, 100))
         return None
 

@@ -25,7 +25,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from millrace.kernel import rows
+from millrace.kernel import timer_families
 from millrace.kernel.ordering import (
     KeyColumn,
     arrival_order,
@@ -248,7 +248,7 @@ class KeyedRecords:
     """Records of one interval, sorted by key; the records of key k lie in cuts[k]:cuts[k + 1].
 
     Attributes:
-        key_rows: The part of a row that names each key (:mod:`millrace.kernel.rows`).
+        key_rows: The part of a row that names each key (:mod:`millrace.kernel.families`).
         encoded: The keys, encoded.
         keys: The keys as user code has them.
         values: The records' values; the next columns are by record, too.
@@ -470,7 +470,7 @@ class Attempt(msgspec.Struct, frozen=True):
         wall_us = self.wall_time_us if self.wall_timers_us is None else self.wall_timers_us
         found: dict[int, int] = {LOW_WATERMARK: self.input_watermarks[100], WALL_TIME: wall_us}
         for percentile, us in percentiles.items():
-            found[rows.clock_of(LOW_WATERMARK, percentile)] = us
+            found[timer_families.clock_of(LOW_WATERMARK, percentile)] = us
         return found
 
 
@@ -558,6 +558,6 @@ def _due(report: Report, view: View, clocks: Mapping[int, int]) -> _Due:
     for clock, clock_us in clocks.items():
         if pending_by(report, clock) > clock_us:
             continue
-        for key_row, key, timer, setting in rows.due_timers(view, clock, clock_us):
+        for key_row, key, timer, setting in timer_families.due_timers(view, clock, clock_us):
             due.setdefault(key_row, (key, {}))[1][timer] = setting
     return due

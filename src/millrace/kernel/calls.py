@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from millrace.compile.topology import ComputationSpec, Topology
-from millrace.kernel import rows
+from millrace.kernel import timer_families
 from millrace.kernel.bundle import Bundle, KeyedRecords, KeyGroup
 from millrace.kernel.timers import KeyRows, KeyTimers
 from millrace.kernel.user_api import UserApi
@@ -438,13 +438,13 @@ _packed: Final = struct.Struct(">QQ").pack
 
 
 def _tag(name: bytes) -> bytes:
-    return rows.call_tag(encode_key(name))
+    return timer_families.call_tag(encode_key(name))
 
 
 def _keys_pending(view: View) -> Iterator[tuple[bytes, bytes]]:
     """Yield the keys of an interval with pending calls: as rows name them, and encoded."""
     last = b""
-    for row in rows.pending_calls(view):
+    for row in timer_families.pending_calls(view):
         if row.key_row != last:
             last = row.key_row
             yield row.key_row, row.key

@@ -7,27 +7,23 @@ One bound cell serves all keys of a computation: the machine points the shared
 What a cell that expires keeps has a timer of the kernel's own, which each write moves on. So
 forgetting costs by what expires, and what has expired is never seen: its timer fires among the
 key's other timers, in order of time, before the next bundle.
-
-Tables of side inputs lie under the key that stands for all keys, an entry for each key of the
-table: its rows, by time, of which those that nothing can ask for any more are left out.
 """
 
 from __future__ import annotations
 
-import bisect
 import heapq
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
 
 import msgspec
 
 from millrace.dataflow.side_stream import SIZES
-from millrace.kernel import rows
-from millrace.kernel.rows import ALL_KEYS_ROW, map_prefix, pack_entry, unpack_entry
+from millrace.kernel import families, row_codec, timer_families
+from millrace.kernel.families import map_prefix, pack_entry
+from millrace.kernel.side_tables import BoundSide
 from millrace.kernel.timers import KeyRows, KeyTimers
 from millrace.model.coder import MsgpackCoder
-from millrace.model.copies import own_copy
 from millrace.model.errors import (
     AccumulatorRefused,
     CoderError,
@@ -67,7 +63,7 @@ class BoundBag(Bound, BagState[Any]):
     def __init__(self, cell: StateDescriptor[Any], index: int, key_rows: KeyRows) -> None:
         self.__dict__.update(cell.__dict__)
         self._rows = key_rows
-        self._cell = rows.BYTE[index]
+        self._cell = row_codec.BYTE[index]
         self._added: list[bytes] = []
         self._cleared = False
 
@@ -83,8 +79,8 @@ class BoundBag(Bound, BagState[Any]):
         decode = self.coder.decode
         if not self._cleared:
             prefix = self._prefix()
-            for _, block in rows.scan(self._rows.view, prefix):
-                yield from map(decode, rows.unpack_items(block))
+            for _, block in row_codec.scan(self._rows.view, prefix):
+                yield from map(decode, families.unpack_items(block))
         yield from map(decode, list(self._added))
 
     def clear(self) -> None:
@@ -95,17 +91,17 @@ class BoundBag(Bound, BagState[Any]):
         """Write the block of this commit."""
         prefix = self._prefix()
         if self._cleared:
-            for row, _ in rows.scan(self._rows.view, prefix):
+            for row, _ in row_codec.scan(self._rows.view, prefix):
                 self._rows.mutations[row] = None
         if self._added:
-            block, items = rows.block(prefix, self._rows.number), self._added
+            block, items = families.block(prefix, self._rows.number), self._added
             if self._rows.goes_on and not self._cleared:
                 earlier = self._rows.view.get(block)
-                items = items if earlier is None else [*rows.unpack_items(earlier), *items]
-            self._rows.mutations[block] = rows.pack_items(items)
+                items = items if earlier is None else [*families.unpack_items(earlier), *items]
+            self._rows.mutations[block] = families.pack_items(items)
 
     def _prefix(self) -> bytes:
-        return rows.bag_prefix(self._rows.key_row, self._cell)
+        return families.bag_prefix(self._rows.key_row, self._cell)
 
 
 #: Stands for an entry that is not there.
@@ -125,7 +121,7 @@ class BoundMap(Bound, MapState[Any]):
     def __init__(self, cell: StateDescriptor[Any], index: int, key_rows: KeyRows) -> None:
         self.__dict__.update(cell.__dict__)
         self._rows = key_rows
-        self._cell = rows.BYTE[index]
+        self._cell = row_codec.BYTE[index]
         self._prefix = b""
         self._entries: dict[bytes, Any] = {}
         self._changed: set[bytes] = set()
@@ -209,13 +205,13 @@ class BoundMap(Bound, MapState[Any]):
             return
         mutations, prefix, changed = self._rows.mutations, self._prefix, self._changed
         if self._cleared:
-            for row, _ in rows.scan(self._rows.view, prefix):
+            for row, _ in row_codec.scan(self._rows.view, prefix):
                 mutations[row] = None
         if self._read and not self.immutable:
             changed.update(self._read)
         for entry in sorted(changed) if len(changed) > 1 else changed:
             value = self._entries[entry]
-            part = entry if len(entry) <= rows.WHOLE else rows.last_part(entry)
+            part = entry if len(entry) <= row_codec.WHOLE else row_codec.last_part(entry)
             if value is GONE:
                 mutations[prefix + part] = None
                 continue
@@ -245,9 +241,9 @@ class BoundMap(Bound, MapState[Any]):
         data = self._seen.get(entry)
         if data is not None or self._cleared:
             return data
-        part = entry if len(entry) <= rows.WHOLE else rows.last_part(entry)
+        part = entry if len(entry) <= row_codec.WHOLE else row_codec.last_part(entry)
         found = self._rows.view.get(self._prefix + part)
-        return None if found is None else rows.unpack_entry(part, found)[1]
+        return None if found is None else families.unpack_entry(part, found)[1]
 
     def _remember(self, entry: bytes, data: bytes) -> Any:
         value = self.coder.decode(data)
@@ -291,12 +287,16 @@ class BoundMap(Bound, MapState[Any]):
             return
         prefix, seen = self._prefix, self._seen
         length = len(prefix)
-        in_order = length + rows.HEAD
+        in_order = length + row_codec.HEAD
         if end is None:
-            stop = rows.after(prefix)
+            stop = row_codec.after(prefix)
         else:
-            stop = prefix + end if len(end) <= rows.HEAD else rows.after(prefix + rows.head(end))
-        scanned = self._rows.view.scan(prefix + rows.head(first), stop)
+            stop = (
+                prefix + end
+                if len(end) <= row_codec.HEAD
+                else row_codec.after(prefix + row_codec.head(end))
+            )
+        scanned = self._rows.view.scan(prefix + row_codec.head(first), stop)
         for row, data in scanned:
             if len(row) > in_order:
                 yield from self._long(itertools.chain([(row, data)], scanned), first, end)
@@ -316,7 +316,8 @@ class BoundMap(Bound, MapState[Any]):
         """
         length = len(self._prefix)
         for _, group in itertools.groupby(
-            (rows.unpack_entry(row[length:], data)[0] for row, data in scanned), key=rows.head
+            (families.unpack_entry(row[length:], data)[0] for row, data in scanned),
+            key=row_codec.head,
         ):
             for entry in sorted(group):
                 if first <= entry and (end is None or entry < end):
@@ -458,7 +459,7 @@ class Scalar:
                 except _UNENCODABLE:
                     stored = cell.stored()  # It says what is wrong.
             if stored != cell.old:
-                key_rows.mutations[rows.VALUES + key_rows.key_row] = stored
+                key_rows.mutations[families.VALUES + key_rows.key_row] = stored
 
 
 class Scalars:
@@ -472,7 +473,7 @@ class Scalars:
 
     def begin(self, row: bytes | None) -> None:
         """Hand the cells their parts of a key's row."""
-        parts = rows.unpack_values(row, len(self._cells))
+        parts = families.unpack_values(row, len(self._cells))
         for cell, part in zip(self._cells, parts, strict=True):
             cell.begin(part)
 
@@ -481,7 +482,7 @@ class Scalars:
         if any(cell.dirty for cell in self._cells):
             parts = [cell.stored() for cell in self._cells]
             if parts != [cell.old for cell in self._cells]:
-                key_rows.mutations[rows.VALUES + key_rows.key_row] = rows.pack_values(parts)
+                key_rows.mutations[families.VALUES + key_rows.key_row] = families.pack_values(parts)
 
 
 class Keeping:
@@ -498,18 +499,18 @@ class Keeping:
         self, expires: Expiry, number: int, timers: KeyTimers, now_us: Callable[[int], int]
     ) -> None:
         self._after_us, self._domain = expires.after_us, int(expires.domain)
-        self._cell = rows.BYTE[number]
+        self._cell = row_codec.BYTE[number]
         self._timers = timers
         self._now_us = now_us
 
     def written(self, entry: bytes = b"") -> None:
         """Keep it from now on for as long as the cell says, and for no less than it was to be."""
         at_us = self._now_us(self._domain) + self._after_us
-        self._timers.prolong(rows.expiry_tag(self._cell, entry), self._domain, at_us)
+        self._timers.prolong(timer_families.expiry_tag(self._cell, entry), self._domain, at_us)
 
     def gone(self, entry: bytes = b"") -> None:
         """Wait no more: there is nothing that could expire."""
-        self._timers.delete(rows.expiry_tag(self._cell, entry), self._domain)
+        self._timers.delete(timer_families.expiry_tag(self._cell, entry), self._domain)
 
 
 class ExpiringValue(BoundValue):
@@ -591,232 +592,6 @@ class ExpiringMap(BoundMap):
 
 
 _NOTHING: Any = object()
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(int).decode
-
-#: Rows of one key of the table, each with its time, by that.
-_History = list[tuple[Any, int]]
-
-#: Types of which equal keys are one key; True equals 1, and is another.
-_PLAIN: Final = frozenset([str, int, bytes])
-
-
-class TableChange(NamedTuple):
-    """What the rows of a bundle make of a table, in every interval that has the same before.
-
-    Attributes:
-        rows: The rows of the keys that came, ascending.
-        before: What was stored in each.
-        size: What was stored of the table's size.
-        mutations: What is written.
-        known: Key -> its rows after it.
-        changed: Key -> the bytes of those.
-    """
-
-    rows: list[bytes]
-    before: list[bytes | None]
-    size: bytes | None
-    mutations: dict[bytes, bytes | None]
-    known: dict[bytes, _History]
-    changed: dict[bytes, bytes]
-
-
-class BoundSide(Bound, SideInput[Any]):
-    """A SideInput with an interval under it.
-
-    Args:
-        cell: Its declaration.
-        index: Its number.
-        sizes: Number of the cell that keeps the sizes of tables.
-        key_rows: Where the interval is read and written.
-
-    Attributes:
-        as_of: Returns the time whose rows are seen, of the record or timer at hand.
-        fired_watermark_us: Of the times before, only what stood there at the end is asked for.
-    """
-
-    def __init__(self, cell: SideInput[Any], index: int, sizes: int, key_rows: KeyRows) -> None:
-        self.__dict__.update(cell.__dict__)
-        self._key_rows = key_rows
-        self._prefix = map_prefix(ALL_KEYS_ROW, rows.BYTE[index])
-        self._size_row = map_prefix(ALL_KEYS_ROW, rows.BYTE[sizes]) + encode_key(cell.name)
-        self._known: dict[bytes, _History] = {}
-        self._found: dict[Any, _History] = {}
-        self._changed: dict[bytes, bytes] = {}
-        self._read: dict[bytes, tuple[bytes, bytes | None]] = {}
-        self._lengths: dict[bytes, int] = {}
-        self._size: int | None = None
-        self.as_of: Callable[[], int] = lambda: 0
-        self.fired_watermark_us = 0
-
-    def begin(self, fired_watermark_us: int) -> None:
-        """Start a bundle, which may be another interval's."""
-        self.fired_watermark_us = fired_watermark_us
-        self._known, self._found, self._changed = {}, {}, {}
-        self._read, self._lengths, self._size = {}, {}, None
-
-    # -- what user code calls ----------------------------------------------------------------------
-
-    def get(self, key: Any, default: Any = None) -> Any:
-        found = self._standing(key)
-        return default if found is None else found
-
-    def __getitem__(self, key: Any) -> Any:
-        found = self._standing(key)
-        if found is None:
-            raise KeyError(key)
-        return found
-
-    def __contains__(self, key: Any) -> bool:
-        return self._standing(key) is not None
-
-    def __iter__(self) -> Iterator[Any]:
-        changed = ((entry, b"") for entry in sorted(self._changed))
-        merged = heapq.merge(changed, self._entries(), key=lambda one: one[0])
-        for entry, _ in itertools.groupby(merged, key=lambda one: one[0]):
-            if self._seen(self._history(entry)) is not None:
-                yield decode_key(entry)
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-    def _standing(self, key: Any) -> Any:
-        """Return the row of a key that is seen now; None if there is none."""
-        history = self._found.get(key) if type(key) in _PLAIN else None
-        if history is None:
-            history = self._history(encode_key(key))
-            if type(key) in _PLAIN:
-                self._found[key] = history
-        return self._seen(history)
-
-    def _seen(self, history: _History) -> Any:
-        """Return which of a key's rows is seen now, a copy of it; None if none is."""
-        if not history:
-            return None
-        if not self.waits:
-            return own_copy(self.forms[1](history[-1][0]))
-        n = bisect.bisect_right(history, self.as_of(), key=_time)
-        return own_copy(self.forms[1](history[n - 1][0])) if n else None
-
-    # -- rows of the stream ------------------------------------------------------------------------
-
-    def take(self, key: bytes, row: Any, at_us: int, *, back: bool) -> None:
-        """Take a row of the stream, or take it back.
-
-        Raises:
-            PipelineError: The table would be larger than its limit.
-        """
-        history = list(self._history(key))
-        if back:
-            self._take_back(history, row, at_us)
-        else:
-            packed = None if row is None else self.forms[0](row)
-            bisect.insort_right(history, (packed, at_us), key=_time)
-        history = self._wanted(history)
-        data = self.coder.encode(history) if history else b""
-        size = self._now() + len(data) - self._lengths[key]
-        if size > self.limit and len(data) > self._lengths[key]:
-            raise PipelineError(
-                f"{self.owner}.{self.name}: with the row of key {decode_key(key)!r} the table of "
-                f"stream {self.stream!r} has {size:,} bytes in a key interval, and its limit is "
-                f"{self.limit:,}. Raise it, mr.SideInput({self.stream!r}, ..., limit=...); have "
-                "rows that are not needed any more replaced by None; or, if the table grows with "
-                "the data, join the stream by key: enrich(...)."
-            )
-        self._known[key], self._changed[key] = history, data
-        self._lengths[key], self._size = len(data), size
-
-    def read(self, keys: Iterable[bytes]) -> None:
-        """Read what is stored of keys whose rows are to be taken: all at once, which costs less."""
-        rows_of = {self._row_of(key): key for key in keys}
-        wanted = sorted(rows_of)
-        found = self._key_rows.view.get_many(wanted)
-        self._read = {
-            rows_of[row]: (row, stored) for row, stored in zip(wanted, found, strict=True)
-        }
-
-    def flush(self) -> TableChange:
-        """Write what has changed; return the change."""
-        stored = self._key_rows.view.get(self._size_row)
-        mutations: dict[bytes, bytes | None] = {
-            self._read[entry][0]: pack_entry(entry, data) if data else None
-            for entry, data in self._changed.items()
-        }
-        if self._size is not None:
-            mutations[self._size_row] = _encode(self._size)
-        self._key_rows.mutations.update(mutations)
-        # Lookups of this bundle add to what is known, of rows that another interval may not have.
-        known = self._known.copy()
-        rows, before = (
-            [row for row, _ in self._read.values()],
-            [was for _, was in self._read.values()],
-        )
-        return TableChange(rows, before, stored, mutations, known, self._changed)
-
-    def would_repeat(self, change: TableChange) -> bool:
-        """Return whether the rows of a change, taken here, would make the same of this table."""
-        view = self._key_rows.view
-        return (
-            view.get(self._size_row) == change.size and view.get_many(change.rows) == change.before
-        )
-
-    def repeat(self, change: TableChange) -> None:
-        """Take the rows of a change, as the interval did that it is of."""
-        self._known, self._changed = change.known.copy(), change.changed
-        self._key_rows.mutations.update(change.mutations)
-
-    def _take_back(self, history: _History, row: Any, at_us: int) -> None:
-        """Take a row out; if it does not stand any more, that is done already."""
-        unpack = self.forms[1]
-        here = [n for n, (kept, at) in enumerate(history) if kept is not None and at == at_us]
-        for n in (*here, *reversed(range(len(history)))):
-            if history[n][0] is not None and unpack(history[n][0]) == row:
-                del history[n]
-                return
-
-    def _wanted(self, history: _History) -> _History:
-        """Return the rows that may still be asked for: from the one that stands on."""
-        if not self.waits:
-            history = history[-1:]
-        elif (n := bisect.bisect_left(history, self.fired_watermark_us, key=_time)) > 1:
-            history = history[n - 1 :]
-        gone = history and history[0][0] is None
-        return history[1:] if gone else history
-
-    # -- the interval ------------------------------------------------------------------------------
-
-    def _history(self, entry: bytes) -> _History:
-        found = self._known.get(entry)
-        if found is None:
-            if (read := self._read.get(entry)) is None:
-                row = self._row_of(entry)
-                stored = self._key_rows.view.get(row)
-            else:
-                row, stored = read
-            data = b"" if stored is None else unpack_entry(row[len(self._prefix) :], stored)[1]
-            self._lengths[entry] = len(data)
-            found = self._known[entry] = self.coder.decode(data) if data else []
-        return found
-
-    def _row_of(self, entry: bytes) -> bytes:
-        return self._prefix + (entry if len(entry) <= rows.WHOLE else rows.last_part(entry))
-
-    def _now(self) -> int:
-        """Return how many bytes the table has."""
-        if self._size is None:
-            stored = self._key_rows.view.get(self._size_row)
-            self._size = 0 if stored is None else _decode(stored)
-        return self._size
-
-    def _entries(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the keys of the table as of the last commit, in order but for very long ones."""
-        for row, data in rows.scan(self._key_rows.view, self._prefix):
-            yield unpack_entry(row[len(self._prefix) :], data)[0], b""
-
-
-def _time(kept: tuple[Any, int]) -> int:
-    return kept[1]
 
 
 class Collection(Protocol):

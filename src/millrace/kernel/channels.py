@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from millrace.kernel import rows
+from millrace.kernel import families
 from millrace.kernel.ordering import SPAN, coded, lasts
 from millrace.kernel.record_ids import FIRST_INJECTED, ROW_BITS, are_weak, is_weak
 
@@ -80,7 +80,7 @@ class Channels:
         """Return whether an interval's channels have been read."""
         return interval in self._known
 
-    def load(self, interval: int, found: Iterable[rows.ChannelRow]) -> None:
+    def load(self, interval: int, found: Iterable[families.ChannelRow]) -> None:
         """Take an interval's rows."""
         self._known[interval] = {(row.who, row.part): (row.origin, row.sequence) for row in found}
 
@@ -221,7 +221,7 @@ class Channels:
         for interval, of in moved.items():
             packed = found[interval] = {}
             for sender, number in of.items():
-                row, value = rows.ChannelRow(*sender, *number).pack()
+                row, value = families.ChannelRow(*sender, *number).pack()
                 packed[row] = value
         return found
 

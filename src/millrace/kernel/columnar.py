@@ -15,12 +15,12 @@ import numpy as np
 
 from millrace.compile.topology import ComputationSpec, Topology
 from millrace.dataflow.columnar.chunks import ColumnarBundle, Emitted, Keyed, Stored
-from millrace.kernel import rows
+from millrace.kernel import families, row_codec, timer_families
 from millrace.kernel.blocks import KeyBlockMachine, UpdateMachine
 from millrace.kernel.bundle import Bundle, KeyedRecords
 from millrace.kernel.machine import Around, Machine
 from millrace.kernel.router import Router, panes_of
-from millrace.kernel.rows import ALL_KEYS, ALL_KEYS_ROW
+from millrace.kernel.row_codec import ALL_KEYS, ALL_KEYS_ROW
 from millrace.model.column_computation import ColumnComputation
 from millrace.model.errors import RAISED, InvariantViolation
 from millrace.model.keys import decode_key, encode_key
@@ -69,7 +69,7 @@ class ColumnarMachine(Machine):
         mutations.update((row, None) for row in done.removed)
         for at_us, chunks in done.added.items():
             for n, chunk in enumerate(chunks):
-                mutations[rows.chunk(at_us, bundle.number, n)] = chunk
+                mutations[families.chunk(at_us, bundle.number, n)] = chunk
         counters.timers = self._wait(bundle, view, list(done.added))
         counters.keys = len(records.keys)
 
@@ -88,9 +88,9 @@ class ColumnarMachine(Machine):
             if stored.row not in mutations
         ]
         left += [
-            (rows.chunk_instant(row), chunk)
+            (families.chunk_instant(row), chunk)
             for row, chunk in mutations.items()
-            if chunk is not None and row.startswith(rows.CHUNKS)
+            if chunk is not None and row.startswith(families.CHUNKS)
         ]
         waiting = Outstanding().changed(self.spec.columnar.pending(left))
         return msgspec.structs.replace(report, outstanding=waiting)
@@ -99,7 +99,9 @@ class ColumnarMachine(Machine):
         """Set timers for chunks; return how many timers were due."""
         due = {
             timer: setting
-            for _, _, timer, setting in rows.due_timers(view, 0, bundle.attempt.input_watermark_us)
+            for _, _, timer, setting in timer_families.due_timers(
+                view, 0, bundle.attempt.input_watermark_us
+            )
         }
         if min(instants, default=MAX_TIMESTAMP + 1) <= bundle.attempt.input_watermark_us:
             raise InvariantViolation(f"{self.spec.name}: a chunk that is due was not used")
@@ -138,9 +140,13 @@ class ColumnarMachine(Machine):
 
 
 def _stored(view: View, until_us: int) -> Iterator[Stored]:
-    stop = rows.after(rows.CHUNKS) if until_us >= MAX_TIMESTAMP else rows.chunks(until_us + 1)
-    for row, chunk in view.scan(rows.CHUNKS, stop):
-        yield Stored(row, rows.chunk_instant(row), chunk)
+    stop = (
+        row_codec.after(families.CHUNKS)
+        if until_us >= MAX_TIMESTAMP
+        else families.chunks(until_us + 1)
+    )
+    for row, chunk in view.scan(families.CHUNKS, stop):
+        yield Stored(row, families.chunk_instant(row), chunk)
 
 
 def _keyed(records: KeyedRecords) -> Keyed:
@@ -149,7 +155,7 @@ def _keyed(records: KeyedRecords) -> Keyed:
     first, last = records.cuts[0], records.cuts[-1]
     return Keyed(
         records.encoded,
-        np.frombuffer(rows.hashes_in(records.key_rows), ">u8").astype(np.uint64),
+        np.frombuffer(row_codec.hashes_in(records.key_rows), ">u8").astype(np.uint64),
         np.repeat(np.arange(len(records.encoded)), np.diff(cuts)),
         list(itertools.islice(records.values, first, last)),
         records.timestamps[first:last],

@@ -26,7 +26,7 @@ from millrace.compile.topology import ComputationSpec, Topology
 from millrace.dataflow.calls import PENDING
 from millrace.dataflow.operators import operator_of
 from millrace.dataflow.side_stream import WAITING
-from millrace.kernel import rows
+from millrace.kernel import families, timer_families
 from millrace.kernel.broadcast import DeferredRecords, SideTables, signal_streams, told
 from millrace.kernel.bundle import Bundle, KeyGroup, key_groups_of
 from millrace.kernel.calls import OUTCOMES, CallHooks, PendingChange
@@ -366,7 +366,7 @@ class Machine:
             bundle, parts = self._asking.with_outcomes(bundle, parts, view)
         stored: Iterable[bytes | None] = repeat(None, len(parts))
         if self._cells.scalars is not None:
-            stored = view.get_many([rows.VALUES + part[0] for part in parts])
+            stored = view.get_many([families.VALUES + part[0] for part in parts])
         self._run_keys(bundle, parts, stored)
 
     def _run_keys(
@@ -561,7 +561,7 @@ class Machine:
         while (popped := timers.pop_due()) is not None:
             due, (_, hold_us, percentile) = popped
             at_us, domain, tag = due
-            if (entry := rows.waiting_in(tag)) is not None and self._waiting is not None:
+            if (entry := timer_families.waiting_in(tag)) is not None and self._waiting is not None:
                 record = self._waiting.taken(entry)
                 try:
                     if due not in poisoned:
@@ -576,7 +576,7 @@ class Machine:
                 failed = Timer(decode_key(tag), at_us, _DOMAINS[domain], hold_us, percentile)
                 operator_of(self._user).pass_timer(failed)
                 continue
-            if (expired := rows.expiry_of(tag)) is not None:
+            if (expired := timer_families.expiry_of(tag)) is not None:
                 self._cells.expire(*expired)
                 continue
             self._calls.at_hand_us = at_us if hold_us is None else hold_us

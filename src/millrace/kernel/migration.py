@@ -19,7 +19,7 @@ from sortedcontainers import SortedDict
 from millrace.compile.change.schemas import Reshape, schema_of
 from millrace.compile.state_values import reader
 from millrace.compile.topology import ComputationSpec
-from millrace.kernel import rows
+from millrace.kernel import families, row_codec
 from millrace.kernel.bundle import Bundle
 from millrace.kernel.user_errors import Failures
 from millrace.model.errors import RAISED
@@ -69,7 +69,7 @@ class Reshaping:
             return _NO_ROWS, view
 
         def refused(key_row: bytes, cell: str, value: Any, error: BaseException) -> None:
-            encoded = rows.key_in(key_row)
+            encoded = row_codec.key_in(key_row)
             key = None if encoded is None else decode_key(encoded)
             self._set_aside(self._failures.of_migration(bundle, key, error, cell, value), key)
 
@@ -88,18 +88,18 @@ class Reshaping:
 
     def _values(self, view: View, refused: Refused) -> Iterator[tuple[bytes, bytes | None]]:
         before, after = self._reshape.before, self._reshape.after
-        for row, data in rows.scan(view, rows.VALUES):
-            parts = dict(zip(before, rows.unpack_values(data, len(before)), strict=True))
+        for row, data in row_codec.scan(view, families.VALUES):
+            parts = dict(zip(before, families.unpack_values(data, len(before)), strict=True))
             for number, make in self._makers.items():
                 if (part := parts.get(number)) is not None:
                     parts[number] = make(row[1:], part, refused)
-            packed = rows.pack_values([parts.get(number) for number in after])
+            packed = families.pack_values([parts.get(number) for number in after])
             if packed != data:
                 yield row, packed
 
     def _entries(self, view: View, refused: Refused) -> Iterator[tuple[bytes, bytes | None]]:
-        for row, data in rows.scan(view, rows.MAP):
-            entry = rows.EntryRow.unpack(row, data)
+        for row, data in row_codec.scan(view, families.MAP):
+            entry = families.EntryRow.unpack(row, data)
             if entry.cell in self._reshape.gone:
                 yield row, None
             elif entry.cell in self._makers:
@@ -107,8 +107,8 @@ class Reshaping:
                 yield row, None if made is None else entry._replace(data=made).pack()[1]
 
     def _blocks(self, view: View, refused: Refused) -> Iterator[tuple[bytes, bytes | None]]:
-        for row, data in rows.scan(view, rows.BAG):
-            block = rows.BlockRow.unpack(row, data)
+        for row, data in row_codec.scan(view, families.BAG):
+            block = families.BlockRow.unpack(row, data)
             if block.cell in self._reshape.gone:
                 yield row, None
             elif block.cell in self._makers:

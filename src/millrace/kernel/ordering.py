@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from millrace.kernel import rows
+from millrace.kernel import row_codec
 from millrace.model.keys import decode_key
 
 
@@ -205,24 +205,27 @@ def decoded_numbers(table: npt.NDArray[np.void]) -> npt.NDArray[np.int64]:
 
 
 def key_rows(hash8s: bytes, keys: Sequence[bytes]) -> list[bytes]:
-    """Return :func:`millrace.kernel.rows.key_row` of many keys.
+    """Return :func:`millrace.kernel.row_codec.key_row` of many keys.
 
     Args:
         hash8s: The keys' hashes, as rows have them, one after another.
         keys: Encoded.
 
     >>> key_rows(bytes(16), [b"sJFK", b"sEWR"]) == [
-    ...     rows.key_row(bytes(8), key) for key in (b"sJFK", b"sEWR")
+    ...     row_codec.key_row(bytes(8), key) for key in (b"sJFK", b"sEWR")
     ... ]
     True
     """
     count = len(keys)
-    if not keys or len(keys[0]) > rows.WHOLE or len(set(map(len, keys))) > 1:
-        hashes = (hash8s[n : n + rows.HASH_BYTES] for n in range(0, len(hash8s), rows.HASH_BYTES))
-        return list(map(rows.key_row, hashes, keys))
-    begin, length = rows.HASH_BYTES, len(keys[0])
+    if not keys or len(keys[0]) > row_codec.WHOLE or len(set(map(len, keys))) > 1:
+        hashes = (
+            hash8s[n : n + row_codec.HASH_BYTES]
+            for n in range(0, len(hash8s), row_codec.HASH_BYTES)
+        )
+        return list(map(row_codec.key_row, hashes, keys))
+    begin, length = row_codec.HASH_BYTES, len(keys[0])
     # What comes before the key is as long in every row.
-    head = np.frombuffer(rows.key_row(bytes(begin), keys[0])[:-length], np.uint8)
+    head = np.frombuffer(row_codec.key_row(bytes(begin), keys[0])[:-length], np.uint8)
     table = np.empty((count, len(head) + length), np.uint8)
     table[:, : len(head)] = head
     table[:, :begin] = np.frombuffer(hash8s, np.uint8).reshape(count, begin)

@@ -37,7 +37,7 @@ import numpy.typing as npt
 from msgspec.structs import replace
 
 from millrace.compile.topology import ComputationSpec
-from millrace.kernel import rows
+from millrace.kernel import families, row_codec
 from millrace.kernel.bundle import Bundle, KeyedRecords
 from millrace.kernel.machine import Effects
 from millrace.model.time import MAX_TIMESTAMP
@@ -345,10 +345,10 @@ class _BundleIds:
         self._ids = records.ids.take(slice(first, last))
         self.present = self._ids.present()
         #: Rows without their letter: hash and id of every record, side by side.
-        self.entries = rows.id_entries(
-            rows.hashes_in(records.key_rows), np.diff(records.cuts), self._ids.halves
+        self.entries = families.id_entries(
+            row_codec.hashes_in(records.key_rows), np.diff(records.cuts), self._ids.halves
         )
-        self.rows = rows.id_rows(self.entries.tobytes())
+        self.rows = families.id_rows(self.entries.tobytes())
 
     def probes(self) -> npt.NDArray[np.uint64]:
         """Return what the Bloom filters are asked for."""
@@ -385,8 +385,8 @@ class _BundleIds:
             made.mutations.update(dict.fromkeys([names[n] for n in positions.tolist()], b""))
         for expires_us in np.unique(expiries[kept]).tolist():
             lot = self.entries[kept & (expiries == expires_us)]
-            made.mutations[rows.lot_by_commit(number, expires_us)] = lot.tobytes()
-            made.mutations[rows.lot_by_expiry(expires_us, number)] = b""
+            made.mutations[families.lot_by_commit(number, expires_us)] = lot.tobytes()
+            made.mutations[families.lot_by_expiry(expires_us, number)] = b""
             made.expires_us = min(made.expires_us, expires_us)
 
 
@@ -403,12 +403,12 @@ class _IntervalFilter:
         """Add the ids of commits that these filters have not seen: all that is kept, at first."""
         if self.position >= view.position:
             return
-        start = rows.lots_since(self.position + 1)
+        start = families.lots_since(self.position + 1)
         number = 0
         lots: list[bytes] = []
         expiries: list[int] = []
-        for found in view.scan(start, rows.after(rows.IDS_BY_COMMIT)):
-            lot = rows.LotRow.unpack(*found)
+        for found in view.scan(start, row_codec.after(families.IDS_BY_COMMIT)):
+            lot = families.LotRow.unpack(*found)
             if lot.number != number:
                 self._add(lots, expiries)
                 number, lots, expiries = lot.number, [], []
@@ -419,20 +419,20 @@ class _IntervalFilter:
 
     def _add(self, lots: list[bytes], expiries: list[int]) -> None:
         if lots:
-            self.ids.add(_probes(rows.entries_of(b"".join(lots))), min(expiries), max(expiries))
+            self.ids.add(_probes(families.entries_of(b"".join(lots))), min(expiries), max(expiries))
 
 
 def _collect(made: Filtered, view: View, input_watermark_us: int) -> None:
     """Delete the ids that have expired: what it costs depends on how many those are."""
-    for row, value in rows.scan(view, rows.IDS_BY_EXPIRY):
-        expires_us, number = rows.ExpiryRow.unpack(row, value)
+    for row, value in row_codec.scan(view, families.IDS_BY_EXPIRY):
+        expires_us, number = families.ExpiryRow.unpack(row, value)
         if expires_us > input_watermark_us:
             made.expires_us = min(made.expires_us, expires_us)
             break
-        by_commit = rows.lot_by_commit(number, expires_us)
+        by_commit = families.lot_by_commit(number, expires_us)
         lot = view.get(by_commit)
         assert lot is not None, "a lot of ids is named by expiry and by commit, in one commit"
-        made.mutations.update(dict.fromkeys(rows.id_rows(lot)))
+        made.mutations.update(dict.fromkeys(families.id_rows(lot)))
         made.mutations[by_commit] = made.mutations[row] = None
 
 

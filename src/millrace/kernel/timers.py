@@ -19,8 +19,8 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from millrace.compile.topology import ComputationSpec
-from millrace.kernel import rows
-from millrace.kernel.rows import (
+from millrace.kernel import row_codec, timer_families
+from millrace.kernel.timer_families import (
     Due,
     Setting,
     pack_setting,
@@ -28,6 +28,7 @@ from millrace.kernel.rows import (
     timer_named,
     timer_rows,
     unpack_setting,
+    work_us,
 )
 from millrace.model.record import LOW_WATERMARK, WALL_TIME
 from millrace.model.time import MAX_TIMESTAMP
@@ -109,7 +110,7 @@ class KeyTimers:
         self.touched = True
         self._changed[domain, tag] = setting
         at_us, _, percentile = setting
-        clock = domain if percentile == 100 else rows.clock_of(domain, percentile)
+        clock = domain if percentile == 100 else timer_families.clock_of(domain, percentile)
         if at_us <= self.clocks[clock]:
             self.rearmed += 1
             heapq.heappush(self.heap, (at_us, domain, tag))
@@ -146,7 +147,7 @@ class KeyTimers:
                 setting is not None
                 and setting[0] == at_us
                 # It may have been set again to the same time, by a clock that is not there yet.
-                and at_us <= self.clocks[rows.clock_of(domain, setting[2])]
+                and at_us <= self.clocks[timer_families.clock_of(domain, setting[2])]
             ):
                 changed[name] = None
                 return due, setting
@@ -167,7 +168,7 @@ class KeyTimers:
                 continue
             if delta is not None:
                 for setting, count in ((old, -1), (new, 1)):
-                    at_us = None if setting is None else rows.work_us(domain, tag, setting)
+                    at_us = None if setting is None else work_us(domain, tag, setting)
                     if at_us is not None:
                         delta[at_us] = delta.get(at_us, 0) + count
             if old is not None:
@@ -195,7 +196,7 @@ class KeyTimers:
 # User code is given it, and must not write to it.
 _NO_PERCENTILES: Mapping[int, int] = MappingProxyType({})
 
-_LOW_WATERMARK, _WALL = rows.timers(LOW_WATERMARK), rows.timers(WALL_TIME)
+_LOW_WATERMARK, _WALL = timer_families.timers(LOW_WATERMARK), timer_families.timers(WALL_TIME)
 
 
 def pending_by(report: Report, clock: int) -> int:
@@ -208,7 +209,7 @@ def pending_by(report: Report, clock: int) -> int:
         return report.low_watermark_timer_us
     if clock == WALL_TIME:
         return report.wall_timer_us
-    _, percentile = rows.domain_of(clock)
+    _, percentile = timer_families.domain_of(clock)
     return dict(report.percentile_timers).get(percentile, MAX_TIMESTAMP)
 
 
@@ -241,12 +242,12 @@ def report_of(key_rows: KeyRows, before: Report, percentiles: Iterable[int]) -> 
         return before
     timers_us = earliest_us(key_rows, _LOW_WATERMARK, before.low_watermark_timer_us)
     wall_us = earliest_us(key_rows, _WALL, before.wall_timer_us)
-    held_us = earliest_us(key_rows, rows.HOLDS, before.hold_us)
+    held_us = earliest_us(key_rows, timer_families.HOLDS, before.hold_us)
     waiting = {
         p: earliest_us(
             key_rows,
-            rows.timers(rows.clock_of(LOW_WATERMARK, p)),
-            pending_by(before, rows.clock_of(LOW_WATERMARK, p)),
+            timer_families.timers(timer_families.clock_of(LOW_WATERMARK, p)),
+            pending_by(before, timer_families.clock_of(LOW_WATERMARK, p)),
         )
         for p in sorted(percentiles)
     }
@@ -255,7 +256,7 @@ def report_of(key_rows: KeyRows, before: Report, percentiles: Iterable[int]) -> 
     if key_rows.delta is not None:
         outstanding = before.outstanding
         if outstanding is None:
-            outstanding = Outstanding.of(rows.pending_us(key_rows.view))
+            outstanding = Outstanding.of(timer_families.pending_us(key_rows.view))
         outstanding = outstanding.changed(key_rows.delta)
     return Report(
         timers_us,
@@ -281,14 +282,16 @@ def earliest_us(key_rows: KeyRows, prefix: bytes, before_us: int) -> int:
     """
     mutations, earliest = key_rows.mutations, before_us
     if key_rows.freed:
-        first = prefix + rows.time8(before_us)
+        first = prefix + row_codec.time8(before_us)
         if any(row.startswith(first) for row in key_rows.freed):
-            left = (row for row, _ in rows.scan(key_rows.view, prefix) if _is_left(mutations, row))
+            left = (
+                row for row, _ in row_codec.scan(key_rows.view, prefix) if _is_left(mutations, row)
+            )
             found = next(left, None)
-            earliest = MAX_TIMESTAMP if found is None else rows.instant_behind(prefix, found)
+            earliest = MAX_TIMESTAMP if found is None else row_codec.instant_behind(prefix, found)
     for row in key_rows.timed:
         if row.startswith(prefix) and mutations[row] is not None:
-            earliest = min(earliest, rows.instant_behind(prefix, row))
+            earliest = min(earliest, row_codec.instant_behind(prefix, row))
     return earliest
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from millrace.compile.topology import ComputationSpec, Topology
-from millrace.kernel import rows
+from millrace.kernel import row_codec, timer_families
 from millrace.kernel.bundle import Bundle
 from millrace.kernel.router import Router, RowsBuilder
 from millrace.kernel.timers import KeyRows, KeyTimers
@@ -53,23 +53,23 @@ class KeyHold:
         assert self.changed is not None, "called for a key whose hold changed"
         [at_us] = self.changed
         mutations, key_row = self._rows.mutations, self._rows.key_row
-        by_key = rows.HOLD_BY_KEY + key_row
+        by_key = timer_families.HOLD_BY_KEY + key_row
         found, delta = self._rows.view.get(by_key), self._rows.delta
         if delta is not None:
             for held_us, count in (
-                (None if found is None else rows.time_of(found), -1),
+                (None if found is None else row_codec.time_of(found), -1),
                 (at_us, 1),
             ):
                 if held_us is not None:
                     delta[held_us] = delta.get(held_us, 0) + count
         if found is not None:
-            held = rows.key_hold(rows.time_of(found), key_row)
+            held = timer_families.key_hold(row_codec.time_of(found), key_row)
             mutations[held] = None
             self._rows.freed.append(held)
             mutations[by_key] = None
         if at_us is not None:
-            mutations[by_key] = rows.time8(at_us)
-            by_time = rows.key_hold(at_us, key_row)
+            mutations[by_key] = row_codec.time8(at_us)
+            by_time = timer_families.key_hold(at_us, key_row)
             mutations[by_time] = key
             self._rows.timed.append(by_time)
 

@@ -25,8 +25,8 @@ from millrace.compile.sink_limits import fields_of
 from millrace.compile.topology import Topology
 from millrace.dataflow.partials.partial import Partial, PartialCoder
 from millrace.kernel.bundle import Bundle
-from millrace.kernel.cells import BoundSide
 from millrace.kernel.record_ids import place_in_words
+from millrace.kernel.side_tables import BoundSide
 from millrace.model.coder import JsonCoder, MsgpackCoder, struct_fields
 from millrace.model.errors import (
     LETTER_MOST,

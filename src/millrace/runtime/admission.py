@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.compile.topology import ComputationSpec, Topology
-from millrace.kernel import rows
+from millrace.kernel import families, row_codec
 from millrace.kernel.bundle import Bundle, KeyedRecords
 from millrace.kernel.channels import Channels, Number, Sender, number_of, sender_of
 from millrace.kernel.ordering import Ints, coded, lasts
@@ -203,7 +203,7 @@ class ChannelAdmission:
         topology: Topology,
         spec: ComputationSpec,
         intervals: IntervalMap,
-        load: Callable[[int], Iterable[rows.ChannelRow]],
+        load: Callable[[int], Iterable[families.ChannelRow]],
         input: dict[tuple[int, int], int],
     ) -> None:
         self.spec = spec
@@ -304,7 +304,7 @@ class ChannelAdmission:
             streams = [self._streams[way] for way in ways]
             decoded = [decode[way](value) for way, value in zip(ways, values, strict=True)]
         return KeyedRecords(
-            [rows.key_row(hash.to_bytes(rows.HASH_BYTES), key) for hash, key in names],
+            [row_codec.key_row(hash.to_bytes(row_codec.HASH_BYTES), key) for hash, key in names],
             encoded,
             list(map(decode_key, encoded)),
             decoded,

@@ -16,13 +16,13 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from millrace.compile.topology import ComputationSpec
-from millrace.kernel import rows
+from millrace.kernel import timer_families
 from millrace.kernel.broadcast import signal_streams, signals_in
 from millrace.kernel.bundle import Attempt, Bundle, Position, Signal
+from millrace.kernel.families import tables_in
 from millrace.kernel.machine import Effects
 from millrace.kernel.record_ids import production_ids
 from millrace.kernel.results import Counters, IntervalResult
-from millrace.kernel.rows import tables_in
 from millrace.kernel.source_dedup import without_repeats
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.runtime import wire
@@ -223,7 +223,7 @@ class _Run:
 def _count_waiting(outcome: Effects) -> None:
     """Count what never fires, for the low watermark itself does not come to the end of time."""
     waiting = sum(
-        value is not None and row.startswith(rows.TIMERS)
+        value is not None and row.startswith(timer_families.TIMERS)
         for row, value in outcome.mutations.items()
     )
     if waiting:

@@ -31,7 +31,7 @@ from msgspec.structs import replace
 from millrace.compile.topology import ComputationSpec
 from millrace.epochlog.fence import IncarnationFence
 from millrace.epochlog.positions import Positions
-from millrace.kernel import rows
+from millrace.kernel import families, row_codec
 from millrace.kernel.bundle import Attempt, Bundle, Position
 from millrace.kernel.channels import WEAK_PART
 from millrace.kernel.execution import Attempted, Execution, Fence
@@ -352,7 +352,7 @@ class GrownWriter:
         turns: int = WEAK_TURNS,
         kept_turns: int = KEPT_TURNS,
     ) -> None:
-        self.ahead = AheadCaches(execution.caches, rows.VALUES, turns=kept_turns)
+        self.ahead = AheadCaches(execution.caches, families.VALUES, turns=kept_turns)
         causes = {name for name, by_input in weak.items() if by_input}
         self.execution = execution.ahead(self.ahead, weak, causes)
         self.calls: Mapping[str, TaskCalls] = NO_CALLS
@@ -379,7 +379,7 @@ class GrownWriter:
 
     def channels(
         self, spec: ComputationSpec, interval: int, position: Position
-    ) -> tuple[list[rows.ChannelRow], Repair]:
+    ) -> tuple[list[families.ChannelRow], Repair]:
         """Return an interval's channels, and what it took to bring its cache to its position."""
         try:
             try:
@@ -393,11 +393,11 @@ class GrownWriter:
 
     def _channels(
         self, spec: ComputationSpec, interval: int, position: Position
-    ) -> tuple[list[rows.ChannelRow], Repair]:
+    ) -> tuple[list[families.ChannelRow], Repair]:
         cache, repair = self.execution.ready(spec, interval, position, self._fence)
         with cache.view(at=position.number) as view:
-            found = rows.scan(view, rows.CHANNELS)
-            return [rows.ChannelRow.unpack(*row) for row in found], repair
+            found = row_codec.scan(view, families.CHANNELS)
+            return [families.ChannelRow.unpack(*row) for row in found], repair
 
     def run(
         self, spec: ComputationSpec, bundles: Sequence[Bundle], consumed: Consumed
@@ -580,9 +580,9 @@ def check_consumed(
             continue
         there[commit.computation][commit.interval] = commit.number
         for row, value in commit.mutations:
-            if row[:1] != rows.CHANNELS or value is None:
+            if row[:1] != families.CHANNELS or value is None:
                 continue
-            channel = rows.ChannelRow.unpack(row, value)
+            channel = families.ChannelRow.unpack(row, value)
             sender = names.get(channel.who)
             if sender is None or channel.part & WEAK_PART:
                 continue

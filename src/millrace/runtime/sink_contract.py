@@ -269,7 +269,7 @@ def _with_limits(topology: Topology) -> Topology:
     return replace(topology, streams=streams)
 
 
-def claim_sinks(topology: Topology, epochs: RunLog) -> None:
+def claim_sinks(topology: Topology, run_log: RunLog) -> None:
     """Tell the sinks which run writes from now on, once it has claimed the checkpoint.
 
     Where the checkpoint went back to a savepoint, they take back what came after it: at every start
@@ -277,9 +277,9 @@ def claim_sinks(topology: Topology, epochs: RunLog) -> None:
     """
     for sink in topology.sinks:
         if hasattr(sink, "claim"):
-            sink.claim(epochs.generation, epochs.completed)
-        if epochs.restored is not None and hasattr(sink, "take_back"):
-            sink.take_back(epochs.restored.after, epochs.restored.until)
+            sink.claim(run_log.generation, run_log.completed)
+        if run_log.restored is not None and hasattr(sink, "take_back"):
+            sink.take_back(run_log.restored.after, run_log.restored.until)
 
 
 def task_writers(topology: Topology) -> dict[int, TaskWriter]:

@@ -355,7 +355,7 @@ def acts_of(
     def updated(about: str) -> str:
         asked = msgspec.json.decode(about, type=UpdateAsked)
         pause = update(asked.application, asked.options)
-        said = f"{asked.application} has taken over after epoch {run.epochs.completed}"
+        said = f"{asked.application} has taken over after epoch {run.run_log.completed}"
         return _after(said, pause)
 
     return {"update": updated, **{name: partial(act, run) for name, act in _VERBS.items()}}

@@ -141,12 +141,12 @@ def run_batch(pipeline: Declarations, spark: SparkSession, **given: Any) -> Stat
     plan.ends_with(enough)
     # Only so that the plan, the manifest and the counters are those of a streaming epoch.
     state = MemoryHardState()
-    epochs = RunLog(topology, state, intervals=1 << (tasks - 1).bit_length())
-    loads = RunLoads(epochs)
-    manifest = epochs.begin(0, wall_time_us=time.time_ns() // 1000, injectors={}, draining=True)
+    run_log = RunLog(topology, state, intervals=1 << (tasks - 1).bit_length())
+    loads = RunLoads(run_log)
+    manifest = run_log.begin(0, wall_time_us=time.time_ns() // 1000, injectors={}, draining=True)
     assert manifest is not None, "the first epoch of new state is not completed"
     started = time.perf_counter()
-    claim_sinks(topology, epochs)
+    claim_sinks(topology, run_log)
     plan.attach(None, "")
     frames = plan.rows()
     if there:
@@ -175,10 +175,12 @@ def run_batch(pipeline: Declarations, spark: SparkSession, **given: Any) -> Stat
         if enough is not None:
             enough.decisions().forget()
     quiet.end()
-    epochs.complete(manifest, report.results, report.sources)
+    run_log.complete(manifest, report.results, report.sources)
     seen = Progress(topology.name)
     seen.add(report, time.perf_counter() - started)
-    status = replace(seen.status(epochs, loads, WatermarkPublisher({}), state="drained"), left=left)
+    status = replace(
+        seen.status(run_log, loads, WatermarkPublisher({}), state="drained"), left=left
+    )
     if left:
         _log.warning("%s: %s", pipeline.name, said_of(left))
     display.finish(as_line(status))

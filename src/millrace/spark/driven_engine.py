@@ -77,7 +77,7 @@ class DrivenEngine(EpochEngine):
         """Run epochs; return why they have ended, or None if they were to."""
         tag_jobs(self._session, self._tag)
         try:
-            while not self.run.stopping and not self._epochs.drained:
+            while not self.run.stopping and not self._run_log.drained:
                 if not self._epoch():
                     self._wait()
                 self._use_session()
@@ -98,7 +98,7 @@ class DrivenEngine(EpochEngine):
         if not self._turn.acquire(timeout=duration_us(timeout) / SECOND):
             return super().hand_over(successor, timeout)
         try:
-            beside = self.run.active and not self.run.stopping and self._epochs.open is None
+            beside = self.run.active and not self.run.stopping and self._run_log.open is None
             if beside:
                 downtime = Downtime()
                 downtime.gone()
@@ -148,16 +148,16 @@ class DrivenEngine(EpochEngine):
 
     def _epoch(self) -> bool:
         """Run an epoch if there is a reason for one; return whether there was."""
-        turn, epochs = self._begin_turn(), self._epochs
-        due = epochs.open is not None or time.monotonic() >= self._due_at
+        turn, run_log = self._begin_turn(), self._run_log
+        due = run_log.open is not None or time.monotonic() >= self._due_at
         try:
-            offsets = self._input.unmoved() if epochs.open is not None else self._asked()
+            offsets = self._input.unmoved() if run_log.open is not None else self._asked()
         except RunFailed as failure:
             self._ended_by(failure)
             raise
         if not due and not any(offsets.values()):
             return False
-        number = epochs.completed + 1
+        number = run_log.completed + 1
         with self._one_turn():
             self._run_epoch(turn, number, offsets, self._rows, read_by_spark=False)
         return True

@@ -71,7 +71,7 @@ class RunParts:
 
     Attributes:
         topology: The pipeline.
-        epochs: Of the checkpoint that it claimed.
+        run_log: Of the checkpoint that it claimed.
         loads: What its key intervals cost.
         publisher: What injectors publish.
         housekeeping: Collects beside the epochs.
@@ -91,7 +91,7 @@ class RunParts:
     """
 
     topology: Topology
-    epochs: RunLog
+    run_log: RunLog
     loads: RunLoads
     publisher: WatermarkPublisher
     housekeeping: Housekeeping
@@ -125,7 +125,7 @@ class RunParts:
             return None
         beside = self.housekeeping.prepare_beside
         return Balancer(
-            self.epochs,
+            self.run_log,
             self.loads,
             self.tasks,
             self.balance,
@@ -365,10 +365,10 @@ class Setup(ABC):
     def check(self, tasks: int) -> None:
         """Refuse what this many tasks need and do not have; before the checkpoint is touched."""
 
-    def check_claimed(self, epochs: RunLog) -> None:  # noqa: B027  not all have something to do
+    def check_claimed(self, run_log: RunLog) -> None:  # noqa: B027  not all have something to do
         """Refuse a checkpoint that the plane cannot go on with."""
 
-    def take_over(self, epochs: RunLog) -> None:  # noqa: B027  not all have something to do
+    def take_over(self, run_log: RunLog) -> None:  # noqa: B027  not all have something to do
         """Go on where the other plane ended, once sinks are claimed."""
 
     @abstractmethod

@@ -69,12 +69,14 @@ class EpochEngine(Engine):
         super().__init__()
         self._session = session
         self._topology = parts.topology
-        self._epochs = parts.epochs
+        self._run_log = parts.run_log
         self._publisher = parts.publisher
         self._clock = parts.clock
         self._plan = parts.plan
         self._input = input
-        self._driver = EpochDriver(parts.topology, parts.epochs, parts.publisher, tasks=parts.tasks)
+        self._driver = EpochDriver(
+            parts.topology, parts.run_log, parts.publisher, tasks=parts.tasks
+        )
         self._attempts = parts.attempts
         self._balancer = parts.balancer()
         self._turn = threading.Lock()
@@ -124,19 +126,19 @@ class EpochEngine(Engine):
 
     def quiesced_epoch(self) -> tuple[int, str]:
         """Return the last epoch: between two of them nothing is under way, and none waits."""
-        return self._epochs.completed, ""
+        return self._run_log.completed, ""
 
     def remap(self, name: str, preparation: Preparation) -> RemapResult:
         """Read rows beside the epochs; split and merge key intervals between two of them."""
-        epochs, beside = self._epochs, self.run.housekeeping
+        run_log, beside = self._run_log, self.run.housekeeping
         while True:
             with self._turn:
                 if self.run.stopping or not self.run.active:
                     raise ended()
                 if preparation.is_near():
-                    made = remap(epochs, preparation.remaps, ready=preparation.ready)[name]
-                    beside.offer(epochs.collectable())
-                    return RemapResult(len(made.intervals), epochs.completed)
+                    made = remap(run_log, preparation.remaps, ready=preparation.ready)[name]
+                    beside.offer(run_log.collectable())
+                    return RemapResult(len(made.intervals), run_log.completed)
             beside.prepare(preparation)
 
     # -- one epoch ---------------------------------------------------------------------------------
@@ -153,7 +155,7 @@ class EpochEngine(Engine):
             if self.run.stopping:
                 raise NotBegun
         try:
-            if self.run.stopping or self._epochs.drained:
+            if self.run.stopping or self._run_log.drained:
                 raise NotBegun
             self._epoch_since = time.monotonic()
             yield
@@ -192,14 +194,14 @@ class EpochEngine(Engine):
         """
         if self._draining:
             return self._input.unmoved()
-        epochs, published = self._epochs, self._driver.published(self._clock())
-        processes = processes_of(epochs.sources)
+        run_log, published = self._run_log, self._driver.published(self._clock())
+        processes = processes_of(run_log.sources)
         waiting = {
             stream: self._publisher.waiting(stream, processes, published)
             for stream in self._input.streams
         }
         try:
-            return self._input.asked(epochs.places, waiting)
+            return self._input.asked(run_log.places, waiting)
         except Exception as error:
             raise failed(self._topology.name, error, self._session) from error
 
@@ -223,12 +225,12 @@ class EpochEngine(Engine):
             read_by_spark: Whether Spark has rows for it that the driver does not see.
             splitting: Settings by which Spark cuts its rows.
         """
-        epochs, started = self._epochs, time.perf_counter()
+        run_log, started = self._run_log, time.perf_counter()
         pieces: Mapping[str, Sequence[Piece]] = {}
 
         def unread(manifest: Manifest) -> TaskReport | None:
             nonlocal pieces
-            pieces = self._input.pieces(manifest, epochs.places)
+            pieces = self._input.pieces(manifest, run_log.places)
             return None if read_by_spark else self._input.unread(manifest, pieces)
 
         def stages(manifest: Manifest) -> tuple[TaskReport, float]:
@@ -260,9 +262,9 @@ class EpochEngine(Engine):
         self._payoff.seen(
             records=report.records, liftable=report.liftable, partials=report.partials
         )
-        if self._balancer is not None and not epochs.drained:
+        if self._balancer is not None and not run_log.drained:
             self._balancer.after_epoch(busy=bool(report.records))
-        self.run.housekeeping.offer(epochs.collectable())
+        self.run.housekeeping.offer(run_log.collectable())
         self.run.measured(report, time.perf_counter() - started, ran.parts)
         settled = self._driver.settled(ran.manifest, self._driver.published(self._clock()))
         if report.is_quiet and settled:
@@ -276,7 +278,7 @@ class EpochEngine(Engine):
                 self._ring_in(0)
                 return
             next_us = min(
-                self._epochs.authority.next_wall_timer_us(),
+                self._run_log.authority.next_wall_timer_us(),
                 self._publisher.changes_us(),
                 self._publisher.throttle.changes_us(),
             )
@@ -315,22 +317,22 @@ class EpochSetup(Setup):
         self.sources = sources_of(topology, spark)
         self._injectors = injectors_of(topology)
 
-    def check_claimed(self, epochs: RunLog) -> None:
+    def check_claimed(self, run_log: RunLog) -> None:
         """Refuse a stream that was read by the other kind of source: its offsets are lost on it."""
         ours = {source.stream.name for source in self.sources if source.injector is not None}
-        read = {stream for stream, stats in epochs.sources.items() if stats.records}
-        injected = {spec.name for spec in epochs.topology.injected()}
-        if epochs.open is not None and not epochs.open.live:
-            other = sorted((epochs.open.offsets.keys() ^ ours) & injected)
+        read = {stream for stream, stats in run_log.sources.items() if stats.records}
+        injected = {spec.name for spec in run_log.topology.injected()}
+        if run_log.open is not None and not run_log.open.live:
+            other = sorted((run_log.open.offsets.keys() ^ ours) & injected)
             if other:
                 raise CheckpointMismatch(
-                    f"epoch {epochs.open.epoch} of this checkpoint is unfinished, and in it "
+                    f"epoch {run_log.open.epoch} of this checkpoint is unfinished, and in it "
                     f"streams {other} were read by the other kind of source, "
                     f"{_kinds(other, ours)}. Start the pipeline as it was, and end it with "
                     "run.stop()."
                 )
-        spark_then = (read & ours) - epochs.places.keys()
-        injector_then = (read & injected & epochs.places.keys()) - ours
+        spark_then = (read & ours) - run_log.places.keys()
+        injector_then = (read & injected & run_log.places.keys()) - ours
         if other := sorted(spark_then | injector_then):
             raise CheckpointMismatch(
                 f"streams {other} were read by the other kind of source, {_kinds(other, ours)}. "
@@ -338,9 +340,9 @@ class EpochSetup(Setup):
                 "start with a new checkpoint."
             )
 
-    def take_over(self, epochs: RunLog) -> None:
+    def take_over(self, run_log: RunLog) -> None:
         """Go on where live tasks ended."""
-        from_live_tasks(epochs, sinks_by_edge(epochs.topology))
+        from_live_tasks(run_log, sinks_by_edge(run_log.topology))
 
 
 def _kinds(streams: Sequence[str], ours: Collection[str]) -> str:

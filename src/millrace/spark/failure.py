@@ -29,14 +29,20 @@ _DIED = (
     "EOFException occurred while reading the port number",
     "UnixDomainSocketAddress.of(",
 )
-#: How Spark says that another Python runs there, or one without Millrace. The last is a null
-#: pointer: in real time Millrace's daemon forks the workers, and one that did not start has no
-#: socket.
+#: In real time Millrace's daemon forks the workers. One that did not start has no socket, and Spark
+#: tells of a null pointer; or the daemon says that its path is too long.
+_NO_SOCKET = ("UnixDomainSocketAddress.of(", "AF_UNIX path too long")
+#: How Spark says that another Python runs there, or one without Millrace, or that none starts.
 _CANNOT_IMPORT = (
     "No module named 'millrace'",
     "PYTHON_VERSION_MISMATCH",
     "PYTHON_DATA_SOURCE_ERROR",
-    "UnixDomainSocketAddress.of(",
+    *_NO_SOCKET,
+)
+#: In a container of YARN the JVM's temporary directory has such a path.
+_LONG_PATH = (
+    " Or the path of the executors' temporary directory is too long for a socket: "
+    "spark.python.unix.domain.socket.dir=/tmp, which mr.spark.realtime_settings() sets."
 )
 #: How an attempt is announced that finds out which record it is.
 CAREFULLY = ", which looks for records that end their process, and makes them dead letters"
@@ -69,10 +75,12 @@ def cannot_run_workers(error: BaseException) -> PipelineError | None:
     """
     text, named = str(error), os.environ.get("PYSPARK_PYTHON")
     if any(words in text for words in _CANNOT_IMPORT):
+        sockets = _LONG_PATH if any(words in text for words in _NO_SOCKET) else ""
         return PipelineError(
             "Spark's Python workers cannot run Millrace. They use another Python than this one, "
             f"{sys.executable}: set PYSPARK_PYTHON to it before the session is made, and on a "
-            f"cluster install Millrace on the workers. Spark said: {text.splitlines()[-2:]}"
+            f"cluster install Millrace on the workers.{sockets} "
+            f"Spark said: {text.splitlines()[-2:]}"
         )
     if "pyspark.daemon" in text:
         return PipelineError(

@@ -206,7 +206,7 @@ class Handle:
             )
         try:
             starter = self._starter.changed(options)
-            _check_change(run.epochs, pipeline)
+            _check_change(run.run_log, pipeline)
             successor = starter.successor(pipeline, run)
         except BaseException:
             run.updating.release()
@@ -415,11 +415,11 @@ class Handle:
             PipelineError: The port is in use, the token has less than 16 characters, or Starlette
                 and uvicorn are not installed (``pip install 'millrace-spark[dashboard]'``).
         """
-        state = self._run.epochs.state
+        state = self._run.run_log.state
 
         def alive(generation: int) -> bool | None:
             run = self._run
-            return None if generation != run.epochs.generation else run.active
+            return None if generation != run.run_log.generation else run.active
 
         return Dashboard(
             state, location_of(state), ask, port=port, host=host, token=token, alive=alive
@@ -428,7 +428,7 @@ class Handle:
     @property
     def history(self) -> WatermarkHistory:
         """Where the low watermarks stood after each epoch of this process, for pictures."""
-        return self._run.epochs.history
+        return self._run.run_log.history
 
     def explain(self) -> PipelineExplanation:
         """Return how the pipeline runs, as :meth:`Pipeline.explain` does. Print it."""
@@ -446,13 +446,13 @@ class Handle:
         Raises:
             PipelineError: No epoch has completed yet, or there is no such computation.
         """
-        return explain_watermark(self._run.epochs.state, computation)
+        return explain_watermark(self._run.run_log.state, computation)
 
 
-def _check_change(epochs: RunLog, pipeline: Declarations) -> None:
+def _check_change(run_log: RunLog, pipeline: Declarations) -> None:
     """Refuse what could not go on once the epoch under way is finished."""
     # As it will be then.
-    end = replace(end_of(epochs.state.epochs), manifest=None)
+    end = replace(end_of(run_log.state.epochs), manifest=None)
     plan = plan_of(end, build(pipeline))
     if plan.refused:
         raise CheckpointMismatch(

@@ -80,7 +80,7 @@ class MicroBatchEngine(EpochEngine):
 
     def launch(self) -> None:
         """Start the query."""
-        begun = self._epochs.open
+        begun = self._run_log.open
         self._splitting.repeat({} if begun is None else begun.splitting)
         self._progress_files.begin()
         try:
@@ -99,7 +99,7 @@ class MicroBatchEngine(EpochEngine):
         except Exception as gone:  # noqa: BLE001  Spark was stopped, and with it what would answer
             self.run.error = self.run.error or gone  # who waits for the run says so
             return None
-        if self.run.stopping or self._epochs.drained:
+        if self.run.stopping or self._run_log.drained:
             return None
         failure: BaseException | None = self.query.exception()
         return self.run.error or failure
@@ -111,7 +111,7 @@ class MicroBatchEngine(EpochEngine):
         that batch's offsets, perhaps between our Spark's look at them and its own put.
         """
         collided = "Multiple streaming" in str(self.query.exception())
-        if not collided or self._collisions == _COLLISIONS_MAX or self._epochs.superseded():
+        if not collided or self._collisions == _COLLISIONS_MAX or self._run_log.superseded():
             self.run.error = failure  # who waits for the run says so
             return False
         self._collisions += 1
@@ -134,7 +134,7 @@ class MicroBatchEngine(EpochEngine):
         if not self._input.streams or not self._turn.acquire(blocking=False):
             return
         try:
-            if self._epochs.open is None and any(self._asked().values()):
+            if self._run_log.open is None and any(self._asked().values()):
                 self._alarm.ring_in(0)
         except RunFailed as failure:
             self._ended_by(failure)
@@ -171,7 +171,7 @@ class MicroBatchEngine(EpochEngine):
         finally:
             # An epoch that was begun before has been split; the next one's session is the user's.
             self._give_back()
-        if self.run.stopping or self._epochs.drained:
+        if self.run.stopping or self._run_log.drained:
             # Spark begins the next batch when this returns. Let the stop reach it first, or that
             # batch has to be refused, which Spark logs at length.
             self._stop_sent.wait(10)
@@ -190,7 +190,7 @@ class MicroBatchEngine(EpochEngine):
                 session.conf.set(name, value)
         self._progress_files.sync()
         offsets: Mapping[str, Offsets] = {}
-        if self._epochs.open is None:
+        if self._run_log.open is None:
             offsets = self._asked()
 
         def with_pieces(pieces: Mapping[str, Sequence[Piece]]) -> tuple[DataFrame, None]:
@@ -200,7 +200,7 @@ class MicroBatchEngine(EpochEngine):
 
         self._run_epoch(
             turn,
-            number + self._epochs.base,
+            number + self._run_log.base,
             offsets,
             with_pieces,
             read_by_spark=True,
@@ -249,17 +249,17 @@ class MicroBatchSetup(EpochSetup):
         chosen = self._options["spark_checkpoint"]
         has_progress(self._spark, progress_location(self._checkpoint, chosen))
 
-    def check_claimed(self, epochs: RunLog) -> None:
+    def check_claimed(self, run_log: RunLog) -> None:
         """Refuse a checkpoint whose half was lost."""
-        super().check_claimed(epochs)
+        super().check_claimed(run_log)
         chosen = self._options["spark_checkpoint"]
-        self._offsets = progress_location(self._checkpoint, chosen, base=epochs.base)
+        self._offsets = progress_location(self._checkpoint, chosen, base=run_log.base)
         there = has_progress(self._spark, self._offsets)
-        if epochs.completed >= epochs.base and not there:
+        if run_log.completed >= run_log.base and not there:
             raise CheckpointMismatch(
-                f"checkpoint {self._checkpoint!r} has {epochs.completed + 1} completed epochs, but "
-                f"Spark's offsets, {self._offsets!r}, are gone. The sources would be read again "
-                "from their beginning, and what they deliver would be taken for what was "
+                f"checkpoint {self._checkpoint!r} has {run_log.completed + 1} completed epochs, "
+                f"but Spark's offsets, {self._offsets!r}, are gone. The sources would be read "
+                "again from their beginning, and what they deliver would be taken for what was "
                 "processed. Restore the directory, or start with a new checkpoint."
             )
 

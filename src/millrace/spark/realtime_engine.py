@@ -115,7 +115,7 @@ class RealtimeEngine(Engine):
         super().__init__()
         topology, tasks = parts.topology, parts.tasks
         self._topology = topology
-        self._epochs = parts.epochs
+        self._run_log = parts.run_log
         self._publisher = parts.publisher
         self._spark = spark
         self._start_query = start_query
@@ -177,14 +177,14 @@ class RealtimeEngine(Engine):
 
     def remap(self, name: str, preparation: Preparation) -> RemapResult:
         """Read rows beside the tasks; split and merge key intervals while all rest."""
-        epochs, beside = self._epochs, self.run.housekeeping
+        run_log, beside = self._run_log, self.run.housekeeping
         if not preparation.changes():  # and what cannot be is refused before anything stands still
-            return RemapResult(len(epochs.positions.maps[name]), epochs.completed)
+            return RemapResult(len(run_log.positions.maps[name]), run_log.completed)
 
         def work() -> tuple[int, int]:
-            made = to_other_intervals(epochs, preparation.remaps, ready=preparation.ready)[name]
+            made = to_other_intervals(run_log, preparation.remaps, ready=preparation.ready)[name]
             beside.offer(self._coordinator.collectable())
-            return len(made.intervals), epochs.completed
+            return len(made.intervals), run_log.completed
 
         while not self._control_loop.look(preparation.is_near_a_mark):
             beside.prepare(preparation)
@@ -193,7 +193,7 @@ class RealtimeEngine(Engine):
 
     def quiesced_epoch(self) -> tuple[int, str]:
         """Have all tasks rest at a mark, and go on; return its epoch, and the pause."""
-        return self._quiesce.ask(lambda: self._epochs.completed)
+        return self._quiesce.ask(lambda: self._run_log.completed)
 
     def hold_back(self) -> None:
         """Tell the tasks, and wait until a mark was passed after they knew."""
@@ -376,7 +376,7 @@ class RealtimeEngine(Engine):
         that cannot begin.
         """
         with suppress(StoreError):
-            failure = self._epochs.superseded() or failure
+            failure = self._run_log.superseded() or failure
         pause_s = self._retry_policy.after(failure)
         if pause_s is None:
             self._fail(failure)
@@ -397,7 +397,7 @@ class RealtimeEngine(Engine):
         All tasks wait meanwhile. If one is lost, the query is started again when this is done.
         """
         self.downtime.lap("until all had passed a mark")
-        if self._giving_up or not self._quiesce.wanted or self._epochs.drained:
+        if self._giving_up or not self._quiesce.wanted or self._run_log.drained:
             return False
         self._quiesce.do()
         self.downtime.lap("to do what was asked for")
@@ -579,7 +579,7 @@ class RealtimeEngine(Engine):
 
     def _nothing_there(self) -> bool:
         """Return whether the sources have nothing that was not read when the last mark was made."""
-        places, processes = self._epochs.places, processes_of(self._epochs.sources)
+        places, processes = self._run_log.places, processes_of(self._run_log.sources)
         return all(
             nothing_left(
                 injector,
@@ -695,7 +695,7 @@ class RealtimeSetup(Setup):
 
         def coordinate(completed: Callable[[Marked], None]) -> Coordinator:
             return Coordinator(
-                parts.epochs,
+                parts.run_log,
                 tasks=tasks,
                 sources=ProcessDiscovery(lambda: _processes(topology)),
                 sinks={

@@ -85,7 +85,7 @@ class Run:
     def __init__(self, parts: RunParts, engine: Engine) -> None:
         self.parts = parts
         self.topology = parts.topology
-        self.epochs = parts.epochs
+        self.run_log = parts.run_log
         self.publisher = parts.publisher
         self.housekeeping = parts.housekeeping
         self.engine = engine
@@ -97,7 +97,7 @@ class Run:
         self._waiting = 0
         self._interrupted = False
         self._scrapes = parts.scrapes
-        self._backlog = Waiting(asking(parts.topology, lambda: parts.epochs.places))
+        self._backlog = Waiting(asking(parts.topology, lambda: parts.run_log.places))
         self._progress = Progress(parts.topology.name, parts.housekeeping, self._backlog)
         self._display = ProgressDisplay(
             self._line,
@@ -132,10 +132,10 @@ class Run:
         """
         self._listener = Listener(
             self.parts.mailbox,
-            self.epochs.generation,
+            self.run_log.generation,
             acts_of(self, update),
             ended=lambda: self.status(active=False).state,
-            epoch=lambda: self.epochs.completed,
+            epoch=lambda: self.run_log.completed,
             every_s=_LISTED_S if self.parts.mailbox.far else _LISTENED_S,
             seen=self._board.look,
             outliving=OUTLIVING,
@@ -193,7 +193,7 @@ class Run:
             active: Whether it goes on; by default as far as is known.
         """
         active = self.active if active is None else active
-        if self.epochs.drained:
+        if self.run_log.drained:
             state = "drained"
         elif active:
             state = "running"
@@ -201,7 +201,7 @@ class Run:
             state = "stopped" if self.stopping or self.error is None else "failed"
         stuck = self._board.now() if active else []
         status = self._progress.status(
-            self.epochs, self.parts.loads, self.publisher, state=state, stuck=stuck
+            self.run_log, self.parts.loads, self.publisher, state=state, stuck=stuck
         )
         return self.engine.add_to(status, active=active)
 
@@ -251,13 +251,13 @@ class Run:
     def remap(self, computation: str, remaps: Sequence[Split | Merge]) -> RemapResult:
         """Read rows beside the run; split and merge key intervals while nothing is under way."""
         name = self.topology.name_of(computation)
-        made = self.engine.remap(name, Preparation(self.epochs, {name: remaps}))
+        made = self.engine.remap(name, Preparation(self.run_log, {name: remaps}))
         _log.info("%r has %d key intervals", computation, made.intervals)
         return made
 
     def keep(self, name: str | None) -> KeptSavepoint:
         """Keep the checkpoint under a name; None for that of its epoch."""
-        checkpoint = location_of(self.epochs.state)
+        checkpoint = location_of(self.run_log.state)
         if name is not None:
             check_savepoint(checkpoint, name)
         with self.housekeeping.held():
@@ -285,7 +285,7 @@ class Run:
         deadline = None if timeout is None else time.monotonic() + duration_us(timeout) / SECOND
         with interrupted(self._interrupt), self._awaited(), self._display.live():
             while self.active and not reached():
-                if self._interrupted or self.epochs.drained:
+                if self._interrupted or self.run_log.drained:
                     self.stop()
                     break
                 if deadline is not None and time.monotonic() >= deadline:
@@ -313,9 +313,9 @@ class Run:
 
     def _raise_failure(self) -> None:
         cause = self.error
-        if self.stopping or self.epochs.drained or cause is None:
+        if self.stopping or self.run_log.drained or cause is None:
             return
-        superseded = self.epochs.superseded()
+        superseded = self.run_log.superseded()
         if superseded is not None and not isinstance(cause, ZombieWriter):
             # Whatever it stumbled over: a newer run's files, offsets, or tables.
             raise superseded from cause

@@ -231,7 +231,7 @@ class _Opening:
             self._scratch.mkdir(mode=0o700, exist_ok=True)
             state = self._state()
             bound = bind_sinks(self._topology, state.uuid)
-            self._epochs = RunLog(bound, state, intervals=self._intervals)
+            self._run_log = RunLog(bound, state, intervals=self._intervals)
 
     def begin(self, downtime: Downtime) -> Run:
         """Return the run, with its tasks started; the checkpoint is claimed.
@@ -239,33 +239,33 @@ class _Opening:
         Args:
             downtime: Of the run before it; one that has not begun if there is none.
         """
-        options, epochs, setup = self._options, self._epochs, self._setup
+        options, run_log, setup = self._options, self._run_log, self._setup
         with self._given_up():
-            check_not_drained(self._checkpoint, epochs)
-            setup.check_claimed(epochs)
-            claim_sinks(epochs.topology, epochs)
-            setup.take_over(epochs)
+            check_not_drained(self._checkpoint, run_log)
+            setup.check_claimed(run_log)
+            claim_sinks(run_log.topology, run_log)
+            setup.take_over(run_log)
             plan = self._plan_as_claimed()
             if self._before is not None:
                 self._scrapes = self._before.leave_scrapes()
             parts = RunParts(
-                topology=epochs.topology,
-                epochs=epochs,
-                loads=RunLoads(epochs),
+                topology=run_log.topology,
+                run_log=run_log,
+                loads=RunLoads(run_log),
                 publisher=self._publisher,
-                housekeeping=Housekeeping(epochs.state),
+                housekeeping=Housekeeping(run_log.state),
                 plan=plan,
                 tasks=self._tasks,
                 limits=self._limits,
                 attempts=options["attempts"],
                 balance=self._balance,
-                explanation=self._explanation(epochs.topology, plan, self._tasks),
+                explanation=self._explanation(run_log.topology, plan, self._tasks),
                 clock=options["clock"] or now_us,
                 console=self._console,
                 shown=where_to_show(options["progress"], self._spark),
                 scrapes=self._scrapes,
-                lines=lines_in(epochs.state),
-                mailbox=epochs.state.mailbox,
+                lines=lines_in(run_log.state),
+                mailbox=run_log.state.mailbox,
                 scratch=self._scratch,
             )
             run = Run(parts, setup.engine(parts))
@@ -336,11 +336,11 @@ class _Opening:
             CheckpointMismatch: A query was started with another: somebody has claimed the
                 checkpoint since.
         """
-        epochs = self._epochs
+        run_log = self._run_log
         if self._started is None:
-            return self._plan(epochs.topology, epochs.state, live=self._realtime)
+            return self._plan(run_log.topology, run_log.state, live=self._realtime)
         plan, before = self._started
-        if epochs.generation != before + 1 or epochs.open is not None:
+        if run_log.generation != before + 1 or run_log.open is not None:
             raise CheckpointMismatch(
                 f"another run has claimed checkpoint {self._checkpoint!r} while a changed pipeline "
                 "was about to take over. Nothing was lost. Start one of them."
@@ -388,13 +388,13 @@ def cache_of(wanted: str | None, checkpoint: str, spark: SparkSession) -> str:
     return f"{local_path(checkpoint)}/cache"
 
 
-def check_not_drained(checkpoint: str, epochs: RunLog) -> None:
+def check_not_drained(checkpoint: str, run_log: RunLog) -> None:
     """Refuse a checkpoint that has ended.
 
     Raises:
         CheckpointMismatch: It was drained.
     """
-    if epochs.drained:
+    if run_log.drained:
         raise CheckpointMismatch(
             f"the run of checkpoint {checkpoint!r} was drained: its input ended, and every low "
             "watermark is at the end of time. Its outputs are complete. Start with a new "

@@ -232,7 +232,7 @@ class Progress:
 
     def status(
         self,
-        epochs: RunLog,
+        run_log: RunLog,
         loads: Mapping[str, Loads],
         publisher: WatermarkPublisher,
         *,
@@ -241,7 +241,7 @@ class Progress:
     ) -> Status:
         """Return the status of a run."""
         seconds = sum(spent for _, spent in self._recent)
-        overview = overview_of_run(epochs)
+        overview = overview_of_run(run_log)
         computations = overview.computations.values()
         streams = overview.streams.values()
         beside = self._housekeeping

@@ -82,7 +82,7 @@ class HarnessProcess:
     Attributes:
         topology: The pipeline, under the numbers of the checkpoint.
         state: The checkpoint, which a crash can cut off.
-        epochs: Of the run.
+        run_log: Of the run.
         loads: What its key intervals cost.
         caches: Of the task.
         driver: What the driver does in an epoch.
@@ -101,12 +101,12 @@ class HarnessProcess:
     ) -> None:
         self.state = CrashingState(durable)
         self.caches = MemoryCaches()
-        self.epochs = RunLog(topology, self.state, intervals=intervals)
-        self.loads = RunLoads(self.epochs)
-        self.topology = self.epochs.topology
+        self.run_log = RunLog(topology, self.state, intervals=intervals)
+        self.loads = RunLoads(self.run_log)
+        self.topology = self.run_log.topology
         publisher = WatermarkPublisher.of(self.topology) if publish else WatermarkPublisher({})
         self.driver = EpochDriver(
-            self.topology, self.epochs, publisher, scripted, estimates=publish
+            self.topology, self.run_log, publisher, scripted, estimates=publish
         )
         self._runtime = WorkerProcess(
             self.topology,
@@ -122,7 +122,7 @@ class HarnessProcess:
         self, feed: Feed | None, wall_time_us: int
     ) -> tuple[Manifest, list[pa.RecordBatch]]:
         """Run the epoch that is open, or the next one; return its manifest, and what leaves."""
-        epochs, leaving = self.epochs, list[pa.RecordBatch]()
+        run_log, leaving = self.run_log, list[pa.RecordBatch]()
 
         def stages(manifest: Manifest) -> tuple[TaskReport, float]:
             source = Task(self._runtime, manifest, 0)
@@ -134,7 +134,7 @@ class HarnessProcess:
             return TaskReport.together(reports_in(left)), 0.0
 
         turn = self.driver.run(
-            epochs.open.epoch if epochs.open is not None else epochs.completed + 1,
+            run_log.open.epoch if run_log.open is not None else run_log.completed + 1,
             stages,
             wall_time_us=wall_time_us,
         )
@@ -151,11 +151,11 @@ class HarnessProcess:
 
     def housekeep(self) -> None:
         """Write the snapshots that are due and collect, as threads beside the tasks do on Spark."""
-        for name, intervals in self.epochs.positions.maps.items():
+        for name, intervals in self.run_log.positions.maps.items():
             for entry in intervals.intervals:
                 cache = self.caches.open(name, entry.id)
                 write_if_due(cache, self.state.snapshots, name, entry.id, _POLICY)
-        self._collector.collect(self.epochs.collectable())
+        self._collector.collect(self.run_log.collectable())
 
 
 _ALL_INTERVALS = 4
@@ -272,7 +272,7 @@ class Harness:
         injection_of(self._topology, stream)
         driver = self._process.driver
         waiting = driver.publisher.waiting(
-            stream, processes_of(self._epochs.sources), driver.published(self._wall_time_us)
+            stream, processes_of(self._run_log.sources), driver.published(self._wall_time_us)
         )
         spec = self._topology.streams[stream]
         delivery = poll(spec, self._offsets.get(stream, {}), waiting)
@@ -300,7 +300,7 @@ class Harness:
                 f"advance_watermark({stream!r}, percentile={percentile!r}): no computation of this "
                 f"pipeline waits for it; they declare {list(self._topology.percentiles)}."
             )
-        known = self._epochs.authority.low_watermarks
+        known = self._run_log.authority.low_watermarks
         if percentile != 100:
             known = known.percentiles[percentile]
         current_us = known.outputs[injector_name(stream)]
@@ -423,10 +423,10 @@ class Harness:
     def remap(self, computation: str, remaps: Iterable[Remap]) -> None:
         """Split and merge key intervals of a computation, as ``run.remap`` does."""
         name, asked = self._topology.name_of(computation), list(remaps)
-        before = self._epochs.positions.maps[name]
-        while self._epochs.positions.maps[name] == before:
+        before = self._run_log.positions.maps[name]
+        while self._run_log.positions.maps[name] == before:
             try:
-                transfer.remap(self._epochs, {name: asked})
+                transfer.remap(self._run_log, {name: asked})
                 break
             except Crash:
                 self._recover()
@@ -456,7 +456,7 @@ class Harness:
         return self._known(percentile).outputs[self._topology.name_of(computation)]
 
     def _known(self, percentile: int) -> LowWatermarks:
-        known = self._epochs.authority.low_watermarks
+        known = self._run_log.authority.low_watermarks
         return known if percentile == 100 else known.percentiles[percentile]
 
     def explain_watermark(self, computation: str | None = None) -> WatermarkExplanation:
@@ -474,7 +474,7 @@ class Harness:
 
     def counters(self, computation: str) -> Counters:
         """Return what a computation did since the beginning."""
-        return self._epochs.counters[self._topology.name_of(computation)]
+        return self._run_log.counters[self._topology.name_of(computation)]
 
     def dead_letters(self, where: str | None = None) -> int:
         """Return how many dead letters there are.
@@ -492,9 +492,9 @@ class Harness:
         Raises:
             InvariantViolation: One does not hold: a bug in Millrace.
         """
-        authority = self._epochs.authority
+        authority = self._run_log.authority
         for spec in self._topology.computations:
-            intervals = self._epochs.positions.maps[spec.name].intervals
+            intervals = self._run_log.positions.maps[spec.name].intervals
             for entry in intervals if self._last_manifest else ():
                 report = authority.report(spec.name, entry.id)
                 low_us = authority.low_watermarks.inputs[spec.name]
@@ -522,7 +522,7 @@ class Harness:
     # -- one epoch ---------------------------------------------------------------------------------
 
     def _epoch(self, feed: Feed | None = None) -> None:
-        before = copy.deepcopy(self._epochs.authority.low_watermarks)
+        before = copy.deepcopy(self._run_log.authority.low_watermarks)
         durable = self._durable.copy()
         while True:
             try:
@@ -542,7 +542,7 @@ class Harness:
         self._process.state.writes = None
         if feed is not None:
             self._wall_time_us += self._epoch_time_us
-        check_low_watermarks(before, self._epochs.authority.low_watermarks)
+        check_low_watermarks(before, self._run_log.authority.low_watermarks)
         for stream, output in leaving:
             self._outputs[stream].append(output)
         assert self._last_manifest is not None, "an epoch has been completed"
@@ -569,10 +569,10 @@ class Harness:
             scripted=self._scripted,
             call_pools=self._call_pools,
         )
-        self._caches, self._epochs = self._process.caches, self._process.epochs
+        self._caches, self._run_log = self._process.caches, self._process.run_log
         self._topology = self._process.topology
         bind_letters(self._topology, self._mailbox)
-        self._epochs.history = self.history
+        self._run_log.history = self.history
 
     def _script(self, scripted: Mapping[int, Mapping[str, int]]) -> None:
         self._scripted = self._process.driver.scripted = scripted

@@ -10,7 +10,7 @@ import itertools
 import msgspec
 
 from millrace.compile.topology import ComputationSpec
-from millrace.kernel import rows
+from millrace.kernel import families, row_codec, timer_families
 from millrace.model.errors import InvariantViolation
 from millrace.model.time import MAX_TIMESTAMP
 from millrace.store import Caches, HardState, MemoryCaches, bring
@@ -47,41 +47,45 @@ def check_interval(
     fresh = MemoryCaches().open(computation, interval)
     bring(fresh, state, computation, interval, number)
     with fresh.view() as view:
-        stored = dict(rows.everything(view))
+        stored = dict(row_codec.everything(view))
     cache = caches.open(computation, interval)
     if cache.position:
         _hold(cache.position <= number, f"{where}: cache at {cache.position}, log at {number}")
         bring(cache, state, computation, interval, number)
         with cache.view() as view:
-            _hold(dict(rows.everything(view)) == stored, f"{where}: the cache differs from the log")
+            _hold(
+                dict(row_codec.everything(view)) == stored,
+                f"{where}: the cache differs from the log",
+            )
 
     by_time: set[tuple[bytes, bytes]] = set()
     holds: set[bytes] = set()
     held: list[int] = []
     earliest = {0: MAX_TIMESTAMP, 1: MAX_TIMESTAMP}
     counts = [0, 0]
-    for row in itertools.starmap(rows.unpack, stored.items()):
-        if isinstance(row, rows.TimerRow):
+    for row in itertools.starmap(families.unpack, stored.items()):
+        if isinstance(row, timer_families.TimerRow):
             by_time.add(row.tag_row().pack())
             counts[row.domain] += 1
             earliest[row.clock] = min(earliest.get(row.clock, MAX_TIMESTAMP), row.at_us)
             if (hold := row.hold_row()) is not None:
                 holds.add(hold.pack()[0])
                 held.append(hold.at_us)
-        elif isinstance(row, rows.KeyHoldRow):
+        elif isinstance(row, timer_families.KeyHoldRow):
             holds.add(row.hold_row())
             held.append(row.at_us)
-    found = {(row, value) for row, value in stored.items() if row.startswith(rows.TIMER_BY_TAG)}
+    family = timer_families.TIMER_BY_TAG
+    found = {(row, value) for row, value in stored.items() if row.startswith(family)}
     _hold(by_time == found, f"{where}: timers by time and by tag differ: {by_time ^ found}")
     _hold(
         earliest[0] > low_watermark_us or earliest[0] == MAX_TIMESTAMP,
         f"{where}: a timer for {earliest[0]} is pending at low watermark {low_watermark_us}",
     )
-    kept = {row for row in stored if row.startswith(rows.HOLDS)}
+    kept = {row for row in stored if row.startswith(timer_families.HOLDS)}
     _hold(kept == holds, f"{where}: holds by time and by owner differ: {kept ^ holds}")
     ids_us = min(_check_ids(stored, where, low_watermark_us), default=MAX_TIMESTAMP)
     waiting = tuple(
-        (rows.domain_of(clock)[1], at_us)
+        (timer_families.domain_of(clock)[1], at_us)
         for clock, at_us in sorted(earliest.items())
         if clock > 1 and at_us < MAX_TIMESTAMP
     )
@@ -101,12 +105,12 @@ def check_interval(
     if report.outstanding is not None:
         if spec.columnar is None:
             with fresh.view() as view:
-                spread = Outstanding.of(rows.pending_us(view))
+                spread = Outstanding.of(timer_families.pending_us(view))
         else:
             chunks = (
-                (rows.chunk_instant(row), chunk)
+                (families.chunk_instant(row), chunk)
                 for row, chunk in stored.items()
-                if row.startswith(rows.CHUNKS)
+                if row.startswith(families.CHUNKS)
             )
             spread = Outstanding().changed(spec.columnar.pending(chunks))
         spread = spread.coarser(report.outstanding.shift)
@@ -117,16 +121,16 @@ def _check_ids(stored: dict[bytes, bytes], where: str, low_watermark_us: int) ->
     """Check that delivered ids are the same by name, commit and expiry; return the expiries."""
     said = [
         row
-        for row in itertools.starmap(rows.unpack, stored.items())
-        if isinstance(row, rows.IdRow | rows.LotRow | rows.ExpiryRow)
+        for row in itertools.starmap(families.unpack, stored.items())
+        if isinstance(row, families.IdRow | families.LotRow | families.ExpiryRow)
     ]
-    lots = [row for row in said if isinstance(row, rows.LotRow)]
+    lots = [row for row in said if isinstance(row, families.LotRow)]
     by_commit = {lot.expiry_row() for lot in lots}
-    by_expiry = {row for row in said if isinstance(row, rows.ExpiryRow)}
+    by_expiry = {row for row in said if isinstance(row, families.ExpiryRow)}
     differ = by_commit ^ by_expiry
     _hold(not differ, f"{where}: lots of ids by commit and by expiry differ: {differ}")
-    named = sorted(row for lot in lots for row in rows.id_rows(lot.entries))
-    found = sorted(row.pack()[0] for row in said if isinstance(row, rows.IdRow))
+    named = sorted(row for lot in lots for row in families.id_rows(lot.entries))
+    found = sorted(row.pack()[0] for row in said if isinstance(row, families.IdRow))
     _hold(named == found, f"{where}: {len(found)} ids by name, {len(named)} in lots")
     expiries = {lot.expires_us for lot in lots}
     _hold(

@@ -15,7 +15,7 @@ import tarfile
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any
@@ -315,26 +315,52 @@ def start_program(
     *arguments: str,
     log: str = "log",
     files: tuple[int, ...] = (),
+    within: Sequence[str] = (),
     **others: str,
 ) -> Process:
-    """Start a program, given a folder, in an environment of its own; its output is in ``log``."""
+    """Start a program, given a folder, in an environment of its own; its output is in ``log``.
+
+    Args:
+        what: Its file, or the name of a module.
+        folder: Of its own.
+        arguments: More of them.
+        log: A file in the folder.
+        files: Descriptors that it keeps.
+        within: A command that becomes the one it is given, such as on another host.
+        others: Of its environment.
+    """
+    program = ["-m", what] if isinstance(what, str) else [str(what)]
+    command = [*within, sys.executable, *program, str(folder), *arguments]
+    return Process(command, folder / log, with_packages(**others), folder, files)
+
+
+def start_daemon(command: list[str], log: Path, **others: str) -> Process:
+    """Start a master, or a worker whose Python has the packages of this checkout."""
+    return Process(command, log, with_packages(**DAEMON, **others), log.parent)
+
+
+def with_packages(**others: str) -> dict[str, str]:
+    """Return an environment in which the packages of this checkout are imported."""
     packages = [Path(package.__file__).parents[1] for package in (mr, millrace_examples)]
     paths = [PROGRAM.parent, PROGRAM.parents[3], *packages]
-    env = environment(
-        PYTHONPATH=os.pathsep.join(map(str, paths)),
-        PYSPARK_PYTHON=sys.executable,
-        PYSPARK_DRIVER_PYTHON=sys.executable,
-        **others,
-    )
-    program = ["-m", what] if isinstance(what, str) else [str(what)]
-    command = [sys.executable, *program, str(folder), *arguments]
-    return Process(command, folder / log, env, folder, files)
+    ours = {
+        "PYTHONPATH": os.pathsep.join(map(str, paths)),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+    }
+    return environment(**ours | others)
 
 
 @pytest.fixture(scope="session")
 def program() -> Callable[..., Process]:
     """Start a program: see :func:`start_program`."""
     return start_program
+
+
+@pytest.fixture(scope="session")
+def daemon() -> Callable[..., Process]:
+    """Start a master or a worker: see :func:`start_daemon`."""
+    return start_daemon
 
 
 class LiveDriver:

@@ -13,13 +13,22 @@ import random
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
 
 import millrace as mr
-from tests.spark.processes.live_pipeline import Counting, Ticking, at_work, numbers, session
+from tests.spark.processes.live_pipeline import (
+    Counting,
+    Ticking,
+    at_work,
+    numbers,
+    seconds_of,
+    session,
+)
 from tests.spark.processes.mixes import BEAT, BEATS, MIXES, Mix
 
 #: After how long what the clock forgets is gone, and all beats were.
@@ -50,7 +59,7 @@ class Watching:
         # Of equal keys the last, which is the highest.
         highest = dict(sorted(pairs))
         with (self.root / "seen" / str(os.getpid())).open("a") as file:
-            now = time.time()
+            now = time.monotonic()
             file.write("".join(f"{now} {key} {count}\n" for key, count in highest.items()))
 
 
@@ -70,6 +79,20 @@ def remap_now_and_then(run: Any, checkpoint: Path, every_s: float) -> None:
             logging.warning("not remapped: %s", refused)
 
 
+def fill_one_slot(spark: SparkSession) -> None:
+    """Have a task that does nothing: where a query has the other slots, no other one has any."""
+
+    def wait(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        time.sleep(3600)
+        yield from batches
+
+    while True:
+        try:
+            spark.range(0, 1, 1, 1).mapInArrow(wait, "id long").count()
+        except Exception:  # noqa: BLE001  its executor was lost
+            time.sleep(0.1)
+
+
 def disturb(run: Any, mixes: list[Mix]) -> None:
     while not run.wait("1 s"):
         for mix in mixes:
@@ -84,6 +107,17 @@ def main(root: Path) -> None:
     logging.basicConfig(level=logging.WARNING, format="\n%(asctime)s %(message)s")
     logging.getLogger("millrace").setLevel(logging.INFO)
     spark = session(root, settings["master"], settings["conf"])
+    if settings["lease"]:
+        with mr.ops.Lease(root / "disk" / "checkpoint", "numbers", term=settings["lease"]) as lease:
+            if lease.acquire():
+                run(root, settings, spark)
+    else:
+        run(root, settings, spark)
+    spark.stop()
+
+
+def run(root: Path, settings: dict[str, Any], spark: SparkSession) -> None:
+    """Run the pipeline until it has seen everything."""
     source = Ticking(root)
     p = numbers(source, root / "disk" / "out", Working(root))
     p.sink("passed", mr.sinks.Function(Watching(root)))
@@ -92,21 +126,22 @@ def main(root: Path) -> None:
         mix.build(p)
     options = {"realtime": True, "tasks": 2, "progress": False} | settings["options"]
     checkpoint = root / "disk" / "checkpoint"
-    run = p.start(spark, checkpoint=str(checkpoint), **options)
-    threads = [(disturb, (run, mixes))]
+    started = p.start(spark, checkpoint=str(checkpoint), **options)
+    threads: list[tuple[Any, tuple[Any, ...]]] = [(disturb, (started, mixes))]
+    if settings["filled"]:
+        threads.append((fill_one_slot, (spark,)))
     if settings["remaps"]:
-        threads.append((remap_now_and_then, (run, checkpoint, settings["remaps"])))
+        threads.append((remap_now_and_then, (started, checkpoint, settings["remaps"])))
     for target, args in threads:
         threading.Thread(target=target, args=args, daemon=True).start()
-    while not (source.file.exists() and run.process_available("120 s")):
-        if run.wait("0.2 s"):
+    while not (source.file.exists() and started.process_available("120 s")):
+        if started.wait("0.2 s"):
             raise SystemExit("the run has ended by itself")
-    enough = (root / "began").stat().st_mtime + ENOUGH_S - time.time() if mixes else 0
-    run.wait(f"{max(enough, LATELY_S if mixes else 0)} s")
-    run.process_available("120 s")
-    if not run.drain("120 s"):
+    enough = ENOUGH_S - seconds_of(root) if mixes else 0
+    started.wait(f"{max(enough, LATELY_S if mixes else 0)} s")
+    started.process_available("120 s")
+    if not started.drain("120 s"):
         raise SystemExit("the run has not ended in two minutes")
-    spark.stop()
 
 
 if __name__ == "__main__":

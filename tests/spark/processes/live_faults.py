@@ -51,11 +51,11 @@ class Befallen:
 
     Attributes:
         how: In words.
-        since: From when on the run could be back, in seconds since 1970; by default from now on.
+        since: From when on the run could be back, by the monotonic clock; by default from now on.
     """
 
     how: str
-    since: float = field(default_factory=time.time)
+    since: float = field(default_factory=time.monotonic)
 
 
 Fault = Callable[[Scene], Befallen]
@@ -132,7 +132,7 @@ def kill_driver(scene: Scene) -> Befallen:
     """Or its JVM, or all processes of it; the next begins while what is left may be at work."""
     driver = scene.stream.driver
     how = scene.draw.choice(["program", "JVM", "processes"])
-    began = time.time()
+    began = time.monotonic()
     if how == "program":
         send(signal.SIGKILL, [driver.process.pid])
     elif how == "JVM":
@@ -173,17 +173,17 @@ def pause_driver(scene: Scene) -> Befallen:
 def supersede_driver(scene: Scene) -> Befallen:
     """Stop program and JVM, and start another; the one that wakes up is to be told that it is."""
     driver = scene.stream.driver
-    began = time.time()
+    began = time.monotonic()
     with paused([driver.process.pid, *driver.find(DRIVER)]):
         start_another(scene)
-        scene.stream.wait_until_back(time.time())
+        scene.stream.wait_until_back(time.monotonic())
     deadline = time.monotonic() + 180
     while driver.alive():
         assert time.monotonic() < deadline, f"it goes on:\n{driver.output()}"
         time.sleep(0.1)
     assert driver.process.returncode, driver.output()
     assert "ZombieWriter" in driver.output(), driver.output()
-    return Befallen(f"paused the driver for {time.time() - began:.1f} s, and started another")
+    return Befallen(f"paused the driver for {time.monotonic() - began:.1f} s, and started another")
 
 
 # -- surroundings ----------------------------------------------------------------------------------

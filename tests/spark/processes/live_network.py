@@ -13,6 +13,8 @@ import subprocess
 import time
 from pathlib import Path
 
+from hosts import run
+
 #: Of RFC 2544, for networks that are tried; a bridge takes one of its subnets.
 _ADDRESSES = "198.18.{}"
 
@@ -45,26 +47,6 @@ exec ip netns exec $name {java} "$@"
 """
 
 
-def missing() -> str:
-    """Return what there is not, for namespaces and file systems of one's own; "" if all is."""
-    if os.geteuid() != 0:
-        return "it takes root"
-    tools = [tool for tool in ("ip", "flock", "mount") if shutil.which(tool) is None]
-    if tools:
-        return f"there is no {', '.join(tools)} here"
-    name = f"mr{os.getpid()}t"
-    try:
-        _run("ip", "netns", "add", name)
-        _run("ip", "link", "add", name, "type", "bridge")
-    except subprocess.CalledProcessError as error:
-        return f"{' '.join(error.cmd)}: {error.stderr.strip()}"
-    finally:
-        for kind in (["link"], ["netns"]):
-            with contextlib.suppress(subprocess.CalledProcessError):
-                _run("ip", *kind, "delete", name)
-    return ""
-
-
 class Network:
     """A bridge to which executors are connected.
 
@@ -83,9 +65,9 @@ class Network:
         self._bridge = f"mr{os.getpid() % 100_000}"
         subnet = _ADDRESSES.format(os.getpid() % 250)
         self.host = f"{subnet}.1"
-        _run("ip", "link", "add", self._bridge, "type", "bridge")
-        _run("ip", "address", "add", f"{self.host}/24", "dev", self._bridge)
-        _run("ip", "link", "set", self._bridge, "up")
+        run("ip", "link", "add", self._bridge, "type", "bridge")
+        run("ip", "address", "add", f"{self.host}/24", "dev", self._bridge)
+        run("ip", "link", "set", self._bridge, "up")
         self.java_home = folder / "java"
         java = self.java_home / "bin" / "java"
         java.parent.mkdir(parents=True)
@@ -98,11 +80,11 @@ class Network:
 
     def cut(self, executor: int) -> None:
         """Take a process's namespace off the network."""
-        _run("ip", "link", "set", self._link(executor), "down")
+        run("ip", "link", "set", self._link(executor), "down")
 
     def mend(self, executor: int) -> None:
         """Undo that, also where the process has ended since."""
-        _run("ip", "link", "set", self._link(executor), "up")
+        run("ip", "link", "set", self._link(executor), "up")
 
     def _link(self, executor: int) -> str:
         """Return what connects a process, which may have begun a moment ago."""
@@ -116,9 +98,9 @@ class Network:
         """Leave nothing; what was in the namespaces must have ended."""
         for name in self._folder.glob(f"{self._bridge}n*"):
             with contextlib.suppress(subprocess.CalledProcessError):
-                _run("ip", "netns", "delete", name.name)
+                run("ip", "netns", "delete", name.name)
         with contextlib.suppress(subprocess.CalledProcessError):
-            _run("ip", "link", "delete", self._bridge)
+            run("ip", "link", "delete", self._bridge)
 
 
 class Disk:
@@ -131,7 +113,7 @@ class Disk:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         folder.mkdir()
-        _run("mount", "-t", "tmpfs", "-o", "size=512m", "millrace", str(folder))
+        run("mount", "-t", "tmpfs", "-o", "size=512m", "millrace", str(folder))
 
     def fill(self) -> None:
         """Leave no room, of what is free now."""
@@ -150,14 +132,10 @@ class Disk:
 
     def close(self) -> None:
         """Leave nothing."""
-        _run("umount", "--lazy", str(self._folder))
+        run("umount", "--lazy", str(self._folder))
 
 
 def _which(program: str) -> str:
     found = shutil.which(program)
     assert found is not None, program
     return found
-
-
-def _run(*command: str) -> None:
-    subprocess.run(command, check=True, capture_output=True, text=True)

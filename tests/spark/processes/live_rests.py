@@ -65,7 +65,7 @@ def rested(case: Case) -> dict[str, Any]:
     assert run.process_available("90 s")
 
     def asked(what: str, about: str) -> list[Any]:
-        answer = ask(mailbox, what, run._run.epochs.generation, about=about, timeout_s=120)
+        answer = ask(mailbox, what, run._run.run_log.generation, about=about, timeout_s=120)
         return ["no answer"] if answer is None else [answer.done, answer.said]
 
     def intervals(name: str) -> list[int]:

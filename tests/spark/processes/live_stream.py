@@ -9,7 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.spark.processes.live_pipeline import KEYS, Numbers, passed, rows_after, wanted
+from tests.spark.processes.live_pipeline import (
+    KEYS,
+    Numbers,
+    passed,
+    rows_after,
+    seconds_of,
+    wanted,
+)
 from tests.spark.processes.mixes import MIXES, SHARE, Mix, rows_of
 
 PROGRAM = Path(__file__).with_name("live_chaos.py")
@@ -32,6 +39,8 @@ class LiveStream:
         mixes: Names of those that the pipeline has beside the numbers.
         conninfo: Of a PostgreSQL server.
         environment: Variables of the drivers.
+        lease: Term of the lease that drivers ask for; "" for none.
+        filled: Whether a task that does nothing has a slot, too.
     """
 
     def __init__(
@@ -46,6 +55,8 @@ class LiveStream:
         mixes: list[str] | None = None,
         conninfo: str = "",
         environment: dict[str, str] | None = None,
+        lease: str = "",
+        filled: bool = False,
     ) -> None:
         self.root = root
         self.options = dict(options or {})
@@ -63,6 +74,8 @@ class LiveStream:
             "remaps": remaps,
             "mixes": mixes or [],
             "conninfo": conninfo,
+            "lease": lease,
+            "filled": filled,
         }
         (root / "settings.json").write_text(json.dumps(settings))
 
@@ -71,13 +84,13 @@ class LiveStream:
         """The one that was started last."""
         return self.drivers[-1]
 
-    def start(self) -> None:
+    def start(self, **how: Any) -> None:
         """Start a driver; the stream begins with the first."""
         if not self.drivers:
-            (self.root / "began").touch()
+            (self.root / "began").write_text(repr(time.monotonic()))
         folder = self.root / f"driver-{len(self.drivers)}"
         folder.mkdir()
-        self.drivers.append(self._program(PROGRAM, folder, **self._environment))
+        self.drivers.append(self._program(PROGRAM, folder, **self._environment, **how))
 
     def wait_for_standby(self, seconds: float = 60) -> None:
         """Wait until a standby is ready, though not for ever: an executor may be away."""
@@ -89,6 +102,14 @@ class LiveStream:
                 return
             time.sleep(0.2)
 
+    def wait_for(self, words: str, seconds: float = 60) -> None:
+        """Wait until the last driver has said something."""
+        deadline = time.monotonic() + seconds
+        while words not in self.driver.output():
+            assert self.driver.alive(), self.driver.output()
+            assert time.monotonic() < deadline, self.driver.output()
+            time.sleep(0.1)
+
     def log(self) -> str:
         """Return what all drivers have said."""
         return "".join(driver.output() for driver in self.drivers)
@@ -98,11 +119,14 @@ class LiveStream:
         return self.driver.find("millrace.spark.daemon\0pyspark.worker")
 
     def workers(self) -> list[int]:
-        """Return the processes that have had something to do within the last second, and live."""
+        """Return the driver's processes that have had something to do lately, and live."""
+        return sorted(self.at_work() & set(self.pythons()))
+
+    def at_work(self) -> set[int]:
+        """Return the processes of all hosts that had something to do within the last second."""
         files = list((self.root / "work").iterdir())
         newest = max(file.stat().st_mtime for file in files)
-        at_work = {int(file.name) for file in files if file.stat().st_mtime > newest - 1}
-        return sorted(at_work & set(self.pythons()))
+        return {int(file.name) for file in files if file.stat().st_mtime > newest - 1}
 
     # -- what was seen -----------------------------------------------------------------------------
 
@@ -113,7 +137,7 @@ class LiveStream:
         """
         deadline = time.monotonic() + seconds
         # Of those that were there, both processes together.
-        before = 2 * rows_after(since - (self.root / "began").stat().st_mtime) // KEYS
+        before = 2 * rows_after(since - float((self.root / "began").read_text())) // KEYS
         places = {file: file.stat().st_size for file in (self.root / "seen").iterdir()}
         first: dict[int, float] = {}
         while len(first) < KEYS:
@@ -162,7 +186,7 @@ class LiveStream:
     def finish(self) -> int:
         """End the input soon; check everything; return how many rows the sinks have."""
         # Nothing may have been read beyond the end, however long it takes to say it.
-        seconds = time.time() - (self.root / "began").stat().st_mtime + ENDS_S
+        seconds = seconds_of(self.root) + ENDS_S
         # Of keys, and of what mixes read, there is no part.
         rows = rows_after(seconds) // (KEYS * SHARE) * (KEYS * SHARE)
         Numbers(self.root / "limit").allow(rows)

@@ -17,6 +17,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import hosts
 import jvm
 import pytest
 
@@ -64,7 +65,7 @@ CONF = {
 @pytest.fixture
 def scenes(tmp_path: Path, program: Any, postgres: Any) -> Iterator[Callable[..., Scene]]:
     """Make a scene, after the end of the one before it."""
-    missing = live_network.missing()
+    missing = hosts.missing()
     if missing:
         _say(f"no disk is filled, and nothing cut off: {missing}")
     with ExitStack() as ends:
@@ -178,14 +179,14 @@ def run_round(scene: Scene, draw: random.Random, tally: Tally) -> None:
     stream = scene.stream
     faults = live_faults.drawn(draw, FAULTS, scene.disk is not None)
     stream.start()
-    stream.wait_until_back(time.time())
+    stream.wait_until_back(time.monotonic())
     for n, fault in enumerate(faults, 1):
         if stream.options["standby"] and draw.random() < WAITED:
             stream.wait_for_standby()
         # Somewhere between two marks, or in one.
         time.sleep(draw.random())
         befallen = fault(scene)
-        now = time.time()
+        now = time.monotonic()
         amid = n < len(faults) and draw.random() < AMID
         # What is seen after now is of those that work now.
         back_s = None if amid else now + stream.wait_until_back(now) - befallen.since

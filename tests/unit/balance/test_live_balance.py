@@ -17,7 +17,7 @@ from tests.unit.runtime.test_live_remaps import counting, on, to_rest, values
 
 def balancing_of(live: Live, *, every: int = 2) -> Balancer:
     return Balancer(
-        live.epochs,
+        live.run_log,
         live.loads,
         live.tasks,
         Balance(above=1.01, intervals=8),
@@ -56,7 +56,7 @@ def test_intervals_and_ranges_follow_the_load_and_no_output_changes(seed: int) -
         to_rest(live)
         changed += balancing.carried_out()
         on(live, anew=rng.random() < 0.3)
-        ranges.add(tuple(live.epochs.positions.maps["Counted"].owned(n, 2) for n in range(2)))
+        ranges.add(tuple(live.run_log.positions.maps["Counted"].owned(n, 2) for n in range(2)))
     # What live tasks cost is known from their marks.
     assert sum(live.loads["Counted"].lately(n).records for n in range(20)) > 0
     live.finish()
@@ -71,15 +71,15 @@ def test_what_is_prepared_is_carried_out_at_the_rest_however_far_the_tasks_have_
     live.boot()
     balancing = balancing_of(live)
     rows = until_prepared(live, balancing)
-    before = dict(live.epochs.positions.maps)
+    before = dict(live.run_log.positions.maps)
     for more in range(3):
         fed(live, rows + 5 * more)
         # Nothing else is decided, and nothing is read again.
         assert balancing.prepared(busy=True)
     to_rest(live)
-    assert live.epochs.positions.maps == before
+    assert live.run_log.positions.maps == before
     assert balancing.carried_out()
-    assert live.epochs.positions.maps != before
+    assert live.run_log.positions.maps != before
 
 
 def test_a_newer_run_ends_what_would_be_carried_out() -> None:

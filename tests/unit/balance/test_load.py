@@ -187,7 +187,7 @@ def test_a_late_record_of_a_long_key_is_told_briefly() -> None:
     with Harness(p) as h:
         h.advance_watermark("words", 100)
         h.inject("words", [("<b>" + "x" * 1_000_000, 9)])
-        late = h._epochs.counters["CountedByValue"].first_late
+        late = h._run_log.counters["CountedByValue"].first_late
 
     assert late is not None
     assert late.key.startswith("'<b>xxx")

@@ -73,7 +73,7 @@ def test_the_remap_reads_what_was_committed_since_and_no_more(
     h = harness()
     step(h, 0)
     step(h, 1)
-    preparation = Preparation(h._epochs, {"Sums": [mr.ops.Split(0), mr.ops.Merge(2, 3)]})
+    preparation = Preparation(h._run_log, {"Sums": [mr.ops.Split(0), mr.ops.Merge(2, 3)]})
     assert not preparation.is_near()
     reads.clear()
     preparation.read()
@@ -81,7 +81,7 @@ def test_the_remap_reads_what_was_committed_since_and_no_more(
     step(h, 2)
     assert preparation.is_near()
     reads.clear()
-    made = remap(h._epochs, preparation.remaps, ready=preparation.ready)
+    made = remap(h._run_log, preparation.remaps, ready=preparation.ready)
     assert reads == [(0, 3), (2, 3), (3, 3)]
     assert len(made["Sums"].intervals) == 4
     assert preparation.ready == {"Sums": {}}
@@ -92,16 +92,16 @@ def test_the_remap_reads_what_was_committed_since_and_no_more(
 def test_what_nobody_ever_wrote_is_near_at_once() -> None:
     h = harness()
     h.advance_watermark("events", 1)
-    assert Preparation(h._epochs, {"Sums": [mr.ops.Split(0)]}).is_near()
+    assert Preparation(h._run_log, {"Sums": [mr.ops.Split(0)]}).is_near()
     step(h, 0)
-    assert not Preparation(h._epochs, {"Sums": [mr.ops.Split(0)]}).is_near()
-    assert Preparation(h._epochs, {"Sums": []}).is_near()
+    assert not Preparation(h._run_log, {"Sums": [mr.ops.Split(0)]}).is_near()
+    assert Preparation(h._run_log, {"Sums": []}).is_near()
 
 
 def test_it_reads_on_while_epochs_go_on_but_not_for_ever() -> None:
     h = harness()
     step(h, 0)
-    preparation = Preparation(h._epochs, {"Sums": [mr.ops.Split(0)]})
+    preparation = Preparation(h._run_log, {"Sums": [mr.ops.Split(0)]})
     for rounds in range(3):
         assert not preparation.is_near()
         step(h, 1 + 2 * rounds)
@@ -109,7 +109,7 @@ def test_it_reads_on_while_epochs_go_on_but_not_for_ever() -> None:
         preparation.read()
         assert not preparation.under_way
     assert preparation.is_near()
-    remap(h._epochs, preparation.remaps, ready=preparation.ready)
+    remap(h._run_log, preparation.remaps, ready=preparation.ready)
     step(h, 7)
     assert sums(h) == expected(8)
 
@@ -117,7 +117,7 @@ def test_it_reads_on_while_epochs_go_on_but_not_for_ever() -> None:
 def test_one_that_another_remap_has_overtaken_is_refused() -> None:
     h = harness()
     step(h, 0)
-    preparation = Preparation(h._epochs, {"Sums": [mr.ops.Split(0)]})
+    preparation = Preparation(h._run_log, {"Sums": [mr.ops.Split(0)]})
     assert not preparation.is_near()
     preparation.read()
     h.remap("Sums", [mr.ops.Merge(0, 1)])
@@ -132,13 +132,13 @@ def test_one_that_another_remap_has_overtaken_is_refused() -> None:
 def test_what_cannot_be_is_refused_before_anything_is_read(reads: list[tuple[int, int]]) -> None:
     h = harness()
     with pytest.raises(PipelineError, match="no complete epoch yet"):
-        Preparation(h._epochs, {"Sums": [mr.ops.Split(0)]}).is_near()
+        Preparation(h._run_log, {"Sums": [mr.ops.Split(0)]}).is_near()
     step(h, 0)
     reads.clear()
     with pytest.raises(PipelineError, match="expected neighbours"):
-        Preparation(h._epochs, {"Sums": [mr.ops.Merge(0, 2)]}).is_near()
+        Preparation(h._run_log, {"Sums": [mr.ops.Merge(0, 2)]}).is_near()
     with pytest.raises(PipelineError, match="no computation 'Nobody'"):
-        Preparation(h._epochs, {"Nobody": []}).is_near()
+        Preparation(h._run_log, {"Nobody": []}).is_near()
     assert reads == []
 
 
@@ -147,7 +147,7 @@ def test_what_it_does_not_read_the_remap_reads(
 ) -> None:
     h = harness()
     step(h, 0)
-    preparation = Preparation(h._epochs, {"Sums": [mr.ops.Split(0), mr.ops.Split(1)]})
+    preparation = Preparation(h._run_log, {"Sums": [mr.ops.Split(0), mr.ops.Split(1)]})
     assert not preparation.is_near()
 
     def refusing(*_: object) -> None:
@@ -160,7 +160,7 @@ def test_what_it_does_not_read_the_remap_reads(
     assert "the disk is tired" in caplog.text
     assert (preparation.ready, preparation.is_near()) == ({"Sums": {}}, True)
     reads.clear()
-    remap(h._epochs, preparation.remaps, ready=preparation.ready)
+    remap(h._run_log, preparation.remaps, ready=preparation.ready)
     assert reads == [(0, 1), (1, 1)]
     step(h, 1)
     assert sums(h) == expected(2)
@@ -169,12 +169,12 @@ def test_what_it_does_not_read_the_remap_reads(
 def test_it_keeps_no_more_than_it_may(reads: list[tuple[int, int]], caplog: Any) -> None:
     h = harness()
     step(h, 0)
-    whole = Preparation(h._epochs, {"Sums": [mr.ops.Split(n) for n in range(4)]})
+    whole = Preparation(h._run_log, {"Sums": [mr.ops.Split(n) for n in range(4)]})
     assert not whole.is_near()
     whole.read()
     sizes = {n: cache.size_bytes for n, cache in whole.ready["Sums"].items()}
     most = sizes[0] + sizes[1]
-    less = Preparation(h._epochs, whole.remaps, most_bytes=most)
+    less = Preparation(h._run_log, whole.remaps, most_bytes=most)
     assert not less.is_near()
     reads.clear()
     with caplog.at_level(logging.INFO, "millrace"):
@@ -186,7 +186,7 @@ def test_it_keeps_no_more_than_it_may(reads: list[tuple[int, int]], caplog: Any)
     said = f"rows of {those} are read while the run waits: they have more than {most:,} bytes"
     assert said in caplog.text
     assert less.is_near()
-    remap(h._epochs, less.remaps, ready=less.ready)
+    remap(h._run_log, less.remaps, ready=less.ready)
     step(h, 1)
     assert sums(h) == expected(2)
 
@@ -194,7 +194,7 @@ def test_it_keeps_no_more_than_it_may(reads: list[tuple[int, int]], caplog: Any)
 def test_who_ends_reads_no_more(reads: list[tuple[int, int]]) -> None:
     h = harness()
     step(h, 0)
-    preparation = Preparation(h._epochs, {"Sums": [mr.ops.Split(0), mr.ops.Split(1)]})
+    preparation = Preparation(h._run_log, {"Sums": [mr.ops.Split(0), mr.ops.Split(1)]})
     assert not preparation.is_near()
     reads.clear()
     going = iter([True, False])
@@ -206,7 +206,7 @@ def test_who_ends_reads_no_more(reads: list[tuple[int, int]]) -> None:
 def test_what_is_collected_while_it_waits_is_read_from_newer_snapshots() -> None:
     h = harness()
     step(h, 0)
-    preparation = Preparation(h._epochs, {"Sums": [mr.ops.Split(0)]})
+    preparation = Preparation(h._run_log, {"Sums": [mr.ops.Split(0)]})
     assert not preparation.is_near()
     preparation.read()
     steps = 1
@@ -217,6 +217,6 @@ def test_what_is_collected_while_it_waits_is_read_from_newer_snapshots() -> None
     assert not preparation.is_near()
     preparation.read()
     assert preparation.is_near()
-    remap(h._epochs, preparation.remaps, ready=preparation.ready)
+    remap(h._run_log, preparation.remaps, ready=preparation.ready)
     step(h, steps)
     assert sums(h) == expected(steps + 1)

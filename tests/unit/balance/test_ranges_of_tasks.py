@@ -100,7 +100,7 @@ def test_intervals_of_a_run_follow_its_load() -> None:
     p.inject("numbers", format=int)
     p.add(Busy)
     with mr.testing.Harness(p, intervals=4) as h:
-        balancing: Any = Balancer(h._epochs, h._process.loads, 2, Balance(intervals=4))
+        balancing: Any = Balancer(h._run_log, h._process.loads, 2, Balance(intervals=4))
         changed = []
         # A third of the records are of one key.
         for epoch in range(60):
@@ -123,27 +123,27 @@ def test_what_the_balancer_decides_takes_effect_when_it_is_read() -> None:
     asked: list[Preparation] = []
     with mr.testing.Harness(p, intervals=4) as h:
         how = Balance(intervals=4)
-        balancing = Balancer(h._epochs, h._process.loads, 2, how, beside=asked.append, every=2)
+        balancing = Balancer(h._run_log, h._process.loads, 2, how, beside=asked.append, every=2)
 
         def epoch(n: int) -> bool:
             h.inject("numbers", [(0 if i % 3 == 0 else i, n) for i in range(90)])
             return balancing.after_epoch(busy=True)
 
-        before = h._epochs.positions.maps["Busy"]
+        before = h._run_log.positions.maps["Busy"]
         turns = 0
         while not asked:
             turns += 1
             assert not epoch(turns)
         # Until it is read nothing happens, and nothing else is decided.
         assert not any(epoch(turns + n) for n in (1, 2))
-        assert (len(asked), h._epochs.positions.maps["Busy"]) == (1, before)
+        assert (len(asked), h._run_log.positions.maps["Busy"]) == (1, before)
         asked[0].read()
         # Epochs went on meanwhile: what they committed is read beside others.
         assert not epoch(turns + 3)
         assert asked == [asked[0], asked[0]]
         asked[0].read()
         assert epoch(turns + 4)
-        assert h._epochs.positions.maps["Busy"] != before
+        assert h._run_log.positions.maps["Busy"] != before
         assert asked[0].ready == {"Busy": {}}
 
 
@@ -154,7 +154,7 @@ def test_the_balancer_drops_what_it_decided_by_a_map_that_is_no_more(caplog: Any
     asked: list[Preparation] = []
     with mr.testing.Harness(p, intervals=4) as h, caplog.at_level("INFO"):
         balancing = Balancer(
-            h._epochs, h._process.loads, 2, Balance(intervals=4), beside=asked.append
+            h._run_log, h._process.loads, 2, Balance(intervals=4), beside=asked.append
         )
         while not asked:
             h.inject("numbers", [(0 if i % 3 == 0 else i, 0) for i in range(90)])

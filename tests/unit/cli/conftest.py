@@ -62,7 +62,7 @@ class Checkpoint:
         self.path = path
         self._topology = topology(pipeline, name="Counter[bold]")
         self._state = open_location(path, pipeline=pipeline)
-        self._epochs = RunLog(self._topology, self._state, intervals=2)
+        self._run_log = RunLog(self._topology, self._state, intervals=2)
         self._execution = Execution(
             self._topology, self._state, LmdbCaches(path / "cache", self._state.uuid)
         )
@@ -70,7 +70,7 @@ class Checkpoint:
     def rename(self, name: str) -> None:
         """Have a run claim the checkpoint whose computation has another name."""
         renamed = topology(self._topology.name, name, was="Counter[bold]")
-        self._epochs = RunLog(renamed, self._state, intervals=2)
+        self._run_log = RunLog(renamed, self._state, intervals=2)
 
     def epoch(
         self,
@@ -81,9 +81,9 @@ class Checkpoint:
         drain: bool = False,
     ) -> None:
         """Run an epoch with a click on each page."""
-        epochs = self._epochs
-        manifest = epochs.begin(
-            epochs.completed + 1,
+        run_log = self._run_log
+        manifest = run_log.begin(
+            run_log.completed + 1,
             wall_time_us=1_000_000,
             injectors={"clicks": low_watermark},
             draining=drain,
@@ -102,11 +102,11 @@ class Checkpoint:
         )
         (spec,) = self._topology.computations
         owned = range(len(manifest.interval_map(spec.name)))
-        clocks, positions = {100: low_watermark}, epochs.positions
+        clocks, positions = {100: low_watermark}, run_log.positions
         produced = run_epoch(self._execution, spec, manifest, positions, owned, arrivals, clocks)
         if complete:
             seen = {"clicks": SourceStats(at, count)} if count else {}
-            epochs.complete(manifest, [result for result, _ in produced], seen)
+            run_log.complete(manifest, [result for result, _ in produced], seen)
 
 
 @pytest.fixture

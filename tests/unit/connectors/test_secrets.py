@@ -44,8 +44,8 @@ def test_kafka_s_settings_are_in_no_text_and_not_in_the_checkpoint() -> None:
     p.inject("words", source, timestamp=mr.INGRESS)
     p.sink("words", sink)
     state = MemoryHardState()
-    epochs = RunLog(p.build(), state, intervals=2)
-    epochs.begin(0, wall_time_us=0, injectors={"words": 0})
+    run_log = RunLog(p.build(), state, intervals=2)
+    run_log.begin(0, wall_time_us=0, injectors={"words": 0})
 
     said = [repr(source), repr(sink), str(p), repr(p), str(p.explain())]
     assert not any(SECRET in text for text in said)

@@ -9,8 +9,7 @@ import httpx
 import pytest
 from dashboard_scene import Flights
 
-from millrace.dashboard.application import Answers
-from millrace.dashboard.guard import Guard
+from millrace.dashboard.application import Answers, Guard
 from millrace.dashboard.pulse import Pulse
 from millrace.dashboard.watcher import Watcher
 from millrace.store import HardState

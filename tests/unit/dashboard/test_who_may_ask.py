@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from millrace.dashboard import Dashboard
-from millrace.dashboard import guard as guards
-from millrace.dashboard.guard import Guard
+from millrace.dashboard import application as served
+from millrace.dashboard.application import Guard
 from millrace.model.errors import PipelineError
 
 TOKEN = "a-token-of-enough-letters"
@@ -174,7 +174,7 @@ def test_the_page_names_no_other_host(page, flown):
 
 
 def test_who_never_reads_is_hung_up_on(monkeypatch):
-    monkeypatch.setattr(guards, "_PATIENCE_S", 0.01)
+    monkeypatch.setattr(served, "_SEND_TIMEOUT_S", 0.01)
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})

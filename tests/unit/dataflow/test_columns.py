@@ -8,7 +8,7 @@ import millrace as mr
 from millrace.dataflow.columnar import windows
 from millrace.dataflow.columnar.chunks import ColumnarBundle, Done, Keyed, Stored
 from millrace.dataflow.columnar.windows import WindowColumns
-from millrace.kernel import rows
+from millrace.kernel import families, timer_families
 
 
 def sums() -> mr.Pipeline:
@@ -32,10 +32,15 @@ def stored(h: mr.testing.Harness) -> list[bytes]:
 def test_a_bundle_leaves_a_chunk_and_a_timer_for_each_window_however_many_keys() -> None:
     with mr.testing.Harness(sums(), intervals=1) as h:
         h.inject("elements", [({"key": n, "value": 1}, n % 20) for n in range(500)])
-        assert stored(h) == [rows.CHUNKS] * 2 + [rows.TIMERS] * 2 + [rows.TIMER_BY_TAG] * 2
+        assert (
+            stored(h)
+            == [families.CHUNKS] * 2
+            + [timer_families.TIMERS] * 2
+            + [timer_families.TIMER_BY_TAG] * 2
+        )
 
         h.inject("elements", [({"key": n, "value": 1}, 15) for n in range(500)])
-        assert stored(h).count(rows.CHUNKS) == 3
+        assert stored(h).count(families.CHUNKS) == 3
 
         h.advance_watermark("elements", 20)
         assert stored(h) == []
@@ -51,7 +56,7 @@ def test_chunks_of_a_window_that_lives_long_are_put_together(monkeypatch: Any) -
             h.inject(
                 "elements", [({"key": n % 3, "value": value}, 5), ({"key": 9, "value": 1}, 15)]
             )
-            counts.append(stored(h).count(rows.CHUNKS))
+            counts.append(stored(h).count(families.CHUNKS))
         h.crash()
         h.advance_watermark("elements", 20)
         found = {(out.key, out.timestamp): out.value for out in h.outputs("sums")}
@@ -160,7 +165,7 @@ def test_many_sessions_that_go_on_are_one_chunk() -> None:
         for at in (0, 9):
             h.inject("elements", [({"key": n, "value": 1}, at) for n in range(300)])
         h.advance_watermark("elements", 15)
-        assert stored(h).count(rows.CHUNKS) == 2
+        assert stored(h).count(families.CHUNKS) == 2
         h.advance_watermark("elements", 19)
 
         assert [out.value for out in h.outputs("sums")] == [2] * 300
@@ -186,7 +191,7 @@ def test_a_percentile_elsewhere_leaves_a_grouping_in_columns_and_both_are_right(
         for n in range(3):
             h.inject("elements", [({"key": key, "value": 1}, n * 7) for key in range(20)])
             h.inject("asks", [({"key": 1}, 100 + n)])
-            assert rows.CHUNKS in stored(h)
+            assert families.CHUNKS in stored(h)
             h.crash()
         h.advance_watermark("asks", 101, percentile=50)
         h.advance_watermark("elements", 20)

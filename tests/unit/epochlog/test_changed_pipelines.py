@@ -114,8 +114,8 @@ def test_a_step_that_feeds_only_a_sink_may_come_and_go(caplog: pytest.LogCapture
 def test_while_an_epoch_is_unfinished_a_sinks_format_stays() -> None:
     """Its productions are in commits already, as the old format wrote them."""
     h = mr.testing.Harness(pipeline(sink=True, out=str))
-    epochs = RunLog(pipeline(sink=True, out=str).build(), h._durable, intervals=1)
-    manifest = epochs.begin(0, wall_time_us=0, injectors={})
+    run_log = RunLog(pipeline(sink=True, out=str).build(), h._durable, intervals=1)
+    manifest = run_log.begin(0, wall_time_us=0, injectors={})
     assert manifest is not None
 
     with pytest.raises(CheckpointMismatch, match="sink of stream 'texts': was str, is list"):
@@ -123,5 +123,5 @@ def test_while_an_epoch_is_unfinished_a_sinks_format_stays() -> None:
     with pytest.raises(CheckpointMismatch, match="epoch 0 of this checkpoint is unfinished"):
         RunLog(pipeline().build(), h._durable, intervals=1)
 
-    epochs.complete(manifest, [])
+    run_log.complete(manifest, [])
     assert RunLog(pipeline(sink=True, out=list).build(), h._durable, intervals=1).completed == 0

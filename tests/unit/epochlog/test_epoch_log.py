@@ -26,14 +26,14 @@ def play(state, *low_watermarks, complete=True):
     p = mr.Pipeline("p")
     p.inject("events")
     p.add(Pass)
-    epochs = RunLog(p.build(), state, intervals=1)
+    run_log = RunLog(p.build(), state, intervals=1)
     for us in low_watermarks:
-        manifest = epochs.begin(
-            epochs.completed + 1, wall_time_us=1_000 + us, injectors={"events": us}
+        manifest = run_log.begin(
+            run_log.completed + 1, wall_time_us=1_000 + us, injectors={"events": us}
         )
         if complete:
-            epochs.complete(manifest, [])
-    return epochs
+            run_log.complete(manifest, [])
+    return run_log
 
 
 def test_an_empty_log_has_no_end(state):

@@ -30,7 +30,7 @@ class Run:
         p.inject("events", format=int)
         p.add(Count)
         self.topology, self.state = p.build(), MemoryHardState()
-        self.epochs = RunLog(
+        self.run_log = RunLog(
             self.topology, self.state, intervals=intervals, claim_entries=claim_entries
         )
         self.read: list[int] = []
@@ -52,8 +52,8 @@ class Run:
         return Followed(self.topology, Log)  # type: ignore[arg-type]
 
     def begin(self) -> Manifest:
-        number = self.epochs.completed + 1
-        manifest = self.epochs.begin(number, wall_time_us=number, injectors={})
+        number = self.run_log.completed + 1
+        manifest = self.run_log.begin(number, wall_time_us=number, injectors={})
         assert manifest is not None
         self.manifests.append(manifest)
         return manifest
@@ -61,11 +61,11 @@ class Run:
     def complete(self, *intervals: int) -> Completion:
         results = []
         for interval in intervals:
-            stands = self.epochs.positions.of("Count", interval)
+            stands = self.run_log.positions.of("Count", interval)
             results.append(
                 IntervalResult("Count", interval, stands.number + 1, Report(), Counters())
             )
-        return self.epochs.complete(self.manifests[-1], results)
+        return self.run_log.complete(self.manifests[-1], results)
 
     def epoch(self, *intervals: int) -> Completion:
         self.begin()
@@ -89,7 +89,7 @@ def test_what_is_before_the_whole_one_is_collected() -> None:
     run = Run(claim_entries=5)
     for _ in range(8):
         run.epoch(0)
-        run.state.epochs.remove_before(run.epochs.collectable().first_entry)
+        run.state.epochs.remove_before(run.run_log.collectable().first_entry)
         log = run.state.epochs
         assert log.last() - log.first() <= 8
 
@@ -150,7 +150,7 @@ def test_an_attempt_whose_entries_were_collected_stops() -> None:
     stale = run.begin()
     run.complete(0)
     run.epoch(0)
-    run.state.epochs.remove_before(run.epochs.collectable().first_entry)
+    run.state.epochs.remove_before(run.run_log.collectable().first_entry)
 
     with pytest.raises(ZombieWriter, match="left behind"):
         run.process().at(stale)

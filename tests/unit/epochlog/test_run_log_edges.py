@@ -88,10 +88,10 @@ def test_between_epochs_sinks_may_change():
 
 
 def test_the_last_epoch_asked_for_again_is_done_already_and_an_older_one_is_a_mismatch():
-    epochs = RunLog(pipeline(), MemoryHardState(), intervals=1)
+    run_log = RunLog(pipeline(), MemoryHardState(), intervals=1)
     for number in (0, 1):
-        epochs.complete(epochs.begin(number, wall_time_us=0, injectors={}), [])
+        run_log.complete(run_log.begin(number, wall_time_us=0, injectors={}), [])
 
-    assert epochs.begin(1, wall_time_us=0, injectors={}) is None
+    assert run_log.begin(1, wall_time_us=0, injectors={}) is None
     with pytest.raises(CheckpointMismatch, match="come apart"):
-        epochs.begin(0, wall_time_us=0, injectors={})
+        run_log.begin(0, wall_time_us=0, injectors={})

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from millrace.kernel import rows
-from millrace.kernel.rows import ALL_KEYS_ROW
+from millrace.kernel import families, row_codec
+from millrace.kernel.row_codec import ALL_KEYS_ROW
 from millrace.store import LocalHardState, MemoryCache, bring, chain_of, decode_segment
 from millrace.testing.feed import Feed, Read
 
@@ -38,5 +38,5 @@ def test_a_table_is_logged_once_for_all_intervals_of_a_task(
         cache = MemoryCache("code", interval)
         bring(cache, state, "code", interval, EPOCHS, commit.chain)
         with cache.view() as view:
-            kept = [data for _, data in rows.scan(view, rows.MAP + ALL_KEYS_ROW)]
+            kept = [data for _, data in row_codec.scan(view, families.MAP + ALL_KEYS_ROW)]
         assert sum(bytes([EPOCHS - 1]) * BYTES in data for data in kept) == ROWS

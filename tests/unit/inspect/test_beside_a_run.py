@@ -134,9 +134,9 @@ def test_entries_of_the_log_that_are_collected_in_mid_read_are_passed_over():
     p.add(Sum)
     for _ in range(2):  # two runs, each with an epoch
         state: Any = SimpleNamespace(epochs=log)
-        epochs = RunLog(p.build(), state, intervals=1)
-        manifest = epochs.begin(epochs.completed + 1, wall_time_us=0, injectors={})
-        epochs.complete(manifest, [])
+        run_log = RunLog(p.build(), state, intervals=1)
+        manifest = run_log.begin(run_log.completed + 1, wall_time_us=0, injectors={})
+        run_log.complete(manifest, [])
     assert [moment.epoch for moment in moments(log)] == [0, 1]
     second_claim = log.last() - 2
 

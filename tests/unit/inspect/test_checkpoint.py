@@ -292,7 +292,7 @@ def test_the_overview_of_a_run_is_that_of_its_checkpoint(h):
     h.advance_watermark("events", 5 * mr.MINUTE)
     of_log = opened(h).overview
 
-    assert overview_of_run(h._epochs) == of_log
+    assert overview_of_run(h._run_log) == of_log
     assert of_log.computations["Visitor"].oldest_work is not None or of_log.epoch >= 1
     assert of_log.streams["events"].injected == 1
 

@@ -262,9 +262,9 @@ def test_an_interval_that_has_not_reported():
     p.inject("events")
     p.add(Gate)
     state = MemoryHardState()
-    epochs = RunLog(p.build(), state, intervals=2)
-    manifest = epochs.begin(0, wall_time_us=0, injectors={"events": 100})
-    completion = epochs.complete(manifest, [])
+    run_log = RunLog(p.build(), state, intervals=2)
+    manifest = run_log.begin(0, wall_time_us=0, injectors={"events": 100})
+    completion = run_log.complete(manifest, [])
     completion.epoch, completion.numbers = 1, {"Gate": {0: 1, 1: 1}}
     completion.reports = {"Gate": {0: Report()}}
     state.epochs.append(state.epochs.last() + 1, encode_entry(completion))

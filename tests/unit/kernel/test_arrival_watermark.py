@@ -43,11 +43,11 @@ def topology():
 @pytest.fixture
 def epochs(topology):
     """Two epochs have gone by; the injector published 10, then 20."""
-    epochs = RunLog(topology, MemoryHardState(), intervals=1)
+    run_log = RunLog(topology, MemoryHardState(), intervals=1)
     for number, published_us in enumerate((10, 20)):
-        manifest = epochs.begin(number, wall_time_us=0, injectors={"in": published_us})
-        epochs.complete(manifest, [])
-    return epochs
+        manifest = run_log.begin(number, wall_time_us=0, injectors={"in": published_us})
+        run_log.complete(manifest, [])
+    return run_log
 
 
 def delivery(topology, manifest):

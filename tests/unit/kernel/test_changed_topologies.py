@@ -159,8 +159,8 @@ def test_an_input_comes_and_goes_and_the_state_of_keys_stays() -> None:
 def test_while_an_epoch_is_unfinished_only_the_pipeline_as_it_was_may_finish_it() -> None:
     h = mr.testing.Harness(pipeline(Totals))
     bid(h, 10, "tea")
-    epochs = RunLog(pipeline(Totals).build(), h._durable, intervals=1)
-    assert epochs.begin(1, wall_time_us=0, injectors={}) is not None
+    run_log = RunLog(pipeline(Totals).build(), h._durable, intervals=1)
+    assert run_log.begin(1, wall_time_us=0, injectors={}) is not None
     last = h._durable.epochs.last()
 
     for p in (pipeline(Totals, Counts), pipeline(Counts, removed=["Totals"])):

@@ -42,8 +42,8 @@ class Driver:
         p.sink("fired", print)
         self.topology = p.build()
         state = MemoryHardState()
-        epochs = RunLog(self.topology, state, intervals=1)
-        self.driver = EpochDriver(self.topology, epochs, WatermarkPublisher({}))
+        run_log = RunLog(self.topology, state, intervals=1)
+        self.driver = EpochDriver(self.topology, run_log, WatermarkPublisher({}))
         execution = Execution(self.topology, state, MemoryCaches())
         self.runtime = WorkerProcess(self.topology, tasks=1, execution=execution)
 
@@ -57,7 +57,7 @@ class Driver:
             fired.extend(out.value for batch in left for _, out in tapped(self.topology, batch, 0))
             return TaskReport.together(reports_in(left)), 0.0
 
-        number = self.driver.epochs.completed + 1
+        number = self.driver.run_log.completed + 1
         turn = self.driver.run(number, stages, wall_time_us=wall_time_us)
         return turn.manifest.wall_time_us, fired
 

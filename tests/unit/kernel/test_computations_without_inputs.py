@@ -54,14 +54,14 @@ def test_each_key_begins_once_and_goes_on_by_its_timers(publish: bool) -> None:
 
 def test_it_commits_when_it_has_something_to_do_and_not_because_its_input_is_over() -> None:
     with heartbeat("a", "b") as h:
-        begun = dict(h._epochs.positions.numbers["Heartbeat"])
+        begun = dict(h._run_log.positions.numbers["Heartbeat"])
         for to_us in (1, 2, 9):
             h.advance_clock(to_us)
-        assert h._epochs.positions.numbers["Heartbeat"] == begun
+        assert h._run_log.positions.numbers["Heartbeat"] == begun
         assert sum(begun.values()) <= 2, "one for each interval of a key"
         h.advance_clock(10)
         assert [out.value for out in h.outputs("beats")] == [1, 1]
-        assert sum(h._epochs.positions.numbers["Heartbeat"].values()) == 2 * sum(begun.values())
+        assert sum(h._run_log.positions.numbers["Heartbeat"].values()) == 2 * sum(begun.values())
 
 
 @pytest.mark.parametrize("percentile", [100, 50])

@@ -34,7 +34,7 @@ class Run:
         p.sink("out", print)
         self.topology = p.build()
         self.state = MemoryHardState()
-        self.epochs = RunLog(self.topology, self.state, intervals=2)
+        self.run_log = RunLog(self.topology, self.state, intervals=2)
         (self.spec,) = self.topology.computations
 
     def execution(self):
@@ -42,8 +42,8 @@ class Run:
 
     def attempt(self, execution, ids, second=0):
         """Run the next epoch, and leave it open; return the ids that were delivered."""
-        self.manifest = self.epochs.begin(
-            self.epochs.completed + 1,
+        self.manifest = self.run_log.begin(
+            self.run_log.completed + 1,
             wall_time_us=0,
             injectors={"events": second * mr.SECOND},
         )
@@ -61,7 +61,7 @@ class Run:
             SourceIds.of("events", names, origins, {0: SLACK * mr.SECOND}),
         )
         owned = range(len(self.manifest.interval_map("Tell")))
-        clocks, positions = {100: second * mr.SECOND}, self.epochs.positions
+        clocks, positions = {100: second * mr.SECOND}, self.run_log.positions
         produced = run_epoch(
             execution, self.spec, self.manifest, positions, owned, arrivals, clocks
         )
@@ -72,7 +72,7 @@ class Run:
     def epoch(self, execution, ids, second=0):
         """Run the next epoch to its end."""
         delivered = self.attempt(execution, ids, second)
-        self.epochs.complete(self.manifest, self.results)
+        self.run_log.complete(self.manifest, self.results)
         return delivered
 
 

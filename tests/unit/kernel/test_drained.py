@@ -117,8 +117,8 @@ def test_a_grouping_closes_the_windows_that_are_open(fanout: int | None) -> None
 def test_it_begins_between_two_epochs_only() -> None:
     h = mr.testing.Harness(pipeline(Totals, Counts))
     bid(h, 10, "tea")
-    epochs = RunLog(pipeline(Totals, Counts).build(), h._durable, intervals=1)
-    assert epochs.begin(1, wall_time_us=0, injectors={}) is not None
+    run_log = RunLog(pipeline(Totals, Counts).build(), h._durable, intervals=1)
+    assert run_log.begin(1, wall_time_us=0, injectors={}) is not None
     with pytest.raises(CheckpointMismatch, match="epoch 1 of this checkpoint is unfinished"):
         h.update(pipeline(Totals, Counts, drained="Counts"))
 

@@ -104,9 +104,9 @@ class Shop:
     """A run of it in this process, over any checkpoint."""
 
     def __init__(self, built: Topology, state: HardState) -> None:
-        self.epochs = RunLog(built, state, intervals=4)
-        self.topology = self.epochs.topology
-        self.driver = EpochDriver(self.topology, self.epochs, WatermarkPublisher({}))
+        self.run_log = RunLog(built, state, intervals=4)
+        self.topology = self.run_log.topology
+        self.driver = EpochDriver(self.topology, self.run_log, WatermarkPublisher({}))
         execution = Execution(self.topology, state, MemoryCaches())
         self.runtime = WorkerProcess(self.topology, tasks=2, execution=execution)
 
@@ -116,8 +116,8 @@ class Shop:
         Args:
             levels: Die after so many of them.
         """
-        epochs, left = self.epochs, list[pa.RecordBatch]()
-        number = epochs.open.epoch if epochs.open is not None else epochs.completed + 1
+        run_log, left = self.run_log, list[pa.RecordBatch]()
+        number = run_log.open.epoch if run_log.open is not None else run_log.completed + 1
         bids = [
             Read(
                 {"id": id, "item": item, "price": price}, 1_000 * number + n, ONLY, fingerprint(id)

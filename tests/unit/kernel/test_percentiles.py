@@ -239,7 +239,7 @@ def test_a_pipeline_without_percentiles_keeps_no_count(harness):
     h = harness(Plain)
     put(h, hold=50)
 
-    assert h._epochs.authority.report("Plain", 0).outstanding is None
+    assert h._run_log.authority.report("Plain", 0).outstanding is None
 
 
 def start(percentiles, earlier=None):

@@ -150,8 +150,8 @@ def test_a_renamed_one_is_removed_under_its_new_name_with_all_its_rows() -> None
 def test_an_unfinished_epoch_is_finished_under_the_new_name() -> None:
     with mr.testing.Harness(pipeline(name="Counts")) as h:
         bid(h, 10)
-        epochs = RunLog(pipeline(name="Counts").build(), h._durable, intervals=1)
-        assert epochs.begin(1, wall_time_us=0, injectors={}) is not None
+        run_log = RunLog(pipeline(name="Counts").build(), h._durable, intervals=1)
+        assert run_log.begin(1, wall_time_us=0, injectors={}) is not None
         h.update(pipeline(name="Tallies", was="Counts"))
         bid(h, 20)
         h.advance_watermark("bids", mr.DAY)
@@ -267,7 +267,7 @@ def test_all_that_was_observed_of_an_injected_stream_goes_on_under_its_new_name(
         bid(h, 10)
         h.advance_watermark("bids", 15)
         observed = SourceStats(10, 1, 2, {}, 4, {"": Process(10)}, Ahead({0: 1}))
-        h._epochs.sources["bids"] = observed
+        h._run_log.sources["bids"] = observed
         h.advance_watermark("bids", 16)
         h.update(shop("offers", was="bids"))
-        assert h._epochs.sources == {"offers": observed}
+        assert h._run_log.sources == {"offers": observed}

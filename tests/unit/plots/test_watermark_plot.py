@@ -175,15 +175,15 @@ def test_a_source_without_history_is_refused() -> None:
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
     path = tmp_path / "ckpt"
-    epochs = RunLog(pipeline().build(), open_location(path, pipeline="p"), intervals=1)
+    run_log = RunLog(pipeline().build(), open_location(path, pipeline="p"), intervals=1)
     for second in range(1, 4):
-        manifest = epochs.begin(
-            epochs.completed + 1,
+        manifest = run_log.begin(
+            run_log.completed + 1,
             wall_time_us=START + second * mr.SECOND,
             injectors={"events": START + second * mr.SECOND - mr.SECOND},
         )
         assert manifest is not None
-        epochs.complete(manifest, [])
+        run_log.complete(manifest, [])
     return path
 
 

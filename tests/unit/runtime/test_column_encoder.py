@@ -76,7 +76,7 @@ class Sender:
 
     def __init__(self, *, by_columns: bool, batched: bool = False) -> None:
         topology, state = pipeline().build(), MemoryHardState()
-        epochs = RunLog(topology, state, intervals=4)
+        run_log = RunLog(topology, state, intervals=4)
         source = SourceColumns(0, "bids", ("item", "cents", "note"), False, False)
         self.runtime = WorkerProcess(
             topology,
@@ -84,7 +84,7 @@ class Sender:
             execution=Execution(topology, state, MemoryCaches()),
             sources=[source],
         )
-        manifest = epochs.begin(epochs.completed + 1, wall_time_us=0, injectors={"bids": 0})
+        manifest = run_log.begin(run_log.completed + 1, wall_time_us=0, injectors={"bids": 0})
         task = Task(self.runtime, manifest, 0)
         self.outbox, self.report = Outbox(task), TaskReport()
         self.encoder = RowEncoder(

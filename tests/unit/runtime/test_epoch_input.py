@@ -69,13 +69,13 @@ class Case:
         self.begin()
 
     def begin(self) -> None:
-        self.epochs = RunLog(self.topology, self.state, intervals=4)
-        publisher = WatermarkPublisher.of(self.epochs.topology)
-        self.driver = EpochDriver(self.epochs.topology, self.epochs, publisher)
-        self.input = EpochInput(self.epochs.topology, {"rows": self.rows})
+        self.run_log = RunLog(self.topology, self.state, intervals=4)
+        publisher = WatermarkPublisher.of(self.run_log.topology)
+        self.driver = EpochDriver(self.run_log.topology, self.run_log, publisher)
+        self.input = EpochInput(self.run_log.topology, {"rows": self.rows})
 
     def asked(self, waiting: Any = NOBODY) -> Any:
-        return self.input.asked(self.epochs.places, waiting)
+        return self.input.asked(self.run_log.places, waiting)
 
     def epoch(self, clock_us: int = 0, *, draining: bool = False, fails: bool = False) -> Any:
         def stages(manifest: Any) -> tuple[TaskReport, float]:
@@ -83,24 +83,24 @@ class Case:
                 raise OSError("the driver dies")
             self.jobs.append(manifest.epoch)
             report = TaskReport()
-            for piece in self.input.pieces(manifest, self.epochs.places)["rows"]:
+            for piece in self.input.pieces(manifest, self.run_log.places)["rows"]:
                 report.reached.setdefault("rows", {})[piece.process] = piece.reached, None
             return report, 0.0
 
         return self.driver.run(
-            self.epochs.completed + 1,
+            self.run_log.completed + 1,
             stages,
             wall_time_us=clock_us,
             draining=draining,
             offsets=self.asked(),
             unread=lambda manifest: self.input.unread(
-                manifest, self.input.pieces(manifest, self.epochs.places)
+                manifest, self.input.pieces(manifest, self.run_log.places)
             ),
         )
 
     def pending(self, computation: str, report: Report) -> None:
         """Have an interval report what waits in it."""
-        self.epochs.authority.bulletins[computation].restore({0: report}, (9, 9))
+        self.run_log.authority.bulletins[computation].restore({0: report}, (9, 9))
 
 
 def test_processes_that_stay_are_left_out_and_who_is_held_back_is_not_asked() -> None:
@@ -130,12 +130,12 @@ def test_the_next_driver_reads_an_open_epoch_as_far_as_its_manifest_says() -> No
         case.epoch(fails=True)
     case.rows.at = {"a": (25, None)}
     case.begin()
-    assert case.epochs.open is not None
-    assert decode_manifest(encode_entry(case.epochs.open)).offsets == {"rows": {"a": [10, None]}}
+    assert case.run_log.open is not None
+    assert decode_manifest(encode_entry(case.run_log.open)).offsets == {"rows": {"a": [10, None]}}
     case.epoch()
-    assert case.epochs.places["rows"]["a"].offset == 10
+    assert case.run_log.places["rows"]["a"].offset == 10
     case.epoch()
-    assert case.epochs.places["rows"]["a"].offset == 25
+    assert case.run_log.places["rows"]["a"].offset == 25
 
 
 def test_what_processes_promise_is_taken_without_a_job() -> None:
@@ -144,16 +144,16 @@ def test_what_processes_promise_is_taken_without_a_job() -> None:
     turn = case.epoch(clock_us=100)
     assert case.jobs == []
     assert turn.report.is_quiet
-    assert set(case.epochs.sources["rows"].processes) == {"a", "b"}
-    assert case.epochs.places["rows"]["a"].process_watermark_us == 50
+    assert set(case.run_log.sources["rows"].processes) == {"a", "b"}
+    assert case.run_log.places["rows"]["a"].process_watermark_us == 50
     case.rows.at = {"a": (None, 50), "b": (None, 70)}
     case.epoch(clock_us=100)
     case.epoch(clock_us=100)
-    assert case.epochs.authority.low_watermarks.outputs["Last"] == 50
+    assert case.run_log.authority.low_watermarks.outputs["Last"] == 50
     # A promise from the future is refused, as a task would.
     case.rows.at = {"a": (None, 400 * mr.DAY), "b": (None, 70)}
     case.epoch(clock_us=100)
-    assert case.epochs.sources["rows"].refused_watermarks == 1
+    assert case.run_log.sources["rows"].refused_watermarks == 1
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_a_job_runs_where_something_is_due(
     if not due:  # all that waits for a low watermark is due at the end of time
         case.epoch(clock_us, draining=True)
         assert case.jobs == [2] * (report.timers > 0)
-        assert case.epochs.drained
+        assert case.run_log.drained
 
 
 def test_an_epoch_without_a_job_keeps_what_tasks_have_to_know() -> None:
@@ -189,7 +189,7 @@ def test_an_epoch_without_a_job_keeps_what_tasks_have_to_know() -> None:
     case = Case()
     case.rows.at = {"a": (1, None)}
     case.epoch()
-    first = case.epochs.completed
+    first = case.run_log.completed
     for clock_us in range(3):
         case.epoch(clock_us)
     case.rows.at = {"a": (2, None)}
@@ -203,9 +203,9 @@ def test_pieces_are_spread_over_tasks_and_promises_need_none() -> None:
     case = Case()
     case.rows.at = {f"p{n:02}": (n or None, None) for n in range(20)}
     manifest = msgspec.structs.replace(
-        case.epochs.begin(0, wall_time_us=0, injectors={}), offsets=case.asked()
+        case.run_log.begin(0, wall_time_us=0, injectors={}), offsets=case.asked()
     )
-    there = case.input.pieces(manifest, case.epochs.places)
+    there = case.input.pieces(manifest, case.run_log.places)
     lots = lots_of(there, tasks=2)
     assert [len(lot) for lot in lots] == [3, 3, 3, 2, 2, 2, 2, 3]
     assert sorted(unpacked_piece(one)[1].process for lot in lots for one in lot) == [*case.rows.at]

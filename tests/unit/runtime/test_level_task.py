@@ -106,8 +106,8 @@ def hosted() -> tuple[Any, Watched]:
     p.add(First)
     p.add(Second)
     topology, state = p.build(), MemoryHardState()
-    epochs = RunLog(topology, state, intervals=4)
-    manifest = epochs.begin(0, wall_time_us=0, injectors={"numbers": 0}, draining=False)
+    run_log = RunLog(topology, state, intervals=4)
+    manifest = run_log.begin(0, wall_time_us=0, injectors={"numbers": 0}, draining=False)
     assert manifest is not None
     writer = Watched(Execution(topology, state, MemoryCaches()), EpochFence(state.epochs, manifest))
 

@@ -183,10 +183,10 @@ def test_pending_calls_are_state_and_hold_the_low_watermark() -> None:
     live.plane.mark(live.clock_us)
     assert live.marks, "a mark goes over what is pending"
     assert len(live.made) == 60
-    reports = live.epochs.authority
+    reports = live.run_log.authority
     held = min(
         reports.report("doubled", one.id).hold_us
-        for one in live.epochs.positions.maps["doubled"].intervals
+        for one in live.run_log.positions.maps["doubled"].intervals
     )
     earliest = min(at for of in live.fed()[0].feeds.values() for _, _, at in of[:20])
     assert held == earliest
@@ -240,14 +240,14 @@ def test_the_source_waits_for_a_service_that_is_down_and_marks_and_a_stop_do_not
     assert 8 * Spend.calls.concurrency <= max(one.kept for one in calls) < 120
     live.plane.mark(live.clock_us)
     assert live.marks
-    read = sum(one.count for of in live.epochs.places.values() for one in of.values())
+    read = sum(one.count for of in live.run_log.places.values() for one in of.values())
     assert read == sum(one.kept for one in calls) < 120
     # In another incarnation they are still waited for.
     live.boot()
     live.plane.settle(live.clock_us)
     live.plane.end(live.clock_us)
     assert live.coordinator.ended
-    assert read == sum(one.count for of in live.epochs.places.values() for one in of.values())
+    assert read == sum(one.count for of in live.run_log.places.values() for one in of.values())
 
 
 def test_the_source_goes_on_when_half_of_the_calls_have_returned() -> None:
@@ -262,7 +262,9 @@ def test_the_source_goes_on_when_half_of_the_calls_have_returned() -> None:
         live.plane.settle(live.clock_us)
     live.finish()
     assert last_totals(kept) == expected_totals(1)
-    assert read < 120 == sum(one.count for of in live.epochs.places.values() for one in of.values())
+    assert (
+        read < 120 == sum(one.count for of in live.run_log.places.values() for one in of.values())
+    )
 
 
 def test_a_mark_with_pending_calls_is_not_quiet_though_all_input_is_read() -> None:
@@ -300,8 +302,8 @@ def test_wall_clock_expiry_of_a_cell_is_no_pending_call() -> None:
     live.play(random.Random(1), turns=400)
     live.finish()
     assert any(
-        live.epochs.authority.report("Remembering", one.id).wall_timers
-        for one in live.epochs.positions.maps["Remembering"].intervals
+        live.run_log.authority.report("Remembering", one.id).wall_timers
+        for one in live.run_log.positions.maps["Remembering"].intervals
     )
     assert [calls.kept for calls in live.calls()] == [0, 0]
 
@@ -315,8 +317,8 @@ def test_epochs_take_over_what_real_time_left_pending(seed: int) -> None:
     live.plane.end(live.clock_us)
     live.until_ended()
     left = [
-        live.epochs.authority.report("Spend", one.id).wall_timers
-        for one in live.epochs.positions.maps["Spend"].intervals
+        live.run_log.authority.report("Spend", one.id).wall_timers
+        for one in live.run_log.positions.maps["Spend"].intervals
     ]
     assert any(left), "the last mark goes over what is pending"
     epochs = InEpochs(live)
@@ -334,7 +336,7 @@ def test_pending_calls_move_with_their_keys_to_other_intervals(seed: int) -> Non
     live.plane.end(live.clock_us)
     live.until_ended()
     epochs = InEpochs(live)
-    remap(epochs.epochs, {"Spend": [Split(0), Merge(2, 3)]})
+    remap(epochs.run_log, {"Spend": [Split(0), Merge(2, 3)]})
     live.open()
     live.boot()
     live.finish()

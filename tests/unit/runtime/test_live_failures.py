@@ -141,8 +141,8 @@ def test_a_mark_that_was_under_way_when_a_incarnation_failed_is_made_in_the_next
 def test_a_completion_that_was_refused_is_written_by_the_next_incarnation_and_counts_once(written):
     p, kept = pipeline()
     live = Live(p)
-    log = Refusing(live.epochs._log._log, Completion, written=written)
-    live.epochs._log._log = log
+    log = Refusing(live.run_log._log._log, Completion, written=written)
+    live.run_log._log._log = log
     live.boot()
     live.feed(12)
     live.plane.settle(live.clock_us)
@@ -151,11 +151,11 @@ def test_a_completion_that_was_refused_is_written_by_the_next_incarnation_and_co
         live.plane.mark(live.clock_us)
     assert not kept.rows
     live.boot()
-    assert live.epochs.completed == 0
+    assert live.run_log.completed == 0
     assert len(kept.rows) == 12
     live.finish()
-    assert live.epochs.sources["events"].records == 12
-    assert live.epochs.counters["CountByKey"].records == 12
+    assert live.run_log.sources["events"].records == 12
+    assert live.run_log.counters["CountByKey"].records == 12
     assert len(kept.rows) == 12
 
 
@@ -184,7 +184,7 @@ def test_a_last_mark_that_could_not_be_published_is_still_the_last():
         live.plane.end(live.clock_us, draining=True)
     live.boot()
     assert live.coordinator.ended
-    assert live.epochs.completed == 0
+    assert live.run_log.completed == 0
     assert len(kept.rows) == 12
 
 
@@ -226,7 +226,7 @@ def test_what_was_decided_before_a_mark_is_read_in_that_order_after_two_failures
     live.finish()
     seen = sorted(row["value"] for row in kept.rows)
     assert len(seen) == 6
-    assert live.epochs.sources["events"].records == 6
+    assert live.run_log.sources["events"].records == 6
 
 
 class Turns:
@@ -459,12 +459,12 @@ def test_a_mark_is_not_complete_behind_the_seal_of_a_run_that_was_superseded():
     live.feed(12)
     live.plane.settle(live.clock_us)
     live.plane.mark(live.clock_us)
-    assert live.epochs.completed == -1
+    assert live.run_log.completed == -1
     assert not isinstance(live.coordinator.failed, ZombieWriter)
     live.boot()
     live.finish()
-    assert live.epochs.sources["events"].records == 12
-    assert live.epochs.counters["CountByKey"].records == 12
+    assert live.run_log.sources["events"].records == 12
+    assert live.run_log.counters["CountByKey"].records == 12
     assert len(kept.rows) == 12
 
 

@@ -36,7 +36,7 @@ def test_a_process_without_records_does_not_have_another_s_newest():
     live.plane.settle(live.clock_us)
     live.plane.mark(live.clock_us)
 
-    processes = live.epochs.sources["events"].processes
+    processes = live.run_log.sources["events"].processes
     assert processes["a"].newest_us == 20_000_000
     assert processes["b"].newest_us == mr.MIN_TIMESTAMP
 
@@ -116,7 +116,7 @@ def test_a_process_that_joins_before_the_first_mark_is_not_taken_for_another(gon
     live.plane.settle(live.clock_us)
     if gone:  # for the length of a mark, which knows no more of it than its number
         live.plane.mark(live.clock_us)
-        assert live.epochs.places["events"]["b"] == SourceOffset(0)
+        assert live.run_log.places["events"]["b"] == SourceOffset(0)
         live.plane.crash()
         feeds.feeds["b"] = bs
         live.open()

@@ -125,7 +125,7 @@ def test_panes_are_those_of_the_epoch_plane(processes: int, tasks: int) -> None:
     assert max(end for end, *_, share in found if share == 90) > timedelta(minutes=4) + max(
         end for end, *_, share in found if share == 100
     )
-    assert live.epochs.authority.low_watermarks == epochs.epochs.authority.low_watermarks
+    assert live.run_log.authority.low_watermarks == epochs.run_log.authority.low_watermarks
 
 
 def test_a_process_that_stands_still_does_not_hold_a_smaller_share() -> None:
@@ -143,7 +143,7 @@ def test_a_process_that_stands_still_does_not_hold_a_smaller_share() -> None:
         read(live, limit)
     live.plane.mark(live.clock_us)
 
-    low_watermarks = live.epochs.authority.low_watermarks
+    low_watermarks = live.run_log.authority.low_watermarks
     (computation,) = low_watermarks.inputs
     assert low_watermarks.inputs[computation] == (40 - 600) * mr.SECOND
     # Of a hundred records, two were of the slow one. The fast one's own is at 2390 s.
@@ -194,13 +194,13 @@ def test_they_go_from_plane_to_plane_with_what_they_go_by() -> None:
             live.boot()
             read(live, limit)
             live.plane.end(live.clock_us)
-            authority = live.epochs.authority
+            authority = live.run_log.authority
         else:
             epochs = InEpochs(live)
             live.feed(limit)
             epochs.run(live.clock_us)
             epochs.run(live.clock_us)
-            authority = epochs.epochs.authority
+            authority = epochs.run_log.authority
         now = {p: of.inputs["Tells"] for p, of in authority.low_watermarks.percentiles.items()}
         if known:
             # By what this run has read alone, they would not move yet.

@@ -206,13 +206,13 @@ def test_processes_that_join_are_read_soon_and_those_that_go_hold_the_low_waterm
     assert (live.plane.running, live.coordinator.incarnation) == (True, before + 1)
     live.plane.settle(live.clock_us)
     live.plane.mark(live.clock_us)
-    places = live.epochs.places["events"]
+    places = live.run_log.places["events"]
     assert {name: (one.number, one.count) for name, one in places.items()} == {
         "p0": (0, 20), "p1": (1, 20), "p2": (2, 20)
     }  # fmt: skip
 
     gone = injector.feeds.pop("p1")
-    before = live.epochs.authority.low_watermarks.inputs["CountByKey"]
+    before = live.run_log.authority.low_watermarks.inputs["CountByKey"]
     live.boot()
     live.feed(60)
     live.clock_us += mr.SECOND
@@ -220,8 +220,8 @@ def test_processes_that_join_are_read_soon_and_those_that_go_hold_the_low_waterm
     live.plane.mark(live.clock_us)
     # What is known of who is gone still holds.
     held = max(at for *_, at in gone[:20]) - 5 * mr.SECOND
-    assert live.epochs.authority.low_watermarks.inputs["CountByKey"] == held >= before
-    assert live.epochs.places["events"]["p1"].count == 20
+    assert live.run_log.authority.low_watermarks.inputs["CountByKey"] == held >= before
+    assert live.run_log.places["events"]["p1"].count == 20
 
     injector.feeds["p1"] = gone
     live.boot()
@@ -313,7 +313,7 @@ def test_nothing_is_done_after_the_last_mark(draining):
         for group in live.state.incarnations.groups(SegmentName.parse(name)):
             for commit in group.commits:
                 last[commit.computation, commit.interval] = commit.number
-    numbers = live.epochs.positions.numbers
+    numbers = live.run_log.positions.numbers
     assert last == {(name, n): number for name, of in numbers.items() for n, number in of.items()}
 
 

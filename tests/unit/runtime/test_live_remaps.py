@@ -92,7 +92,7 @@ def to_rest(live: Live) -> None:
     live.plane.tick(live.clock_us)
     live.plane.settle(live.clock_us)
     assert live.coordinator.ended
-    assert live.epochs.open is None
+    assert live.run_log.open is None
 
 
 def on(live: Live, *, anew: bool = False) -> None:
@@ -107,8 +107,8 @@ def on(live: Live, *, anew: bool = False) -> None:
 
 
 def some_remap(live: Live, rng: random.Random) -> dict[str, list[Split | Merge]]:
-    name = rng.choice(sorted(live.epochs.positions.maps))
-    there = live.epochs.positions.maps[name].intervals
+    name = rng.choice(sorted(live.run_log.positions.maps))
+    there = live.run_log.positions.maps[name].intervals
     at = rng.randrange(len(there))
     if at + 1 < len(there) and rng.random() < 0.5:
         return {name: [Merge(there[at].id, there[at + 1].id)]}
@@ -132,7 +132,7 @@ def test_no_remap_between_incarnations_and_no_crash_changes_an_output(
         to_rest(live)
         seal_left(live.state.incarnations)
         for _ in range(rng.randrange(1, 4)):
-            remap(live.epochs, some_remap(live, rng))
+            remap(live.run_log, some_remap(live, rng))
             ever += 1
         if n % 2:
             live.open()  # the driver was killed: another takes up what it left
@@ -156,7 +156,7 @@ def test_what_a_remap_reads_is_read_beside_live_tasks(monkeypatch: pytest.Monkey
         live.plane.settle(live.clock_us)
         live.plane.mark(live.clock_us)
     remaps = {"Counted": [Split(0), Merge(2, 3)]}
-    preparation, positions = Preparation(live.epochs, remaps), live.epochs.positions
+    preparation, positions = Preparation(live.run_log, remaps), live.run_log.positions
     assert preparation.changes()
     assert not preparation.is_near_a_mark()
     preparation.read()
@@ -178,7 +178,7 @@ def test_what_a_remap_reads_is_read_beside_live_tasks(monkeypatch: pytest.Monkey
         for one, last in stood.items()
         for number in range(last, positions.of("Counted", one).number)
     ]
-    made = to_other_intervals(live.epochs, remaps, ready=preparation.ready)
+    made = to_other_intervals(live.run_log, remaps, ready=preparation.ready)
     assert len(made["Counted"].intervals) == 4
     assert due
     assert read == due
@@ -202,10 +202,10 @@ def test_a_crash_at_any_write_of_a_remap_leaves_the_intervals_before_or_those_af
         state.writes = writes
         with contextlib.suppress(Crash):
             seal_left(state.incarnations)
-            remap(live.epochs, {"Counted": [Split(0), Split(1)]})
+            remap(live.run_log, {"Counted": [Split(0), Split(1)]})
         state.writes = None
         live.open()
-        found.append(len(live.epochs.positions.maps["Counted"].intervals))
+        found.append(len(live.run_log.positions.maps["Counted"].intervals))
         live.boot()
         live.finish()
         assert values(kept.rows) == expected
@@ -225,11 +225,11 @@ def test_a_drain_that_is_asked_for_at_a_rest_is_not_forgotten() -> None:
     live.coordinator.end(draining=True)
     live.plane.settle(live.clock_us)
     assert live.coordinator.ended
-    assert not live.epochs.drained
+    assert not live.run_log.drained
     on(live)
     live.plane.tick(live.clock_us)
     live.plane.settle(live.clock_us)
-    assert live.epochs.drained
+    assert live.run_log.drained
     assert values(kept.rows) == values(undisturbed(counting))
 
 
@@ -254,8 +254,8 @@ def test_all_tasks_end_at_the_last_mark_at_one_low_watermark() -> None:
         live.plane.turn((0, injector), live.clock_us + mr.MINUTE)
     live.plane.settle(live.clock_us + mr.MINUTE)
     assert live.coordinator.ended
-    assert live.epochs.live is not None
-    notes = [decode_note(note) for note in live.epochs.live.notes.values()]
+    assert live.run_log.live is not None
+    notes = [decode_note(note) for note in live.run_log.live.notes.values()]
     assert [note.inputs["Counted"][100] for note in notes] == [live.clock_us] * 2
 
 
@@ -265,12 +265,12 @@ def test_a_mark_that_stops_nothing_can_be_neither_remapped_nor_taken_for_the_las
     live.boot()
     live.plane.settle(live.clock_us)
     live.plane.mark(live.clock_us)
-    assert live.epochs.live is not None
-    assert live.epochs.live.last is False
+    assert live.run_log.live is not None
+    assert live.run_log.live.last is False
     with pytest.raises(PipelineError, match="not known to have stopped"):
-        remap(live.epochs, {"Counted": [Split(0)]})
+        remap(live.run_log, {"Counted": [Split(0)]})
     to_rest(live)
-    assert live.epochs.live.last is True
+    assert live.run_log.live.last is True
 
 
 def test_intervals_that_live_tasks_left_are_remapped_by_who_goes_on_in_epochs() -> None:
@@ -282,7 +282,9 @@ def test_intervals_that_live_tasks_left_are_remapped_by_who_goes_on_in_epochs() 
     live.plane.settle(live.clock_us)
     live.plane.end(live.clock_us)
     epochs = InEpochs(live)
-    assert len(remap(epochs.epochs, {"Counted": [Split(0), Merge(2, 3)]})["Counted"].intervals) == 4
+    assert (
+        len(remap(epochs.run_log, {"Counted": [Split(0), Merge(2, 3)]})["Counted"].intervals) == 4
+    )
     live.feed(25)
     epochs.run(live.clock_us)
     live.open()
@@ -301,10 +303,10 @@ def test_a_newer_incarnation_is_not_sealed_away_twice() -> None:
     with contextlib.suppress(StoreError):
         seal_left(live.state.incarnations)
     with pytest.raises(ZombieWriter):
-        remap(live.epochs, {"Counted": [Split(0)]})
+        remap(live.run_log, {"Counted": [Split(0)]})
     newer.boot()
     newer.finish()
-    assert newer.epochs.drained
+    assert newer.run_log.drained
 
 
 def test_a_incarnation_begins_when_all_are_there_and_it_may_whichever_comes_last() -> None:

@@ -89,7 +89,7 @@ def go_on(live: Live, rounds: int = 40) -> None:
 
 
 def read(live: Live, stream: str = "events") -> dict[str, int]:
-    return {name: place.count for name, place in live.epochs.places[stream].items()}
+    return {name: place.count for name, place in live.run_log.places[stream].items()}
 
 
 @pytest.mark.parametrize("tasks", [1, 2, 3])
@@ -153,15 +153,15 @@ def test_who_falls_silent_holds_nobody_when_its_time_is_out(
     feeds.there = {"a": 100, "b": 10}
     live.boot()
     go_on(live, 100)
-    assert live.epochs.authority.low_watermarks.inputs["Keeps"] == 10 * STEP
+    assert live.run_log.authority.low_watermarks.inputs["Keeps"] == 10 * STEP
     go_on(live, 200)
     assert read(live)["a"] == 100
-    assert live.epochs.authority.low_watermarks.inputs["Keeps"] == 100 * STEP
+    assert live.run_log.authority.low_watermarks.inputs["Keeps"] == 100 * STEP
     # What it sends now is late, and it counts again.
     feeds.there["b"] = 20
     go_on(live, 50)
-    assert live.epochs.counters["Keeps"].late == 10
-    assert live.epochs.authority.low_watermarks.inputs["Keeps"] == 100 * STEP
+    assert live.run_log.counters["Keeps"].late == 10
+    assert live.run_log.authority.low_watermarks.inputs["Keeps"] == 100 * STEP
     assert len(kept.rows) == 120
 
 
@@ -172,7 +172,7 @@ def test_when_all_are_silent_the_low_watermark_stays() -> None:
     live.boot()
     go_on(live, 300)
     assert read(live) == {"a": 30, "b": 10}
-    assert live.epochs.authority.low_watermarks.inputs["Keeps"] == 30 * STEP
+    assert live.run_log.authority.low_watermarks.inputs["Keeps"] == 30 * STEP
 
 
 def test_who_has_ended_holds_nobody() -> None:
@@ -194,7 +194,7 @@ def test_after_a_restart_who_says_nothing_new_is_where_it_was() -> None:
     live.boot()
     feeds.there["b"] = 20
     go_on(live, 20)
-    assert live.epochs.authority.low_watermarks.inputs["Keeps"] == 14 * STEP
+    assert live.run_log.authority.low_watermarks.inputs["Keeps"] == 14 * STEP
     assert 20 < read(live)["c"] <= 20 + LOT
 
 
@@ -211,7 +211,7 @@ def test_no_schedule_and_no_crash_reads_too_far_or_changes_the_outputs(seed: int
         live.boot()
         go_on(live, 8)  # what was decided before is read again, before the others have come so far
         counts = read(live)
-        least = live.epochs.authority.low_watermarks.outputs["injector:events"]
+        least = live.run_log.authority.low_watermarks.outputs["injector:events"]
         assert all(n * STEP <= max(0, least) + mr.MINUTE + LOT * STEP for n in counts.values())
     feeds.there = dict.fromkeys("abc", 60)
     go_on(live, 100)
@@ -252,7 +252,7 @@ def test_both_planes_hold_the_same_back_and_say_so(policy: mr.BoundedDelay | Non
     assert said in str(explain_watermark(live.state))
 
     epochs, delay_us = InEpochs(live), 0 if policy is None else policy.delay_us
-    sources, low_watermark = epochs.epochs.sources, held["slow"] * STEP - delay_us
+    sources, low_watermark = epochs.run_log.sources, held["slow"] * STEP - delay_us
     assert epochs.driver.publisher.waiting(
         "events", processes_of(sources), {"events": low_watermark}
     ) == {"fast"}

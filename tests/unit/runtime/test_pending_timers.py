@@ -46,9 +46,9 @@ def reminding() -> mr.Pipeline:
     return p
 
 
-def told(epochs: RunLog) -> tuple[int | None, int | None]:
+def told(run_log: RunLog) -> tuple[int | None, int | None]:
     """Return what is pending as the run says it."""
-    one = overview_of_run(epochs).computations["Reminds"]
+    one = overview_of_run(run_log).computations["Reminds"]
     return one.pending_timers, one.pending_wall_timers
 
 
@@ -69,7 +69,7 @@ def test_in_real_time_it_is_what_is_stored_after_crashes_too(seed: int) -> None:
     live.plane.mark(live.clock_us)
 
     # The low watermark is at 59 s. Of the 30 records of even keys those up to 29 s have fired.
-    assert told(live.epochs) == stored(live) == (15, 30)
+    assert told(live.run_log) == stored(live) == (15, 30)
 
 
 def test_it_goes_from_one_plane_to_the_other_and_is_there_right_after_a_restart() -> None:
@@ -77,10 +77,10 @@ def test_it_goes_from_one_plane_to_the_other_and_is_there_right_after_a_restart(
     epochs = InEpochs(live)
     live.feed(20)
     epochs.run(live.clock_us)
-    assert told(epochs.epochs) == stored(live) == (10, 10)
+    assert told(epochs.run_log) == stored(live) == (10, 10)
 
     live.open()
-    assert told(live.epochs) == (10, 10)
+    assert told(live.run_log) == (10, 10)
     one = overview_of_log(Checkpoint(live.state).ended).computations["Reminds"]
     assert (one.pending_timers, one.pending_wall_timers) == (10, 10)
 
@@ -88,9 +88,9 @@ def test_it_goes_from_one_plane_to_the_other_and_is_there_right_after_a_restart(
     live.feed(60)
     live.plane.settle(live.clock_us)
     live.plane.mark(live.clock_us)
-    assert told(live.epochs) == stored(live)
-    assert told(live.epochs)[1] == 30
+    assert told(live.run_log) == stored(live)
+    assert told(live.run_log)[1] == 30
     live.plane.end(live.clock_us)
 
     live.open()
-    assert told(live.epochs) == stored(live)
+    assert told(live.run_log) == stored(live)

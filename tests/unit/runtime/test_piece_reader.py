@@ -109,15 +109,15 @@ class Reader:
         )
         source = SourceColumns(0, spec.name, columns, native, True, injection.id)
         state = MemoryHardState()
-        self.epochs = RunLog(topology, state, intervals=4)
+        self.run_log = RunLog(topology, state, intervals=4)
         execution = Execution(topology, state, MemoryCaches())
         self.runtime = WorkerProcess(topology, tasks=tasks, execution=execution, sources=[source])
         self.native = native
 
     def read(self, stage: ReadStage, *pieces: Piece) -> list[pa.RecordBatch]:
         """Return what leaves the first stage, and begin the epoch."""
-        self.manifest = self.epochs.begin(
-            self.epochs.completed + 1, wall_time_us=NOW, injectors={"trips": 0}
+        self.manifest = self.run_log.begin(
+            self.run_log.completed + 1, wall_time_us=NOW, injectors={"trips": 0}
         )
         rows = pa.RecordBatch.from_pydict(
             {

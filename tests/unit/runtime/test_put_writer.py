@@ -50,7 +50,7 @@ class Attempts:
         self.calls = []
         self.declare(productions)
         self.state = MemoryHardState()
-        self.epochs = RunLog(self.topology, self.state, intervals=2)
+        self.run_log = RunLog(self.topology, self.state, intervals=2)
         self.begin()
 
     def declare(self, productions):
@@ -61,8 +61,8 @@ class Attempts:
         self.topology = p.build()
 
     def begin(self):
-        self.manifest = self.epochs.begin(
-            self.epochs.completed + 1, wall_time_us=0, injectors={"events": 0}
+        self.manifest = self.run_log.begin(
+            self.run_log.completed + 1, wall_time_us=0, injectors={"events": 0}
         )
 
     def execution(self, state=None):
@@ -146,7 +146,7 @@ def test_a_retry_in_the_same_process_replays_too(attempts):
 def test_after_a_replay_the_next_epoch_goes_on_from_the_winners_state(attempts):
     attempts.run(attempts.execution(), *VALUES)
     execution = attempts.execution()
-    attempts.epochs.complete(attempts.manifest, attempts.run(execution, *VALUES))
+    attempts.run_log.complete(attempts.manifest, attempts.run(execution, *VALUES))
     attempts.begin()
     results = attempts.run(execution, *VALUES)
 
@@ -206,7 +206,7 @@ def test_an_interval_that_the_winner_had_nothing_for_is_as_it_was(attempts):
 
 def test_a_zombie_of_an_epoch_in_which_nothing_was_committed_stops(attempts):
     stale = attempts.manifest
-    attempts.epochs.complete(stale, ())
+    attempts.run_log.complete(stale, ())
     attempts.begin()
     attempts.run(attempts.execution(), *VALUES)
     attempts.manifest = stale
@@ -219,7 +219,7 @@ def test_what_an_attempt_replays_of_an_epoch_that_is_over_does_not_leave(attempt
     """Another attempt that was left behind put it, after the epoch had been collected."""
     left = attempts.manifest
     for _ in range(3):
-        attempts.epochs.complete(attempts.manifest, attempts.run(attempts.execution(), *VALUES))
+        attempts.run_log.complete(attempts.manifest, attempts.run(attempts.execution(), *VALUES))
         attempts.begin()
     for interval in (0, 1):
         attempts.state.commits.remove("Count", interval, [1, 2])
@@ -241,7 +241,7 @@ def test_a_bundle_without_effect_has_a_commit_too(attempts):
 
 def test_a_late_attempt_cannot_commit_in_place_of_the_next_epoch(attempts):
     """User code that draws lots: one attempt changes nothing, the attempt left behind does."""
-    attempts.epochs.complete(
+    attempts.run_log.complete(
         attempts.manifest, attempts.run(attempts.execution(), *["nothing"] * 8)
     )
     with pytest.raises(ZombieWriter, match=r"epoch 0 .* is complete"):
@@ -257,7 +257,7 @@ def test_an_attempt_left_behind_does_not_win_what_was_collected(attempts):
     """Its name is free again; what it puts there reaches no cache and no consumer."""
     left, caches = attempts.manifest, MemoryCaches()
     for _ in range(3):
-        attempts.epochs.complete(attempts.manifest, attempts.run(attempts.execution(), *VALUES))
+        attempts.run_log.complete(attempts.manifest, attempts.run(attempts.execution(), *VALUES))
         attempts.begin()
     for interval in (0, 1):
         attempts.state.commits.remove("Count", interval, [1, 2])
@@ -269,7 +269,7 @@ def test_an_attempt_left_behind_does_not_win_what_was_collected(attempts):
 
 def test_nor_when_its_manifest_was_collected_too(attempts):
     left = attempts.manifest
-    attempts.epochs.complete(attempts.manifest, attempts.run(attempts.execution(), *VALUES))
+    attempts.run_log.complete(attempts.manifest, attempts.run(attempts.execution(), *VALUES))
     attempts.begin()
     for interval in (0, 1):
         attempts.state.commits.remove("Count", interval, [1])
@@ -288,7 +288,7 @@ def test_an_attempt_that_won_and_slept_until_its_epoch_was_over_leaves_its_commi
     def sleep(log, manifest):
         monkeypatch.setattr(fence_module, "refuse_superseded", refuse)
         others = attempts.run(attempts.execution(), *VALUES)
-        attempts.epochs.complete(manifest, others)
+        attempts.run_log.complete(manifest, others)
         refuse(log, manifest)
 
     monkeypatch.setattr(fence_module, "refuse_superseded", sleep)
@@ -301,7 +301,7 @@ def test_an_attempt_left_behind_does_not_turn_back_a_cache_that_went_on(attempts
     left, caches = attempts.manifest, MemoryCaches()
     for _ in range(2):
         execution = Execution(attempts.topology, attempts.state, caches)
-        attempts.epochs.complete(attempts.manifest, attempts.run(execution, *VALUES))
+        attempts.run_log.complete(attempts.manifest, attempts.run(execution, *VALUES))
         attempts.begin()
     for interval in (0, 1):
         attempts.state.commits.remove("Count", interval, [1, 2])
@@ -314,7 +314,7 @@ def test_an_attempt_left_behind_does_not_turn_back_a_cache_that_went_on(attempts
 def test_a_cache_that_is_emptied_while_user_code_runs_is_brought_forward_later(attempts):
     """The thread that writes snapshots may find it damaged, and remove it."""
     caches = MemoryCaches()
-    attempts.epochs.complete(
+    attempts.run_log.complete(
         attempts.manifest,
         attempts.run(Execution(attempts.topology, attempts.state, caches), *VALUES),
     )
@@ -337,13 +337,13 @@ def test_a_claim_since_the_manifest_does_not_end_its_epoch(attempts):
 
 
 def test_an_interval_with_nothing_to_do_has_no_result_and_is_as_before(attempts):
-    attempts.epochs.complete(attempts.manifest, attempts.run(attempts.execution(), *VALUES))
+    attempts.run_log.complete(attempts.manifest, attempts.run(attempts.execution(), *VALUES))
     attempts.begin()
     results = attempts.run(attempts.execution())
 
     assert results == []
     for interval in (0, 1):
-        stands = attempts.epochs.positions.of("Count", interval)
+        stands = attempts.run_log.positions.of("Count", interval)
         ours = [n for n in range(len(VALUES)) if hash_key(encode_key(n)) >> 63 == interval]
         assert (stands.number, stands.report) == (
             1, Report(low_watermark_timer_us=100, timers=len(ours))
@@ -386,7 +386,7 @@ class TestWeakProductions:
     def test_the_same_worker_can_make_them_again_without_rebuilding_its_cache(self, attempts):
         execution = attempts.execution()
         for _ in range(2):
-            attempts.epochs.complete(attempts.manifest, attempts.run(execution, *VALUES))
+            attempts.run_log.complete(attempts.manifest, attempts.run(execution, *VALUES))
             attempts.begin()
         attempts.run(execution, *VALUES)
         assert [cache.position for cache in attempts.caches(execution)] == [2, 2], "a commit behind"
@@ -403,7 +403,7 @@ class TestWeakProductions:
             assert [decoded(r)[0] for r in results] == [
                 [epoch + 1] * len(r.productions) for r in results
             ]
-            attempts.epochs.complete(attempts.manifest, results)
+            attempts.run_log.complete(attempts.manifest, results)
             attempts.begin()
             if between == "cleared":
                 for cache in attempts.caches(execution):
@@ -419,7 +419,9 @@ class TestWeakProductions:
     def test_an_attempt_whose_epoch_is_over_stops(self, attempts):
         manifest = attempts.manifest
         for _ in range(2):
-            attempts.epochs.complete(attempts.manifest, attempts.run(attempts.execution(), *VALUES))
+            attempts.run_log.complete(
+                attempts.manifest, attempts.run(attempts.execution(), *VALUES)
+            )
             attempts.begin()
         attempts.manifest = manifest
         with pytest.raises(ZombieWriter, match="wants the weak productions of commit 1 of 'Count'"):

@@ -315,12 +315,12 @@ def test_tombstones_that_are_dropped_are_counted_and_are_no_letters(plane, nativ
         if plane == "live":
             live.boot()
             live.finish()
-            dropped = live.epochs.sources["events"].dropped
+            dropped = live.run_log.sources["events"].dropped
         else:
             epochs = InEpochs(live)
             epochs.run(live.clock_us)
             epochs.run(live.clock_us)
-            dropped = epochs.epochs.sources["events"].dropped
+            dropped = epochs.run_log.sources["events"].dropped
         sums = [int(row["value"]) for row in kept.rows]
         assert rejects.rows == []
     assert sorted(sums) == sorted([5, 7, *range(1, more + 1)])

@@ -108,12 +108,12 @@ class Runs:
 
     def start(self, session: Session) -> Handle:
         self.session, topology = session, build(self.pipeline)
-        epochs = RunLog(topology, self.state, intervals=2)
+        run_log = RunLog(topology, self.state, intervals=2)
         nothing: Any = None
         parts = RunParts(
             topology=topology,
-            epochs=epochs,
-            loads=RunLoads(epochs),
+            run_log=run_log,
+            loads=RunLoads(run_log),
             publisher=WatermarkPublisher.of(topology),
             housekeeping=Housekeeping(self.state),
             plan=nothing,
@@ -284,9 +284,9 @@ def test_a_stream_does_not_change_its_kind_of_source(runs: Runs, *, read: bool) 
     runs.rows.there = 5 if read else 0
     assert run.process_available("60 s")
     run.stop()
-    epochs = RunLog(build(runs.pipeline), runs.state, intervals=2)
-    assert epochs.base == epochs.completed + 1  # Spark's offsets would begin anew
-    _setup(rows=runs.rows).check_claimed(epochs)
+    run_log = RunLog(build(runs.pipeline), runs.state, intervals=2)
+    assert run_log.base == run_log.completed + 1  # Spark's offsets would begin anew
+    _setup(rows=runs.rows).check_claimed(run_log)
 
     def refused(check: Callable[[], None], said: str) -> None:
         if not read:
@@ -295,10 +295,10 @@ def test_a_stream_does_not_change_its_kind_of_source(runs: Runs, *, read: bool) 
         with pytest.raises(CheckpointMismatch, match=said):
             check()
 
-    refused(lambda: _setup(rows=None).check_claimed(epochs), r"\['rows'\] were.*now Spark's own")
-    epochs.places = {}  # as of a stream that Spark has read
-    refused(lambda: _setup(rows=runs.rows).check_claimed(epochs), r"now an mr\.sources\.Injector")
-    manifest = epochs.begin(epochs.completed + 1, wall_time_us=0, injectors={})
+    refused(lambda: _setup(rows=None).check_claimed(run_log), r"\['rows'\] were.*now Spark's own")
+    run_log.places = {}  # as of a stream that Spark has read
+    refused(lambda: _setup(rows=runs.rows).check_claimed(run_log), r"now an mr\.sources\.Injector")
+    manifest = run_log.begin(run_log.completed + 1, wall_time_us=0, injectors={})
     assert manifest is not None
     with pytest.raises(CheckpointMismatch, match=rf"epoch {manifest.epoch} .*is unfinished"):
-        _setup(rows=runs.rows).check_claimed(epochs)
+        _setup(rows=runs.rows).check_claimed(run_log)

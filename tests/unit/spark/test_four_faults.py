@@ -56,7 +56,7 @@ def flight(carrier: str, delay: int, second: int) -> tuple[dict[str, Any], int]:
 def status_of(h: Any, *stuck: Stuck) -> Status:
     progress = Progress("flights")
     return progress.status(
-        h._epochs, h._process.loads, h._process.driver.publisher, state="running", stuck=stuck
+        h._run_log, h._process.loads, h._process.driver.publisher, state="running", stuck=stuck
     )
 
 

@@ -151,14 +151,14 @@ def stopwatch() -> Callable[[], float]:
 def on_epochs() -> Iterator[tuple[Any, Any, Any, Progress]]:
     live = Live(pipeline(), seconds=stopwatch())
     epochs, progress = InEpochs(live), Progress("flights")
-    loads = RunLoads(epochs.epochs)
+    loads = RunLoads(epochs.run_log)
     for limit in (7, 8, 20, 20, 30):
         for spec in epochs.topology.injected():
             spec.injection.source.limit = limit
         live.clock_us += mr.SECOND
         turn = epochs.run(live.clock_us, draining=limit == 30)
         progress.add(turn.report, 0.5, {"tasks": 0.25})
-        yield epochs.epochs, loads, epochs.driver.publisher, progress
+        yield epochs.run_log, loads, epochs.driver.publisher, progress
 
 
 def in_real_time() -> Iterator[tuple[Any, Any, Any, Progress]]:
@@ -180,7 +180,7 @@ def in_real_time() -> Iterator[tuple[Any, Any, Any, Progress]]:
         (marked,) = live.marks
         live.marks.clear()
         progress.add(marked.report, 0.5)
-        yield live.epochs, live.loads, publisher, progress
+        yield live.run_log, live.loads, publisher, progress
 
 
 def rounded(found: Any) -> Any:

@@ -104,12 +104,12 @@ class Starter:
 
     def run(self, pipeline: Declarations) -> Run:
         topology, state = build(pipeline), MemoryHardState()
-        epochs = RunLog(topology, state, intervals=2)
+        run_log = RunLog(topology, state, intervals=2)
         spark: Any = None
         parts = RunParts(
             topology=topology,
-            epochs=epochs,
-            loads=RunLoads(epochs),
+            run_log=run_log,
+            loads=RunLoads(run_log),
             publisher=WatermarkPublisher.of(topology),
             housekeeping=Housekeeping(state),
             plan=spark,

@@ -44,9 +44,9 @@ def test_an_explanation_and_a_plan_are_without_them(pipeline):
 
 def test_no_file_of_a_checkpoint_has_them(pipeline, tmp_path):
     path = tmp_path / "ckpt"
-    epochs = RunLog(pipeline.build(), open_location(path, pipeline="secrets"), intervals=2)
-    manifest = epochs.begin(0, wall_time_us=1, injectors={"words": 1})
-    epochs.complete(manifest, [])
+    run_log = RunLog(pipeline.build(), open_location(path, pipeline="secrets"), intervals=2)
+    manifest = run_log.begin(0, wall_time_us=1, injectors={"words": 1})
+    run_log.complete(manifest, [])
     one = status()
     lines = MetricLines(path)
     lines.add(one, 0)

@@ -38,9 +38,9 @@ class Run:
 
     def __init__(self, said: list[Any], pipeline: mr.Pipeline) -> None:
         self.said = said
-        self.epochs = RunLog(pipeline.build(), MemoryHardState(), intervals=1)
+        self.run_log = RunLog(pipeline.build(), MemoryHardState(), intervals=1)
         # Under way: it is finished before the other begins.
-        assert self.epochs.begin(0, wall_time_us=0, injectors={}) is not None
+        assert self.run_log.begin(0, wall_time_us=0, injectors={}) is not None
         self.updating = threading.Lock()
         self.update: Any = None
         self.engine = self

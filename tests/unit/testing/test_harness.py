@@ -258,8 +258,8 @@ def waiting(name: str, was: str = "") -> mr.Pipeline:
 
 def check_intervals(h: Harness, low_us: int) -> None:
     (spec,) = h._topology.computations
-    for one in h._epochs.positions.maps[spec.name].intervals:
-        report = h._epochs.authority.report(spec.name, one.id)
+    for one in h._run_log.positions.maps[spec.name].intervals:
+        report = h._run_log.authority.report(spec.name, one.id)
         check_interval(h._durable, h._caches, spec, one.id, report, low_us)
 
 

@@ -29,12 +29,12 @@ from millrace.dataflow.columnar.chunks import (
     Keyed,
     PlainGrouping,
     Stored,
+    brought,
     too_large,
+    weights,
 )
-from millrace.dataflow.columnar.elements import brought, weights
 from millrace.dataflow.partials.columns import by_code
-from millrace.dataflow.windows.vector import Ints, overlaps
-from millrace.dataflow.windows.window_fn import assigned_columns
+from millrace.dataflow.windows.window_fn import Ints, assigned_columns, overlaps
 from millrace.model.pane import Window
 from millrace.model.time import MAX_TIMESTAMP
 

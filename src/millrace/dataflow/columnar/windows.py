@@ -20,12 +20,12 @@ from millrace.dataflow.columnar.chunks import (
     Keyed,
     PlainGrouping,
     Stored,
+    brought,
     too_large,
+    weights,
 )
-from millrace.dataflow.columnar.elements import brought, weights
 from millrace.dataflow.partials.columns import alike_segments
-from millrace.dataflow.windows.vector import Ints
-from millrace.dataflow.windows.window_fn import assigned_columns, is_ours
+from millrace.dataflow.windows.window_fn import Ints, assigned_columns, is_ours
 from millrace.model.pane import Window
 from millrace.model.time import MAX_TIMESTAMP
 

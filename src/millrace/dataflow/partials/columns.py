@@ -16,8 +16,7 @@ import pyarrow.compute as pc
 
 from millrace.dataflow.aggregations.vector import Mask
 from millrace.dataflow.element_types import Picks
-from millrace.dataflow.windows.vector import Hashes, Ints, overlaps
-from millrace.dataflow.windows.window_fn import WindowFn, assigned_columns
+from millrace.dataflow.windows.window_fn import Hashes, Ints, WindowFn, assigned_columns, overlaps
 
 #: Python's types of values that make a column of one kind.
 _ARROW: dict[type, pa.DataType] = {

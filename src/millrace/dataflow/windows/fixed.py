@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from millrace.dataflow.value import positive_us
-from millrace.dataflow.windows.vector import Assigned, Hashes, Ints, one_each
-from millrace.dataflow.windows.window_fn import WindowFn
+from millrace.dataflow.windows.window_fn import Assigned, Hashes, Ints, WindowFn, one_each
 from millrace.model.errors import PipelineError
 from millrace.model.keys import encode_key, hash_key
 from millrace.model.pane import Window

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from millrace.dataflow.windows.vector import Assigned, Hashes, Ints, one_each
-from millrace.dataflow.windows.window_fn import WindowFn
+from millrace.dataflow.windows.window_fn import Assigned, Hashes, Ints, WindowFn, one_each
 from millrace.model.pane import Window
 from millrace.model.record import Record
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from millrace.dataflow.value import positive_us
-from millrace.dataflow.windows.vector import Assigned, Hashes, Ints, one_each
-from millrace.dataflow.windows.window_fn import WindowFn, end_us
+from millrace.dataflow.windows.window_fn import Assigned, Hashes, Ints, WindowFn, end_us, one_each
 from millrace.model.pane import Window
 from millrace.model.record import Record
 from millrace.model.time import Duration, duration_literal

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from millrace.dataflow.value import positive_us
-from millrace.dataflow.windows.vector import Assigned, Hashes, Ints
-from millrace.dataflow.windows.window_fn import WindowFn
+from millrace.dataflow.windows.window_fn import Assigned, Hashes, Ints, WindowFn
 from millrace.model.errors import PipelineError
 from millrace.model.pane import Window
 from millrace.model.record import Record

@@ -50,7 +50,7 @@ class EpochDriver:
 
     Attributes:
         topology: The pipeline.
-        epochs: Of the run; it holds the checkpoint.
+        run_log: Of the run; it holds the checkpoint.
         publisher: What injectors publish by their policies.
         scripted: Percentile -> injected stream -> what it published by hand, 100 the low watermark
             itself; only where somebody scripts time.
@@ -60,7 +60,7 @@ class EpochDriver:
     """
 
     topology: Topology
-    epochs: RunLog
+    run_log: RunLog
     publisher: WatermarkPublisher
     scripted: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     estimates: bool = True
@@ -68,30 +68,30 @@ class EpochDriver:
 
     def published(self, wall_time_us: int) -> dict[str, int]:
         """Return injected stream -> what it publishes now: never below what it did."""
-        outputs = self.epochs.authority.low_watermarks.outputs
+        outputs = self.run_log.authority.low_watermarks.outputs
         by_hand = self.scripted.get(100, {})
         before = {
             spec.name: max(outputs[injector_name(spec.name)], by_hand.get(spec.name, MIN_TIMESTAMP))
             for spec in self.topology.injected()
         }
-        processes = processes_of(self.epochs.sources)
+        processes = processes_of(self.run_log.sources)
         by_policy = self.publisher.published(
             processes,
             wall_time_us=wall_time_us,
             before=before,
-            last_epoch_us=self.epochs.wall_time_us,
+            last_epoch_us=self.run_log.wall_time_us,
         )
         return before | by_policy
 
     def percentiles(self, published: Mapping[str, int]) -> Mapping[int, Mapping[str, int]]:
         """Return percentile -> injected stream -> what it publishes for that share."""
-        return self.epochs.estimated(published) if self.estimates else self.scripted
+        return self.run_log.estimated(published) if self.estimates else self.scripted
 
     def settled(self, manifest: Manifest, published: Mapping[str, int]) -> bool:
         """Return whether an epoch with what is published now would move no low watermark."""
         return (
             published == manifest.injectors
-            and self.epochs.estimated(published) == manifest.percentiles
+            and self.run_log.estimated(published) == manifest.percentiles
         )
 
     def due(self, manifest: Manifest) -> bool:
@@ -100,7 +100,7 @@ class EpochDriver:
         It goes through the levels as tasks do, by what intervals have reported last. It depends on
         the manifest, and on what was completed before it: who takes the epoch over says the same.
         """
-        propagation, positions = manifest.propagation(), self.epochs.positions
+        propagation, positions = manifest.propagation(), self.run_log.positions
         spread = bool(self.topology.percentiles)
         for spec in self.topology.computations:
             bulletin = positions.bulletin(spec.name)
@@ -142,9 +142,9 @@ class EpochDriver:
             ZombieWriter: A newer run has claimed the checkpoint.
             DeadLettersExceeded: There are too many. The epoch has completed.
         """
-        epochs, began = self.epochs, time.perf_counter()
+        run_log, began = self.run_log, time.perf_counter()
         published = self.published(wall_time_us)
-        manifest = epochs.begin(
+        manifest = run_log.begin(
             number,
             wall_time_us=wall_time_us,
             injectors=published,
@@ -166,14 +166,14 @@ class EpochDriver:
             report = alone
         ran = time.perf_counter()
         self._hear(report, manifest)
-        completion = epochs.complete(
+        completion = run_log.complete(
             manifest,
             report.results,
             report.sources,
-            places=places_after(epochs.places, report.reached),
+            places=places_after(run_log.places, report.reached),
             by_tasks=alone is None,
         )
-        epochs.dead_letters.check()
+        run_log.dead_letters.check()
         parts = {
             "planning": planned - began,
             "tasks": ran - planned - publishing,
@@ -186,7 +186,7 @@ class EpochDriver:
         """Take what the epoch observed of processes as what is remembered of them."""
         heard = self.publisher.heard(
             {stream: stats.by_process() for stream, stats in report.sources.items()},
-            processes_of(self.epochs.sources),
+            processes_of(self.run_log.sources),
             manifest.wall_time_us,
         )
         for stats in report.sources.values():

@@ -212,7 +212,7 @@ class Coordinator:
     """Begins incarnations and completes marks.
 
     Args:
-        epochs: Of the run; it holds the checkpoint.
+        run_log: Of the run; it holds the checkpoint.
         tasks: Tasks a level.
         sources: Of the injectors.
         sinks: Edge to a sink -> what publishes what tasks have written to it, by mark.
@@ -236,7 +236,7 @@ class Coordinator:
 
     def __init__(
         self,
-        epochs: RunLog,
+        run_log: RunLog,
         *,
         tasks: int,
         sources: Sources,
@@ -246,13 +246,13 @@ class Coordinator:
         writers: bytes = b"",
         elapsed_us: Callable[[], int] | None = None,
     ) -> None:
-        to_live_tasks(epochs)
-        self._epochs = epochs
-        self._topology: Topology = epochs.topology
+        to_live_tasks(run_log)
+        self._run_log = run_log
+        self._topology: Topology = run_log.topology
         self._fed_by = fed_by(self._topology)
         # Pending calls are state: in the next incarnation they are there before a task says so.
         self._full: dict[Where, list[str]] = {}
-        self._state: HardState = epochs.state
+        self._state: HardState = run_log.state
         self._tasks = tasks
         self._sources = sources
         self._sinks = sinks
@@ -275,9 +275,9 @@ class Coordinator:
         self._marked_in = 0
         self._finishing: Finishing | None = None
         self.failed: BaseException | None = None
-        self.ended = epochs.drained
+        self.ended = run_log.drained
         if self.ended:
-            publish_again(epochs, sinks)
+            publish_again(run_log, sinks)
         self.statuses: dict[Where, TaskStatus] = {}
 
     @property
@@ -295,7 +295,7 @@ class Coordinator:
 
     def owned(self, level: int, task: int) -> dict[str, list[int]]:
         """Return computation of a level -> ids of the key intervals that a task works on."""
-        maps = self._epochs.positions.maps
+        maps = self._run_log.positions.maps
         return {
             spec.name: [
                 maps[spec.name].intervals[place].id
@@ -439,15 +439,15 @@ class Coordinator:
     def go_on(self) -> None:
         """Let another incarnation begin after a rest; an end asked for meanwhile stands."""
         assert self.ended, "all tasks have passed a last mark"
-        self.ended = self._epochs.drained
+        self.ended = self._run_log.drained
         self._resting = False
 
     # -- incarnations ------------------------------------------------------------------------------
 
     @property
     def _open(self) -> Manifest:
-        assert self._epochs.open is not None, "a manifest is written before its mark"
-        return self._epochs.open
+        assert self._run_log.open is not None, "a manifest is written before its mark"
+        return self._run_log.open
 
     def _begun(self, wall_us: int) -> Orders:
         """Begin an incarnation if all tasks are there, and one may begin."""
@@ -459,10 +459,10 @@ class Coordinator:
 
     def _begin(self, wall_us: int) -> Orders:
         """Seal what the incarnation before left, and start all tasks."""
-        epochs, incarnations = self._epochs, self._state.incarnations
+        run_log, incarnations = self._run_log, self._state.incarnations
         if self._finishing is not None:
             # The last mark was passed, and could not be written down or published.
-            epochs.settle()
+            run_log.settle()
             self._finish(wall_us)
             if self.ended:
                 return self._over()
@@ -477,22 +477,22 @@ class Coordinator:
         # If a newer run has claimed the checkpoint meanwhile, this has sealed its incarnation,
         # which it notices at its next mark; and what this one knows is old.
         self._refuse_superseded()
-        refuse_other_tasks(epochs.open, self._tasks)
-        positions = epochs.positions
+        refuse_other_tasks(run_log.open, self._tasks)
+        positions = run_log.positions
         names = {spec.number: spec.name for spec in self._topology.computations}
         check_consumed(incarnations, positions.numbers, positions.maps, names)
         # Its driver has perhaps not come to it.
-        publish_again(epochs, self._sinks)
-        if epochs.open is None:
+        publish_again(run_log, self._sinks)
+        if run_log.open is None:
             self._open_epoch(wall_us)
         self.failed = None
         self._next_us = self._now_us(wall_us) + self._every_us
         self._segments = {}
-        lasts = last_notes(seal, epochs.live)
-        known = known_to(self._topology, self._tasks, lasts, epochs.live)
+        lasts = last_notes(seal, run_log.live)
+        known = known_to(self._topology, self._tasks, lasts, run_log.live)
         consumed = consumed_by_any(known.values())
         now = self._sources.processes()
-        read, numbers = input_of(self._topology, epochs.places, now, lasts)
+        read, numbers = input_of(self._topology, run_log.places, now, lasts)
         pace = Pace(readers(self._topology, read, self._tasks), self._open.injectors)
         looked_us = self._now_us(wall_us)
         self._incarnation = Incarnation(number, wall_us, now, looked_us, pace, numbers)
@@ -502,7 +502,7 @@ class Coordinator:
             start = StartTask(number, manifest, note=lasts.get((0, n), b""), numbers=numbers)
             if level == 0:
                 start.consumed = consumed
-                share_input(start, read, n, self._tasks, epochs.sources)
+                share_input(start, read, n, self._tasks, run_log.sources)
             else:
                 start.writers = self._writers
                 note = known.get((level, n))
@@ -511,14 +511,14 @@ class Coordinator:
         return [*orders, *(self._pause() if any(self._full.values()) else ())]
 
     def _refuse_superseded(self) -> None:
-        superseded = self._epochs.superseded()
+        superseded = self._run_log.superseded()
         if superseded is not None:
             raise superseded
 
     def _open_epoch(self, wall_us: int) -> None:
         """Write the manifest of the next mark."""
-        epochs = self._epochs
-        epochs.begin(epochs.completed + 1, wall_time_us=wall_us, injectors={}, live=self._tasks)
+        run_log = self._run_log
+        run_log.begin(run_log.completed + 1, wall_time_us=wall_us, injectors={}, live=self._tasks)
 
     # -- marks -------------------------------------------------------------------------------------
 
@@ -533,7 +533,7 @@ class Coordinator:
         if self._state.incarnations.superseded(incarnation.number):
             self._incarnation, self.failed = None, sealed_by_another(incarnation.number)
             return [(where, StopTask()) for where in self._where]
-        epochs, manifest = self._epochs, self._open
+        run_log, manifest = self._run_log, self._open
         segments = {
             one.segment: one.report.last_commits() for one in passed.values() if one.segment
         }
@@ -552,9 +552,9 @@ class Coordinator:
         incarnation.mark = None
         incarnation.passed.clear()
         read = places(reading, incarnation.numbers)
-        epochs.complete(said, report.results, report.sources, places=read, live=left)
+        run_log.complete(said, report.results, report.sources, places=read, live=left)
         self._finish(wall_us)
-        epochs.dead_letters.check()
+        run_log.dead_letters.check()
         if self.ended:
             return self._over()
         self._open_epoch(wall_us)
@@ -563,7 +563,7 @@ class Coordinator:
     def _over(self) -> Orders:
         """End an incarnation for good, or have all tasks begin anew in another when it may."""
         self._incarnation = None
-        self._staying = not self.ended or (self._resting and not self._epochs.drained)
+        self._staying = not self.ended or (self._resting and not self._run_log.drained)
         order = RenewTask() if self._staying else StopTask()
         return [(where, order) for where in self._where]
 
@@ -598,7 +598,7 @@ class Coordinator:
     def collectable(self) -> Collectable:
         """Return what lies behind the last complete mark, for collection."""
         return replace(
-            self._epochs.collectable(),
+            self._run_log.collectable(),
             incarnation=self._marked_in,
             segments=dict(self._segments),
             forget=self._forget,

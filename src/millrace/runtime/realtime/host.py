@@ -17,7 +17,7 @@ from millrace.compile.topology import ComputationSpec
 from millrace.epochlog.entries import decode_manifest
 from millrace.epochlog.fence import IncarnationFence
 from millrace.epochlog.positions import Followed
-from millrace.kernel import rows
+from millrace.kernel import families
 from millrace.kernel.bundle import Attempt
 from millrace.kernel.channels import Number, Sender
 from millrace.kernel.record_ids import LAST_ROW
@@ -207,7 +207,7 @@ class IncarnationHost:
         """Return what takes the records of a computation."""
         intervals, positions = self._manifest.interval_map(spec.name), self._positions
 
-        def load(interval: int) -> list[rows.ChannelRow]:
+        def load(interval: int) -> list[families.ChannelRow]:
             position = positions.of(spec.name, interval)
             found, repair = self._live_writer.channels(spec, interval, position)
             self._report.repaired(spec.name, interval, repair)

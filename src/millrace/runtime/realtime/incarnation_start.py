@@ -373,45 +373,45 @@ class Publishing(Protocol):
         ...
 
 
-def from_live_tasks(epochs: RunLog, sinks: Mapping[int, Any]) -> None:
+def from_live_tasks(run_log: RunLog, sinks: Mapping[int, Any]) -> None:
     """Take a checkpoint over that live tasks may have left; it is claimed already.
 
     Args:
-        epochs: Of the run that takes it over, whose tasks end with their epochs.
+        run_log: Of the run that takes it over, whose tasks end with their epochs.
         sinks: Edge to a sink -> the sink.
 
     Raises:
         CheckpointMismatch: They were not stopped, and left something under way.
         ZombieWriter: Another run takes it over.
     """
-    if epochs.open is not None and epochs.open.live:
+    if run_log.open is not None and run_log.open.live:
         raise CheckpointMismatch(
-            f"epoch {epochs.open.epoch} of this checkpoint was begun in real time, and is "
+            f"epoch {run_log.open.epoch} of this checkpoint was begun in real time, and is "
             "unfinished: that run failed, or was killed. Start it with realtime=True again, and "
             "stop it with run.stop(); after that either plane can go on."
         )
-    incarnations = epochs.state.incarnations
-    if epochs.live is None:
-        epochs.incarnation = incarnations.last()
+    incarnations = run_log.state.incarnations
+    if run_log.live is None:
+        run_log.incarnation = incarnations.last()
         return
-    epochs.incarnation = seal_left(incarnations)
-    publish_again(epochs, sinks)
+    run_log.incarnation = seal_left(incarnations)
+    publish_again(run_log, sinks)
 
 
-def to_live_tasks(epochs: RunLog) -> None:
+def to_live_tasks(run_log: RunLog) -> None:
     """Refuse a checkpoint that live tasks cannot take over.
 
     Raises:
         CheckpointMismatch: An epoch is under way, or nobody knows how far the input was read.
     """
-    if epochs.open is not None and not epochs.open.live:
+    if run_log.open is not None and not run_log.open.live:
         raise CheckpointMismatch(
-            f"epoch {epochs.open.epoch} of this checkpoint is unfinished: its run failed, or was "
+            f"epoch {run_log.open.epoch} of this checkpoint is unfinished: its run failed, or was "
             "killed. Start it without realtime=True again, and stop it with run.stop(); after that "
             "either plane can go on."
         )
-    read = {stream for stream, stats in epochs.sources.items() if stats.records}
-    if unknown := sorted(read - epochs.places.keys()):
+    read = {stream for stream, stats in run_log.sources.items() if stats.records}
+    if unknown := sorted(read - run_log.places.keys()):
         raise CheckpointMismatch(
             f"streams {unknown} were read by Spark's own sources, so that how far they were read "
             "is not in this checkpoint, and realtime=True cannot go on from there. Start with a "
@@ -420,7 +420,7 @@ def to_live_tasks(epochs: RunLog) -> None:
 
 
 def to_other_intervals(
-    epochs: RunLog,
+    run_log: RunLog,
     remaps: Mapping[str, Iterable[Remap]],
     *,
     ready: Ready | None = None,
@@ -429,7 +429,7 @@ def to_other_intervals(
     """Split and merge key intervals while all tasks have stopped at a mark; return the maps.
 
     Args:
-        epochs: Of the run, which goes on.
+        run_log: Of the run, which goes on.
         remaps: Computation -> what changes.
         grouped: How intervals are grouped into tasks then.
         ready: What was read before: see :mod:`millrace.balance.preparation`.
@@ -439,10 +439,10 @@ def to_other_intervals(
         CheckpointMismatch: Intervals that are to be one differ in what is of all keys.
         ZombieWriter: Another run takes the checkpoint over.
     """
-    if (superseded := epochs.superseded()) is not None:
+    if (superseded := run_log.superseded()) is not None:
         raise superseded
-    seal_left(epochs.state.incarnations)
-    return transfer.remap(epochs, remaps, grouped=grouped, ready=ready)
+    seal_left(run_log.state.incarnations)
+    return transfer.remap(run_log, remaps, grouped=grouped, ready=ready)
 
 
 def lasting(
@@ -456,11 +456,11 @@ def lasting(
     return {edge: of for edge, of in receipts.items() if hasattr(sinks[edge], "publish_again")}
 
 
-def publish_again(epochs: RunLog, sinks: Mapping[int, Any]) -> None:
+def publish_again(run_log: RunLog, sinks: Mapping[int, Any]) -> None:
     """Publish what the receipts of the last mark say: its driver has perhaps not come to it.
 
     What went to a sink that the pipeline has no more stays as it is.
     """
-    for edge, receipts in ({} if epochs.live is None else epochs.live.receipts).items():
+    for edge, receipts in ({} if run_log.live is None else run_log.live.receipts).items():
         if edge in sinks:
-            sinks[edge].publish_again(epochs.completed, receipts)
+            sinks[edge].publish_again(run_log.completed, receipts)

@@ -43,8 +43,10 @@ Where = tuple[int, int]
 _KEY_BYTES = 32
 #: Connections that wait to be let in. All tasks of a query call within a moment.
 _BACKLOG = 1024
-#: After how long of silence the kernel asks whether the other side is there, and how often.
-_SILENCE_S, _ASKED_S, _ASKED = 10, 5, 3
+#: After how long of silence the kernel asks whether the other side is there, and how often. A host
+#: that is gone closes no connection: it is missed after five seconds. A process that is stopped
+#: is not, as its kernel answers.
+_SILENCE_S, _ASKED_S, _ASKED = 2, 1, 3
 #: A caller has so long to prove that it knows the key. A task needs milliseconds.
 _PROOF_S: Final = 5.0
 #: So many prove it at once; the rest wait in the kernel's backlog.
@@ -481,6 +483,9 @@ def _tune(connection: Connection[Any, Any]) -> None:
             ("TCP_KEEPIDLE", _SILENCE_S),
             ("TCP_KEEPINTVL", _ASKED_S),
             ("TCP_KEEPCNT", _ASKED),
+            # While something is on its way the kernel does not ask: it would send that again and
+            # again, for a quarter of an hour.
+            ("TCP_USER_TIMEOUT", 1000 * (_SILENCE_S + _ASKED_S * _ASKED)),
         ):
             if hasattr(socket, name):  # not on every system
                 tuned.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

@@ -19,6 +19,9 @@ _ROWS_ON_THE_WAY = 3
 _ROWS_MAX = 1024
 #: Bytes that a task has read from those before it, and not handed to Python.
 _READ_AHEAD_BYTES = 256 << 10
+#: A socket's path has a hundred bytes. Spark's own choice is the JVM's temporary directory: in a
+#: container of YARN its path is longer, and no Python process starts.
+_SOCKETS = "/tmp"
 
 
 def realtime_settings(tasks: int = 2) -> dict[str, str]:
@@ -40,6 +43,7 @@ def realtime_settings(tasks: int = 2) -> dict[str, str]:
         "spark.python.udf.pipelined.enabled": "true",
         "spark.python.udf.pipelined.queueDepth": "2",
         "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.unix.domain.socket.dir": _SOCKETS,
         "spark.python.daemon.module": "millrace.spark.daemon",
         "spark.shuffle.streaming.networkBufferSize": str(_BUFFER_BYTES),
         "spark.shuffle.streaming.writerMaxMemory": str(writer),

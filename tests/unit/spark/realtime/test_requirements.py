@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
+import socket
+import tempfile
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -67,6 +71,17 @@ def test_a_pacemaker_that_is_no_topic_is_refused() -> None:
 @pytest.mark.parametrize("tasks", [1, 2, 64])
 def test_the_settings_that_are_advised_are_right(tasks: int) -> None:
     assert wrong_settings(realtime_settings(tasks), tasks) == []
+
+
+def test_sockets_of_workers_have_paths_that_fit_where_the_temporary_directory_is_deep() -> None:
+    """As in a container of YARN."""
+    folder = realtime_settings()["spark.python.unix.domain.socket.dir"]
+    with tempfile.TemporaryDirectory() as deep, socket.socket(socket.AF_UNIX) as bound:
+        name = f".{uuid4()}.sock"
+        with pytest.raises(OSError, match="too long"):
+            bound.bind(f"{deep}/{'container/' * 10}{name}")
+        bound.bind(f"{folder}/{name}")
+        Path(folder, name).unlink()
 
 
 def test_all_that_is_wrong_is_named_with_what_is_needed() -> None:

@@ -28,7 +28,7 @@ def tried_again(answer: Exception | None) -> tuple[bool, list[BaseException]]:
     policy = RetryPolicy(attempts=3)
     policy.well()
     run: Any = SimpleNamespace(
-        _epochs=Epochs(answer),
+        _run_log=Epochs(answer),
         _retry_policy=policy,
         downtime=Downtime(),
         _giving_up=False,
@@ -44,14 +44,21 @@ def test_it_ends_at_once_and_starts_no_query_in_its_successors_way() -> None:
     assert tried_again(zombie) == (False, [zombie])
 
 
-def test_a_python_that_cannot_run_workers_is_named() -> None:
-    """Spark tells of a null pointer: there is no socket of a daemon that did not start."""
+@pytest.mark.parametrize(
+    "said",
+    [
+        # There is no socket of a daemon that did not start.
+        "java.lang.NullPointerException\n\tat java.net.UnixDomainSocketAddress.of(U.java:146)",
+        "Error from python worker:\n  OSError: AF_UNIX path too long",
+    ],
+)
+def test_a_python_that_cannot_run_workers_is_named(said: str) -> None:
     failed: list[BaseException] = []
     engine: Any = SimpleNamespace(run=SimpleNamespace(fail=failed.append))
-    said = "java.lang.NullPointerException\n\tat java.net.UnixDomainSocketAddress.of(U.java:146)"
     RealtimeEngine._fail(engine, RuntimeError(said))
     assert isinstance(failed[0], PipelineError)
     assert "set PYSPARK_PYTHON to it before the session is made" in str(failed[0])
+    assert "spark.python.unix.domain.socket.dir=/tmp" in str(failed[0])
 
 
 @pytest.mark.parametrize("answer", [None, DamagedStore("it cannot be read")])

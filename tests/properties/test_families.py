@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from millrace.kernel import rows
+from millrace.kernel import families, row_codec, timer_families
 from millrace.model.errors import DamagedStore
 from millrace.model.keys import encode_key, hash_key
 from millrace.model.time import MAX_TIMESTAMP
@@ -27,84 +27,86 @@ PERCENTILES = st.sampled_from([50, 99, 100])
 
 
 def named(key: bytes) -> bytes:
-    return rows.key_row(struct.pack(">Q", hash_key(key)), key)
+    return row_codec.key_row(struct.pack(">Q", hash_key(key)), key)
 
 
 KEY_ROWS = KEYS.map(named)
-LAST = PARTS.map(rows.last_part)
+LAST = PARTS.map(row_codec.last_part)
 
 
 @st.composite
-def timers(draw: st.DrawFn) -> rows.TimerRow:
+def timers(draw: st.DrawFn) -> timer_families.TimerRow:
     key = draw(KEYS)
-    clock = draw(st.sampled_from([0, 1, rows.clock_of(0, 99)]))
-    return rows.TimerRow(clock, draw(INSTANTS), named(key), draw(PARTS), key, draw(HOLDS))
+    clock = draw(st.sampled_from([0, 1, timer_families.clock_of(0, 99)]))
+    return timer_families.TimerRow(clock, draw(INSTANTS), named(key), draw(PARTS), key, draw(HOLDS))
 
 
 @st.composite
-def holds(draw: st.DrawFn) -> rows.HoldRow:
+def holds(draw: st.DrawFn) -> timer_families.HoldRow:
     key = draw(KEYS)
     domain = draw(st.sampled_from([None, 0, 1]))
     part = b"" if domain is None else draw(LAST)
-    return rows.HoldRow(draw(INSTANTS), named(key), domain, part, key)
+    return timer_families.HoldRow(draw(INSTANTS), named(key), domain, part, key)
 
 
-FAMILIES: dict[type, st.SearchStrategy[rows.Row]] = {
-    rows.ValuesRow: st.builds(rows.ValuesRow, KEY_ROWS, st.binary(max_size=3)),
-    rows.EntryRow: st.builds(rows.EntryRow, KEY_ROWS, CELLS, PARTS, st.binary(max_size=3)),
-    rows.BlockRow: st.builds(
-        rows.BlockRow, KEY_ROWS, CELLS, NUMBERS, st.lists(st.binary(max_size=3))
+FAMILIES: dict[type, st.SearchStrategy[families.Row]] = {
+    families.ValuesRow: st.builds(families.ValuesRow, KEY_ROWS, st.binary(max_size=3)),
+    families.EntryRow: st.builds(families.EntryRow, KEY_ROWS, CELLS, PARTS, st.binary(max_size=3)),
+    families.BlockRow: st.builds(
+        families.BlockRow, KEY_ROWS, CELLS, NUMBERS, st.lists(st.binary(max_size=3))
     ),
-    rows.TimerRow: timers(),
-    rows.TagRow: st.builds(
-        rows.TagRow,
+    timer_families.TimerRow: timers(),
+    timer_families.TagRow: st.builds(
+        timer_families.TagRow,
         KEY_ROWS,
         st.sampled_from([0, 1]),
         LAST,
         st.tuples(INSTANTS, HOLDS, PERCENTILES),
     ),
-    rows.HoldRow: holds(),
-    rows.KeyHoldRow: st.builds(rows.KeyHoldRow, KEY_ROWS, INSTANTS),
-    rows.IdRow: st.builds(
-        rows.IdRow, st.binary(min_size=8, max_size=8), st.binary(min_size=16, max_size=16)
+    timer_families.HoldRow: holds(),
+    timer_families.KeyHoldRow: st.builds(timer_families.KeyHoldRow, KEY_ROWS, INSTANTS),
+    families.IdRow: st.builds(
+        families.IdRow, st.binary(min_size=8, max_size=8), st.binary(min_size=16, max_size=16)
     ),
-    rows.LotRow: st.builds(rows.LotRow, NUMBERS, INSTANTS, st.binary(min_size=24, max_size=24)),
-    rows.ExpiryRow: st.builds(rows.ExpiryRow, INSTANTS, NUMBERS),
-    rows.ChunkRow: st.builds(
-        rows.ChunkRow, INSTANTS, NUMBERS, st.integers(0, 2**16 - 1), st.binary(max_size=3)
+    families.LotRow: st.builds(
+        families.LotRow, NUMBERS, INSTANTS, st.binary(min_size=24, max_size=24)
+    ),
+    families.ExpiryRow: st.builds(families.ExpiryRow, INSTANTS, NUMBERS),
+    families.ChunkRow: st.builds(
+        families.ChunkRow, INSTANTS, NUMBERS, st.integers(0, 2**16 - 1), st.binary(max_size=3)
     ),
 }
 ANY = st.one_of(*FAMILIES.values())
 
 
-def order(row: rows.Row) -> tuple[object, ...]:
+def order(row: families.Row) -> tuple[object, ...]:
     """What a family documents its rows to be ordered by."""
     match row:
-        case rows.ValuesRow() | rows.KeyHoldRow():
+        case families.ValuesRow() | timer_families.KeyHoldRow():
             return (row.key_row,)
-        case rows.EntryRow():
-            return (row.key_row, row.cell, rows.last_part(row.entry))
-        case rows.TimerRow():
-            return (row.clock, row.at_us, row.key_row, rows.last_part(row.tag))
-        case rows.TagRow():
+        case families.EntryRow():
+            return (row.key_row, row.cell, row_codec.last_part(row.entry))
+        case timer_families.TimerRow():
+            return (row.clock, row.at_us, row.key_row, row_codec.last_part(row.tag))
+        case timer_families.TagRow():
             return (row.key_row, row.domain, row.part)
-        case rows.HoldRow():
+        case timer_families.HoldRow():
             return (row.at_us, row.key_row, -1 if row.domain is None else row.domain, row.part)
-        case rows.BlockRow():
+        case families.BlockRow():
             return row[:3]
-        case rows.ChunkRow():
+        case families.ChunkRow():
             return row[:3]
-        case rows.LotRow():
+        case families.LotRow():
             return row[:2]
     return tuple(row)
 
 
 @given(ANY)
-def test_a_row_is_unpacked_as_it_was_packed(row: rows.Row) -> None:
+def test_a_row_is_unpacked_as_it_was_packed(row: families.Row) -> None:
     packed = row.pack()
 
-    assert rows.unpack(*packed) == row
-    assert type(rows.unpack(*packed)) is type(row)
+    assert families.unpack(*packed) == row
+    assert type(families.unpack(*packed)) is type(row)
     assert len(packed[0]) <= ROW_BYTES_MAX
 
 
@@ -119,15 +121,15 @@ def test_rows_sort_as_the_family_says(family: type, data: st.DataObject) -> None
 
 
 @given(st.lists(ANY, max_size=12))
-def test_families_are_disjoint_and_a_scan_of_one_finds_all_of_it(drawn: list[rows.Row]) -> None:
+def test_families_are_disjoint_and_a_scan_of_one_finds_all_of_it(drawn: list[families.Row]) -> None:
     stored = dict(row.pack() for row in drawn)
     cache = MemoryCache("c", 0)
     cache.apply(Commit("c", 0, 1, 1, 1, list(stored.items())))
 
     with cache.view() as view:
-        assert dict(rows.everything(view)) == stored
-        for letter, family in rows.FAMILIES.items():
-            found = {row for row, _ in rows.scan(view, letter)}
+        assert dict(row_codec.everything(view)) == stored
+        for letter, family in families.FAMILIES.items():
+            found = {row for row, _ in row_codec.scan(view, letter)}
             assert found == {row.pack()[0] for row in drawn if isinstance(row, family)}
 
 
@@ -136,8 +138,8 @@ def test_families_are_disjoint_and_a_scan_of_one_finds_all_of_it(drawn: list[row
 def test_a_map_of_one_key_holds_no_row_of_another(
     drawn: list[tuple[bytes, int, bytes]], key: bytes, cell: int
 ) -> None:
-    entries = [rows.EntryRow(named(k), c, entry, b"") for k, c, entry in drawn]
-    prefix = rows.map_prefix(named(key), rows.BYTE[cell])
+    entries = [families.EntryRow(named(k), c, entry, b"") for k, c, entry in drawn]
+    prefix = families.map_prefix(named(key), row_codec.BYTE[cell])
 
     found = {row.entry for row in entries if row.pack()[0].startswith(prefix)}
 
@@ -145,14 +147,14 @@ def test_a_map_of_one_key_holds_no_row_of_another(
 
 
 @given(timers())
-def test_rows_of_one_timer_lead_to_one_another(timer: rows.TimerRow) -> None:
+def test_rows_of_one_timer_lead_to_one_another(timer: timer_families.TimerRow) -> None:
     by_time = timer.pack()[0]
     by_tag = timer.tag_row()
 
-    assert rows.TagRow.unpack(*by_tag.pack()).timer_row() == by_time
-    assert rows.timer_named(timer.key_row, timer.domain, timer.tag) == by_tag.pack()[0]
+    assert timer_families.TagRow.unpack(*by_tag.pack()).timer_row() == by_time
+    assert timer_families.timer_named(timer.key_row, timer.domain, timer.tag) == by_tag.pack()[0]
     hold = timer.hold_row()
-    made = rows.timer_rows(by_tag.pack()[0], timer.key_row, timer.domain, timer.setting)
+    made = timer_families.timer_rows(by_tag.pack()[0], timer.key_row, timer.domain, timer.setting)
     assert made == (by_time, None if hold is None else hold.pack()[0])
     if hold is not None:
         assert hold.tag_row() == by_tag.pack()[0]
@@ -160,24 +162,28 @@ def test_rows_of_one_timer_lead_to_one_another(timer: rows.TimerRow) -> None:
 
 @given(KEY_ROWS, INSTANTS)
 def test_rows_of_one_hold_of_a_key_lead_to_one_another(key_row: bytes, at_us: int) -> None:
-    row, _ = rows.HoldRow(at_us, key_row, None, b"", b"").pack()
+    row, _ = timer_families.HoldRow(at_us, key_row, None, b"", b"").pack()
 
-    assert rows.KeyHoldRow(key_row, at_us).hold_row() == row == rows.key_hold(at_us, key_row)
+    assert (
+        timer_families.KeyHoldRow(key_row, at_us).hold_row()
+        == row
+        == timer_families.key_hold(at_us, key_row)
+    )
 
 
 @given(KEYS, st.binary())
 def test_a_row_says_its_key_unless_it_is_too_long(key: bytes, rest: bytes) -> None:
     key_row = named(key)
 
-    assert rows.key_in(key_row) == (key if len(key) <= rows.WHOLE else None)
-    assert rows.key_row_end(b"V" + key_row + rest, 1) == 1 + len(key_row)
+    assert row_codec.key_in(key_row) == (key if len(key) <= row_codec.WHOLE else None)
+    assert row_codec.key_row_end(b"V" + key_row + rest, 1) == 1 + len(key_row)
 
 
 @given(st.lists(st.none() | st.binary(max_size=3), min_size=1, max_size=5))
 def test_values_of_a_key_come_back_one_by_one(cells: list[bytes | None]) -> None:
-    assert rows.unpack_values(rows.pack_values(cells), len(cells)) == cells
+    assert families.unpack_values(families.pack_values(cells), len(cells)) == cells
 
 
 def test_a_row_of_no_family_is_refused() -> None:
     with pytest.raises(DamagedStore, match="begins with none of BCGHIJMQTUVX"):
-        rows.unpack(b"Zzz", b"")
+        families.unpack(b"Zzz", b"")
