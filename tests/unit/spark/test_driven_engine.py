@@ -16,6 +16,7 @@ from millrace.epochlog.run_log import RunLog
 from millrace.injectors.offsets import unpacked_piece
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.errors import CheckpointMismatch, InputLost, PipelineError, RunFailed
+from millrace.runtime.epoch.driver import EpochDriver
 from millrace.runtime.epoch.input import EpochInput
 from millrace.runtime.reports import TaskReport
 from millrace.runtime.stuck import NO_LIMITS
@@ -104,6 +105,7 @@ class Runs:
         self.pipeline = mr.Pipeline("p")
         self.pipeline.inject("rows", self.rows, timestamp="at", unit="us")
         self.pipeline.add(Count)
+        self.now_us = 0
         self.handles: list[Handle] = []
 
     def start(self, session: Session) -> Handle:
@@ -122,7 +124,7 @@ class Runs:
             attempts=3,
             balance=None,
             explanation=nothing,
-            clock=lambda: 0,
+            clock=lambda: self.now_us,
             console=Quiet(nothing),
             shown=Where.NOWHERE,
             scrapes=None,
@@ -172,6 +174,56 @@ def test_what_is_there_is_read_by_a_job_and_nothing_by_none(runs: Runs) -> None:
     assert session.read == [(None, 5), (5, 9)]
     assert run.drain("60 s")
     assert run.status().state == "drained"
+
+
+@pytest.fixture
+def published(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """The clock and the low watermark of each epoch, in s; that follows the clock in steps."""
+    epochs: list[tuple[int, int]] = []
+    run = EpochDriver.run
+
+    def watched(self: EpochDriver, *given: Any, **how: Any) -> Any:
+        turn = run(self, *given, **how)
+        assert turn is not None
+        manifest = turn.manifest
+        epochs.append((manifest.wall_time_us // mr.SECOND, manifest.injectors["rows"] // mr.SECOND))
+        return turn
+
+    monkeypatch.setattr(EpochDriver, "run", watched)
+    return epochs
+
+
+def by_the_clock(runs: Runs) -> Handle:
+    runs.pipeline = mr.Pipeline("p")
+    policy = mr.ArrivalTime("1 s", every="10 s")
+    runs.pipeline.inject("rows", runs.rows, timestamp="at", unit="us", low_watermark=policy)
+    runs.pipeline.add(Count)
+    runs.now_us = 100 * mr.SECOND
+    handle = runs.start(Session())
+    assert handle.process_available("60 s")
+    return handle
+
+
+def test_by_the_clock_a_low_watermark_moves_at_once_if_nothing_was_there(
+    runs: Runs, published: list[tuple[int, int]]
+) -> None:
+    handle = by_the_clock(runs)
+    runs.now_us = 113 * mr.SECOND
+    assert handle.process_available("60 s")
+    assert {low for now, low in published if now == 113} == {109}
+
+
+def test_by_the_clock_a_low_watermark_waits_until_what_was_there_is_read(
+    runs: Runs, published: list[tuple[int, int]]
+) -> None:
+    def advance(process: str, offset: Any) -> mr.sources.Advance:
+        return mr.sources.Advance(5 if runs.now_us == 113 * mr.SECOND else None)
+
+    runs.rows.advance = advance  # type: ignore[method-assign]
+    handle = by_the_clock(runs)
+    runs.now_us = 113 * mr.SECOND
+    assert handle.process_available("60 s")
+    assert [low for now, low in published if now == 113][:2] == [99, 109]
 
 
 def test_a_paused_stream_is_not_asked(runs: Runs) -> None:
