@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -236,6 +237,40 @@ def test_a_paused_stream_is_not_asked(runs: Runs) -> None:
     run.resume("rows")
     assert run.process_available("60 s")
     assert session.read == [(None, 5)]
+
+
+def test_another_pipeline_goes_on_between_two_epochs(runs: Runs) -> None:
+    session, pauses = Session(), list[Any]()
+
+    def begin(downtime: Any) -> Run:
+        pauses.append(downtime.back("until the next epoch could begin"))
+        return runs.start(session)._run
+
+    run = runs.start(Session())
+    runs.rows.there = 5
+    assert run.process_available("60 s")
+    successor: Any = SimpleNamespace(claim=lambda: None, begin=begin)
+    heir = run._run.engine.hand_over(successor, "60 s")
+    assert (run.status().state, runs.handles[-1]._run) == ("stopped", heir)
+    assert "to claim the checkpoint" in pauses[0]
+    runs.rows.there = 9
+    assert runs.handles[-1].process_available("60 s")
+    assert session.read == [(5, 9)]
+
+
+def test_one_that_is_refused_there_leaves_the_run_as_it_was(runs: Runs) -> None:
+    def refuse() -> None:
+        raise CheckpointMismatch("computation 'Count' is gone")
+
+    session = Session()
+    run = runs.start(session)
+    assert run.process_available("60 s")
+    successor: Any = SimpleNamespace(claim=refuse)
+    with pytest.raises(CheckpointMismatch):
+        run._run.engine.hand_over(successor, "60 s")
+    runs.rows.there = 5
+    assert run.process_available("60 s")
+    assert (session.read, run.status().state) == ([(None, 5)], "running")
 
 
 def test_a_job_is_interrupted_after_the_timeout_and_the_next_run_does_its_epoch(
