@@ -61,7 +61,7 @@ from millrace.watermark.report import ONLY
 _INTERVALS = (16, 128, 1_024, 8_192)
 _TASKS = 4
 _DAY_S = 86_400
-_USD = {"put": 0.005 / 1000, "list": 0.005 / 1000, "get": 0.0004 / 1000, "head": 0.0004 / 1000}
+USD = {"put": 0.005 / 1000, "list": 0.005 / 1000, "get": 0.0004 / 1000, "head": 0.0004 / 1000}
 _OF_OBSTORE = {"get_range": "get"}
 
 
@@ -221,7 +221,7 @@ def _measured(
     for _ in range(epochs):
         run.epoch()
     requests = {name: round(n / epochs, 2) for name, n in sorted(counted.requests.items())}
-    usd = sum(_USD.get(name, 0.0) * n for name, n in requests.items()) * _DAY_S
+    usd = sum(USD.get(name, 0.0) * n for name, n in requests.items()) * _DAY_S
     sent = round(counted.sent / epochs)
     return Cost(kind, intervals, epochs, requests, sent, round(usd, 2) if priced else None)
 

@@ -337,9 +337,20 @@ def _sections() -> Iterator[Section]:
                     "spark": "spark",
                     "flink": "flink",
                 },
-                has_rivals("millrace", "millrace-realtime", "spark", "flink"),
+                has_rivals("millrace", "millrace-realtime", "spark", "flink", document="True"),
                 "--document",
-            )
+            ),
+            Table(
+                nexmark,
+                {
+                    "query": "query",
+                    "millrace": "millrace",
+                    "millrace-realtime": "millrace-realtime",
+                    "spark": "spark",
+                },
+                has_rivals("millrace", "millrace-realtime", "spark", document="False"),
+                title="By expressions, and the last rows of a key",
+            ),
         ],
     )
     yield Section(
@@ -669,6 +680,28 @@ def _sections() -> Iterator[Section]:
                     "KB": "sent_kb:,.0f",
                     "USD a day": "usd_a_day:.2f",
                 },
+            )
+        ],
+    )
+    yield Section(
+        "An idle pipeline",
+        "idle_run",
+        "Requests a minute to an object store of a run whose source has nothing, and dollars per "
+        "day of a thousand such runs by Amazon S3's list price. By the clock, the low watermark "
+        "moves once a second, and each move is an epoch.",
+        [
+            Table(
+                "costs",
+                {
+                    "run": "run",
+                    "epochs": "epochs_a_minute:.0f",
+                    "PUT": "requests_a_minute.put:.0f",
+                    "LIST": "requests_a_minute.list:.0f",
+                    "GET": "requests_a_minute.get:.0f",
+                    "HEAD": "requests_a_minute.head:.0f",
+                    "USD a day, 1,000": "usd:,.0f",
+                },
+                arguments="--write",
             )
         ],
     )
