@@ -89,7 +89,7 @@ def of_range(pairs: Iterable[Pair], start: int, end: int, cut: Cut) -> Iterator[
             if start <= hashed < end or row.startswith(ALL_KEYS_ROW, at):
                 yield row, value
         elif letter == families.IDS_BY_COMMIT:
-            yield from _lot(families.LotRow.unpack(row, value), start, end)
+            yield from _lot(families.IdBatchRow.unpack(row, value), start, end)
         elif letter == families.CHUNKS:
             if (left := cut(value, start, end)) is not None:
                 yield row, left
@@ -117,7 +117,7 @@ def together(parts: Iterable[Iterable[Pair]]) -> list[Pair]:
     return sorted(found.items())
 
 
-def _lot(lot: families.LotRow, start: int, end: int) -> Iterator[Pair]:
+def _lot(lot: families.IdBatchRow, start: int, end: int) -> Iterator[Pair]:
     entries = families.entries_of(lot.entries)
     hashes = np.ascontiguousarray(entries[:, :_HASH]).view(">u8").ravel().astype(np.uint64)
     chosen = (hashes >= np.uint64(start)) & (hashes <= np.uint64(end - 1))

@@ -485,7 +485,7 @@ class Scalars:
                 key_rows.mutations[families.VALUES + key_rows.key_row] = families.pack_values(parts)
 
 
-class Keeping:
+class CellExpiry:
     """How long a cell keeps what is written to it.
 
     Args:
@@ -516,7 +516,7 @@ class Keeping:
 class ExpiringValue(BoundValue):
     """A ValueState that expires, with a key under it."""
 
-    keeping: Keeping
+    keeping: CellExpiry
 
     def get(self, default: Any = None) -> Any:
         value = super().get()
@@ -541,7 +541,7 @@ class ExpiringValue(BoundValue):
 class ExpiringCombining(BoundCombining):
     """A CombiningState that expires, with a key under it."""
 
-    keeping: Keeping
+    keeping: CellExpiry
 
     def add(self, item: Any) -> None:
         super().add(item)
@@ -559,7 +559,7 @@ class ExpiringCombining(BoundCombining):
 class ExpiringMap(BoundMap):
     """A MapState whose entries expire, with a key under it."""
 
-    keeping: Keeping
+    keeping: CellExpiry
 
     def get(self, entry: Any, default: Any = None) -> Any:
         value = super().get(entry, _NOTHING)
@@ -664,7 +664,7 @@ class CellBinding:
             self.by_name[name] = bound
             if isinstance(bound, ExpiringValue | ExpiringCombining | ExpiringMap):
                 assert cell.expires is not None
-                bound.keeping = Keeping(cell.expires, numbers[name], timers, now_us)
+                bound.keeping = CellExpiry(cell.expires, numbers[name], timers, now_us)
                 self._expiring[numbers[name]] = bound
             if not isinstance(bound, BoundBag):
                 self._verified.append(bound)

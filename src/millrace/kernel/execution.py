@@ -81,7 +81,7 @@ class Attempted(NamedTuple):
     commit: Commit | None
 
 
-class Running:
+class RunningCall:
     """Which user code runs. Any thread may look.
 
     Attributes:
@@ -149,7 +149,7 @@ class Execution:
         # Commits that caches have yet to take, see defer. To read one back costs a request, where
         # the log is an object store.
         self._deferred: dict[tuple[str, int], Commit] = {}
-        self.running = Running()
+        self.running = RunningCall()
         self._seconds = seconds or _stopped
         self._samplers = {spec.name: KeySampler() for spec in topology.computations}
         self._sizes = {spec.name: StateSizes() for spec in topology.computations}

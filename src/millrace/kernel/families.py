@@ -12,7 +12,7 @@ stand in the row come first, and rows sort as those do::
     H time key domain tag      HoldRow      a timer's hold, among the keys'
     G key                      KeyHoldRow   a key's hold, found by its key
     I hash source-id           IdRow        the id of a record that was delivered
-    J commit-number expiry     LotRow       the ids that one commit added, that expire together
+    J commit-number expiry     IdBatchRow   the ids that one commit added, that expire together
     X expiry commit-number     ExpiryRow    the same lot, the one that expires first in front
     C time commit-number n     ChunkRow     a chunk of all keys, wanted at that time
     Q sender                   ChannelRow   the last record of a sender that was consumed
@@ -172,7 +172,7 @@ class IdRow(NamedTuple):
         return IDS + self.hash8 + self.id, b""
 
 
-class LotRow(NamedTuple):
+class IdBatchRow(NamedTuple):
     """``J commit-number expiry``: ids that one commit added, and that expire together.
 
     Attributes:
@@ -186,7 +186,7 @@ class LotRow(NamedTuple):
     entries: bytes
 
     @classmethod
-    def unpack(cls, row: bytes, value: bytes) -> LotRow:
+    def unpack(cls, row: bytes, value: bytes) -> IdBatchRow:
         """Return what a row says."""
         return cls(time_of(row[1:9]), time_of(row[9:17]), value)
 
@@ -415,7 +415,7 @@ unpack_items = _decode_items
 
 #: A row of any family.
 Row = (
-    ValuesRow | EntryRow | BlockRow | TimerRow | TagRow | HoldRow | KeyHoldRow | IdRow | LotRow
+    ValuesRow | EntryRow | BlockRow | TimerRow | TagRow | HoldRow | KeyHoldRow | IdRow | IdBatchRow
     | ExpiryRow | ChunkRow | ChannelRow
 )  # fmt: skip
 
@@ -429,7 +429,7 @@ FAMILIES: Final[dict[bytes, type[Row]]] = {
     HOLDS: HoldRow,
     HOLD_BY_KEY: KeyHoldRow,
     IDS: IdRow,
-    IDS_BY_COMMIT: LotRow,
+    IDS_BY_COMMIT: IdBatchRow,
     IDS_BY_EXPIRY: ExpiryRow,
     CHUNKS: ChunkRow,
     CHANNELS: ChannelRow,

@@ -408,7 +408,7 @@ class _IntervalFilter:
         lots: list[bytes] = []
         expiries: list[int] = []
         for found in view.scan(start, row_codec.after(families.IDS_BY_COMMIT)):
-            lot = families.LotRow.unpack(*found)
+            lot = families.IdBatchRow.unpack(*found)
             if lot.number != number:
                 self._add(lots, expiries)
                 number, lots, expiries = lot.number, [], []

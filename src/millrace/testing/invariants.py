@@ -122,9 +122,9 @@ def _check_ids(stored: dict[bytes, bytes], where: str, low_watermark_us: int) ->
     said = [
         row
         for row in itertools.starmap(families.unpack, stored.items())
-        if isinstance(row, families.IdRow | families.LotRow | families.ExpiryRow)
+        if isinstance(row, families.IdRow | families.IdBatchRow | families.ExpiryRow)
     ]
-    lots = [row for row in said if isinstance(row, families.LotRow)]
+    lots = [row for row in said if isinstance(row, families.IdBatchRow)]
     by_commit = {lot.expiry_row() for lot in lots}
     by_expiry = {row for row in said if isinstance(row, families.ExpiryRow)}
     differ = by_commit ^ by_expiry
