@@ -87,23 +87,26 @@ def upstream(senders: Mapping[str, frozenset[str]], names: Iterable[str]) -> set
     >>> sorted(upstream({"a": frozenset(), "b": frozenset("a"), "c": frozenset("b")}, ["c"]))
     ['a', 'b']
     """
-    found: set[str] = set()
+    streams: set[str] = set()
     pending = [sender for name in names for sender in senders[name]]
     while pending:
         sender = pending.pop()
-        if sender not in found:
-            found.add(sender)
+        if sender not in streams:
+            streams.add(sender)
             pending += senders.get(sender, ())
-    return found
+    return streams
 
 
 def beside_of(pipeline: Declarations) -> dict[str, dict[str, SideStream]]:
     """Return computation -> stream that it takes beside its inputs -> how."""
-    found = {name: dict(operator_of(one).beside()) for name, one in pipeline.computations.items()}
+    side_streams = {
+        name: dict(operator_of(computation).beside())
+        for name, computation in pipeline.computations.items()
+    }
     for name, stream in pipeline.starts.items():
         # The stream of keys ends at once, and what is before it has come holds the low watermark.
-        found[name][stream] = SideStream(by(decode_key), waits=True)
-    return found
+        side_streams[name][stream] = SideStream(by(decode_key), waits=True)
+    return side_streams
 
 
 def inputs_of(
@@ -116,10 +119,10 @@ def inputs_of(
         beside: As :func:`beside_of` has it.
         problems: Gets what cannot be read both ways.
     """
-    found: dict[str, dict[str, KeyExtractor]] = {}
+    inputs: dict[str, dict[str, KeyExtractor]] = {}
     for name, computation in pipeline.computations.items():
         own = computation.inputs
-        mine = found[name] = dict(own) if isinstance(own, Mapping) else {}
+        mine = inputs[name] = dict(own) if isinstance(own, Mapping) else {}
         for stream, taken in beside[name].items():
             if stream in mine:
                 problems.append(
@@ -128,7 +131,7 @@ def inputs_of(
                     f'p.stream({stream!r}).to("...").'
                 )
             mine.setdefault(stream, taken.extractor)
-    return found
+    return inputs
 
 
 def build(pipeline: Declarations) -> Topology:
@@ -197,7 +200,9 @@ def _check_history(pipeline: Declarations) -> None:
             "stays in the pipeline until its timers have fired; it has "
             f"{', '.join(sorted(pipeline.computations)) or 'none'}."
         )
-    earlier = [(name, was) for name, of in pipeline.evolutions.items() for was in of.was]
+    earlier = [
+        (name, was) for name, evolution in pipeline.evolutions.items() for was in evolution.was
+    ]
     if there := sorted(was for _, was in earlier if was in pipeline.computations):
         raise PipelineError(
             f"{pipeline!r} both has and renames {there}. Leave was= out where it begins empty; or "
@@ -416,15 +421,15 @@ def _without_idle_steps(
     read = {step.source for step in pipeline.steps}
     read.update(stream for streams in inputs.values() for stream in streams)
     read.update(declaration.stream for declaration in pipeline.sinks)
-    kept = [
+    steps = [
         step
         for step in pipeline.steps
         if step.kind != "key_by" or step.target in read or step.target in pipeline.formats
     ]
-    if len(kept) == len(pipeline.steps):
+    if len(steps) == len(pipeline.steps):
         return pipeline
     changed = copy.copy(pipeline)
-    changed.steps = kept
+    changed.steps = steps
     return changed
 
 

@@ -251,8 +251,8 @@ class Topology:
 
     def injected(self) -> tuple[StreamSpec, ...]:
         """Return the injected streams, by name: Spark's offsets go by it."""
-        found = [spec for spec in self.streams.values() if spec.injection is not None]
-        return tuple(sorted(found, key=lambda spec: spec.name))
+        specs = [spec for spec in self.streams.values() if spec.injection is not None]
+        return tuple(sorted(specs, key=lambda spec: spec.name))
 
     @cached_property
     def again(self) -> str | None:

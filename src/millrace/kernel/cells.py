@@ -242,8 +242,8 @@ class BoundMap(Bound, MapState[Any]):
         if data is not None or self._cleared:
             return data
         part = entry if len(entry) <= row_codec.WHOLE else row_codec.last_part(entry)
-        found = self._rows.view.get(self._prefix + part)
-        return None if found is None else families.unpack_entry(part, found)[1]
+        stored = self._rows.view.get(self._prefix + part)
+        return None if stored is None else families.unpack_entry(part, stored)[1]
 
     def _remember(self, entry: bytes, data: bytes) -> Any:
         value = self.coder.decode(data)

@@ -173,16 +173,19 @@ class Execution:
             names: The computations.
             causes: Those of them whose productions are to say what record they were made of.
         """
-        made, topology = copy.copy(self), self._topology
-        made.caches, made._deferred, made._causes = caches, {}, causes
-        made.carefully(self._probe)
-        made._machines, made.deduplicators = dict(self._machines), dict(self.deduplicators)
+        execution, topology = copy.copy(self), self._topology
+        execution.caches, execution._deferred, execution._causes = caches, {}, causes
+        execution.carefully(self._probe)
+        execution._machines, execution.deduplicators = (
+            dict(self._machines),
+            dict(self.deduplicators),
+        )
         for spec in map(topology.computation, names):
-            made._machines[spec.name] = machine_for(
+            execution._machines[spec.name] = machine_for(
                 topology, spec, self._router, causes=spec.name in causes
             )
-            made.deduplicators[spec.name] = deduplication_of(spec)
-        return made
+            execution.deduplicators[spec.name] = deduplication_of(spec)
+        return execution
 
     def standing(self, spec: ComputationSpec, interval: int) -> CachePosition:
         """Return where the cache of an interval stands."""

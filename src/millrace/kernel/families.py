@@ -376,8 +376,8 @@ def unpack_values(data: bytes | None, cells: int) -> list[bytes | None]:
         return [None] * cells
     if cells == 1:
         return [data]
-    found = _decode_values(data)
-    return [*found, *[None] * (cells - len(found))]
+    values = _decode_values(data)
+    return [*values, *[None] * (cells - len(values))]
 
 
 def map_prefix(key_row: bytes, cell: bytes) -> bytes:

@@ -133,10 +133,10 @@ class TriggerTree:
 
     def below(self, node: int) -> list[int]:
         """Return a node and all below it."""
-        found = [node]
+        nodes = [node]
         for child in self._children[node]:
-            found += self.below(child)
-        return found
+            nodes += self.below(child)
+        return nodes
 
     # -- the callbacks -----------------------------------------------------------------------------
 
@@ -245,8 +245,8 @@ class Callback:
 
     def run(self) -> Fire | None:
         """Run the callback on the outermost trigger."""
-        made = self.invoke(0)
-        return Fire(made.mode, self.fired) if made is not None and made.triggered else None
+        fire = self.invoke(0)
+        return Fire(fire.mode, self.fired) if fire is not None and fire.triggered else None
 
     def invoke(self, node: int) -> TriggerContext | None:
         """Run the callback on one trigger; None if it has finished, or the timer is not its."""
