@@ -97,10 +97,10 @@ def upstream(senders: Mapping[str, frozenset[str]], names: Iterable[str]) -> set
     return streams
 
 
-def beside_of(pipeline: Declarations) -> dict[str, dict[str, SideStream]]:
+def side_streams_of(pipeline: Declarations) -> dict[str, dict[str, SideStream]]:
     """Return computation -> stream that it takes beside its inputs -> how."""
     side_streams = {
-        name: dict(operator_of(computation).beside())
+        name: dict(operator_of(computation).side_streams())
         for name, computation in pipeline.computations.items()
     }
     for name, stream in pipeline.starts.items():
@@ -110,20 +110,22 @@ def beside_of(pipeline: Declarations) -> dict[str, dict[str, SideStream]]:
 
 
 def inputs_of(
-    pipeline: Declarations, beside: Mapping[str, Mapping[str, SideStream]], problems: list[str]
+    pipeline: Declarations,
+    side_streams: Mapping[str, Mapping[str, SideStream]],
+    problems: list[str],
 ) -> dict[str, dict[str, KeyExtractor]]:
     """Return computation -> stream that it reads -> key extractor, those beside included.
 
     Args:
         pipeline: As it is declared.
-        beside: As :func:`beside_of` has it.
+        side_streams: As :func:`side_streams_of` has it.
         problems: Gets what cannot be read both ways.
     """
     inputs: dict[str, dict[str, KeyExtractor]] = {}
     for name, computation in pipeline.computations.items():
         own = computation.inputs
         mine = inputs[name] = dict(own) if isinstance(own, Mapping) else {}
-        for stream, taken in beside[name].items():
+        for stream, taken in side_streams[name].items():
             if stream in mine:
                 problems.append(
                     f"computation {name!r} takes stream {stream!r} as an input, and beside its "
@@ -138,8 +140,8 @@ def build(pipeline: Declarations) -> Topology:
     """Return the topology of a pipeline, or say everything that is wrong with it at once."""
     problems = _declaration_problems(pipeline)
     _check_history(pipeline)
-    beside = beside_of(pipeline)
-    inputs = inputs_of(pipeline, beside, problems)
+    side_streams = side_streams_of(pipeline)
+    inputs = inputs_of(pipeline, side_streams, problems)
     pipeline = _without_idle_steps(pipeline, inputs)
     publishers = publishers_of(pipeline)
     check_subscriptions(pipeline, inputs, publishers, problems)
@@ -155,7 +157,7 @@ def build(pipeline: Declarations) -> Topology:
     if problems:
         raise PipelineError(together(pipeline, problems))
 
-    graph = _Graph(pipeline, beside, inputs, publishers, formats)
+    graph = _Graph(pipeline, side_streams, inputs, publishers, formats)
     edges = graph.edges()
     return Topology(
         name=pipeline.name,
@@ -225,7 +227,7 @@ class _Graph:
 
     Args:
         pipeline: Without steps that lead nowhere.
-        beside: As :func:`beside_of` has it.
+        side_streams: As :func:`side_streams_of` has it.
         inputs: As :func:`inputs_of` has it.
         publishers: As :func:`publishers_of` has it.
         formats: As :func:`formats_of` has it.
@@ -234,18 +236,18 @@ class _Graph:
     def __init__(
         self,
         pipeline: Declarations,
-        beside: Mapping[str, Mapping[str, SideStream]],
+        side_streams: Mapping[str, Mapping[str, SideStream]],
         inputs: Mapping[str, Mapping[str, KeyExtractor]],
         publishers: Mapping[str, list[StreamProducer]],
         formats: Mapping[str, tuple[Any, Coder]],
     ) -> None:
         self._pipeline = pipeline
-        self._beside = beside
+        self._side_streams = side_streams
         self._inputs = inputs
         self._publishers = publishers
         self._formats = formats
         self._waited = {
-            name: [s for s in streams if s not in beside[name] or beside[name][s].waits]
+            name: [s for s in streams if s not in side_streams[name] or side_streams[name][s].waits]
             for name, streams in inputs.items()
         }
         self._senders = {name: self._sending(streams) for name, streams in self._waited.items()}
@@ -296,13 +298,13 @@ class _Graph:
         """Return the ways from streams to computations, then those to sinks."""
         pipeline, edges = self._pipeline, list[Edge]()
         for name in self._order:
-            beside = self._beside[name]
+            side_streams = self._side_streams[name]
             for stream, extractor in sorted(self._inputs[name].items()):
-                if _cut(pipeline, name, stream, beside):
+                if _cut(pipeline, name, stream, side_streams):
                     continue
                 seeing = _seeing(extractor) if stream in self._paned else extractor
                 identified = stream in self._filtered[name]
-                taken, lift = beside.get(stream), None
+                taken, lift = side_streams.get(stream), None
                 why: Any = "it is beside what is aggregated"
                 if taken is None:
                     why = self._operators[name].lifting(stream, self._formats[stream][1])
@@ -377,11 +379,11 @@ class _Graph:
             paned=any(stream in self._paned for stream in self._inputs[name]),
             columnar=self._columnar[name],
             in_blocks=self._in_blocks[name]
-            and not self._beside[name]
+            and not self._side_streams[name]
             and name not in pipeline.starts,
             counted=counted,
             evolution=pipeline.evolutions[name],
-            beside=self._beside[name],
+            side_streams=self._side_streams[name],
             starts=pipeline.starts.get(name),
             draining=name in pipeline.drained,
         )
@@ -390,7 +392,7 @@ class _Graph:
         return frozenset(sender for stream in streams for sender in roots(stream, self._publishers))
 
 
-def _cut(pipeline: Declarations, name: str, stream: str, beside: Container[str]) -> bool:
+def _cut(pipeline: Declarations, name: str, stream: str, side_streams: Container[str]) -> bool:
     """Return whether a computation's input is cut off, as it is drained.
 
     What is beside its inputs is not: what waits in it may wait for that. Of a grouping that is
@@ -398,7 +400,7 @@ def _cut(pipeline: Declarations, name: str, stream: str, beside: Container[str])
     """
     if name not in pipeline.drained and not any(name == parts_of(one) for one in pipeline.drained):
         return False
-    if stream in beside and stream != pipeline.starts.get(name):
+    if stream in side_streams and stream != pipeline.starts.get(name):
         return False
     return not (parts_of(name) in pipeline.computations and stream == parts_of(name))
 

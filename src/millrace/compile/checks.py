@@ -386,7 +386,7 @@ def check_fields(
     streams = _Streams(pipeline, publishers, formats)
     for choice in _choices(pipeline, inputs):
         fields = streams.fields(choice.stream)
-        if fields is None or fields.has(choice.field) or streams.beside(choice):
+        if fields is None or fields.has(choice.field) or streams.of_key_or_pane(choice):
             continue
         if not fields.names:
             problems.append(
@@ -500,7 +500,7 @@ class _Streams:
         """Return whether records come to a stream that have no key."""
         return keyless(self._pipeline, stream)
 
-    def beside(self, choice: _Choice) -> bool:
+    def of_key_or_pane(self, choice: _Choice) -> bool:
         """Return whether a field is none of the value, but the key, or one of its pane."""
         if not choice.of_record:
             return False

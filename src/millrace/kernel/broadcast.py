@@ -43,7 +43,7 @@ UNTOLD = "signals_untold"
 
 def signal_streams(spec: ComputationSpec) -> frozenset[str]:
     """Return the streams whose records are for every key; rows of side inputs are for none."""
-    everywhere = {stream for stream, taken in spec.beside.items() if taken.everywhere}
+    everywhere = {stream for stream, taken in spec.side_streams.items() if taken.everywhere}
     tables = (cell for cell in spec.cells.values() if isinstance(cell, SideInput))
     return frozenset(everywhere.difference(table.stream for table in tables))
 

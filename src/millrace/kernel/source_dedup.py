@@ -384,9 +384,9 @@ class _BundleIds:
             names = self.rows
             made.mutations.update(dict.fromkeys([names[n] for n in positions.tolist()], b""))
         for expires_us in np.unique(expiries[wanted]).tolist():
-            lot = self.entries[wanted & (expiries == expires_us)]
-            made.mutations[families.lot_by_commit(number, expires_us)] = lot.tobytes()
-            made.mutations[families.lot_by_expiry(expires_us, number)] = b""
+            batch = self.entries[wanted & (expiries == expires_us)]
+            made.mutations[families.id_batch_by_commit(number, expires_us)] = batch.tobytes()
+            made.mutations[families.id_batch_by_expiry(expires_us, number)] = b""
             made.expires_us = min(made.expires_us, expires_us)
 
 
@@ -403,23 +403,25 @@ class _IntervalFilter:
         """Add the ids of commits that these filters have not seen: all that is kept, at first."""
         if self.position >= view.position:
             return
-        start = families.lots_since(self.position + 1)
+        start = families.id_batches_since(self.position + 1)
         number = 0
-        lots: list[bytes] = []
+        batches: list[bytes] = []
         expiries: list[int] = []
         for row in view.scan(start, row_codec.after(families.IDS_BY_COMMIT)):
-            lot = families.IdBatchRow.unpack(*row)
-            if lot.number != number:
-                self._add(lots, expiries)
-                number, lots, expiries = lot.number, [], []
-            lots.append(lot.entries)
-            expiries.append(lot.expires_us)
-        self._add(lots, expiries)
+            batch = families.IdBatchRow.unpack(*row)
+            if batch.number != number:
+                self._add(batches, expiries)
+                number, batches, expiries = batch.number, [], []
+            batches.append(batch.entries)
+            expiries.append(batch.expires_us)
+        self._add(batches, expiries)
         self.position = view.position
 
-    def _add(self, lots: list[bytes], expiries: list[int]) -> None:
-        if lots:
-            self.ids.add(_probes(families.entries_of(b"".join(lots))), min(expiries), max(expiries))
+    def _add(self, batches: list[bytes], expiries: list[int]) -> None:
+        if batches:
+            self.ids.add(
+                _probes(families.entries_of(b"".join(batches))), min(expiries), max(expiries)
+            )
 
 
 def _collect(made: Filtered, view: View, input_watermark_us: int) -> None:
@@ -429,10 +431,10 @@ def _collect(made: Filtered, view: View, input_watermark_us: int) -> None:
         if expires_us > input_watermark_us:
             made.expires_us = min(made.expires_us, expires_us)
             break
-        by_commit = families.lot_by_commit(number, expires_us)
-        lot = view.get(by_commit)
-        assert lot is not None, "a lot of ids is named by expiry and by commit, in one commit"
-        made.mutations.update(dict.fromkeys(families.id_rows(lot)))
+        by_commit = families.id_batch_by_commit(number, expires_us)
+        batch = view.get(by_commit)
+        assert batch is not None, "a batch of ids is named by expiry and by commit, in one commit"
+        made.mutations.update(dict.fromkeys(families.id_rows(batch)))
         made.mutations[by_commit] = made.mutations[row] = None
 
 

@@ -63,7 +63,7 @@ class GroupingOperator(Operator):
             f"how    {how.mode!r}",
         ]
 
-    def beside(self) -> Mapping[str, SideStream]:
+    def side_streams(self) -> Mapping[str, SideStream]:
         """Return the streams of signals that its trigger fires by."""
         return self._grouping.windowing.trigger.signals
 

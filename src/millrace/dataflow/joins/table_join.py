@@ -194,7 +194,7 @@ class EnrichOperator(Operator):
         """Have single values that waited refused."""
         self._enrich.refuse = refuse
 
-    def beside(self) -> Mapping[str, SideStream]:
+    def side_streams(self) -> Mapping[str, SideStream]:
         """Return the table, where no value waits for its rows."""
         sides = self._enrich.sides
         return {
