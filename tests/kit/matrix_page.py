@@ -43,7 +43,8 @@ TABLES: dict[str, tuple[list[str], list[str]]] = {
 #: Between the names of rows, and of columns, that have the same cells.
 _AND = "; "
 
-_SHOWN = {"equal": "equal", "refused": "refused", "letter": "letter", "none": "–"}
+#: Word of an outcome -> how a cell names it.
+SHOWN = {"equal": "equal", "refused": "refused", "letter": "dead letter", "none": "–"}
 
 
 def check(table: str, column: str, cells: Mapping[str, Sequence[Outcome]]) -> None:
@@ -127,7 +128,7 @@ def _rewrite(table: str, made: Callable[[str], str]) -> None:
 
 
 def _shown(outcomes: Sequence[Outcome]) -> str:
-    words = [_SHOWN.get(outcome.word, "**fault**") for outcome in outcomes]
+    words = [SHOWN.get(outcome.word, "**fault**") for outcome in outcomes]
     return " / ".join(dict.fromkeys(words))
 
 

@@ -80,7 +80,8 @@ def test_nested_values_are_as_their_items(place: str, tmp_path: Path) -> None:
             if not all(outcome.right for outcome in made):
                 faults[f"{container} {kind.name}"] = made
             elif word_of(made) != word_of(alone[kind.name]):
-                apart.append(f"{word_of(made)}: {kind.name}")
+                word = word_of(made)
+                apart.append(f"{matrix_page.SHOWN.get(word, word)}: {kind.name}")
         rows = [f"{container} {kind.name}" for kind in ITEMS]
         matrix_page.check_faults("nested", place, faults, rows)
         text = "as the item" + "".join(f"; {each}" for each in apart)

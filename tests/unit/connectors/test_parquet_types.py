@@ -180,7 +180,7 @@ def word(column: Column, folder: Path) -> str:
     except mr.MillraceError:
         return "refused"
     assert len(values) + len(letters) == len(column.values)
-    return "letter" if letters else "equal"
+    return matrix_page.SHOWN["letter" if letters else "equal"]
 
 
 def test_the_page_says_what_becomes_of_each_type_of_a_file(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_the_page_says_what_becomes_of_each_type_of_a_file(tmp_path: Path) -> No
         if declared not in row.get(found, "").split("; "):
             row[found] = "; ".join(filter(None, (row.get(found, ""), declared)))
 
-    matrix_page.check_table("file types", ["equal", "letter", "refused"], cells)
+    matrix_page.check_table("file types", ["equal", "dead letter", "refused"], cells)
 
 
 @pytest.mark.parametrize("column", EQUAL, ids=str)
