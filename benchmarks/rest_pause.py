@@ -162,8 +162,8 @@ def _run(spark: Any, folder: Path, given: argparse.Namespace) -> list[Rest]:
         return Rest(
             what,
             said,
-            _longest(times, began_s, time.time()),
-            _longest(times, began_s - _APART_S / 2, began_s),
+            longest_gap(times, began_s, time.time()),
+            longest_gap(times, began_s - _APART_S / 2, began_s),
         )
 
     rests = []
@@ -179,7 +179,7 @@ def _run(spark: Any, folder: Path, given: argparse.Namespace) -> list[Rest]:
     return rests
 
 
-def _longest(times: Path, since_s: float, until_s: float) -> float:
+def longest_gap(times: Path, since_s: float, until_s: float) -> float:
     """Return the longest time without a row, in seconds."""
     found = array.array("Q")
     for file in times.iterdir():

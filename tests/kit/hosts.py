@@ -102,6 +102,7 @@ class Host:
                 "FAKETIME": f"{ahead_s:+d}s",
                 # How long something takes is as it is, and so are the times of files.
                 "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+                "FAKETIME_FORCE_MONOTONIC_FIX": "0",  # else a JVM waits for ever
                 "NO_FAKE_STAT": "1",
             }
         return found

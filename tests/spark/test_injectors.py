@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,12 @@ def test_files(spark: SparkSession, tools: Any, tmp_path: Path) -> None:
     about = msgspec.json.encode(UpdateAsked("jobs.py:more")).decode()
     answer = ask(mailbox, "update", generation, about=about, timeout_s=60)
     assert answer is not None
-    assert (answer.done, answer.said) == (True, "jobs.py:more has taken over")
+    assert answer.done, answer.said
+    assert re.fullmatch(
+        rf"jobs\.py:more has taken over after epoch {earlier_run.run_log.completed}; the run stood "
+        r"still for \S+ s: \S+ s to claim the checkpoint, \S+ s until the next epoch could begin",
+        answer.said,
+    )
     assert run.status().generation == generation + 1
     assert run._run is not earlier_run
     # There is no query of Spark's, nor a log of offsets beside Millrace's.

@@ -119,7 +119,7 @@ def update(
     if not answer.done:
         click.echo(f"not updated: {answer.said}", err=True)
         context.exit(3)
-    click.echo(f"{answer.said} after epoch {answer.epoch}")
+    click.echo(answer.said)
 
 
 @click.command(short_help="Have windows fire now.")

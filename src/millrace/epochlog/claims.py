@@ -143,6 +143,20 @@ def taken_up(end: LogTail, topology: Topology) -> tuple[Topology, Registry, Mani
     return registry.bind(topology), registry, unfinished
 
 
+def foreseen(end: LogTail, topology: Topology) -> Topology:
+    """Return a topology as a run has it that claims the checkpoint between two epochs.
+
+    The numbers in it are up to the last claim alone, so they are known before there is another.
+
+    Args:
+        end: Of the epoch log; it has a claim.
+        topology: The pipeline, as it was built.
+    """
+    topology = under_known_names(end.claim, topology)
+    end, _ = read_as(end, topology)
+    return registry_after(end.claim, topology).bind(topology)
+
+
 def plan_of(end: LogTail, topology: Topology) -> ChangePlan:
     """Return what a start of a pipeline would do with a checkpoint; nothing is written.
 

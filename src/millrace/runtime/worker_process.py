@@ -132,6 +132,18 @@ class WorkerProcess:
         self._execution = execution
         self._column_encoders: dict[tuple[str, bool], ColumnEncoder | None] = {}
 
+    def write_with(
+        self, live_writers: Mapping[int, LiveWriter], writers: Mapping[int, TaskWriter]
+    ) -> None:
+        """Write sinks with these from now on.
+
+        Args:
+            live_writers: Edge to a sink -> what live tasks write with in every turn.
+            writers: The same by mark.
+        """
+        self.live_writers, self.writers = live_writers, writers
+        self.__dict__.pop("sink_columns", None)
+
     @property
     def execution(self) -> Execution:
         """The machines and their store, of a streaming run."""

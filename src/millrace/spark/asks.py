@@ -342,18 +342,20 @@ OUTLIVING: Final = frozenset({"update", "remap", "savepoint", "snapshot"})
 
 
 def acts_of(
-    run: Run, update: Callable[[str, Mapping[str, Any]], None]
+    run: Run, update: Callable[[str, Mapping[str, Any]], str]
 ) -> dict[str, Callable[[str], str]]:
     """Return what can be asked of a run -> what does it, for its :class:`Listener`.
 
     Args:
         run: The run.
-        update: Has the application that a name names take its place, with other options.
+        update: Has the application that a name names take its place, with other options, and
+            returns for how long nothing was under way.
     """
 
     def updated(about: str) -> str:
         asked = msgspec.json.decode(about, type=UpdateAsked)
-        update(asked.application, asked.options)
-        return f"{asked.application} has taken over"
+        pause = update(asked.application, asked.options)
+        said = f"{asked.application} has taken over after epoch {run.run_log.completed}"
+        return _after(said, pause)
 
     return {"update": updated, **{name: partial(act, run) for name, act in _VERBS.items()}}

@@ -24,9 +24,11 @@ from millrace.model.errors import RunFailed
 from millrace.model.time import SECOND, Duration, duration_us
 from millrace.runtime.epoch.input import EpochInput, lots_of
 from millrace.spark.compat import close_session, interrupt_jobs, session_for_jobs, tag_jobs
-from millrace.spark.engine import RunParts
+from millrace.spark.engine import RunParts, Successor
 from millrace.spark.epoch_engine import EpochEngine, EpochSetup, NotBegun
 from millrace.spark.plan import SETTINGS
+from millrace.spark.realtime.retry_policy import Downtime
+from millrace.spark.run import Run
 
 #: Injectors are asked for news at least so often, whatever ``trigger=`` says.
 _LEAST_LOOK_S: Final = 0.001
@@ -90,6 +92,22 @@ class DrivenEngine(EpochEngine):
         """Return that epochs do not go on: what may be tried again was."""
         self.run.error = self.run.error or failure
         return False
+
+    def hand_over(self, successor: Successor, timeout: Duration) -> Run:
+        """Have the other go on when the epoch under way is finished: there is no query to end."""
+        if not self._turn.acquire(timeout=duration_us(timeout) / SECOND):
+            return super().hand_over(successor, timeout)
+        try:
+            beside = self.run.active and not self.run.stopping and self._run_log.open is None
+            if beside:
+                downtime = Downtime()
+                downtime.gone()
+                heir = self._make_way(successor, downtime)
+        finally:
+            self._turn.release()
+            if self.run.stopping:
+                self.run.stop(timeout)
+        return heir if beside else super().hand_over(successor, timeout)
 
     def hang_up(self) -> None:
         """Close the session."""

@@ -3,6 +3,9 @@
 A run, its start and its handle are one for both planes, and know nothing else of them. There are
 three engines: of epochs that the driver begins, of epochs that are Spark's micro-batches, and of
 tasks that do not end.
+
+Where a changed pipeline takes over, the engine of the run that ends says when: what can be done
+before is done beside it, by the :class:`Successor`.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol
 
 from pyspark.sql import SparkSession
 
@@ -26,7 +29,7 @@ from millrace.compile.topology import Topology
 from millrace.epochlog.run_log import RunLog
 from millrace.injectors.advance import Backlog
 from millrace.injectors.watermark_publisher import WatermarkPublisher
-from millrace.model.errors import PipelineError
+from millrace.model.errors import CheckpointMismatch, PipelineError, StoreError, ZombieWriter
 from millrace.model.time import Duration
 from millrace.runtime.stuck import CallLimits
 from millrace.spark.console import Quiet
@@ -35,11 +38,13 @@ from millrace.spark.metrics.lines import MetricLines
 from millrace.spark.metrics.prometheus import Scrapes
 from millrace.spark.plan import StreamPlan
 from millrace.spark.progress_display import Where
+from millrace.spark.realtime.retry_policy import Downtime
 from millrace.spark.source import Source
 from millrace.spark.status import Status
 from millrace.store import Mailbox
 
 if TYPE_CHECKING:
+    from millrace.spark.realtime.standby import Standby
     from millrace.spark.run import Run
 
 #: How long a stream that is held back may take to stand still, before who asked is told.
@@ -130,6 +135,60 @@ class RunParts:
         )
 
 
+class Successor(Protocol):
+    """A pipeline that is to go on where a run ends, built and checked.
+
+    Attributes:
+        slots: How many slots its tasks take for as long as it runs; 0 by epochs.
+    """
+
+    slots: int
+
+    def stand_by(self, changed: Callable[[], None]) -> Standby:
+        """Start its query beside the run; of one with slots.
+
+        Args:
+            changed: Called when the query may be ready.
+
+        Raises:
+            MillraceError: It cannot be. Nothing was written.
+        """
+        ...
+
+    def claim(self) -> None:
+        """Claim the checkpoint, which the run before loses; while nothing is under way.
+
+        Raises:
+            CheckpointMismatch: The pipeline cannot go on there. Nothing was written.
+            SinkError: A sink cannot be bound. The same.
+        """
+        ...
+
+    def begin(self, downtime: Downtime) -> Run:
+        """Return its run, which goes on with the checkpoint.
+
+        Args:
+            downtime: Of the run before it.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of what it has, as it is not to begin."""
+        ...
+
+
+class UpdateResult(NamedTuple):
+    """What became of an update.
+
+    Attributes:
+        pause: For how long nothing was under way, by part and in words.
+        seconds: The same as a number.
+    """
+
+    pause: str
+    seconds: float
+
+
 class Engine(ABC):
     """Runs a pipeline's tasks: all that planes differ in once a run has its checkpoint.
 
@@ -140,6 +199,7 @@ class Engine(ABC):
         plane: Its name, for messages.
         run: That it is the engine of, once it is.
         query: Spark's, that runs the tasks now; None if there is none.
+        downtime: Measures for how long nothing was under way, here or on the way from a run before.
         news: Notified when something may have changed that somebody waits for.
     """
 
@@ -149,6 +209,7 @@ class Engine(ABC):
 
     def __init__(self) -> None:
         self.news = threading.Condition()
+        self.downtime = Downtime()
 
     @abstractmethod
     def launch(self) -> None:
@@ -203,6 +264,48 @@ class Engine(ABC):
         Raises:
             PipelineError: It cannot be, or the run has ended before; nothing has changed.
         """
+
+    def hand_over(self, successor: Successor, timeout: Duration) -> Run:
+        """End this run, and return one of another pipeline that goes on where it ends.
+
+        Here by stopping the one, and starting the other.
+
+        Args:
+            successor: The other.
+            timeout: As of :meth:`stop`.
+
+        Raises:
+            Exception: There is none. This run has ended if :attr:`Run.stopping` says so, and goes
+                on otherwise.
+        """
+        downtime = Downtime()
+        downtime.gone()
+        self.run.stop(timeout)
+        downtime.lap("until the run before had ended")
+        successor.claim()
+        return successor.begin(downtime)
+
+    def _make_way(self, successor: Successor, downtime: Downtime) -> Run:
+        """Have another pipeline go on, while nothing is under way; from its claim on this run ends.
+
+        Args:
+            successor: The other.
+            downtime: Since nothing is under way.
+        """
+        try:
+            successor.claim()
+        except StoreError as error:
+            # A claim that could not be written has perhaps been, and then this run cannot go on.
+            self.run.stopping |= not isinstance(error, CheckpointMismatch | ZombieWriter)
+            raise
+        self.run.stopping = True
+        downtime.lap("to claim the checkpoint")
+        return successor.begin(downtime)
+
+    def went_on(self) -> UpdateResult:
+        """Return for how long nothing was under way after a hand-over, once something is."""
+        pause = self.downtime.back("until the next epoch could begin") or ""
+        return UpdateResult(pause, self.downtime.seconds)
 
     @property
     def under_way_s(self) -> float:

@@ -1,11 +1,11 @@
 """The handle of a run: what a user asks and tells it, whichever plane the run is on.
 
-A changed pipeline takes the place of one that runs between two of its epochs: the run ends with the
-epoch under way, and a run of the changed pipeline begins where it left off, on the same session and
-with the same options; asked for in its program, or from any shell by the checkpoint's mailbox.
-Spark cannot change the plan of a query that runs, so it is another query. What cannot go on is
-found before anything is ended; and where the changed pipeline does not start, the one that ran is
-started again.
+A changed pipeline takes the place of one that runs between two of its epochs, or at a mark: a run
+of the changed pipeline begins where the other left off, on the same session and with the same
+options; asked for in its program, or from any shell by the checkpoint's mailbox. Spark cannot
+change the plan of a query that runs, so it is another query, which is started beside the first if
+there is room. What cannot go on is found before anything is ended; and where the changed pipeline
+does not start, the one that ran goes on, or is started again.
 
 Source: MillWheel, "Streams" (4.3): computations are added to and removed from a topology that runs.
 """
@@ -30,6 +30,7 @@ from millrace.model.declarations import Declarations
 from millrace.model.errors import CheckpointMismatch, PipelineError, UpdateFailed
 from millrace.model.time import SECOND, Duration, duration_us
 from millrace.spark.asks import ask
+from millrace.spark.engine import Successor, UpdateResult
 from millrace.spark.progress_display import LiveCell
 from millrace.spark.run import Run
 from millrace.spark.status import Status
@@ -42,6 +43,14 @@ class Starter(Protocol):
 
     def run(self, pipeline: Declarations) -> Run:
         """Return a run of a pipeline, with its tasks started."""
+        ...
+
+    def successor(self, pipeline: Declarations, before: Run) -> Successor:
+        """Return a pipeline that is to go on where a run ends, built and checked.
+
+        Raises:
+            PipelineError: It cannot run.
+        """
         ...
 
     def load(self, application: str) -> Declarations:
@@ -75,13 +84,16 @@ class Handle:
         # Held by the thread that has another run take over.
         self._taking_over = threading.RLock()
         self._lost: UpdateFailed | None = None
+        self._updated: UpdateResult | None = None
         self._cell = LiveCell(self.status, self._goes_on)
 
     def _begin(self, pipeline: Declarations, starter: Starter) -> None:
         """Start a run, of which this is the handle from now on."""
-        self._run = starter.run(pipeline)
-        self._pipeline, self._starter = pipeline, starter
-        self._run.publish(self._update_from_outside)
+        self._have(starter.run(pipeline), pipeline, starter)
+
+    def _have(self, run: Run, pipeline: Declarations, starter: Starter) -> None:
+        self._run, self._pipeline, self._starter = run, pipeline, starter
+        run.publish(self._update_from_outside)
 
     def wait(self, timeout: Duration | None = None) -> bool:
         """Wait until the run ends; return whether it has.
@@ -136,9 +148,10 @@ class Handle:
         """Let a changed pipeline take over between two epochs; return its run.
 
         This run finishes the epoch that is under way and ends, and the other begins with the next,
-        on the same session and checkpoint: nothing is lost, and nothing happens twice. Between them
-        is what a query of Spark takes to stop and to start. What may change, and where a
-        computation that is new begins: docs/changing.md.
+        on the same session and checkpoint: nothing is lost, and nothing happens twice. In real time
+        all tasks of the other are started beside those of this run, if there are slots for both,
+        and take over at a mark, within tenths of a second; :attr:`updated` says how long that was.
+        What may change, and where a computation that is new begins: docs/changing.md.
 
         Args:
             pipeline: The changed one; with sources and sinks of its own.
@@ -149,8 +162,8 @@ class Handle:
             CheckpointMismatch: The pipeline cannot go on with the checkpoint; this run goes on.
             PipelineError: It cannot be built, or an option is none, and this run goes on; or the
                 run was updated before.
-            UpdateFailed: It could not be started. The pipeline that ran was started again: ``run``
-                of the error.
+            UpdateFailed: It could not be started. The pipeline that ran goes on, or was started
+                again: ``run`` of the error.
 
         Source: MillWheel, "Streams" (4.3).
         """
@@ -159,8 +172,20 @@ class Handle:
         self._hand_over(heir, pipeline, options, timeout)
         return heir
 
-    def _update_from_outside(self, application: str, options: Mapping[str, Any]) -> None:
-        """Let an application that a request names take over; who waits for the run waits for it."""
+    @property
+    def updated(self) -> UpdateResult | None:
+        """How the run took over from another by an update; None if it was started.
+
+        ``pause`` says for how long no record was taken, by part, and ``seconds`` as a number.
+        """
+        return self._updated
+
+    def _update_from_outside(self, application: str, options: Mapping[str, Any]) -> str:
+        """Let an application that a request names take over; who waits for the run waits for it.
+
+        Returns:
+            For how long nothing was under way, in words.
+        """
         pipeline = self._starter.load(application)
         with self._taking_over:
             try:
@@ -168,11 +193,12 @@ class Handle:
             except UpdateFailed as failed:
                 self._lost = failed if failed.run is None else None
                 raise
+        return "" if self._updated is None else self._updated.pause
 
     def _hand_over(
         self, heir: Handle, pipeline: Declarations, options: Mapping[str, Any], timeout: Duration
     ) -> None:
-        """End the run, and begin one of another pipeline, or this one again, under a handle."""
+        """Have a run of another pipeline go on, or this one again, under a handle."""
         run = self._run
         if not run.updating.acquire(blocking=False):
             raise PipelineError(
@@ -181,14 +207,22 @@ class Handle:
         try:
             starter = self._starter.changed(options)
             _check_change(run.run_log, pipeline)
+            successor = starter.successor(pipeline, run)
         except BaseException:
             run.updating.release()
             raise
-        run.stop(timeout)
         try:
-            heir._begin(pipeline, starter)
+            begun = run.engine.hand_over(successor, timeout)
         except Exception as problem:
-            raise self._back(heir, problem) from problem
+            if not run.active or run.stopping:
+                raise self._back(heir, problem) from problem
+            successor.close()
+            run.updating.release()
+            if isinstance(problem, UpdateFailed):
+                problem.run = self
+            raise
+        heir._have(begun, pipeline, starter)
+        heir._updated = begun.engine.went_on()
 
     def _back(self, heir: Handle, problem: Exception) -> UpdateFailed:
         """Start the pipeline that ran again; return what to say."""

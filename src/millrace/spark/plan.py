@@ -157,14 +157,19 @@ class Plan:
         cache: str,
         limits: CallLimits = NO_LIMITS,
         cache_limit: int | None = None,
+        *,
+        live: bool = False,
     ) -> None:
         """Say where the run keeps its state; when it owns its sinks, before a frame is asked for.
+
+        Of live tasks it may not own them yet: what those write with, they are told at their start.
 
         Args:
             state: The checkpoint; None for a batch.
             cache: Directory for caches on each worker's host.
             limits: How long calls of user code may take.
             cache_limit: How many bytes the caches of a host may take.
+            live: Whether tasks do not end.
         """
         columns = tuple(
             SourceColumns(
@@ -187,7 +192,8 @@ class Plan:
             cache,
             self._tasks,
             columns,
-            task_writers(self._topology),
+            {} if live else task_writers(self._topology),
+            live=live,
             limits=limits,
             cache_limit=cache_limit,
         )

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final
 from uuid import uuid4
@@ -20,7 +21,7 @@ from millrace.epochlog.entries import processes_of
 from millrace.injectors.injector import Injector
 from millrace.injectors.offsets import nothing_left
 from millrace.injectors.watermark_policy import WatermarkColumn
-from millrace.model.errors import PipelineError, StoreError, ZombieWriter
+from millrace.model.errors import PipelineError, StoreError, UpdateFailed, ZombieWriter
 from millrace.model.time import SECOND, Duration, duration_us
 from millrace.runtime.by_value import pickle_by_value
 from millrace.runtime.realtime.coordinator import Coordinator, Marked, Where
@@ -28,9 +29,19 @@ from millrace.runtime.realtime.incarnation_start import to_other_intervals
 from millrace.runtime.realtime.messages import TaskReady, TaskStatus
 from millrace.runtime.sink_contract import check_live, live_writers
 from millrace.spark.clock import elapsed_us
-from millrace.spark.engine import EFFECT_S, Engine, RemapResult, RunParts, Setup
+from millrace.spark.engine import (
+    EFFECT_S,
+    Engine,
+    RemapResult,
+    RunParts,
+    Setup,
+    Successor,
+    UpdateResult,
+    ended,
+)
 from millrace.spark.failure import CAREFULLY, cannot_run_workers, failed, headline
 from millrace.spark.parallelism import is_local
+from millrace.spark.plan import StreamPlan
 from millrace.spark.realtime.control_connection import Address, InTask, Switchboard
 from millrace.spark.realtime.control_loop import ControlLoop
 from millrace.spark.realtime.liveness import TaskHung
@@ -42,6 +53,7 @@ from millrace.spark.realtime.retry_policy import Downtime, RetryPolicy, StartTim
 from millrace.spark.realtime.settings import check_settings, has_slots, session_for, tasks_within
 from millrace.spark.realtime.stages import live_stages, strung
 from millrace.spark.realtime.standby import Standby
+from millrace.spark.run import Run
 from millrace.spark.source import sources_of
 from millrace.spark.status import Status
 
@@ -58,6 +70,15 @@ _DYING_S = 1.0
 _STANDBY_PAUSE_S = 5.0
 #: How long a query from which the standby has taken over may take to end when the run does.
 _LEAVING_S = 20.0
+#: How often the query of a changed pipeline is started beside a run: what is lost may be a worker.
+_TRIES = 2
+#: How long who has updated a run waits for the first incarnation, to say how long it took.
+_GOING_ON_S: Final = 60.0
+#: Why a change takes seconds.
+_NO_ROOM: Final = (
+    "%d slots would be needed to start the changed pipeline beside this run, and they are not "
+    "there: the run is stopped, and the other started, which takes Spark seconds"
+)
 #: How long an executor that was lost may take to be replaced, before the query is tried without.
 _SLOTS_S = 30.0
 
@@ -72,9 +93,9 @@ class RealtimeEngine(Engine):
         board: Makes a place where the tasks of a query call.
         start_query: Starts a query whose tasks call at an address; given, too, whether they are to
             look for user code that ends its process, and which processes they are to end that hang.
-        roomy: Returns whether there are slots for all tasks of so many queries, as far as it is
-            known.
+        roomy: Returns whether there are slots for so many tasks, as far as it is known.
         standby: Whether a second query waits, started, to take over from one that fails.
+        beside: A query of its tasks that was started already; None if none was.
     """
 
     plane: ClassVar[str] = "in real time"
@@ -89,6 +110,7 @@ class RealtimeEngine(Engine):
         start_query: Callable[[Address, bool, Sequence[ProcessId]], Any],
         roomy: Callable[[int], bool],
         standby: bool,
+        beside: Standby | None = None,
     ) -> None:
         super().__init__()
         topology, tasks = parts.topology, parts.tasks
@@ -101,13 +123,14 @@ class RealtimeEngine(Engine):
         self._tasks = tasks
         self._make_board = board
         self._wants_standby = standby
-        self._standby: Standby | None = None
+        self._standby = self._beside = beside
+        self._makes_way = False
+        self._went_on: UpdateResult | None = None
         self._failed_standby: Standby | None = None
         self._next_standby_at = 0.0
         self._told_ready = False
         self._leaving: threading.Thread | None = None
         self._retry_policy = RetryPolicy(parts.attempts)
-        self._downtime = Downtime()
         self._quiesce = Quiesce(self.news)
         # What remaps does so at a rest.
         balancer = parts.balancer(is_near=Preparation.is_near_a_mark, remap=to_other_intervals)
@@ -205,23 +228,120 @@ class RealtimeEngine(Engine):
                     self.news.wait(_LOOK_S)
         self._giving_up = True
 
+    # -- another pipeline in its place -------------------------------------------------------------
+
+    def hand_over(self, successor: Successor, timeout: Duration) -> Run:
+        """Start the other's query beside this one, which ends at a mark when all tasks are there.
+
+        What goes wrong before the checkpoint is claimed leaves this run as it was. After that the
+        other goes on, whatever becomes of its tasks.
+        """
+        taken = len(self._where) + successor.slots
+        if successor.slots and self.run.active:
+            if self._roomy(taken):
+                heir = self._hand_over_beside(successor, duration_us(timeout) / SECOND)
+                if heir is not None:
+                    self.run.stop(timeout)
+                    return heir
+            else:
+                _log.warning(_NO_ROOM, taken + 1)
+        return super().hand_over(successor, timeout)
+
+    def _hand_over_beside(self, successor: Successor, within_s: float) -> Run | None:
+        """Return the run of the other; None if it cannot be started beside this one."""
+        failure: BaseException | None = None
+        self._makes_way = True
+        try:
+            for _ in range(_TRIES):
+                self._wait_for_way()
+                beside = successor.stand_by(self._tell)
+                try:
+                    failure = self._waited_for(beside)
+                    if isinstance(failure, PipelineError):
+                        _log.warning("%s\nThe run is stopped, and the other started.", failure)
+                        return None
+                    if failure is not None:
+                        continue
+                    work = partial(self._succeed, successor, beside)
+                    heir, _ = self._quiesce.ask(work, within_s)
+                    if heir is not None:
+                        return heir
+                    failure = beside.failure
+                except TimeoutError:
+                    _log.warning("not all tasks have passed a mark in %g s", within_s)
+                    return None
+                finally:
+                    beside.end()
+        except BaseException:
+            if self.run.stopping:
+                self.run.stop()
+            raise
+        finally:
+            self._makes_way = False
+        said = "a task of it was lost" if failure is None else headline(failure)
+        raise UpdateFailed(
+            "the query of the changed pipeline was started beside this run, and has failed; so "
+            f"often it was tried: {_TRIES}. {said}\nThe run goes on as it was, and is the `run` of "
+            "this error."
+        )
+
+    def _wait_for_way(self) -> None:
+        """Wait until the standby is gone, whose slots are needed."""
+        with self.news:
+            while self.run.active and (
+                self._standby is not None
+                or not (self._failed_standby is None or self._failed_standby.ended)
+            ):
+                self.news.wait(_LOOK_S)
+
+    def _waited_for(self, beside: Standby) -> BaseException | None:
+        """Wait until a query is ready; return why it is not, a PipelineError if that took long."""
+        timeout = StartTimeout(len(beside.where))
+        timeout.begins()
+        with self.news:
+            while not beside.ready:
+                failure = beside.failure or timeout.too_long(beside.absent())
+                if failure is not None:
+                    return failure
+                if not self.run.active:
+                    raise ended()
+                self.news.wait(_LOOK_S)
+        return None
+
+    def _succeed(self, successor: Successor, beside: Standby) -> Run | None:
+        """Let the other go on, while all tasks wait; return None if its tasks are there no more."""
+        if not beside.ready:
+            return None
+        downtime, self.downtime = self.downtime, Downtime()
+        return self._make_way(successor, downtime)
+
+    def went_on(self) -> UpdateResult:
+        """Wait for the first incarnation, and return for how long there was none."""
+        until = time.monotonic() + _GOING_ON_S
+        with self.news:
+            while self.run.active and self._went_on is None and time.monotonic() < until:
+                self.news.wait(_LOOK_S)
+        return self._went_on or UpdateResult("", 0.0)
+
     # -- looking after the query -------------------------------------------------------------------
 
     def launch(self) -> None:
-        """Start a query."""
+        """Start a query, unless one is there whose tasks wait."""
         self._start_timeout.begins()
         if (heir := self._heir()) is not None:
             self._standby = None
             self._control_loop.take_over(heir.board, heir.take())
             self.query = heir.query
-            self._until = "until the standby had taken up what there was"
+            which = "the new tasks" if heir is self._beside else "the standby"
+            self._until = f"until {which} had taken up what there was"
             return
+        self._give_up_standby()
         self._until = "until Spark ran all tasks"
         careful = self._retry_policy.tried_in_vain
         if careful:
             _log.warning("another incarnation begins%s", CAREFULLY)
         self.query = self._start_query(self._control_loop.open(), careful, self._hung)
-        self._downtime.lap("to start the query")
+        self.downtime.lap("to start the query")
 
     def again(self, failure: BaseException) -> bool:
         """Wait until there is another try, and slots for it; return whether there is one."""
@@ -235,10 +355,10 @@ class RealtimeEngine(Engine):
             return True
         self._end_failed(self.query)
         self._give_up_standby()
-        self._downtime.lap("until all tasks had ended")
+        self.downtime.lap("until all tasks had ended")
         if goes_on:
             self._wait_for_slots()
-            self._downtime.lap("until there were slots")
+            self.downtime.lap("until there were slots")
         return goes_on and not self._giving_up
 
     def hang_up(self) -> None:
@@ -268,7 +388,7 @@ class RealtimeEngine(Engine):
             "the incarnation ended, and another begins in %.1f s: %s", pause_s, headline(failure)
         )
         self._pause(pause_s)
-        self._downtime.lap("of pause")
+        self.downtime.lap("of pause")
         return not self._giving_up
 
     def _rested(self) -> bool:
@@ -276,11 +396,11 @@ class RealtimeEngine(Engine):
 
         All tasks wait meanwhile. If one is lost, the query is started again when this is done.
         """
-        self._downtime.lap("until all had passed a mark")
+        self.downtime.lap("until all had passed a mark")
         if self._giving_up or not self._quiesce.wanted or self._run_log.drained:
             return False
         self._quiesce.do()
-        self._downtime.lap("to do what was asked for")
+        self.downtime.lap("to do what was asked for")
         if self.run.stopping:
             return False
         self._until = "until all tasks had taken up what they had"
@@ -296,13 +416,13 @@ class RealtimeEngine(Engine):
                 break
             failure = control_loop.failed or self._ended_query() or self._silent()
             if failure is not None:
-                self._downtime.gone()
+                self.downtime.gone()
                 if isinstance(failure, TaskHung):
                     self._end(failure.processes)
                 break
             self._balancer.look()
             if self._quiesce.wanted:
-                self._downtime.gone()
+                self.downtime.gone()
                 control_loop.rest()
             if control_loop.incarnation is not None:
                 self._retry_policy.begun()
@@ -318,7 +438,7 @@ class RealtimeEngine(Engine):
             if control_loop.ended:
                 control_loop.halt()
             self.query.stop()
-            self._downtime.lap("until all tasks had ended")
+            self.downtime.lap("until all tasks had ended")
         return failure
 
     def _end_failed(self, query: Any) -> None:
@@ -354,6 +474,11 @@ class RealtimeEngine(Engine):
         """Start a standby behind the query that works, if there is to be one and none is."""
         if not self._wants_standby:
             return
+        if self._makes_way:
+            if self._standby is not None:
+                self._standby.end()
+                self._standby, self._failed_standby = None, self._standby
+            return
         if (standby := self._standby) is not None:
             if (failure := standby.failure) is None:
                 if standby.ready and not self._told_ready:
@@ -367,7 +492,9 @@ class RealtimeEngine(Engine):
             self._next_standby_at = time.monotonic() + _STANDBY_PAUSE_S
         leaving = self._leaving is not None and self._leaving.is_alive()
         leaving |= self._failed_standby is not None and not self._failed_standby.ended
-        if leaving or time.monotonic() < self._next_standby_at or not self._roomy(2):
+        if leaving or time.monotonic() < self._next_standby_at:
+            return
+        if not self._roomy(2 * len(self._where)):
             return
         hung = tuple(self._hung)
         self._told_ready = False
@@ -393,11 +520,12 @@ class RealtimeEngine(Engine):
 
     def _gone_on(self) -> None:
         """Say how long the run was away, if it was."""
-        away = self._downtime.back(self._until)
+        away = self.downtime.back(self._until)
         if away is not None:
+            self._went_on = self._went_on or UpdateResult(away, self.downtime.seconds)
             _log.info("another incarnation has begun, after %s", away)
             self._quiesce.back(away)
-            self._balancer.back(self._downtime.seconds)
+            self._balancer.back(self.downtime.seconds)
 
     def _ended_query(self) -> BaseException | None:
         if self.query.isActive:
@@ -423,7 +551,7 @@ class RealtimeEngine(Engine):
         Spark refuses a query without slots, after seconds of work that the new executor could use.
         """
         until = time.monotonic() + _SLOTS_S
-        while not (self._giving_up or self._roomy(1)) and time.monotonic() < until:
+        while not (self._giving_up or self._roomy(len(self._where))) and time.monotonic() < until:
             self._pause(_LOOK_S)
 
     def _fail(self, error: BaseException) -> None:
@@ -535,6 +663,7 @@ class RealtimeSetup(Setup):
         self._marks_us = duration_us(options["marks"], "start(marks)")
         self._batch_ms = duration_us(options["spark_batch"], "start(spark_batch)") // 1000
         self._clock = b""
+        self._beside: Standby | None = None
         self.sources = sources_of(topology, spark, realtime=True)
         self._queries = 1 + options["standby"]
         self.fitting = tasks_within(spark, topology.depth, queries=self._queries)
@@ -546,11 +675,23 @@ class RealtimeSetup(Setup):
             pacemaker_of(self._spark, tasks, self._options["pacemaker"])
         self._clock = pickled_clock(self._options["clock"])
 
+    def slots(self, tasks: int) -> int:
+        """Return how many slots so many tasks a level take."""
+        return tasks * (self._levels + 1)
+
+    def stand_by(self, plan: StreamPlan, tasks: int, changed: Callable[[], None]) -> Standby:
+        """Start a query before there is a run, whose engine has it then."""
+        start_query = self._query(plan, tasks)
+        where = [(level, n) for level in range(self._levels + 1) for n in range(tasks)]
+        self._beside = Standby(
+            _board(self._spark), lambda address: start_query(address, False, ()), where, changed
+        )
+        return self._beside
+
     def engine(self, parts: RunParts) -> RealtimeEngine:
         """Return what runs live tasks."""
         spark, topology, tasks = self._spark, parts.topology, parts.tasks
         live, by_mark = live_writers(topology)
-        blueprint = replace(parts.plan.blueprint, writers=by_mark, live_writers=live, live=True)
 
         def coordinate(completed: Callable[[Marked], None]) -> Coordinator:
             return Coordinator(
@@ -564,18 +705,41 @@ class RealtimeSetup(Setup):
                 },
                 mark_every_us=self._marks_us,
                 completed=completed,
+                writers=pickle_by_value((live, by_mark)),
                 elapsed_us=elapsed_us,
             )
+
+        return RealtimeEngine(
+            parts,
+            spark=spark,
+            coordinate=coordinate,
+            board=lambda: _board(spark),
+            start_query=self._query(parts.plan, tasks),
+            roomy=lambda tasks: has_slots(spark, tasks),
+            standby=self._options["standby"],
+            beside=self._beside,
+        )
+
+    def _query(
+        self, plan: StreamPlan, tasks: int
+    ) -> Callable[[Address, bool, Sequence[ProcessId]], Any]:
+        """Return what starts a query of a plan; see :class:`RealtimeEngine`."""
+        spark = self._spark
 
         def start_query(address: Address, careful: bool, hung: Sequence[ProcessId]) -> Any:
             session = session_for(spark, {_LEAST_BATCH: "1"})
             paced = pacemaker_of(session, tasks, self._options["pacemaker"])
             stages = live_stages(
-                blueprint, self._levels, address, careful=careful, clock=self._clock, hung=hung
+                plan.blueprint,
+                self._levels,
+                address,
+                careful=careful,
+                clock=self._clock,
+                hung=hung,
             )
             writer: Any = (
                 strung(paced, stages, tasks=tasks)
-                .writeStream.queryName(f"millrace: {topology.name}")
+                .writeStream.queryName(f"millrace: {plan.pipeline}")
                 .format("noop")
                 .outputMode("update")
                 .option("checkpointLocation", str(self._scratch / uuid4().hex))
@@ -583,17 +747,7 @@ class RealtimeSetup(Setup):
             # Spark's own types do not know this trigger.
             return writer.trigger(realTime=f"{self._batch_ms} milliseconds").start()
 
-        return RealtimeEngine(
-            parts,
-            spark=spark,
-            coordinate=coordinate,
-            board=lambda: _board(spark),
-            start_query=start_query,
-            roomy=lambda queries: has_slots(
-                spark, tasks=tasks, levels=self._levels, queries=queries
-            ),
-            standby=self._options["standby"],
-        )
+        return start_query
 
 
 def _processes(topology: Topology) -> Mapping[str, Sequence[str]]:

@@ -32,6 +32,7 @@ from millrace.spark.asks import OUTLIVING, Listener, acts_of
 from millrace.spark.engine import Engine, RemapResult, RunParts
 from millrace.spark.failure import failed, headline
 from millrace.spark.metrics.opentelemetry import observe
+from millrace.spark.metrics.prometheus import Scrapes
 from millrace.spark.metrics.table import values
 from millrace.spark.progress_display import LiveTable, ProgressDisplay
 from millrace.spark.status import Progress, Status
@@ -95,6 +96,7 @@ class Run:
         self._over = threading.Event()
         self._waiting = 0
         self._interrupted = False
+        self._scrapes = parts.scrapes
         self._backlog = BacklogProbe(asking(parts.topology, lambda: parts.run_log.places))
         self._progress = Progress(parts.topology.name, parts.housekeeping, self._backlog)
         self._display = ProgressDisplay(
@@ -121,12 +123,12 @@ class Run:
         self._backlog.add(self.engine.backlog())
         threading.Thread(target=self._look_after, name="millrace-run", daemon=True).start()
 
-    def publish(self, update: Callable[[str, Mapping[str, Any]], None]) -> None:
+    def publish(self, update: Callable[[str, Mapping[str, Any]], str]) -> None:
         """Show progress, and answer those who ask for metrics or something else, from now on.
 
         Args:
             update: Has the application that a request names take the place of this one, with other
-                options.
+                options; returns for how long nothing was under way.
         """
         self._listener = Listener(
             self.parts.mailbox,
@@ -142,8 +144,8 @@ class Run:
         self._backlog.start()
         self._listener.start()
         self._end_observing = observe(self.status)
-        if self.parts.scrapes is not None:
-            self.parts.scrapes.serve(self.status)
+        if self._scrapes is not None:
+            self._scrapes.serve(self.status)
 
     def _look_after(self) -> None:
         engine = self.engine
@@ -267,6 +269,11 @@ class Run:
                 add_savepoint(checkpoint, kept.name, epoch=epoch)
         return kept
 
+    def leave_scrapes(self) -> Scrapes | None:
+        """Return what answers Prometheus; it is that of the run which goes on in its place."""
+        scrapes, self._scrapes = self._scrapes, None
+        return scrapes
+
     # -- its end -----------------------------------------------------------------------------------
 
     def wait_until(self, reached: Callable[[], bool], timeout: Duration | None) -> bool:
@@ -326,8 +333,8 @@ class Run:
         self.parts.lines.close()
         self._backlog.close()
         self._end_observing()
-        if self.parts.scrapes is not None:
-            self.parts.scrapes.close()
+        if self._scrapes is not None:
+            self._scrapes.close()
         shutil.rmtree(self.parts.scratch, ignore_errors=True)
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -24,6 +25,8 @@ from millrace.balance.policy import Balance
 from millrace.compile.build import build
 from millrace.compile.explanation import PipelineExplanation
 from millrace.compile.topology import Topology
+from millrace.epochlog.claims import foreseen
+from millrace.epochlog.reader import end_of
 from millrace.epochlog.run_log import RunLog
 from millrace.injectors.dead_letters import bind_letters
 from millrace.injectors.injector import Injector
@@ -51,9 +54,11 @@ from millrace.spark.microbatch_engine import MicroBatchSetup
 from millrace.spark.parallelism import intervals_for, is_local, tasks_of
 from millrace.spark.plan import StreamPlan
 from millrace.spark.progress_display import where_to_show
+from millrace.spark.realtime.retry_policy import Downtime
+from millrace.spark.realtime.standby import Standby
 from millrace.spark.realtime_engine import RealtimeSetup
 from millrace.spark.run import Run
-from millrace.store import is_object_store, local_path, open_location
+from millrace.store import HardState, is_object_store, local_path, open_location
 
 #: A call that is ended at its time limit ends so many times later at the most.
 _ENDED_WITHIN: Final = 1.5
@@ -82,14 +87,27 @@ class SparkStarter:
     Attributes:
         spark: The session.
         given: What ``start`` was given besides.
+        moves: Whether that is another checkpoint than that of the run before.
     """
 
     spark: SparkSession
     given: Mapping[str, Any]
+    moves: bool = False
 
     def run(self, pipeline: Declarations) -> Run:
         """Return a run of a pipeline, with its tasks started."""
-        return _Opening(pipeline, self.spark, **self.given).run()
+        opening = _Opening(pipeline, self.spark, **self.given)
+        opening.prepare()
+        opening.claim()
+        return opening.begin(Downtime())
+
+    def successor(self, pipeline: Declarations, before: Run) -> _Opening:
+        """Return a pipeline that is to go on where a run ends, built and checked."""
+        opening = _Opening(pipeline, self.spark, **self.given)
+        opening.prepare(before)
+        if self.moves:
+            opening.slots = 0
+        return opening
 
     def load(self, application: str) -> Declarations:
         """Import a pipeline that is named, anew."""
@@ -98,7 +116,8 @@ class SparkStarter:
 
     def changed(self, options: Mapping[str, Any]) -> SparkStarter:
         """Return how to start with other options."""
-        other = SparkStarter(self.spark, {**self.given, **options})
+        moves = options.get("checkpoint", self.given["checkpoint"]) != self.given["checkpoint"]
+        other = SparkStarter(self.spark, {**self.given, **options}, moves)
         other.check()
         return other
 
@@ -110,7 +129,7 @@ class SparkStarter:
 
 
 class _Opening:
-    """One way from a pipeline to its run.
+    """One way from a pipeline to its run: it is prepared, claims the checkpoint, and begins.
 
     Args:
         pipeline: With a source for each injected stream.
@@ -118,7 +137,12 @@ class _Opening:
         checkpoint: A directory or URL.
         realtime: Which plane.
         options: Of the plane.
+
+    Attributes:
+        slots: See :class:`~millrace.spark.engine.Successor`; known once it is prepared.
     """
+
+    slots = 0
 
     def __init__(
         self,
@@ -137,73 +161,136 @@ class _Opening:
         self._options: dict[str, Any] = with_defaults(kind, options)
         # Made when there is a run: only then does anybody write there.
         self._scratch = Path(tempfile.gettempdir()) / f"millrace-{uuid4().hex}"
+        self._before: Run | None = None
+        self._scrapes: Scrapes | None = None
+        self._console = Quiet(spark)
+        # What a query was started with before there is a claim, and the generation before that.
+        self._started: tuple[StreamPlan, int] | None = None
 
-    def run(self) -> Run:
-        """Return the run, with its tasks started.
+    def prepare(self, before: Run | None = None) -> None:
+        """Build and check the pipeline, and all that is said of the run.
+
+        Args:
+            before: The run where it goes on; None if there is none.
 
         Raises:
-            PipelineError: The pipeline, a source, a sink, an option or the application cannot do
-                it. Nothing was written.
-            CheckpointMismatch: The checkpoint is of another pipeline or topology, or was drained.
-            CheckpointUnwritable: The checkpoint cannot be written.
+            PipelineError: The pipeline, a source, an option or the application cannot do it.
+                Nothing was written.
         """
         options = self._options
-        topology = build(self._pipeline)
+        self._topology = topology = build(self._pipeline)
         _bind_calls(topology, self._checkpoint)
         bind_letters(topology, self._checkpoint)
         if not topology.injected():
             raise PipelineError(f"{self._pipeline!r} injects no stream, so it would never run.")
-        setup = self._setup(topology)
-        publisher = WatermarkPublisher.of(topology)
-        tasks = tasks_of(options["tasks"], setup.fitting)
+        self._setup = setup = self._setup_of(topology)
+        self._publisher = WatermarkPublisher.of(topology)
+        self._tasks = tasks = tasks_of(options["tasks"], setup.fitting)
         setup.check(tasks)
-        intervals = intervals_of(options["intervals"], tasks, each=setup.intervals_each)
+        self._intervals = intervals_of(options["intervals"], tasks, each=setup.intervals_each)
         # What cannot be sent to workers is found before the checkpoint is touched.
         StreamPlan(topology, setup.sources, tasks=tasks)
-        limits = call_limits(
+        self._limits = call_limits(
             options["stuck_after"], options["time_limit"], options.get("hang_limit")
         )
         check_attempts(options["attempts"])
         check_cache_limit(options.get("cache_limit"))
-        balance = balance_of(options["balance"], intervals)
-        scrapes = scrapes_of(options["metrics"])
-        self._scratch.mkdir(mode=0o700)
-        console = Quiet(self._spark)
-        try:
-            run_log = self._claimed(topology, setup, intervals)
-            plan = self._plan(run_log, setup, tasks, limits)
+        self._balance = balance_of(options["balance"], self._intervals)
+        # A port that the run before has is left to this one.
+        there = None if before is None else before.parts.scrapes
+        if there is not None and there.where == options["metrics"]:
+            self._before = before
+        else:
+            self._scrapes = scrapes_of(options["metrics"])
+        if isinstance(setup, RealtimeSetup):
+            self.slots = setup.slots(tasks)
+
+    def stand_by(self, changed: Callable[[], None]) -> Standby:
+        """Start the query beside the run before; see :class:`~millrace.spark.engine.Successor`."""
+        assert isinstance(self._setup, RealtimeSetup), "it has slots"
+        with self._given_up():
+            state = self._state()
+            end = end_of(state.epochs)
+            if self._started is None:
+                topology = foreseen(end, bind_sinks(self._topology, state.uuid))
+                plan = self._plan(topology, state, live=True)
+                self._started = plan, 0 if end.claim is None else end.claim.generation
+            self._scratch.mkdir(mode=0o700, exist_ok=True)
+            return self._setup.stand_by(self._started[0], self._tasks, changed)
+
+    def claim(self) -> None:
+        """Claim the checkpoint.
+
+        Raises:
+            PipelineError: A sink cannot do it. Nothing was written.
+            CheckpointMismatch: The checkpoint is of another pipeline or topology, or was drained.
+                The same.
+            CheckpointUnwritable: The checkpoint cannot be written.
+        """
+        with self._given_up():
+            self._scratch.mkdir(mode=0o700, exist_ok=True)
+            state = self._state()
+            bound = bind_sinks(self._topology, state.uuid)
+            self._run_log = RunLog(bound, state, intervals=self._intervals)
+
+    def begin(self, downtime: Downtime) -> Run:
+        """Return the run, with its tasks started; the checkpoint is claimed.
+
+        Args:
+            downtime: Of the run before it; one that has not begun if there is none.
+        """
+        options, run_log, setup = self._options, self._run_log, self._setup
+        with self._given_up():
+            check_not_drained(self._checkpoint, run_log)
+            setup.check_claimed(run_log)
+            claim_sinks(run_log.topology, run_log)
+            setup.take_over(run_log)
+            plan = self._plan_as_claimed()
+            if self._before is not None:
+                self._scrapes = self._before.leave_scrapes()
             parts = RunParts(
                 topology=run_log.topology,
                 run_log=run_log,
                 loads=RunLoads(run_log),
-                publisher=publisher,
+                publisher=self._publisher,
                 housekeeping=Housekeeping(run_log.state),
                 plan=plan,
-                tasks=tasks,
-                limits=limits,
+                tasks=self._tasks,
+                limits=self._limits,
                 attempts=options["attempts"],
-                balance=balance,
-                explanation=self._explanation(run_log.topology, plan, tasks),
+                balance=self._balance,
+                explanation=self._explanation(run_log.topology, plan, self._tasks),
                 clock=options["clock"] or now_us,
-                console=console,
+                console=self._console,
                 shown=where_to_show(options["progress"], self._spark),
-                scrapes=scrapes,
+                scrapes=self._scrapes,
                 lines=lines_in(run_log.state),
                 mailbox=run_log.state.mailbox,
                 scratch=self._scratch,
             )
             run = Run(parts, setup.engine(parts))
-            console.begin()
+            run.engine.downtime = downtime
+            self._console.begin()
             run.launch()
-        except BaseException:
-            if scrapes is not None:
-                scrapes.close()
-            console.end()
-            shutil.rmtree(self._scratch, ignore_errors=True)
-            raise
         return run
 
-    def _setup(self, topology: Topology) -> Setup:
+    def close(self) -> None:
+        """Let go of everything: there will be no run."""
+        if self._scrapes is not None:
+            self._scrapes.close()
+        self._console.end()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    @contextmanager
+    def _given_up(self) -> Iterator[None]:
+        """Let go of everything if something fails."""
+        try:
+            yield
+        except BaseException:
+            self.close()
+            raise
+
+    def _setup_of(self, topology: Topology) -> Setup:
         if self._realtime:
             refuse_connect(
                 self._spark,
@@ -229,23 +316,35 @@ class _Opening:
             self._spark, topology, self._checkpoint, self._options, self._scratch
         )
 
-    def _claimed(self, topology: Topology, setup: Setup, intervals: int) -> RunLog:
-        """Open the checkpoint, and claim it and the sinks."""
+    def _state(self) -> HardState:
+        """Open the checkpoint."""
         name, segments = self._pipeline.name, self._options.get("segments")
-        state = open_location(self._checkpoint, pipeline=name, segments=segments)
-        run_log = RunLog(bind_sinks(topology, state.uuid), state, intervals=intervals)
-        check_not_drained(self._checkpoint, run_log)
-        setup.check_claimed(run_log)
-        claim_sinks(run_log.topology, run_log)
-        setup.take_over(run_log)
-        return run_log
+        return open_location(self._checkpoint, pipeline=name, segments=segments)
 
-    def _plan(self, run_log: RunLog, setup: Setup, tasks: int, limits: CallLimits) -> StreamPlan:
-        """Return the plan of what goes on with the checkpoint."""
-        topology = run_log.topology
-        plan = StreamPlan(topology, [source.of(topology) for source in setup.sources], tasks=tasks)
+    def _plan(self, topology: Topology, state: HardState, *, live: bool) -> StreamPlan:
+        """Return the plan of a topology that has the numbers of the checkpoint."""
+        sources = [source.of(topology) for source in self._setup.sources]
+        plan = StreamPlan(topology, sources, tasks=self._tasks)
         cache = cache_of(self._options["cache"], self._checkpoint, self._spark)
-        plan.attach(run_log.state, cache, limits, self._options.get("cache_limit"))
+        plan.attach(state, cache, self._limits, self._options.get("cache_limit"), live=live)
+        return plan
+
+    def _plan_as_claimed(self) -> StreamPlan:
+        """Return the plan of what goes on with the checkpoint, which is claimed.
+
+        Raises:
+            CheckpointMismatch: A query was started with another: somebody has claimed the
+                checkpoint since.
+        """
+        run_log = self._run_log
+        if self._started is None:
+            return self._plan(run_log.topology, run_log.state, live=self._realtime)
+        plan, before = self._started
+        if run_log.generation != before + 1 or run_log.open is not None:
+            raise CheckpointMismatch(
+                f"another run has claimed checkpoint {self._checkpoint!r} while a changed pipeline "
+                "was about to take over. Nothing was lost. Start one of them."
+            )
         return plan
 
     def _explanation(self, topology: Topology, plan: StreamPlan, tasks: int) -> PipelineExplanation:

@@ -14,14 +14,14 @@ import socket
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import isfinite, isinf
 from pathlib import Path
 
 from millrace.compile.topology import Topology
 from millrace.kernel.execution import Execution, RunningCall
 from millrace.model.errors import PipelineError
-from millrace.runtime.sink_contract import LiveWriter, TaskWriter
+from millrace.runtime.sink_contract import TaskWriter
 from millrace.runtime.stuck import NO_LIMITS, CallLimits, CallWatch, Probe, TimeLimit, Watch
 from millrace.runtime.worker_process import SourceColumns, WorkerProcess
 from millrace.spark.stuck_board import Reporter
@@ -48,8 +48,7 @@ class Blueprint:
         tasks: Number of tasks a level.
         sources: The injected streams' sources.
         writers: Edge to a sink -> what tasks write its rows with, by epoch.
-        live_writers: The same for sinks that live tasks write in every turn.
-        live: Whether tasks do not end.
+        live: Whether tasks do not end. Those are told at their start what they write sinks with.
         limits: How long calls of user code may take.
         cache_limit: How many bytes the caches of a host may take; None for any.
     """
@@ -61,7 +60,6 @@ class Blueprint:
     tasks: int
     sources: tuple[SourceColumns, ...]
     writers: Mapping[int, TaskWriter]
-    live_writers: Mapping[int, LiveWriter] = field(default_factory=dict)
     live: bool = False
     limits: CallLimits = NO_LIMITS
     cache_limit: int | None = None
@@ -88,7 +86,6 @@ class Blueprint:
             ),
             sources=self.sources,
             writers=self.writers,
-            live_writers=self.live_writers,
             live=self.live,
         )
         self._watch_calls(runtime, self.state)

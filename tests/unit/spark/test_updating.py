@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ import millrace as mr
 from millrace.epochlog.run_log import RunLog
 from millrace.model.errors import CheckpointMismatch, PipelineError, UpdateFailed
 from millrace.spark.asks import UpdateAsked, acts_of
+from millrace.spark.engine import UpdateResult
 from millrace.spark.handle import Handle
 from millrace.store import MemoryHardState
 
@@ -41,9 +43,20 @@ class Run:
         assert self.run_log.begin(0, wall_time_us=0, injectors={}) is not None
         self.updating = threading.Lock()
         self.update: Any = None
+        self.engine = self
+        self.active, self.stopping = True, False
+        self.lost: list[Exception] = []
 
-    def stop(self, timeout: Any) -> None:
+    def hand_over(self, successor: Any, timeout: Any) -> Any:
+        if self.lost:
+            raise self.lost.pop()
         self.said.append(("stop", timeout))
+        self.stopping = True
+        successor.claim()
+        return successor.begin()
+
+    def went_on(self) -> UpdateResult:
+        return UpdateResult("0.2 s: 0.2 s for it", 0.2)
 
     def publish(self, update: Any) -> None:
         self.update = update
@@ -64,6 +77,13 @@ class Starter:
         if pipeline in self._program.broken:
             raise ValueError("no such source")
         return Run(self._program.said, pipeline)
+
+    def successor(self, pipeline: mr.Pipeline, before: Any) -> Any:
+        return SimpleNamespace(
+            claim=lambda: None,
+            begin=lambda: self.run(pipeline),
+            close=lambda: self._program.said.append("closed"),
+        )
 
     def load(self, application: str) -> mr.Pipeline:
         self._program.said.append(("load", application))
@@ -99,7 +119,9 @@ class Program:
 def test_the_run_ends_and_the_changed_pipeline_begins_with_other_options() -> None:
     program, more = Program(), pipeline("a", "b")
     before = program.run
+    assert program.handle.updated is None
     heir = program.handle.update(more, timeout=7, tasks=3)
+    assert heir.updated == ("0.2 s: 0.2 s for it", 0.2)
     assert program.said == [("stop", 7), ("start", more, {"tasks": 3})]
     assert program.run is before
     assert heir._run is not before
@@ -119,6 +141,22 @@ def test_what_cannot_go_on_is_found_before_anything_is_ended() -> None:
         program.handle.update(pipeline("a", "b"), taskss=3)
     assert program.said == []
     program.handle.update(pipeline("a", "b"))
+
+
+@pytest.mark.parametrize("lost", [UpdateFailed("its tasks were lost"), PipelineError("ended")])
+def test_what_fails_before_the_other_has_the_checkpoint_leaves_the_run_as_it_was(
+    lost: Exception,
+) -> None:
+    program, more = Program(), pipeline("a", "b")
+    before = program.run
+    before.lost.append(lost)
+    with pytest.raises(type(lost)) as failed:
+        program.handle.update(more)
+    assert program.run is before
+    assert program.said == ["closed"]
+    assert getattr(failed.value, "run", program.handle) is program.handle
+    program.handle.update(more)
+    assert program.said[1:] == [("stop", 60_000_000), ("start", more, {})]
 
 
 def test_where_it_does_not_start_the_one_that_ran_is_started_again() -> None:
@@ -143,7 +181,9 @@ def test_from_outside_the_code_is_loaded_and_who_has_the_handle_has_the_heirs() 
     program, more, third = Program(), pipeline("a", "b"), pipeline("a", "b", "c")
     program.named |= {"jobs.py:more": more, "jobs.py:third": third}
     before = program.run
-    assert program.outside("jobs.py:more", tasks=3) == "jobs.py:more has taken over"
+    assert program.outside("jobs.py:more", tasks=3) == (
+        "jobs.py:more has taken over after epoch -1; the run stood still for 0.2 s: 0.2 s for it"
+    )
     assert program.said == [
         ("load", "jobs.py:more"),
         ("stop", 60_000_000),
@@ -155,7 +195,7 @@ def test_from_outside_the_code_is_loaded_and_who_has_the_handle_has_the_heirs() 
         program.handle._hand_over(program.handle, more, {}, 7) if heir.updating.acquire() else None
     heir.updating.release()
     # What takes over may be taken over from, outside and in the program.
-    assert program.outside("jobs.py:third") == "jobs.py:third has taken over"
+    assert program.outside("jobs.py:third").startswith("jobs.py:third has taken over after ")
     assert program.said[-1] == ("start", third, {"tasks": 3})
     program.handle.update(pipeline("a", "b", "c", "d"))
 

@@ -218,6 +218,8 @@ class Coordinator:
         sinks: Edge to a sink -> what publishes what tasks have written to it, by mark.
         mark_every_us: How often a mark is made.
         completed: Called with each mark that is complete.
+        writers: What tasks write sinks with: see
+            :class:`~millrace.runtime.realtime.messages.StartTask`.
         elapsed_us: Returns microseconds since any instant, for what happens so often: the wall
             clock may be set back, or stand still in a test. By default the wall clock's.
 
@@ -241,6 +243,7 @@ class Coordinator:
         sinks: Mapping[int, Publishing],
         mark_every_us: int,
         completed: Callable[[Marked], None] = lambda _marked: None,
+        writers: bytes = b"",
         elapsed_us: Callable[[], int] | None = None,
     ) -> None:
         to_live_tasks(run_log)
@@ -255,6 +258,7 @@ class Coordinator:
         self._sinks = sinks
         self._every_us = mark_every_us
         self._completed = completed
+        self._writers = writers
         self._elapsed_us = elapsed_us
         levels = range(self._topology.depth + 1)
         self._where = [(level, n) for level in levels for n in range(tasks)]
@@ -500,6 +504,7 @@ class Coordinator:
                 start.consumed = consumed
                 share_input(start, read, n, self._tasks, run_log.sources)
             else:
+                start.writers = self._writers
                 note = known.get((level, n))
                 start.note = b"" if note is None else encode_note(note)
             orders.append(((level, n), start))

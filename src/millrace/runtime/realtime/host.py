@@ -9,6 +9,7 @@ Source: MillWheel 6.1 and 4.5; docs/design/2026-11-22-the-real-time-plane.md.
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
@@ -125,6 +126,9 @@ class IncarnationHost:
     def start(self, start: StartTask, wall_us: int) -> Iterator[Sent]:
         """Take up where the last incarnation left; send productions of commits since its mark."""
         runtime, tasks = self._runtime, self._runtime.tasks
+        if start.writers:
+            # Of the driver of this very run, which has proved it.
+            runtime.write_with(*pickle.loads(start.writers))
         self._incarnation = start.incarnation
         self._manifest = manifest = decode_manifest(start.manifest)
         self._epoch = manifest.epoch

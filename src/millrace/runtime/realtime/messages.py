@@ -55,6 +55,8 @@ class StartTask(msgspec.Struct, array_like=True, tag="start"):
         ahead: Injected stream -> this task's part of how far ahead its records came so far.
         processes: Injected stream -> process -> what is known of it, of those in ``input``.
         numbers: Injected stream -> process -> its number, of those that no complete mark knows.
+        writers: What sinks are written with, pickled: in every turn, and by mark. Who owns the
+            sinks says it, and a task may be started before. Empty: the process has them.
     """
 
     incarnation: int
@@ -65,6 +67,7 @@ class StartTask(msgspec.Struct, array_like=True, tag="start"):
     ahead: dict[str, Ahead] = {}
     processes: dict[str, dict[str, ProcessState]] = {}
     numbers: dict[str, dict[str, int]] = {}
+    writers: bytes = b""
 
     @property
     def is_new(self) -> bool:

@@ -27,6 +27,7 @@ class Scrapes:
         where: A port of the loopback interface, or ``host:port``; 0 for any that is free.
 
     Attributes:
+        where: As it was given.
         port: The one that was taken.
 
     Raises:
@@ -41,6 +42,7 @@ class Scrapes:
                 f"start(metrics={where!r}) needs prometheus-client, which is not installed. "
                 "pip install 'millrace-spark[metrics]'"
             ) from missing
+        self.where = where
         host, port = _address(where)
         registry = CollectorRegistry(auto_describe=False)
         self._status: Callable[[], Status] | None = None
@@ -59,13 +61,14 @@ class Scrapes:
         )
 
     def serve(self, status: Callable[[], Status]) -> None:
-        """Answer from now on.
+        """Answer from now on, for a run, or for the one that goes on in its place.
 
         Args:
             status: Returns where the run stands; any thread may call it.
         """
         self._status = status
-        self._thread.start()
+        if not self._thread.is_alive():
+            self._thread.start()
 
     def collect(self) -> Iterator[Any]:
         """Yield what a scrape gets: prometheus-client calls it for each."""

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from typing import Any, Final, TypeVar
 
 from millrace.balance.balancer import Balancer
@@ -72,22 +73,30 @@ class Quiesce:
         """Whether there is something to be done."""
         return bool(self._waiting)
 
-    def ask(self, work: Callable[[], _Made]) -> tuple[_Made, str]:
+    def ask(self, work: Callable[[], _Made], within_s: float = inf) -> tuple[_Made, str]:
         """Have something done at a rest; wait until the run goes on.
 
         Args:
             work: Does it, in the thread of who looks after the run.
+            within_s: How long to wait for the rest.
 
         Returns:
             What it returned, and how long the run stood still, in words.
 
         Raises:
             PipelineError: The run has ended before.
+            TimeoutError: Not all tasks have passed a mark in time. They rest when they have, and
+                nothing has them go on: who asked is to stop the run.
         """
+        until = time.monotonic() + within_s
         with self._news:
             one = self.want(work)
             while not one.over:
-                self._news.wait()
+                left_s = until - time.monotonic()
+                if left_s <= 0 and one in self._waiting:
+                    self._waiting.remove(one)
+                    raise TimeoutError
+                self._news.wait(left_s if 0 < left_s < inf else None)
         if not one.done:
             raise one.error or ended()
         return one.made, one.pause

@@ -35,9 +35,9 @@ def tasks_within(spark: SparkSession, levels: int, queries: int = 1) -> int:
     return max(1, (_slots(spark) - 1) // (queries * (levels + 1)))
 
 
-def has_slots(spark: SparkSession, *, tasks: int, levels: int, queries: int = 1) -> bool:
-    """Return whether all tasks of queries could run now, as far as it can be known."""
-    return _slots(spark) >= slots_needed(tasks, levels, queries)
+def has_slots(spark: SparkSession, tasks: int) -> bool:
+    """Return whether so many tasks, of all queries, could run now, as far as it can be known."""
+    return _slots(spark) > tasks  # one more starts them
 
 
 def check_settings(spark: SparkSession, *, tasks: int, levels: int, queries: int = 1) -> None:

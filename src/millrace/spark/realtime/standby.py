@@ -44,7 +44,8 @@ class Standby:
         changed: Called, in any thread, when it may have become ready.
 
     Attributes:
-        board: See above.
+        where: See above.
+        board: Likewise.
         query: Spark's; None until that is started.
     """
 
@@ -58,7 +59,7 @@ class Standby:
         self.board = board
         self.query: Any = None
         self._start_query = start_query
-        self._where = frozenset(where)
+        self.where = frozenset(where)
         self._changed = changed
         self._called: dict[Where, TaskReady] = {}
         self._failure: BaseException | None = None
@@ -76,7 +77,11 @@ class Standby:
     @property
     def ready(self) -> bool:
         """Whether all tasks are there, and wait."""
-        return self.query is not None and self._called.keys() == self._where and self._alive
+        return self.query is not None and self._called.keys() == self.where and self._alive
+
+    def absent(self) -> list[Where]:
+        """Return the tasks that have not called."""
+        return sorted(self.where - self._called.keys())
 
     @property
     def failure(self) -> BaseException | None:
@@ -135,7 +140,7 @@ class Standby:
 
     def _end(self) -> None:
         self._starts.join()
-        for where in self._where:
+        for where in self.where:
             self.board.tell(where, StopTask())
         stop(self.query)
         self.board.wake()

@@ -30,6 +30,8 @@ from tests.spark.processes.live_stream import LiveStream
 KILLS = int(os.environ.get("HOSTS_KILLS", 3))
 #: How long hosts are parted, in seconds.
 PARTED_S = 10
+#: How long a standby is waited for, which has to be started on a host that begins anew.
+STANDBY_S = 240
 #: How far a clock is set wrong, in seconds.
 AHEAD_S = 300
 #: Of packets to a host, in milliseconds, where the kernel can.
@@ -188,25 +190,25 @@ def scene(tmp_path: Path, program: Any, daemon: Any) -> Iterator[Scene]:
         hosts.close()
 
 
-@pytest.mark.timeout(900 + 120 * KILLS)
+@pytest.mark.timeout(1800 + 240 * KILLS)
 def test_whatever_befalls_its_hosts_a_run_has_the_outputs_of_no_fault(scene: Scene) -> None:
     hosts, cluster, stream = scene.hosts, scene.cluster, scene.stream
     stream.start(on="driver-1")
     stream.wait_until_back(time.monotonic())
-    stream.wait_for_standby()
+    stream.wait_for_standby(STANDBY_S)
     # Both queries have tasks on both hosts: Spark spreads them.
     scene.measure("a host with tasks of both queries is killed", hosts["worker-1"].kill)
     cluster.start_worker("worker-1")
     for kind in ("kill", "switch_off"):
         for _ in range(KILLS):
-            stream.wait_for_standby()
+            stream.wait_for_standby(STANDBY_S)
             host = scene.at_work()
             scene.measure(f"a host is {WORDS[kind]}", getattr(host, kind))
             host.switch_on()
             cluster.start_worker(host.name)
     stream.check_so_far()
 
-    stream.wait_for_standby()
+    stream.wait_for_standby(STANDBY_S)
     host = scene.at_work()
     scene.measure(
         f"a host was cut off the driver for {PARTED_S} s, counted from its end",
@@ -215,18 +217,18 @@ def test_whatever_befalls_its_hosts_a_run_has_the_outputs_of_no_fault(scene: Sce
     )
 
     if kit.faketime():
-        stream.wait_for_standby()
+        stream.wait_for_standby(STANDBY_S)
         waits = scene.standby_host()
         scene.measure("the host of the standby is killed", waits.kill)
         cluster.start_worker(waits.name, AHEAD_S)
-        stream.wait_for_standby()
+        stream.wait_for_standby(STANDBY_S)
         host = scene.at_work()
         scene.measure(f"a host is killed; the other's clock is {AHEAD_S} s ahead", host.kill)
         cluster.start_worker(host.name)
     else:
         _say("no clock is set wrong: libfaketime is not installed")
 
-    stream.wait_for_standby()
+    stream.wait_for_standby(STANDBY_S)
     stream.start(on="driver-2")
     stream.wait_for("holds the lease of")
     scene.measure("the host of the driver is killed", hosts["driver-1"].kill)

@@ -30,10 +30,4 @@ def session(master: str, parallelism: int, **conf: str) -> Any:
     ],
 )
 def test_there_is_room_when_all_tasks_have_slots(spark: Any, roomy: bool) -> None:
-    assert has_slots(spark, tasks=2, levels=2) is roomy
-
-
-@pytest.mark.parametrize(("cores", "roomy"), [(13, True), (12, False)])
-def test_a_standby_takes_as_many_again(cores: int, roomy: bool) -> None:
-    spark = session("spark://here", cores)
-    assert has_slots(spark, tasks=2, levels=2, queries=2) is roomy
+    assert has_slots(spark, 6) is roomy

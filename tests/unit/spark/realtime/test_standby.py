@@ -140,6 +140,7 @@ def test_nobody_waits_for_the_end_of_one_that_failed_and_no_other_is_started_bef
 
     engine: Any = SimpleNamespace(
         _wants_standby=True,
+        _makes_way=False,
         _standby=scene.standby,
         _failed_standby=None,
         _told_ready=False,
@@ -147,7 +148,7 @@ def test_nobody_waits_for_the_end_of_one_that_failed_and_no_other_is_started_bef
         _next_standby_at=0.0,
         _hung=[],
         _where=ALL,
-        _roomy=lambda queries: queries == 2,
+        _roomy=lambda tasks: tasks == 4,
         _make_board=board,
         _start_query=lambda *_: Query(),
         _tell=lambda: None,

@@ -30,7 +30,7 @@ def tried_again(answer: Exception | None) -> tuple[bool, list[BaseException]]:
     run: Any = SimpleNamespace(
         _run_log=Epochs(answer),
         _retry_policy=policy,
-        _downtime=Downtime(),
+        downtime=Downtime(),
         _giving_up=False,
         _fail=failed.append,
         _pause=lambda _: None,
