@@ -172,6 +172,11 @@ class Run:
         if not self._waiting:
             _log.error("%s\nrun.wait() says the whole of it.", headline(error))
 
+    def give_up(self) -> None:
+        """Take the run for ended, while the thread that looks after it is held up in user code."""
+        self._over.set()
+        self.tell()
+
     def measured(
         self, report: TaskReport, seconds: float, parts: Mapping[str, float] | None = None
     ) -> None:
