@@ -292,13 +292,6 @@ class _Opening:
 
     def _setup_of(self, topology: Topology) -> Setup:
         if self._realtime:
-            refuse_connect(
-                self._spark,
-                "start(realtime=True)",
-                "Real time keeps tasks running by a source in the driver's JVM, and they call this "
-                "program",
-                "Over Connect, leave realtime out: epochs of injectors run.",
-            )
             return RealtimeSetup(self._spark, topology, self._options, self._scratch)
         sources = [spec.injection.source for spec in topology.injected() if spec.injection]
         if all(isinstance(source, Injector) for source in sources):
