@@ -1,8 +1,8 @@
 """The publisher: the low watermark of every injector, as the minimum over its processes.
 
-Like a policy it is pure: what it is told of processes and clock decides what it says. It holds on
-to the clocks of the last two epochs, and, for the sake of its log, to who was idle and missed when
-it last looked.
+Like a policy it is pure: what it is told of processes and clock decides what it says. It remembers
+until when sources have been read, the clock of the last epoch, and, for the sake of its log, who
+was idle and missed when it last looked.
 
 Source: MillWheel, "Injector and Low Watermark API" (5.2): the user can specify an expected set of
 injector processes, making this metric robust against process failures and network outages.
@@ -11,7 +11,6 @@ injector processes, making this metric robust against process failures and netwo
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -22,7 +21,7 @@ from millrace.injectors.rate_limit import EVERYONE, Throttle, too_far
 from millrace.injectors.watermark_policy import ArrivalTime, LowWatermarkPolicy, WatermarkColumn
 from millrace.model.errors import PipelineError
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, MINUTE, SECOND, format_timestamp
-from millrace.watermark.report import ONLY, Process
+from millrace.watermark.report import ONLY, ProcessState
 
 #: Says when processes become idle, come back, and are missed.
 log = logging.getLogger("millrace.injectors")
@@ -73,7 +72,7 @@ class WatermarkAggregate:
 
     def publication(
         self,
-        processes: Mapping[str, Process],
+        processes: Mapping[str, ProcessState],
         wall_time_us: int,
         read_until_us: int,
         last_epoch_us: int,
@@ -89,7 +88,7 @@ class WatermarkAggregate:
         published_us, changes_us = MAX_TIMESTAMP, MAX_TIMESTAMP
         idle, missing = [], []
         for name in {*self.expected, *processes}:
-            process = processes.get(name, Process())
+            process = processes.get(name, ProcessState())
             if process.newest_us == process.process_watermark_us == MIN_TIMESTAMP:
                 missing.append(name)
             if process.is_idle(self.idle_us, wall_time_us, last_epoch_us):
@@ -127,7 +126,8 @@ class WatermarkPublisher:
         self._waiting: dict[str, frozenset[str]] = {}
         self._held_until: dict[tuple[str, str], int] = {}
         self._last: dict[str, Publication] = {}
-        self._clocks: deque[int] = deque([MIN_TIMESTAMP, MIN_TIMESTAMP], maxlen=2)
+        # What had arrived by then has been read; and the clock of the last epoch.
+        self._read_until_us = self._last_clock_us = MIN_TIMESTAMP
         self._missed: set[tuple[str, str]] = set()
         self.throttle = Throttle()
 
@@ -176,7 +176,7 @@ class WatermarkPublisher:
 
     def published(
         self,
-        processes: Mapping[str, Mapping[str, Process]],
+        processes: Mapping[str, Mapping[str, ProcessState]],
         *,
         wall_time_us: int,
         before: Mapping[str, int],
@@ -190,21 +190,20 @@ class WatermarkPublisher:
             before: Injected stream -> what was published before; nothing goes below it.
             last_epoch_us: Clock of the last epoch that has completed.
         """
-        # What is read in an epoch was decided before its clock was taken. So what had arrived by
-        # the clock of one epoch is sure to have been read by the end of the next, not before.
-        read_until_us = self._clocks[0]
         found = {}
         for stream, injector in self._injectors.items():
             known = self._excused(stream, processes.get(stream, {}), wall_time_us)
-            publication = injector.publication(known, wall_time_us, read_until_us, last_epoch_us)
+            publication = injector.publication(
+                known, wall_time_us, self._read_until_us, last_epoch_us
+            )
             self._tell(stream, injector, publication, known, wall_time_us)
             self._last[stream] = publication
             found[stream] = max(before[stream], publication.low_watermark_us)
         return found
 
     def _excused(
-        self, stream: str, known: Mapping[str, Process], wall_time_us: int
-    ) -> Mapping[str, Process]:
+        self, stream: str, known: Mapping[str, ProcessState], wall_time_us: int
+    ) -> Mapping[str, ProcessState]:
         """Return the processes, those that are held back as if they had been heard of now.
 
         Their silence is our doing. Were it taken for idleness, then when the slow ones fall silent
@@ -213,12 +212,12 @@ class WatermarkPublisher:
         for name in self._waiting.get(stream, ()):
             self._held_until[stream, name] = wall_time_us
         held = {name: self._held_until.get((stream, name), MIN_TIMESTAMP) for name in known}
-        return {name: one.merged(Process(heard_us=held[name])) for name, one in known.items()}
+        return {name: one.merged(ProcessState(heard_us=held[name])) for name, one in known.items()}
 
     def waiting(
         self,
         stream: str,
-        processes: Mapping[str, Mapping[str, Process]],
+        processes: Mapping[str, Mapping[str, ProcessState]],
         published: Mapping[str, int],
     ) -> frozenset[str]:
         """Return the processes of a stream that are held back; log which are too far ahead.
@@ -238,7 +237,7 @@ class WatermarkPublisher:
         low_watermark_us = min(published[other] for other in self._together.get(stream, [stream]))
         known = processes.get(stream, {})
         own = {
-            name: injector.policy.published_us(process, self._clocks[0])
+            name: injector.policy.published_us(process, self._read_until_us)
             for name, process in known.items()
         }
         waiting = too_far(own, low_watermark_us, injector.skew_us)
@@ -271,12 +270,21 @@ class WatermarkPublisher:
         """Return injected stream -> expected processes never heard of, as of last time."""
         return {stream: sorted(last.missing) for stream, last in self._last.items() if last.missing}
 
+    def read_until(self, asked_us: int) -> None:
+        """Take that sources were asked for news, and that all they had has been read.
+
+        Args:
+            asked_us: What time it was before that.
+        """
+        self._read_until_us = asked_us
+
     def heard(
         self,
-        seen: Mapping[str, Mapping[str, Process]],
-        known: Mapping[str, Mapping[str, Process]],
+        seen: Mapping[str, Mapping[str, ProcessState]],
+        known: Mapping[str, Mapping[str, ProcessState]],
         wall_time_us: int,
-    ) -> dict[str, dict[str, Process]]:
+        asked_us: int | None = None,
+    ) -> dict[str, dict[str, ProcessState]]:
         """Return what to remember of the processes seen in an epoch, when it is over.
 
         They were heard now. Expected ones that nobody knows yet are waited for from now on.
@@ -285,15 +293,19 @@ class WatermarkPublisher:
             seen: Injected stream -> process -> what an epoch saw of it.
             known: The same, of all epochs before.
             wall_time_us: The epoch's clock.
+            asked_us: What time it was before sources were asked how far it reads. None: nobody
+                knows, but it was before the epoch's clock was taken. So what had arrived by the
+                clock of one epoch is sure to have been read by the end of the next, not before.
 
         Raises:
             PipelineError: There are too many.
         """
-        self._clocks.append(wall_time_us)
-        found: dict[str, dict[str, Process]] = {}
+        self.read_until(self._last_clock_us if asked_us is None else asked_us)
+        self._last_clock_us = wall_time_us
+        found: dict[str, dict[str, ProcessState]] = {}
         for stream, injector in self._injectors.items():
             earlier = known.get(stream, {})
-            now = Process(heard_us=wall_time_us)
+            now = ProcessState(heard_us=wall_time_us)
             fresh = {name: one.merged(now) for name, one in seen.get(stream, {}).items()}
             for name in injector.expected:
                 if name not in earlier:
@@ -312,7 +324,7 @@ class WatermarkPublisher:
         stream: str,
         injector: WatermarkAggregate,
         now: Publication,
-        known: Mapping[str, Process],
+        known: Mapping[str, ProcessState],
         wall_time_us: int,
     ) -> None:
         last = self._last.get(stream)

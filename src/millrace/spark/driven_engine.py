@@ -150,16 +150,23 @@ class DrivenEngine(EpochEngine):
         """Run an epoch if there is a reason for one; return whether there was."""
         turn, run_log = self._begin_turn(), self._run_log
         due = run_log.open is not None or time.monotonic() >= self._due_at
+        asked_us = None if run_log.open is not None or self._draining else self._clock()
         try:
-            offsets = self._input.unmoved() if run_log.open is not None else self._asked()
+            offsets = self._input.unmoved() if asked_us is None else self._asked()
         except RunFailed as failure:
             self._ended_by(failure)
             raise
-        if not due and not any(offsets.values()):
-            return False
+        if not any(offsets.values()):
+            if not due:
+                return False
+            if asked_us is not None:
+                # A low watermark that goes by the clock moves with this epoch, not two later.
+                self._publisher.read_until(asked_us)
         number = run_log.completed + 1
         with self._one_turn():
-            self._run_epoch(turn, number, offsets, self._rows, read_by_spark=False)
+            self._run_epoch(
+                turn, number, offsets, self._rows, read_by_spark=False, asked_us=asked_us
+            )
         return True
 
     def _rows(self, pieces: Mapping[str, Sequence[Piece]]) -> tuple[DataFrame, list[list[bytes]]]:

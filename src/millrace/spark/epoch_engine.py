@@ -44,6 +44,9 @@ _log = logging.getLogger("millrace")
 #: An idle pipeline has an epoch in ten seconds; a due timer or a low watermark on the move does not
 #: wait for it.
 _IDLE_US: Final = 10 * SECOND
+#: An alarm goes by another clock than epochs do. One that rings just before a low watermark moves
+#: is an epoch for nothing.
+_SURELY_US: Final = 1_000
 
 #: How many turns begin until one has surely looked at all that there was before. The next may have
 #: looked at the sources already; and an injector may first only note where it begins.
@@ -213,6 +216,7 @@ class EpochEngine(Engine):
         rows: Rows,
         *,
         read_by_spark: bool,
+        asked_us: int | None = None,
         splitting: Mapping[str, str] | None = None,
     ) -> None:
         """Run one epoch.
@@ -223,6 +227,8 @@ class EpochEngine(Engine):
             offsets: How far injectors are read, unless it was begun before.
             rows: Returns the rows of its first stage.
             read_by_spark: Whether Spark has rows for it that the driver does not see.
+            asked_us: What time it was before sources were asked how far it reads; None: Spark asks
+                its own, or it was begun before.
             splitting: Settings by which Spark cuts its rows.
         """
         run_log, started = self._run_log, time.perf_counter()
@@ -252,6 +258,7 @@ class EpochEngine(Engine):
             draining=self._draining,
             splitting=splitting,
             offsets=offsets,
+            asked_us=asked_us,
             unread=unread,
         )
         if ran is None:
@@ -282,7 +289,8 @@ class EpochEngine(Engine):
                 self._publisher.changes_us(),
                 self._publisher.throttle.changes_us(),
             )
-            self._ring_in(max(0, min(next_us - self._clock(), _IDLE_US)))
+            left_us = max(0, min(next_us - self._clock(), _IDLE_US))
+            self._ring_in(left_us + _SURELY_US)
 
 
 class NotBegun(Exception):

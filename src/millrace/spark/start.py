@@ -30,7 +30,7 @@ from millrace.epochlog.reader import end_of
 from millrace.epochlog.run_log import RunLog
 from millrace.injectors.dead_letters import bind_letters
 from millrace.injectors.injector import Injector
-from millrace.injectors.signal_injector import Calls
+from millrace.injectors.signal_injector import SignalInjector
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.declarations import Declarations
 from millrace.model.errors import CheckpointMismatch, PipelineError
@@ -355,7 +355,7 @@ class _Opening:
 def _bind_calls(topology: Topology, checkpoint: str) -> None:
     """Have the injectors of calls take those of a checkpoint, before they are sent to workers."""
     for spec in topology.injected():
-        if spec.injection is not None and isinstance(spec.injection.source, Calls):
+        if spec.injection is not None and isinstance(spec.injection.source, SignalInjector):
             spec.injection.source.bind(checkpoint)
 
 

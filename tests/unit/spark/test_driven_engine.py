@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from millrace.epochlog.run_log import RunLog
 from millrace.injectors.offsets import unpacked_piece
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.errors import CheckpointMismatch, InputLost, PipelineError, RunFailed
+from millrace.runtime.epoch.driver import EpochDriver
 from millrace.runtime.epoch.input import EpochInput
 from millrace.runtime.reports import TaskReport
 from millrace.runtime.stuck import NO_LIMITS
@@ -104,6 +106,7 @@ class Runs:
         self.pipeline = mr.Pipeline("p")
         self.pipeline.inject("rows", self.rows, timestamp="at", unit="us")
         self.pipeline.add(Count)
+        self.now_us = 0
         self.handles: list[Handle] = []
 
     def start(self, session: Session) -> Handle:
@@ -122,7 +125,7 @@ class Runs:
             attempts=3,
             balance=None,
             explanation=nothing,
-            clock=lambda: 0,
+            clock=lambda: self.now_us,
             console=Quiet(nothing),
             shown=Where.NOWHERE,
             scrapes=None,
@@ -174,6 +177,56 @@ def test_what_is_there_is_read_by_a_job_and_nothing_by_none(runs: Runs) -> None:
     assert run.status().state == "drained"
 
 
+@pytest.fixture
+def published(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """The clock and the low watermark of each epoch, in s; that follows the clock in steps."""
+    epochs: list[tuple[int, int]] = []
+    run = EpochDriver.run
+
+    def watched(self: EpochDriver, *given: Any, **how: Any) -> Any:
+        turn = run(self, *given, **how)
+        assert turn is not None
+        manifest = turn.manifest
+        epochs.append((manifest.wall_time_us // mr.SECOND, manifest.injectors["rows"] // mr.SECOND))
+        return turn
+
+    monkeypatch.setattr(EpochDriver, "run", watched)
+    return epochs
+
+
+def by_the_clock(runs: Runs) -> Handle:
+    runs.pipeline = mr.Pipeline("p")
+    policy = mr.ArrivalTime("1 s", every="10 s")
+    runs.pipeline.inject("rows", runs.rows, timestamp="at", unit="us", low_watermark=policy)
+    runs.pipeline.add(Count)
+    runs.now_us = 100 * mr.SECOND
+    handle = runs.start(Session())
+    assert handle.process_available("60 s")
+    return handle
+
+
+def test_by_the_clock_a_low_watermark_moves_at_once_if_nothing_was_there(
+    runs: Runs, published: list[tuple[int, int]]
+) -> None:
+    handle = by_the_clock(runs)
+    runs.now_us = 113 * mr.SECOND
+    assert handle.process_available("60 s")
+    assert {low for now, low in published if now == 113} == {109}
+
+
+def test_by_the_clock_a_low_watermark_waits_until_what_was_there_is_read(
+    runs: Runs, published: list[tuple[int, int]]
+) -> None:
+    def advance(process: str, offset: Any) -> mr.sources.Advance:
+        return mr.sources.Advance(5 if runs.now_us == 113 * mr.SECOND else None)
+
+    runs.rows.advance = advance  # type: ignore[method-assign]
+    handle = by_the_clock(runs)
+    runs.now_us = 113 * mr.SECOND
+    assert handle.process_available("60 s")
+    assert [low for now, low in published if now == 113][:2] == [99, 109]
+
+
 def test_a_paused_stream_is_not_asked(runs: Runs) -> None:
     session = Session()
     run = runs.start(session)
@@ -184,6 +237,40 @@ def test_a_paused_stream_is_not_asked(runs: Runs) -> None:
     run.resume("rows")
     assert run.process_available("60 s")
     assert session.read == [(None, 5)]
+
+
+def test_another_pipeline_goes_on_between_two_epochs(runs: Runs) -> None:
+    session, pauses = Session(), list[Any]()
+
+    def begin(downtime: Any) -> Run:
+        pauses.append(downtime.back("until the next epoch could begin"))
+        return runs.start(session)._run
+
+    run = runs.start(Session())
+    runs.rows.there = 5
+    assert run.process_available("60 s")
+    successor: Any = SimpleNamespace(claim=lambda: None, begin=begin)
+    heir = run._run.engine.hand_over(successor, "60 s")
+    assert (run.status().state, runs.handles[-1]._run) == ("stopped", heir)
+    assert "to claim the checkpoint" in pauses[0]
+    runs.rows.there = 9
+    assert runs.handles[-1].process_available("60 s")
+    assert session.read == [(5, 9)]
+
+
+def test_one_that_is_refused_there_leaves_the_run_as_it_was(runs: Runs) -> None:
+    def refuse() -> None:
+        raise CheckpointMismatch("computation 'Count' is gone")
+
+    session = Session()
+    run = runs.start(session)
+    assert run.process_available("60 s")
+    successor: Any = SimpleNamespace(claim=refuse)
+    with pytest.raises(CheckpointMismatch):
+        run._run.engine.hand_over(successor, "60 s")
+    runs.rows.there = 5
+    assert run.process_available("60 s")
+    assert (session.read, run.status().state) == ([(None, 5)], "running")
 
 
 def test_a_job_is_interrupted_after_the_timeout_and_the_next_run_does_its_epoch(

@@ -23,7 +23,7 @@ from millrace.runtime.reports import TaskReport
 
 
 @dataclass(frozen=True)
-class Turn:
+class EpochResult:
     """An epoch that was run: what it began with, what came of it, and what is known after it.
 
     Attributes:
@@ -123,8 +123,9 @@ class EpochDriver:
         draining: bool = False,
         splitting: Mapping[str, str] | None = None,
         offsets: Mapping[str, Offsets] | None = None,
+        asked_us: int | None = None,
         unread: Callable[[Manifest], TaskReport | None] = _all_read,
-    ) -> Turn | None:
+    ) -> EpochResult | None:
         """Run one epoch; return None if it is completed already.
 
         Args:
@@ -135,6 +136,7 @@ class EpochDriver:
             draining: Whether the input ends with it.
             splitting: Settings by which its input is cut into partitions.
             offsets: Where it ends, of the streams that the driver reads.
+            asked_us: What time it was before sources were asked how far it reads, if that is known.
             unread: Returns what tasks would report of sources, where an epoch reads no record; None
                 where it reads some. By default it always may.
 
@@ -165,7 +167,7 @@ class EpochDriver:
         else:
             report = alone
         ran = time.perf_counter()
-        self._hear(report, manifest)
+        self._hear(report, manifest, asked_us)
         completion = run_log.complete(
             manifest,
             report.results,
@@ -180,14 +182,15 @@ class EpochDriver:
             "sinks": publishing,
             "completing": time.perf_counter() - ran,
         }
-        return Turn(manifest, report, completion, parts)
+        return EpochResult(manifest, report, completion, parts)
 
-    def _hear(self, report: TaskReport, manifest: Manifest) -> None:
+    def _hear(self, report: TaskReport, manifest: Manifest, asked_us: int | None) -> None:
         """Take what the epoch observed of processes as what is remembered of them."""
         heard = self.publisher.heard(
             {stream: stats.by_process() for stream, stats in report.sources.items()},
             processes_of(self.run_log.sources),
             manifest.wall_time_us,
+            asked_us,
         )
         for stats in report.sources.values():
             stats.processes = {}
