@@ -42,7 +42,7 @@ import millrace as mr
 from benchmarks.machine import describe
 from benchmarks.trees import in_tree
 from millrace.epochlog.run_log import RunLog
-from millrace.injectors.follower import Taken
+from millrace.injectors.follower import FetchedBatch
 from millrace.kernel.execution import Execution
 from millrace.runtime.realtime.coordinator import Coordinator
 from millrace.runtime.realtime.host import IncarnationHost
@@ -122,7 +122,7 @@ class Rows(mr.sources.Injector):
     def take(self, wait_s):
         """Return them, once."""
         ready, self.ready = self.ready, []
-        return [Taken("all", rows, 0) for rows in ready]
+        return [FetchedBatch("all", rows, 0) for rows in ready]
 
     def hold(self, processes):
         """Do nothing: nobody asks."""

@@ -11,7 +11,7 @@ from typing import Any
 from millrace.compile.topology import Topology
 from millrace.epochlog.entries import Sources, SourceStats
 from millrace.injectors.follower import Follower, Polling
-from millrace.injectors.signal_injector import Calls, calls_in, put_call
+from millrace.injectors.signal_injector import SignalInjector, calls_in, put_call
 from millrace.model.errors import StoreError
 from millrace.model.keys import encode_key
 from millrace.store import HardState, Mailbox
@@ -21,7 +21,7 @@ from simulation.scheduler import Scheduler
 _USERS = "abcd"
 
 
-class Heard(Calls):
+class Heard(SignalInjector):
     """The injector of calls, which hears them through the simulated storage."""
 
     def listen(self, mailbox: Mailbox) -> None:

@@ -28,7 +28,7 @@ from millrace.runtime.reports import TaskReport, reports_in
 from millrace.runtime.worker_process import Task, WorkerProcess
 from millrace.store import Collector
 from millrace.testing.feed import Feed, Read
-from millrace.watermark.report import ONLY, Process
+from millrace.watermark.report import ONLY, ProcessState
 from simulation.program import STREAM
 from simulation.sink_rows import Row, sink_rows
 from simulation.spark import Job
@@ -91,7 +91,7 @@ def feeds(topology: Topology, work: Workload, log: QueryLog, batch: int) -> Iter
     yield Feed(STREAM, records, {})
     for stream, injector in injectors(topology).items():
         (process,) = injector.processes()
-        told = {process: Process(process_watermark_us=MAX_TIMESTAMP)}
+        told = {process: ProcessState(process_watermark_us=MAX_TIMESTAMP)}
         brought = [
             Read(value, at, process) for value, at in brought_by(injector, stream, log, batch)
         ]

@@ -21,7 +21,7 @@ from millrace.injectors.offsets import advanced, packed_piece, pieces
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.kernel.execution import Execution
 from millrace.runtime.encode_stage import EncodeStage
-from millrace.runtime.epoch.driver import EpochDriver, Turn
+from millrace.runtime.epoch.driver import EpochDriver, EpochResult
 from millrace.runtime.exchange import LocalExchange, through_levels
 from millrace.runtime.packets import packed, unpacked
 from millrace.runtime.piece_reader import ReadStage
@@ -268,7 +268,7 @@ class InEpochs:
             for stream, of in self.run_log.places.items()
         }
 
-    def run(self, clock_us: int, *, draining: bool = False) -> Turn | None:
+    def run(self, clock_us: int, *, draining: bool = False) -> EpochResult | None:
         """Run one epoch over everything that is there now; return what came of it."""
         lots = []
         for spec in self.topology.injected():

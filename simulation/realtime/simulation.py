@@ -9,7 +9,7 @@ from random import Random
 from millrace.epochlog.run_log import RunLog
 from millrace.runtime import rows
 from millrace.runtime.worker_process import WorkerProcess
-from millrace.store import HardState, Written
+from millrace.store import HardState, SnapshotStats
 from simulation.calls import drawn_pools
 from simulation.faults import Fault, Kind
 from simulation.hosts import Host, HostCaches
@@ -218,6 +218,6 @@ class _Snapshots:
     def passed(self, mark: int) -> None:
         """Do nothing: no schedule has as many marks."""
 
-    def take(self) -> Written:
+    def take(self) -> SnapshotStats:
         """Return that nothing is known of them."""
-        return Written()
+        return SnapshotStats()

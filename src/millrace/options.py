@@ -189,7 +189,19 @@ class RealtimeOptions(RunOptions, total=False):
         ),
     ]
     """``kafka:servers/topic``: a topic that nobody writes to, with as many partitions as there are
-    tasks, in place of what Spark brings along to keep tasks running."""
+    tasks, in place of what Spark brings along to keep tasks running. Over Spark Connect there has
+    to be one."""
+
+    host: Annotated[
+        str | None,
+        Option(
+            None,
+            "`spark.driver.host`; over Spark Connect, where this program reaches the server from",
+            "by epochs no task calls this program",
+        ),
+    ]
+    """Name or address of this program's host, as workers know it: they call it. It listens on all
+    of the host's interfaces then."""
 
     segments: Annotated[
         str | None,

@@ -23,7 +23,7 @@ from millrace.dataflow.stream import Stream
 from millrace.injectors.columns import arrow_schema, plain_types
 from millrace.injectors.dead_letters import Letters
 from millrace.injectors.key_injector import Keys
-from millrace.injectors.signal_injector import Calls, streams_called
+from millrace.injectors.signal_injector import SignalInjector, streams_called
 from millrace.inspect.checkpoint import plan_of
 from millrace.model.computation import Computation, DeliveryMode, ProductionMode
 from millrace.model.declarations import (
@@ -226,7 +226,7 @@ class Pipeline(Declarations):
         )
         for stream in streams_called(computation):
             if stream not in self.injections:
-                self.inject(stream, Calls(stream), timestamp="at", unit="us", format=bytes)
+                self.inject(stream, SignalInjector(stream), timestamp="at", unit="us", format=bytes)
         if keys is None:
             return
         added = list(self.computations)[-1]

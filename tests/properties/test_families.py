@@ -68,8 +68,8 @@ FAMILIES: dict[type, st.SearchStrategy[families.Row]] = {
     families.IdRow: st.builds(
         families.IdRow, st.binary(min_size=8, max_size=8), st.binary(min_size=16, max_size=16)
     ),
-    families.LotRow: st.builds(
-        families.LotRow, NUMBERS, INSTANTS, st.binary(min_size=24, max_size=24)
+    families.IdBatchRow: st.builds(
+        families.IdBatchRow, NUMBERS, INSTANTS, st.binary(min_size=24, max_size=24)
     ),
     families.ExpiryRow: st.builds(families.ExpiryRow, INSTANTS, NUMBERS),
     families.ChunkRow: st.builds(
@@ -96,7 +96,7 @@ def order(row: families.Row) -> tuple[object, ...]:
             return row[:3]
         case families.ChunkRow():
             return row[:3]
-        case families.LotRow():
+        case families.IdBatchRow():
             return row[:2]
     return tuple(row)
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 import millrace as mr
 from millrace.injectors.watermark_publisher import WatermarkAggregate, WatermarkPublisher
-from millrace.watermark.report import Process
+from millrace.watermark.report import ProcessState
 
 NAMES = ("a", "b", "c")
 
@@ -71,7 +71,7 @@ def test_no_record_of_a_process_that_keeps_its_word_is_late(script, data):
         assert h.low_watermark("Late") == mr.MAX_TIMESTAMP
 
 
-processes = st.builds(Process, *(st.integers(0, 100) for _ in range(3)))
+processes = st.builds(ProcessState, *(st.integers(0, 100) for _ in range(3)))
 steps = st.lists(
     st.tuples(st.dictionaries(st.sampled_from(NAMES), processes), st.integers(0, 60)), max_size=12
 )
@@ -88,7 +88,7 @@ def test_what_is_published_never_moves_back_and_is_changed_only_when_said(script
     for seen, passed in script:
         clock += passed
         for name, process in publisher.heard({"s": seen}, {"s": known}, clock)["s"].items():
-            known[name] = known.get(name, Process()).merged(process)
+            known[name] = known.get(name, ProcessState()).merged(process)
 
         def at(wall, before=before, clock=clock):
             return publisher.published(
@@ -107,7 +107,7 @@ def test_what_is_published_never_moves_back_and_is_changed_only_when_said(script
 @given(st.lists(processes), st.lists(processes))
 def test_observations_may_come_in_any_order(first, second):
     def together(found):
-        result = Process()
+        result = ProcessState()
         for process in found:
             result = result.merged(process)
         return result

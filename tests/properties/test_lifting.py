@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 import millrace as mr
 from millrace.dataflow.aggregations import Count, Distinct, Max, Mean, Min, Quantiles, Sum, Top
+from tests.kit.triggers import composites
 
 leaves = st.one_of(
     st.just(mr.AtWatermark()),
@@ -16,18 +17,6 @@ leaves = st.one_of(
     st.sampled_from([5, 30]).map(mr.AfterDelay),
     st.sampled_from([5, 30]).map(lambda d: mr.AfterDelay(d, mr.LOW_WATERMARK)),
 )
-
-
-def composites(children: Any) -> Any:
-    several = st.lists(children, min_size=1, max_size=3)
-    return st.one_of(
-        several.map(lambda c: mr.FirstOf(*c)),
-        several.map(lambda c: mr.AllOf(*c)),
-        several.map(lambda c: mr.SequenceOf(*c)),
-        children.map(mr.Repeat),
-        st.tuples(children, children).map(lambda c: mr.RepeatUntil(*c)),
-        st.tuples(children, st.integers(1, 3)).map(lambda c: mr.RepeatCount(*c)),
-    )
 
 
 triggers = st.one_of(

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import millrace as mr
 from millrace.dataflow.grouping import declaration
 from millrace.dataflow.triggers.tree import TriggerTree
+from tests.kit.triggers import composites
 
 FAR = 10**6
 
@@ -24,18 +25,6 @@ leaves = st.one_of(
     st.sampled_from([5, 30]).map(lambda d: mr.AfterDelay(d, mr.LOW_WATERMARK)),
     st.just(mr.Punctuation(lambda value: value % 3 == 0)),
 )
-
-
-def composites(children: Any) -> Any:
-    several = st.lists(children, min_size=1, max_size=3)
-    return st.one_of(
-        several.map(lambda c: mr.FirstOf(*c)),
-        several.map(lambda c: mr.AllOf(*c)),
-        several.map(lambda c: mr.SequenceOf(*c)),
-        children.map(mr.Repeat),
-        st.tuples(children, children).map(lambda c: mr.RepeatUntil(*c)),
-        st.tuples(children, st.integers(1, 3)).map(lambda c: mr.RepeatCount(*c)),
-    )
 
 
 triggers = st.recursive(leaves, composites, max_leaves=5).map(mr.Repeat)

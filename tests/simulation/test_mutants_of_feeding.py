@@ -4,7 +4,7 @@ import pytest
 
 from millrace.compile.topology import ComputationSpec
 from millrace.epochlog.run_log import RunLog
-from millrace.injectors.signal_injector import Calls
+from millrace.injectors.signal_injector import SignalInjector
 from millrace.injectors.watermark_policy import ArrivalTime
 from millrace.runtime.realtime.source_progress import IngressTimes
 from millrace.runtime.rows import Outbox
@@ -80,14 +80,14 @@ def the_low_watermark_is_ahead_of_the_clock(patch):
 
 @found_by(10014, 10042)
 def a_call_is_removed_before_it_is_sure_to_be_read(patch):
-    looked = Calls._looked
+    looked = SignalInjector._looked
 
     def hasty(self, offset):
         found = looked(self, offset)
         looked(self, [found[0] + 1, []])
         return found
 
-    patch.setattr(Calls, "_looked", hasty)
+    patch.setattr(SignalInjector, "_looked", hasty)
 
 
 @found_by(10004, None)

@@ -5,7 +5,7 @@ import pytest
 from millrace.dataflow.aggregations.several import Several
 from millrace.dataflow.element_types import Picks
 from millrace.dataflow.joins.table_join import EnrichByKey, Lookup
-from millrace.kernel.cells import BoundMap, ExpiringMap, Keeping
+from millrace.kernel.cells import BoundMap, CellExpiry, ExpiringMap
 from millrace.kernel.side_tables import BoundSide
 from millrace.kernel.timers import KeyTimers
 from millrace.model.stream import OfRecord
@@ -151,7 +151,7 @@ def an_entry_that_expired_is_seen(patch):
 
 @found_by(5144, None)
 def what_was_cleared_expires_as_if_it_had_not_been(patch):
-    patch.setattr(Keeping, "gone", lambda *_: None)
+    patch.setattr(CellExpiry, "gone", lambda *_: None)
 
 
 @found_by(5001, 5012)

@@ -56,6 +56,8 @@ source = spark.createDataFrame([], "user string, team string, points long, at ti
 LEFT_OUT = {
     'run.savepoint("before")': "it takes a checkpoint; spark/processes has such ones",
     "mr.spark.realtime_settings(tasks=2)": "it makes a session; spark/processes has such ones",
+    "spark.addArtifacts(": "it sends an archive to a server; spark/processes has such ones",
+    'pacemaker="kafka:broker:9092/idle"': "it asks a server; spark/processes has such ones",
     "SparkSession.builder.remote(": "it asks a server; spark/processes has such ones",
     'spark.read.table("main.web.clicks")': "it reads a host's catalog",
 }

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import re
+import signal
 import threading
 import time
 from collections.abc import Callable
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+import pyarrow.dataset as ds
 import pytest
 from pyspark.sql import SparkSession
 
 import millrace as mr
+from millrace.epochlog.run_log import RunLog
 from millrace.model.errors import CheckpointMismatch
 from millrace.runtime.epoch.driver import EpochDriver
+from millrace.spark import driven_engine, job
 from millrace.spark.driven_engine import DrivenEngine
 
 
@@ -29,6 +36,9 @@ class Numbers(mr.sources.Injector):
         return ["all"]
 
     def advance(self, process: str, offset: Any) -> mr.sources.Advance:
+        while (trap := self.path.with_name("no-answer")).exists():
+            trap.with_name("asked").touch()
+            time.sleep(0.01)
         return mr.sources.Advance(int(self.path.read_text()))
 
     def read(self, process: str, start: Any, end: Any) -> Any:
@@ -58,6 +68,13 @@ class Remind(mr.Computation):
         self.produce("reminders", self.key)
 
 
+def _let(there: Path, numbers: int) -> None:
+    """Let an injector have so many; it may look at any moment."""
+    aside = there.with_suffix(".new")
+    aside.write_text(str(numbers))
+    aside.rename(there)
+
+
 def _until(reached: Callable[[], object]) -> None:
     deadline = time.monotonic() + 120
     while not reached():
@@ -85,7 +102,7 @@ def test_jobs_run_where_something_is_due_and_a_stop_rolls_one_back(
         p.sink("reminders", kept)
         return p
 
-    there.write_text("3")
+    _let(there, 3)
     run = tools.start(pipeline(Numbers(there)))
     tools.step(run)
     assert isinstance(run._run.engine, DrivenEngine)
@@ -101,7 +118,7 @@ def test_jobs_run_where_something_is_due_and_a_stop_rolls_one_back(
 
     # Stopped while a task hangs, the epoch is rolled back, and the next run does it.
     (tmp_path / "trap").touch()
-    there.write_text("9")
+    _let(there, 9)
     _until((tmp_path / "hangs").exists)
     epoch = run.status().epoch
     stopper = threading.Thread(target=run.stop, args=("0 s",))
@@ -111,7 +128,7 @@ def test_jobs_run_where_something_is_due_and_a_stop_rolls_one_back(
     assert (run.status().state, run.status().epoch) == ("stopped", epoch)
     assert run._run.run_log.open is not None
     (tmp_path / "trap").unlink()
-    there.write_text("20")  # the open epoch ends where it was to end, all the same
+    _let(there, 20)  # the open epoch ends where it was to end, all the same
 
     # A stream of a DataFrame goes on with none of it.
     feed = tools.feed("n long, at long")
@@ -129,19 +146,35 @@ def test_jobs_run_where_something_is_due_and_a_stop_rolls_one_back(
         tools.start(pipeline(feed.stream))
 
 
-def test_an_idle_run_wakes_up_for_the_wall_clock(tools: Any, tmp_path: Path) -> None:
+def test_an_idle_run_wakes_up_for_the_wall_clock_and_its_sink_has_the_views_of_the_session(
+    spark: SparkSession, tools: Any, tmp_path: Path
+) -> None:
     there, kept = tmp_path / "there", tools.Kept()
+    spark.createDataFrame([(0, "zero"), (1, "one")], "value long, word string").createTempView("w")
+    named: list[str] = []
+
+    def name(rows: Any, _: int) -> None:
+        named.extend(
+            row["word"] for row in rows.join(rows.sparkSession.table("w"), "value").collect()
+        )
+
     p = mr.Pipeline("driven")
     p.inject("numbers", Numbers(there), timestamp="at", low_watermark=mr.BoundedDelay("1 s"))
     p.add(Remind(tmp_path))
     p.sink("reminders", kept)
-    there.write_text("2")
+    p.sink("reminders", name)
+    _let(there, 2)
     run = tools.start(p, clock=None)
     _until(lambda: kept.values == [0, 1])  # without anybody who asks for an epoch
     run.stop()
+    assert named == ["zero", "one"]
+    spark.catalog.dropTempView("w")
+    assert not spark.sql("SHOW VIEWS IN global_temp").collect()
 
 
-def test_an_injector_beside_a_dataframe(tools: Any, tmp_path: Path) -> None:
+def test_an_injector_beside_a_dataframe(
+    tools: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Spark begins the epochs then; and how far the injector is read is in the manifest, too."""
     there, kept, feed = tmp_path / "there", tools.Kept(), tools.feed("n long, at long")
 
@@ -154,19 +187,173 @@ def test_an_injector_beside_a_dataframe(tools: Any, tmp_path: Path) -> None:
             p.sink(stream, kept)
         return p
 
-    there.write_text("3")
+    _let(there, 3)
     run = tools.start(pipeline(feed.stream))
     tools.step(run)
     feed.add((50, mr.SECOND), (51, mr.SECOND))
     tools.step(run)
-    there.write_text("5")
+    _let(there, 5)
     _until(lambda: run.status().injected == {"numbers": 5, "others": 2})
     run.stop()
     assert run._run.run_log.places["numbers"]["all"].offset == 5
-    there.write_text("6")
+    _let(there, 6)
     run = tools.start(pipeline(feed.stream))
     tools.step(run)
     assert run.status().injected == {"numbers": 6, "others": 2}
-    run.stop()
+    (tmp_path / "no-answer").touch()
+    _until((tmp_path / "asked").exists)
+    run.stop("0 s")
+    assert "the injector of 'numbers' has not answered" in caplog.text
+    (tmp_path / "no-answer").unlink()
     with pytest.raises(CheckpointMismatch, match=r"\['others'\] were read by the other kind"):
         tools.start(pipeline(Numbers(there)))
+
+
+class Totals(mr.Computation):
+    """Adds up by the last digit, and says what it has so far."""
+
+    inputs = {"numbers": mr.by(lambda row: row["n"] % 2)}
+    outputs = {"totals": int}
+    total = mr.ValueState(int)
+
+    def process_record(self, record: mr.Record) -> None:
+        self.total.set(self.total.get(0) + record.value["n"])
+        self.produce("totals", self.total.get())
+
+
+class Last(mr.Computation):
+    """A second level, with code that hangs, or ends its process."""
+
+    inputs = {"totals": mr.by(lambda total: total % 3)}
+    outputs = {"passed": int}
+    seen = mr.ValueState(int)
+
+    def __init__(self, *, hangs: int = -1, kills: int = -1) -> None:
+        self.hangs, self.kills = hangs, kills
+
+    def process_record(self, record: mr.Record) -> None:
+        if record.value == self.kills:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        while record.value == self.hangs:
+            time.sleep(0.01)
+        self.seen.set(self.seen.get(0) + 1)
+        self.produce("passed", record.value)
+
+
+def _totals(until: int) -> list[int]:
+    """Return all totals of the numbers below one."""
+    return sorted(total for odd in (0, 1) for total in accumulate(range(odd, until, 2)))
+
+
+def _totals_pipeline(there: Path, *sinks: Any, **how: int) -> mr.Pipeline:
+    p = mr.Pipeline("totals")
+    p.inject("numbers", Numbers(there), timestamp="at", low_watermark=mr.BoundedDelay("1 s"))
+    p.add(Totals)
+    p.add(Last(**how))
+    for sink in sinks:
+        p.sink("passed", sink)
+    return p
+
+
+class Died(Exception):
+    """What a test has a driver die of."""
+
+
+@pytest.mark.timeout(400)
+def test_a_driver_may_die_at_each_write_of_an_epoch(
+    tools: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before and after the manifest, the tasks' commits, what sinks publish, and the completion."""
+    there, files = tmp_path / "there", tmp_path / "out"
+    dies_at = ""
+
+    def dying(owner: Any, name: str, before: str, after: str) -> None:
+        method = getattr(owner, name)
+
+        def wrapped(*args: Any, **how: Any) -> Any:
+            if dies_at == before:
+                raise Died(before)
+            found = method(*args, **how)
+            if dies_at == after:
+                raise Died(after)
+            return found
+
+        monkeypatch.setattr(owner, name, wrapped)
+
+    dying(RunLog, "begin", "begins", "has begun")
+    dying(job, "_called", "runs the job", "has run the job")
+    dying(mr.sinks.Parquet, "publish", "publishes", "has published")
+    dying(RunLog, "complete", "completes", "has completed")
+    points = ["begins", "has begun", "runs the job", "has run the job", "publishes"]
+    points += ["has published", "completes", "has completed"]
+
+    kept = tools.Kept()
+    for round, point in enumerate(points):
+        _let(there, round * 4 + 2)
+        run = tools.start(_totals_pipeline(there, mr.sinks.Parquet(str(files)), kept))
+        tools.step(run)
+        dies_at = point
+        _let(there, round * 4 + 4)
+        with pytest.raises(Exception, match=point):
+            run.wait("60 s")
+        assert run.status().state == "failed"
+        dies_at = ""
+    run = tools.start(_totals_pipeline(there, mr.sinks.Parquet(str(files)), kept))
+    tools.step(run)
+    assert run.drain("60 s")
+
+    wanted = _totals(4 * len(points))
+    assert sorted(kept.values) == wanted
+    found = [str(file) for file in files.rglob("*.parquet")]
+    assert sorted(ds.dataset(found).to_table()["value"].to_pylist()) == wanted
+    assert run.status().injected == {"numbers": 4 * len(points)}
+
+
+@pytest.mark.timeout(400)
+def test_what_hangs_or_kills_its_process_is_set_aside_and_a_stream_is_held_to_a_rate(
+    tools: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As where a host lets nobody set what makes jobs faster.
+    others = {"spark.sql.adaptive.enabled": "true"}
+    monkeypatch.setattr(driven_engine, "SETTINGS", others)
+    there, kept, rejects = tmp_path / "there", tools.Kept(), tools.Kept()
+    p = _totals_pipeline(there, kept, hangs=12, kills=16)
+    p.dead_letter("rejects")
+    p.sink("rejects", rejects)
+    _let(there, 10)
+    run = tools.start(p, time_limit="1 s", attempts=2)
+    tools.step(run)
+    assert sorted([*kept.values, 12, 16]) == _totals(10)
+    hung, killed = sorted(
+        (letter["reason"] for letter in rejects.values), key=lambda reason: "SIGSEGV" in reason
+    )
+    # Alone in a process, where it is looked for what kills it, it is killed itself.
+    assert re.search(r"(took longer than|killed after) 1 s", hung)
+    assert "ends the process that it runs in: signal SIGSEGV" in killed
+
+    # By the rate, ten records take ten seconds of the clock that the test has.
+    run.limit_rate("numbers", 1.0)
+    _let(there, 20)
+    tools.step(run)
+    _let(there, 30)
+    tools.step(run)
+    assert run.status().injected == {"numbers": 20}
+    tools.clock.now += 20 * mr.SECOND
+    tools.step(run)
+    assert run.status().injected == {"numbers": 30}
+    run.stop()
+    assert sorted([*kept.values, 12, 16]) == _totals(30)
+
+
+def test_worker_processes_that_die_more_often_than_attempts_end_the_run(
+    tools: Any, tmp_path: Path
+) -> None:
+    there, kept = tmp_path / "there", tools.Kept()
+    _let(there, 10)
+    run = tools.start(_totals_pipeline(there, kept, kills=16), attempts=1)
+    with pytest.raises(mr.MillraceError, match="worker"):
+        run.wait("60 s")
+    # What its first level has committed counts once when another goes on.
+    run = tools.start(_totals_pipeline(there, kept))
+    tools.step(run)
+    assert sorted(kept.values) == _totals(10)

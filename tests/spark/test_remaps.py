@@ -42,15 +42,16 @@ def test_intervals_split_and_merge_under_load(spark: SparkSession, tmp_path: Pat
     def put(n: int) -> None:
         rows = [{"word": f"w{i % 29}", "at": (n * 100 + i) * 1_000_000} for i in range(100)]
         sent.extend(rows)
-        pq.write_table(pa.Table.from_pylist(rows), source / f"{n}.parquet")
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / "unfinished")
+        (tmp_path / "unfinished").rename(source / f"{n}.parquet")
 
     def collect(name: str) -> Any:
         return lambda frame, _: found.extend((name, repr(row["value"])) for row in frame.collect())
 
     p = mr.Pipeline("words")
-    frame = spark.readStream.schema("word string, at long").parquet(str(source))
+    files = mr.sources.Files(source, schema="word string, at long", format="parquet")
     words = p.inject(
-        "words", frame, timestamp="at", low_watermark=mr.BoundedDelay("1 s"), format=Word
+        "words", files, timestamp="at", low_watermark=mr.BoundedDelay("1 s"), format=Word
     )
     p.add(Counts)
     words.key_by("word").window(mr.FixedWindows(70 * mr.SECOND)).count().to("windows")

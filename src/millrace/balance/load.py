@@ -180,10 +180,10 @@ class Loads:
         known = {n: self.lately(n) for of in made.parents.values() for n in of}
         width = Counter[int]()
         for child, of in made.parents.items():
-            width[of[0]] += _width(made.intervals, child)
+            width[of[0]] += made.intervals.width(child)
         for child, of in made.parents.items():
             one = made.intervals.intervals[made.intervals.places[child]]
-            share = _width(made.intervals, child) / width[of[0]]
+            share = made.intervals.width(child) / width[of[0]]
             loads = [_within(known[parent], one, share if len(of) == 1 else 1.0) for parent in of]
             self._known[child] = (
                 self._epoch,
@@ -261,11 +261,6 @@ def _shares(hottest: Mapping[bytes, float], records: float) -> list[tuple[bytes,
     """
     records = max(records, sum(hottest.values()))
     return [(key, n / records) for key, n in hottest.items() if records]
-
-
-def _width(intervals: IntervalMap, interval: int) -> int:
-    one = intervals.intervals[intervals.places[interval]]
-    return one.end - one.start
 
 
 def _within(load: Lately, one: KeyInterval, share: float) -> Lately:

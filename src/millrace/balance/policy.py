@@ -451,10 +451,10 @@ def weights_after(made: Remapped, weights: Mapping[int, Weight]) -> dict[int, We
             found[child] = Weight(sum(parent.load for parent in of))
             continue
         family = [n for n, before in made.parents.items() if before == parents]
-        width = sum(_width(made.intervals, n) for n in family)
+        width = sum(made.intervals.width(n) for n in family)
         hot = sum(share for hash, share in of[0].hottest if one.start <= hash < one.end)
         even = max(0.0, 1.0 - sum(share for _, share in of[0].hottest))
-        part = hot + even * _width(made.intervals, child) / width
+        part = hot + even * made.intervals.width(child) / width
         found[child] = Weight(of[0].load * part)
     return found
 
@@ -469,11 +469,6 @@ def _cuts(loads: Sequence[float], most: float) -> list[int]:
             here = 0.0
         here += load
     return cuts
-
-
-def _width(intervals: IntervalMap, interval: int) -> int:
-    one = intervals.intervals[intervals.places[interval]]
-    return one.end - one.start
 
 
 def _loads(intervals: IntervalMap, weights: Mapping[int, Weight]) -> dict[int, float]:

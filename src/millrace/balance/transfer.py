@@ -11,7 +11,7 @@ has names of its own.
 
 What is of one key goes with its hash. What stands for all keys of an interval goes with each part:
 tables of side inputs, the timers of chunks, how far senders were consumed. What has many keys in
-one row, a lot of ids or a chunk, is cut.
+one row, a batch of ids or a chunk, is cut.
 
 Source: MillWheel, "Architecture" (7.1: intervals split and merge; 7.2: no low watermark passes a
 hole in the map); 6.1.1 (checkpoints).
@@ -89,13 +89,13 @@ def of_range(pairs: Iterable[Pair], start: int, end: int, cut: Cut) -> Iterator[
             if start <= hashed < end or row.startswith(ALL_KEYS_ROW, at):
                 yield row, value
         elif letter == families.IDS_BY_COMMIT:
-            yield from _lot(families.LotRow.unpack(row, value), start, end)
+            yield from _id_batch(families.IdBatchRow.unpack(row, value), start, end)
         elif letter == families.CHUNKS:
             if (left := cut(value, start, end)) is not None:
                 yield row, left
         elif letter == families.CHANNELS:
             yield row, value
-        elif letter != families.IDS_BY_EXPIRY:  # made of the lots that are left
+        elif letter != families.IDS_BY_EXPIRY:  # made of the batches that are left
             raise DamagedStore(f"row {row[:40]!r} is of no family that can be divided.")
 
 
@@ -117,12 +117,12 @@ def together(parts: Iterable[Iterable[Pair]]) -> list[Pair]:
     return sorted(found.items())
 
 
-def _lot(lot: families.LotRow, start: int, end: int) -> Iterator[Pair]:
-    entries = families.entries_of(lot.entries)
+def _id_batch(batch: families.IdBatchRow, start: int, end: int) -> Iterator[Pair]:
+    entries = families.entries_of(batch.entries)
     hashes = np.ascontiguousarray(entries[:, :_HASH]).view(">u8").ravel().astype(np.uint64)
     chosen = (hashes >= np.uint64(start)) & (hashes <= np.uint64(end - 1))
     if chosen.any():
-        left = lot._replace(entries=entries[chosen].tobytes())
+        left = batch._replace(entries=entries[chosen].tobytes())
         yield left.pack()
         yield left.expiry_row().pack()
 

@@ -87,40 +87,45 @@ def upstream(senders: Mapping[str, frozenset[str]], names: Iterable[str]) -> set
     >>> sorted(upstream({"a": frozenset(), "b": frozenset("a"), "c": frozenset("b")}, ["c"]))
     ['a', 'b']
     """
-    found: set[str] = set()
+    streams: set[str] = set()
     pending = [sender for name in names for sender in senders[name]]
     while pending:
         sender = pending.pop()
-        if sender not in found:
-            found.add(sender)
+        if sender not in streams:
+            streams.add(sender)
             pending += senders.get(sender, ())
-    return found
+    return streams
 
 
-def beside_of(pipeline: Declarations) -> dict[str, dict[str, SideStream]]:
+def side_streams_of(pipeline: Declarations) -> dict[str, dict[str, SideStream]]:
     """Return computation -> stream that it takes beside its inputs -> how."""
-    found = {name: dict(operator_of(one).beside()) for name, one in pipeline.computations.items()}
+    side_streams = {
+        name: dict(operator_of(computation).side_streams())
+        for name, computation in pipeline.computations.items()
+    }
     for name, stream in pipeline.starts.items():
         # The stream of keys ends at once, and what is before it has come holds the low watermark.
-        found[name][stream] = SideStream(by(decode_key), waits=True)
-    return found
+        side_streams[name][stream] = SideStream(by(decode_key), waits=True)
+    return side_streams
 
 
 def inputs_of(
-    pipeline: Declarations, beside: Mapping[str, Mapping[str, SideStream]], problems: list[str]
+    pipeline: Declarations,
+    side_streams: Mapping[str, Mapping[str, SideStream]],
+    problems: list[str],
 ) -> dict[str, dict[str, KeyExtractor]]:
     """Return computation -> stream that it reads -> key extractor, those beside included.
 
     Args:
         pipeline: As it is declared.
-        beside: As :func:`beside_of` has it.
+        side_streams: As :func:`side_streams_of` has it.
         problems: Gets what cannot be read both ways.
     """
-    found: dict[str, dict[str, KeyExtractor]] = {}
+    inputs: dict[str, dict[str, KeyExtractor]] = {}
     for name, computation in pipeline.computations.items():
         own = computation.inputs
-        mine = found[name] = dict(own) if isinstance(own, Mapping) else {}
-        for stream, taken in beside[name].items():
+        mine = inputs[name] = dict(own) if isinstance(own, Mapping) else {}
+        for stream, taken in side_streams[name].items():
             if stream in mine:
                 problems.append(
                     f"computation {name!r} takes stream {stream!r} as an input, and beside its "
@@ -128,15 +133,15 @@ def inputs_of(
                     f'p.stream({stream!r}).to("...").'
                 )
             mine.setdefault(stream, taken.extractor)
-    return found
+    return inputs
 
 
 def build(pipeline: Declarations) -> Topology:
     """Return the topology of a pipeline, or say everything that is wrong with it at once."""
     problems = _declaration_problems(pipeline)
     _check_history(pipeline)
-    beside = beside_of(pipeline)
-    inputs = inputs_of(pipeline, beside, problems)
+    side_streams = side_streams_of(pipeline)
+    inputs = inputs_of(pipeline, side_streams, problems)
     pipeline = _without_idle_steps(pipeline, inputs)
     publishers = publishers_of(pipeline)
     check_subscriptions(pipeline, inputs, publishers, problems)
@@ -152,7 +157,7 @@ def build(pipeline: Declarations) -> Topology:
     if problems:
         raise PipelineError(together(pipeline, problems))
 
-    graph = _Graph(pipeline, beside, inputs, publishers, formats)
+    graph = _Graph(pipeline, side_streams, inputs, publishers, formats)
     edges = graph.edges()
     return Topology(
         name=pipeline.name,
@@ -197,7 +202,9 @@ def _check_history(pipeline: Declarations) -> None:
             "stays in the pipeline until its timers have fired; it has "
             f"{', '.join(sorted(pipeline.computations)) or 'none'}."
         )
-    earlier = [(name, was) for name, of in pipeline.evolutions.items() for was in of.was]
+    earlier = [
+        (name, was) for name, evolution in pipeline.evolutions.items() for was in evolution.was
+    ]
     if there := sorted(was for _, was in earlier if was in pipeline.computations):
         raise PipelineError(
             f"{pipeline!r} both has and renames {there}. Leave was= out where it begins empty; or "
@@ -220,7 +227,7 @@ class _Graph:
 
     Args:
         pipeline: Without steps that lead nowhere.
-        beside: As :func:`beside_of` has it.
+        side_streams: As :func:`side_streams_of` has it.
         inputs: As :func:`inputs_of` has it.
         publishers: As :func:`publishers_of` has it.
         formats: As :func:`formats_of` has it.
@@ -229,18 +236,18 @@ class _Graph:
     def __init__(
         self,
         pipeline: Declarations,
-        beside: Mapping[str, Mapping[str, SideStream]],
+        side_streams: Mapping[str, Mapping[str, SideStream]],
         inputs: Mapping[str, Mapping[str, KeyExtractor]],
         publishers: Mapping[str, list[StreamProducer]],
         formats: Mapping[str, tuple[Any, Coder]],
     ) -> None:
         self._pipeline = pipeline
-        self._beside = beside
+        self._side_streams = side_streams
         self._inputs = inputs
         self._publishers = publishers
         self._formats = formats
         self._waited = {
-            name: [s for s in streams if s not in beside[name] or beside[name][s].waits]
+            name: [s for s in streams if s not in side_streams[name] or side_streams[name][s].waits]
             for name, streams in inputs.items()
         }
         self._senders = {name: self._sending(streams) for name, streams in self._waited.items()}
@@ -291,13 +298,13 @@ class _Graph:
         """Return the ways from streams to computations, then those to sinks."""
         pipeline, edges = self._pipeline, list[Edge]()
         for name in self._order:
-            beside = self._beside[name]
+            side_streams = self._side_streams[name]
             for stream, extractor in sorted(self._inputs[name].items()):
-                if _cut(pipeline, name, stream, beside):
+                if _cut(pipeline, name, stream, side_streams):
                     continue
                 seeing = _seeing(extractor) if stream in self._paned else extractor
                 identified = stream in self._filtered[name]
-                taken, lift = beside.get(stream), None
+                taken, lift = side_streams.get(stream), None
                 why: Any = "it is beside what is aggregated"
                 if taken is None:
                     why = self._operators[name].lifting(stream, self._formats[stream][1])
@@ -372,11 +379,11 @@ class _Graph:
             paned=any(stream in self._paned for stream in self._inputs[name]),
             columnar=self._columnar[name],
             in_blocks=self._in_blocks[name]
-            and not self._beside[name]
+            and not self._side_streams[name]
             and name not in pipeline.starts,
             counted=counted,
             evolution=pipeline.evolutions[name],
-            beside=self._beside[name],
+            side_streams=self._side_streams[name],
             starts=pipeline.starts.get(name),
             draining=name in pipeline.drained,
         )
@@ -385,7 +392,7 @@ class _Graph:
         return frozenset(sender for stream in streams for sender in roots(stream, self._publishers))
 
 
-def _cut(pipeline: Declarations, name: str, stream: str, beside: Container[str]) -> bool:
+def _cut(pipeline: Declarations, name: str, stream: str, side_streams: Container[str]) -> bool:
     """Return whether a computation's input is cut off, as it is drained.
 
     What is beside its inputs is not: what waits in it may wait for that. Of a grouping that is
@@ -393,7 +400,7 @@ def _cut(pipeline: Declarations, name: str, stream: str, beside: Container[str])
     """
     if name not in pipeline.drained and not any(name == parts_of(one) for one in pipeline.drained):
         return False
-    if stream in beside and stream != pipeline.starts.get(name):
+    if stream in side_streams and stream != pipeline.starts.get(name):
         return False
     return not (parts_of(name) in pipeline.computations and stream == parts_of(name))
 
@@ -416,15 +423,15 @@ def _without_idle_steps(
     read = {step.source for step in pipeline.steps}
     read.update(stream for streams in inputs.values() for stream in streams)
     read.update(declaration.stream for declaration in pipeline.sinks)
-    kept = [
+    steps = [
         step
         for step in pipeline.steps
         if step.kind != "key_by" or step.target in read or step.target in pipeline.formats
     ]
-    if len(kept) == len(pipeline.steps):
+    if len(steps) == len(pipeline.steps):
         return pipeline
     changed = copy.copy(pipeline)
-    changed.steps = kept
+    changed.steps = steps
     return changed
 
 

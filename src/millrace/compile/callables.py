@@ -128,11 +128,11 @@ def _held(owner: str, value: Any, depth: int) -> Iterator[str]:
             f"plain def {method}(self, ...) that returns its result."
         )
     if isinstance(value, tuple | list) and len(value) <= 100:
-        for one in value:
-            yield from _held(owner, one, depth + 1)
+        for item in value:
+            yield from _held(owner, item, depth + 1)
     elif _ours(type(value)) and not isinstance(value, type):
-        for one in getattr(value, "__dict__", {}).values():
-            yield from _held(owner, one, depth + 1)
+        for item in getattr(value, "__dict__", {}).values():
+            yield from _held(owner, item, depth + 1)
 
 
 def _functions(value: Any, depth: int) -> Iterator[Callable[..., Any]]:
@@ -140,8 +140,8 @@ def _functions(value: Any, depth: int) -> Iterator[Callable[..., Any]]:
     if _users(value):
         yield value
     elif _ours(type(value)) and depth < _DEEPEST:
-        for one in getattr(value, "__dict__", {}).values():
-            yield from _functions(one, depth + 1)
+        for attribute in getattr(value, "__dict__", {}).values():
+            yield from _functions(attribute, depth + 1)
 
 
 def _methods(value: Any) -> Iterator[tuple[str, str, str]]:

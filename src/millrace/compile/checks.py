@@ -223,23 +223,23 @@ def _steps(code: CodeType) -> Iterator[tuple[str, object]]:
 def evolution_problems(name: str, computation: Computation, evolution: Evolution) -> list[str]:
     """Return what is wrong with what is said of a computation's earlier cells."""
     cells = state_cells(computation)
-    found = [
+    problems = [
         f"p.add(..., migrate={{{cell!r}: ...}}): computation {name!r} has no cell {cell!r}. Name "
         f"one of {sorted(cells)}, as it is called now."
         for cell in sorted(evolution.migrations.keys() - cells.keys())
     ]
-    found += [
+    problems += [
         f"computation {name!r} both has and drops the cell {cell!r}. Leave dropped=[{cell!r}] out "
         "to keep it; one that begins empty needs another name, or a start without it between."
         for cell in sorted(evolution.dropped & cells.keys())
     ]
-    found += [
+    problems += [
         f"computation {name!r} both has and renames the cell {cell.was!r}: {own!r} was it, too. "
         "Only one can keep its state."
         for own, cell in cells.items()
         if cell.was in cells or sum(one.was == cell.was for one in cells.values() if cell.was) > 1
     ]
-    return found
+    return problems
 
 
 def check_subscriptions(
@@ -385,21 +385,21 @@ def check_fields(
     """
     streams = _Streams(pipeline, publishers, formats)
     for choice in _choices(pipeline, inputs):
-        found = streams.fields(choice.stream)
-        if found is None or found.has(choice.field) or streams.beside(choice):
+        fields = streams.fields(choice.stream)
+        if fields is None or fields.has(choice.field) or streams.of_key_or_pane(choice):
             continue
-        if not found.names:
+        if not fields.names:
             problems.append(
                 f"{choice.who} field {choice.field!r} of stream {choice.stream!r}, whose values "
-                f"are {found.of.removeprefix('format ')} and have no fields. Choose by a function "
+                f"are {fields.of.removeprefix('format ')} and have no fields. Choose by a function "
                 "of the value."
             )
             continue
-        close = get_close_matches(choice.field, found.names, n=1)
+        close = get_close_matches(choice.field, fields.names, n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
         problems.append(
             f"{choice.who} field {choice.field!r} of stream {choice.stream!r}, which its "
-            f"{found.of} does not have.{hint} It has: {', '.join(found.names)}."
+            f"{fields.of} does not have.{hint} It has: {', '.join(fields.names)}."
         )
     for name, computation in pipeline.computations.items():
         for stream, extractor in inputs[name].items():
@@ -500,7 +500,7 @@ class _Streams:
         """Return whether records come to a stream that have no key."""
         return keyless(self._pipeline, stream)
 
-    def beside(self, choice: _Choice) -> bool:
+    def of_key_or_pane(self, choice: _Choice) -> bool:
         """Return whether a field is none of the value, but the key, or one of its pane."""
         if not choice.of_record:
             return False
@@ -619,11 +619,11 @@ is the current key. Give it another name.
     """
     problems = []
     for member, (owner, value) in sorted(_members(computation).items()):
-        what = _misuse(member, value)
-        if what:
+        misuse = _misuse(member, value)
+        if misuse:
             meaning = RESERVED.get(member, "Python's own")
             problems.append(
-                f"computation {name!r}: {owner}.{member} is {what}, and the name {member!r} is "
+                f"computation {name!r}: {owner}.{member} is {misuse}, and the name {member!r} is "
                 f"reserved: in every computation it is {meaning}. Give it another name."
             )
     return problems
@@ -631,16 +631,16 @@ is the current key. Give it another name.
 
 def _members(computation: Computation) -> dict[str, tuple[str, Any]]:
     """Return what a user has defined under the names of ``Computation``: name -> class, value."""
-    found: dict[str, tuple[str, Any]] = {}
+    members: dict[str, tuple[str, Any]] = {}
     kind = type(computation)
     taken = dir(Computation)
     above = kind.__mro__[: kind.__mro__.index(Computation)]
     for base in reversed(above):
-        found |= {
+        members |= {
             name: (base.__name__, value) for name, value in vars(base).items() if name in taken
         }
     mine = vars(computation).items()
-    return found | {name: (kind.__name__, value) for name, value in mine if name in taken}
+    return members | {name: (kind.__name__, value) for name, value in mine if name in taken}
 
 
 def _misuse(name: str, value: Any) -> str:

@@ -96,18 +96,18 @@ def graph_svg(topology: Topology) -> str:
 
 def _boxes(topology: Topology) -> dict[str, _Box]:
     """Return the boxes by name: an injector's and a sink's have a prefix."""
-    found = {
+    boxes = {
         INJECTOR + spec.name: _source(spec)
         for spec in topology.streams.values()
         if spec.injection is not None
     }
-    found |= {spec.name: _computation(spec) for spec in topology.computations}
+    boxes |= {spec.name: _computation(spec) for spec in topology.computations}
     last = 1 + max((spec.level for spec in topology.computations), default=0)
     for number, sink in enumerate(topology.sinks):
         # Of a sink of Millrace's the kind: its text may say how to get into what it writes to.
         name = name_text(sink) if hasattr(sink, "__qualname__") else type(sink).__name__
-        found[f"{_SINK}{number}"] = _Box("sink", last, (_cut(name, _NAME_MAX),), name)
-    return found
+        boxes[f"{_SINK}{number}"] = _Box("sink", last, (_cut(name, _NAME_MAX),), name)
+    return boxes
 
 
 def _source(spec: StreamSpec) -> _Box:

@@ -131,8 +131,8 @@ def _column_type(kind: Any, within: tuple[Any, ...]) -> ColumnType:
 
 
 def _common(values: Any) -> ColumnType:
-    found = {_SCALARS.get(type(value), JSON) for value in values if value is not None}
-    return found.pop() if len(found) == 1 else JSON
+    kinds = {_SCALARS.get(type(value), JSON) for value in values if value is not None}
+    return kinds.pop() if len(kinds) == 1 else JSON
 
 
 def _written_otherwise(kind: Any) -> bool:
@@ -164,10 +164,10 @@ class ColumnLimit:
 
     def within(self, other: ColumnLimit) -> ColumnLimit:
         """Return what both hold."""
-        wholes = [one for one in (self.whole, other.whole) if one is not None]
-        digits = [one for one in (self.digits, other.digits) if one is not None]
-        lengths = [one for one in (self.length, other.length) if one is not None]
-        texts = {one: None for one in (self.text, other.text) if one is not None}
+        wholes = [whole for whole in (self.whole, other.whole) if whole is not None]
+        digits = [whole for whole in (self.digits, other.digits) if whole is not None]
+        lengths = [whole for whole in (self.length, other.length) if whole is not None]
+        texts = {whole: None for whole in (self.text, other.text) if whole is not None}
         return ColumnLimit(
             (max(low for low, _ in wholes), min(high for _, high in wholes)) if wholes else None,
             (min(n for n, _ in digits), min(n for _, n in digits)) if digits else None,
@@ -218,10 +218,14 @@ def limits_of(sinks: Iterable[Any]) -> SinkLimits | None:
     """Return what the values of a stream must be for all its sinks; None if it has none."""
     each = [getattr(sink, "limits", NO_LIMITS) for sink in sinks]
     columns: dict[str, ColumnLimit] = {}
-    for one in each:
-        for name, limit in one.columns.items():
+    for sink_limits in each:
+        for name, limit in sink_limits.columns.items():
             columns[name] = columns.get(name, ANY_VALUE).within(limit)
-    return SinkLimits(nul=all(one.nul for one in each), columns=columns) if each else None
+    return (
+        SinkLimits(nul=all(sink_limits.nul for sink_limits in each), columns=columns)
+        if each
+        else None
+    )
 
 
 def limited(coder: Coder, limits: SinkLimits) -> Coder:
@@ -249,14 +253,16 @@ cannot hold: Expected `int` <= 9223372036854775807.
     untold = tuple(
         name for name, kind in texts.items() if not (_is_plain(kind, limits) or _tells(kind))
     )
-    made = _LimitedCoder(coder, limits, bounded, tuple(texts), untold)
+    limited_coder = _LimitedCoder(coder, limits, bounded, tuple(texts), untold)
     if not limits.nul:
-        made.read_apart(_bounds(coder, record, dataclasses.replace(limits, nul=True)))
+        limited_coder.read_apart(_bounds(coder, record, dataclasses.replace(limits, nul=True)))
     if isinstance(coder, FieldsCoder) and all(
         column_type(kind).name in _CONVERTED for kind in named.values()
     ):
-        made.read_columns([_bounded(k, limits, limits.column(n)) for n, k in named.items()])
-    return made
+        limited_coder.read_columns(
+            [_bounded(k, limits, limits.column(n)) for n, k in named.items()]
+        )
+    return limited_coder
 
 
 class _LimitedCoder:
@@ -307,8 +313,8 @@ class _LimitedCoder:
                 check(data)
         except (msgspec.ValidationError, TypeError, OverflowError, UnicodeError) as refused:
             self._coder.encode(value)  # refuses what is not of the format at all
-            found = filter(None, (self._not_json(value, name) for name in self._texts))
-            raise _error(value, next(found, str(refused))) from None
+            problems = filter(None, (self._not_json(value, name) for name in self._texts))
+            raise _error(value, next(problems, str(refused))) from None
         for name in self._untold:
             if check is not None and _is_surely_json(_field(value, name), nul):
                 continue
@@ -426,7 +432,9 @@ def _bounded_text(kind: Any, limits: SinkLimits) -> Any:
     if kind is str:
         return Annotated[str, Meta(pattern=_NO_NUL)]
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    inner = tuple(one if one is ... else _bounded_text(one, limits) for one in arguments)
+    inner = tuple(
+        argument if argument is ... else _bounded_text(argument, limits) for argument in arguments
+    )
     return typing.Union[inner] if origin in _UNIONS else origin[inner]  # noqa: UP007
 
 
@@ -458,8 +466,10 @@ def _record(
             elif info.default_factory is not msgspec.NODEFAULT:
                 defaults[info.name]["default_factory"] = info.default_factory
     made = [
-        (name, one, msgspec.field(**defaults[name])) if name in defaults else (name, one)
-        for name, one in bounded.items()
+        (name, field_type, msgspec.field(**defaults[name]))
+        if name in defaults
+        else (name, field_type)
+        for name, field_type in bounded.items()
     ]
     return msgspec.defstruct("Bounded", made, kw_only=True, gc=False, **options)
 
@@ -473,7 +483,7 @@ def _validates(kind: Any) -> bool:
         return False  # it is read as it is
     within = fields_of(kind)
     inner = within.values() if within is not None else typing.get_args(kind)
-    return any(_validates(one) for one in inner if one is not kind)
+    return any(_validates(argument) for argument in inner if argument is not kind)
 
 
 def _is_plain(kind: Any, limits: SinkLimits, within: tuple[Any, ...] = ()) -> bool:
@@ -485,7 +495,7 @@ def _is_plain(kind: Any, limits: SinkLimits, within: tuple[Any, ...] = ()) -> bo
         return True
     fields = fields_of(kind)
     inner = list(fields.values()) if fields else _inner(kind)
-    return bool(inner) and all(_is_plain(one, limits, (*within, kind)) for one in inner)
+    return bool(inner) and all(_is_plain(argument, limits, (*within, kind)) for argument in inner)
 
 
 def _tells(kind: Any) -> bool:

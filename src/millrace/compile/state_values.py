@@ -134,14 +134,14 @@ class _Values:
         return data
 
     def _fields(self, node: Schema, data: dict[str, Any]) -> dict[str, Any]:
-        found = {}
+        fields = {}
         for field in node["fields"]:
             attribute = field.get("attribute", field["name"])
             if field["name"] in data:
-                found[attribute] = self.of(field["type"], data[field["name"]])
+                fields[attribute] = self.of(field["type"], data[field["name"]])
             elif "default" in field:
-                found[attribute] = field["default"]
-        return found
+                fields[attribute] = field["default"]
+        return fields
 
     def _key(self, node: Schema, name: Any) -> Any:
         """Return the key of a dict; JSON has them as text."""

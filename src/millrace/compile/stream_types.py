@@ -44,19 +44,21 @@ class StreamProducer:
 
 def publishers_of(pipeline: Declarations) -> dict[str, list[StreamProducer]]:
     """Return stream -> all that feed it."""
-    found: dict[str, list[StreamProducer]] = {}
+    producers: dict[str, list[StreamProducer]] = {}
     for stream, injection in pipeline.injections.items():
-        found.setdefault(stream, []).append(StreamProducer("injector", stream, injection.format))
+        producers.setdefault(stream, []).append(
+            StreamProducer("injector", stream, injection.format)
+        )
     for name, computation in pipeline.computations.items():
         if isinstance(computation.outputs, Mapping):
             for stream, format in computation.outputs.items():
-                made = StreamProducer("computation", name, _made(computation, format))
-                found.setdefault(stream, []).append(made)
+                producer = StreamProducer("computation", name, _made(computation, format))
+                producers.setdefault(stream, []).append(producer)
     for step in pipeline.steps:
         format = pipeline.formats.get(step.target, Any)
         if format is Any and step.keeps_values:
             format = INHERITED
-        found.setdefault(step.target, []).append(
+        producers.setdefault(step.target, []).append(
             StreamProducer("step", step.source, format, step.backwards_us or 0)
         )
     for kind, letters, format in (
@@ -64,8 +66,8 @@ def publishers_of(pipeline: Declarations) -> dict[str, list[StreamProducer]]:
         ("late records", pipeline.late, LateRecord),
     ):
         if letters is not None:
-            found.setdefault(letters, []).append(StreamProducer(kind, letters, format))
-    return found
+            producers.setdefault(letters, []).append(StreamProducer(kind, letters, format))
+    return producers
 
 
 def _made(computation: Computation, format: Any) -> DerivedFormat:
@@ -78,13 +80,13 @@ def _made(computation: Computation, format: Any) -> DerivedFormat:
 
 def upstream(stream: str, publishers: Mapping[str, list[StreamProducer]]) -> list[str]:
     """Return a stream and those that stateless steps lead from to it."""
-    found, pending = [], [stream]
+    streams, pending = [], [stream]
     while pending:
         name = pending.pop()
-        if name not in found:
-            found.append(name)
+        if name not in streams:
+            streams.append(name)
             pending += [who.name for who in publishers.get(name, ()) if who.kind == "step"]
-    return found
+    return streams
 
 
 def roots(stream: str, publishers: Mapping[str, list[StreamProducer]]) -> Iterable[str]:
@@ -126,7 +128,7 @@ def backwards_of(
     inputs: Iterable[str], publishers: Mapping[str, list[StreamProducer]]
 ) -> dict[str, int]:
     """Return sender -> how far back steps on the way to these streams move timestamps."""
-    found: dict[str, int] = {}
+    slacks: dict[str, int] = {}
 
     def walk(stream: str, backwards_us: int) -> None:
         for who in publishers.get(stream, ()):
@@ -134,11 +136,11 @@ def backwards_of(
                 walk(who.name, backwards_us + who.backwards_us)
             elif who.kind in ("injector", "computation") and backwards_us:
                 name = injector_name(stream) if who.kind == "injector" else who.name
-                found[name] = max(found.get(name, 0), backwards_us)
+                slacks[name] = max(slacks.get(name, 0), backwards_us)
 
     for stream in inputs:
         walk(stream, 0)
-    return found
+    return slacks
 
 
 def formats_of(

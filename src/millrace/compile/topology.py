@@ -116,7 +116,7 @@ class ComputationSpec:
         number: Part of the ids of its productions.
         level: 1 for computations fed by injectors only.
         inputs: Every stream that it reads, with its key extractor; those beside included.
-        beside: Those beside its own inputs, and how it takes them.
+        side_streams: Those beside its own inputs, and how it takes them.
         senders: Names of computations, and of injected streams, whose low watermarks hold that of
             its input: all that feed it, steps included, but those beside for which it does not
             wait.
@@ -177,7 +177,7 @@ class ComputationSpec:
     counted: bool = False
     evolution: Evolution = field(default_factory=Evolution)
     reshape: Any = None
-    beside: Mapping[str, SideStream] = field(default_factory=dict)
+    side_streams: Mapping[str, SideStream] = field(default_factory=dict)
     starts: str | None = None
     draining: bool = False
     called: str = ""
@@ -191,7 +191,9 @@ class ComputationSpec:
     def timeless(self) -> frozenset[str]:
         """Streams whose timestamps mean nothing to it, so that nothing on them is late."""
         return frozenset(
-            name for name, taken in self.beside.items() if not taken.waits or name == self.starts
+            name
+            for name, taken in self.side_streams.items()
+            if not taken.waits or name == self.starts
         )
 
     @cached_property
@@ -251,8 +253,8 @@ class Topology:
 
     def injected(self) -> tuple[StreamSpec, ...]:
         """Return the injected streams, by name: Spark's offsets go by it."""
-        found = [spec for spec in self.streams.values() if spec.injection is not None]
-        return tuple(sorted(found, key=lambda spec: spec.name))
+        specs = [spec for spec in self.streams.values() if spec.injection is not None]
+        return tuple(sorted(specs, key=lambda spec: spec.name))
 
     @cached_property
     def again(self) -> str | None:

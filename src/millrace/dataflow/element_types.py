@@ -95,15 +95,15 @@ class Picks:
     def columns(self, elements: Sequence[Any]) -> list[Sequence[Any]]:
         """Return the items of the tuples of many elements, side by side."""
         passed = [_truths(list(map(where, elements))) for where in self._wheres]
-        made: list[Sequence[Any]] = []
+        columns: list[Sequence[Any]] = []
         for pick, needed in zip(self._sources, self.needed, strict=True):
             if needed is None:
-                made.append(elements if pick is itself else list(map(pick, elements)))
+                columns.append(elements if pick is itself else list(map(pick, elements)))
                 continue
             wanted = map(any, zip(*[passed[n] for n in needed], strict=True))
             pairs = zip(elements, wanted, strict=True)
-            made.append([pick(each) if some else None for each, some in pairs])
-        return [*made, *passed]
+            columns.append([pick(each) if some else None for each, some in pairs])
+        return [*columns, *passed]
 
     def of_all(self, elements: Sequence[Any]) -> SideBySide:
         """Return the tuples of many elements."""

@@ -47,7 +47,7 @@ class Operator:
         """Return lines that ``p.explain()`` says of it; none of what is no grouping."""
         return ()
 
-    def beside(self) -> Mapping[str, SideStream]:
+    def side_streams(self) -> Mapping[str, SideStream]:
         """Return the streams that it takes beside its inputs, and how."""
         return subscriptions(self._computation)
 

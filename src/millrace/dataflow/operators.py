@@ -36,23 +36,23 @@ class ColumnOperator(Operator):
 
     def bound(self, formats: Mapping[str, Coder], *, unbounded: bool) -> Computation:
         """Return the computation with the types of its blocks."""
-        made = copy.copy(super().bound(formats, unbounded=unbounded))
-        assert isinstance(made, ColumnComputation)
-        title = type(made).__name__
+        bound = copy.copy(super().bound(formats, unbounded=unbounded))
+        assert isinstance(bound, ColumnComputation)
+        title = type(bound).__name__
         if len(formats) != 1:
             raise PipelineError(
                 f"{title} has {len(formats)} inputs, and a block is of one stream. Send "
                 'them to one first: a.to("all", Row) and b.to("all", Row).'
             )
         (coder,) = formats.values()
-        made.block_schema = BlockSchema(
+        bound.block_schema = BlockSchema(
             title,
             _columns(title, coder),
-            {name: _cell_column(title, name, cell) for name, cell in state_cells(made).items()},
-            {stream: _class_of(format) for stream, format in made.outputs.items()},
+            {name: _cell_column(title, name, cell) for name, cell in state_cells(bound).items()},
+            {stream: _class_of(format) for stream, format in bound.outputs.items()},
         )
-        made.hook = copy.copy(made).process_batch
-        return made
+        bound.hook = copy.copy(bound).process_batch
+        return bound
 
     def described(self) -> list[str]:
         """Return that it runs in blocks."""
@@ -67,11 +67,11 @@ def _columns(title: str, coder: Coder) -> dict[str, pa.DataType]:
     """Return the fields of values that make columns."""
     plain = plain_format(coder)
     fields = known_fields(plain)
-    found = {
+    types = {
         name: column_type_of(kind)
         for name, kind in ({PLAIN: plain} if fields is None else fields).items()
     }
-    columns = {name: known[0] for name, known in found.items() if known is not None}
+    columns = {name: known[0] for name, known in types.items() if known is not None}
     if not columns:
         raise PipelineError(
             f"{title} reads values of format {type_name(plain)}, which says no fields that make "
@@ -107,11 +107,11 @@ class CallOperator(Operator):
 
     def bound(self, formats: Mapping[str, Coder], *, unbounded: bool) -> Computation:
         """Return the computation with a cell for what is pending."""
-        made = copy.copy(super().bound(formats, unbounded=unbounded))
-        vars(made)[PENDING] = MapState(KeptCoder(tuple[str, bytes, int, bool, int, int]))
-        if isinstance(made, CallEach):
-            made.derive(formats)
-        return made
+        bound = copy.copy(super().bound(formats, unbounded=unbounded))
+        vars(bound)[PENDING] = MapState(KeptCoder(tuple[str, bytes, int, bool, int, int]))
+        if isinstance(bound, CallEach):
+            bound.derive(formats)
+        return bound
 
     def described(self) -> list[str]:
         """Return how calls are made."""
@@ -140,5 +140,5 @@ def operator_of(computation: Computation) -> Operator:
     ()
     """
     kind = next(kind for kind in type(computation).__mro__ if kind in _OPERATORS)
-    made: Operator = _OPERATORS[kind](computation)
-    return made
+    operator: Operator = _OPERATORS[kind](computation)
+    return operator

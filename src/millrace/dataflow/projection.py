@@ -78,10 +78,10 @@ class Projecting(PlainStream):
 
     def _computed(self, step: str, expression: Expression) -> Self:
         """Return the stream of dicts, whose format follows from the fields' types."""
-        made = self._step("map", expression)
+        stream = self._step("map", expression)
         derive = partial(_dicts_of, self.pipeline, self.name, expression)
-        self.pipeline.formats[made.name] = derived(self.name, derive)
-        return made
+        self.pipeline.formats[stream.name] = derived(self.name, derive)
+        return stream
 
 
 def _dicts_of(pipeline: Any, stream: str, expression: Expression, format: Any) -> Any:

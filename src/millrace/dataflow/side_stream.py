@@ -51,16 +51,16 @@ def side_inputs(computation: Computation) -> dict[str, SideInput[Any]]:
 
 def subscriptions(computation: Computation) -> dict[str, SideStream]:
     """Return stream -> how a computation takes it as a side input."""
-    found: dict[str, SideStream] = {}
+    side_streams: dict[str, SideStream] = {}
     for side in side_inputs(computation).values():
-        if side.stream in found:
+        if side.stream in side_streams:
             raise PipelineError(
                 f"{side.owner}.{side.name}: {side!r} is the second side input of stream "
                 f"{side.stream!r}. Use one, or give the stream a second name: "
                 f'p.stream({side.stream!r}).to("...").'
             )
-        found[side.stream] = SideStream(side.extractor, side.waits, everywhere=True)
-    return found
+        side_streams[side.stream] = SideStream(side.extractor, side.waits, everywhere=True)
+    return side_streams
 
 
 def with_tables(computation: Computation, formats: Mapping[str, Coder]) -> Computation:
@@ -73,8 +73,8 @@ def with_tables(computation: Computation, formats: Mapping[str, Coder]) -> Compu
     sides = side_inputs(computation)
     if not sides:
         return computation
-    made = copy.copy(computation)
-    cells = vars(made)
+    bound = copy.copy(computation)
+    cells = vars(bound)
     for name, side in sides.items():
         kept, forms = kept_by_time(formats[side.stream], int)
         cells[name] = typed = copy.copy(side)
@@ -82,4 +82,4 @@ def with_tables(computation: Computation, formats: Mapping[str, Coder]) -> Compu
     cells[SIZES] = MapState(int)
     if any(side.waits for side in sides.values()):
         cells[WAITING] = MapState(KeptCoder(tuple[str, bytes]))
-    return made
+    return bound

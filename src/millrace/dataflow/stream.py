@@ -134,13 +134,13 @@ class Joining(Projecting, Generic[Made]):
         ({'id': 2}, None)
         """
         both = sides(self, other, "join")
-        made = name or self._free_name("join")
+        target = name or self._free_name("join")
         near = nearness(within, expires, allowed_lateness, "join")
-        computation = JoinByKeyAndTime(both, near, how, made)
+        computation = JoinByKeyAndTime(both, near, how, target)
         self.pipeline.add(
-            computation, name=made, was=was, productions=productions, delivery=delivery
+            computation, name=target, was=was, productions=productions, delivery=delivery
         )
-        return self._named(made)
+        return self._named(target)
 
     def enrich(
         self,
@@ -198,20 +198,20 @@ class Joining(Projecting, Generic[Made]):
         ...     [output.value for output in h.outputs("priced")]
         [({'item': 'tea'}, {'item': 'tea', 'cents': 5})]
         """
-        made = name or self._free_name("enrich")
+        target = name or self._free_name("enrich")
         both = sides(self, table, "enrich")
         computation = EnrichByKey(
             both,
             how,
-            made,
+            target,
             waits=waits,
             expires_us=None if expires is None else positive_us(expires, "enrich(expires)"),
             lateness_us=duration_us(allowed_lateness, "enrich(allowed_lateness)"),
         )
         self.pipeline.add(
-            computation, name=made, was=was, productions=productions, delivery=delivery
+            computation, name=target, was=was, productions=productions, delivery=delivery
         )
-        return self._named(made)
+        return self._named(target)
 
     def lookup(self, table: Any, how: str = "left", *, key: str | None = None) -> Self:
         """Pair each value with the row of its key in a table that does not change.
@@ -240,9 +240,9 @@ class Joining(Projecting, Generic[Made]):
         ...     [output.value for output in h.outputs("named")]
         [({'item': 1}, 'tea'), ({'item': 2}, None)]
         """
-        made = self._step("flat_map", Lookup(rows_of(table, key), keyed(self)[1], how))
-        self.pipeline.formats[made.name] = DerivedFormat((self.name,), pair_with_row)
-        return made
+        stream = self._step("flat_map", Lookup(rows_of(table, key), keyed(self)[1], how))
+        self.pipeline.formats[stream.name] = DerivedFormat((self.name,), pair_with_row)
+        return stream
 
     def _free_name(self, kind: str) -> str:
         taken = self.pipeline.computations
@@ -541,13 +541,13 @@ class Stream(Joining["Stream"]):
         for argument, given in (("function", function), ("setup", setup or function)):
             if not callable(given):
                 raise PipelineError(f"{self!r}.{kind}({argument}={given!r}): it cannot be called.")
-        made = name or self._free_name(kind)
+        target = name or self._free_name(kind)
         stream, extractor = keyed(self)
         if isinstance(extractor, ByKey) and keyless(self.pipeline, stream):
             extractor = Spread(extractor, PARTS)
-        computation = CallEach(stream, extractor, function, policy, made, format, batch, setup)
-        self.pipeline.add(computation, name=made, was=was, delivery=delivery)
-        return self._next(made)
+        computation = CallEach(stream, extractor, function, policy, target, format, batch, setup)
+        self.pipeline.add(computation, name=target, was=was, delivery=delivery)
+        return self._next(target)
 
     def _named(self, name: str) -> Stream:
         return Stream(self.pipeline, name)
@@ -629,9 +629,9 @@ class WindowedStream(Stream, Aggregating["WindowedStream"]):
         window_fn = self.windowing.window_fn
         if isinstance(window_fn, AssignedWindows):
             return self
-        made = super()._step("assign", Assign(window_fn))
-        self.pipeline.formats[made.name] = DerivedFormat((self.name,), _with_windows)
-        return WindowedStream(made, self.windowing.over(AssignedWindows(window_fn)))
+        stream = super()._step("assign", Assign(window_fn))
+        self.pipeline.formats[stream.name] = DerivedFormat((self.name,), _with_windows)
+        return WindowedStream(stream, self.windowing.over(AssignedWindows(window_fn)))
 
     def aggregate(
         self,
@@ -705,7 +705,7 @@ class WindowedStream(Stream, Aggregating["WindowedStream"]):
         given: dict[str, Any] = {"combine": combine, "value": value, "name": name, "fanout": fanout}
         given |= {"keys": keys, "productions": productions, "delivery": delivery}
         combine, value = _combined(given, several)
-        made = name or self._free_name(type(combine).__name__.lower())
+        target = name or self._free_name(type(combine).__name__.lower())
         stream, extractor = keyed(self)
         key_fields = None
         if keys:
@@ -719,16 +719,16 @@ class WindowedStream(Stream, Aggregating["WindowedStream"]):
         if fanout is not None:
             check(self.windowing, combine, fanout)
             spread = {stream: Spread(extractor, fanout)}
-            parts = CombineByPart(spread, self.windowing, combine, value, parts_of(made))
+            parts = CombineByPart(spread, self.windowing, combine, value, parts_of(target))
             add(parts, parts.output)
             stream, extractor, value = parts.output, by_key(), None
         grouping = GroupByKeyAndWindow(
-            {stream: extractor}, self.windowing, combine, value, made, key_fields=key_fields
+            {stream: extractor}, self.windowing, combine, value, target, key_fields=key_fields
         )
-        add(grouping, made)
+        add(grouping, target)
         windows = self.windowing.over(AssignedWindows(self.windowing.window_fn))
         return WindowedStream(
-            Stream(self.pipeline, made), windows, None if name is not None else made
+            Stream(self.pipeline, target), windows, None if name is not None else target
         )
 
     def join(
@@ -768,11 +768,13 @@ class WindowedStream(Stream, Aggregating["WindowedStream"]):
                 "are kept too. Join before window(...), with within= or expires=, or without those."
             )
         both = sides(self, other, "join")
-        made = name or self._free_name("join")
-        grouping = JoinByKeyAndWindow(both, self.windowing, how, made)
-        self.pipeline.add(grouping, name=made, was=was, productions=productions, delivery=delivery)
-        pairs = Stream(self.pipeline, made).flat_map(_each_pair)
-        self.pipeline.formats[pairs.name] = DerivedFormat((made,), pair_format)
+        target = name or self._free_name("join")
+        grouping = JoinByKeyAndWindow(both, self.windowing, how, target)
+        self.pipeline.add(
+            grouping, name=target, was=was, productions=productions, delivery=delivery
+        )
+        pairs = Stream(self.pipeline, target).flat_map(_each_pair)
+        self.pipeline.formats[pairs.name] = DerivedFormat((target,), pair_format)
         return WindowedStream(pairs, self.windowing.over(AssignedWindows(self.windowing.window_fn)))
 
 

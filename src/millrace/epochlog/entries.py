@@ -29,7 +29,7 @@ from millrace.model.time import MIN_TIMESTAMP
 from millrace.watermark.intervals import IntervalMap, KeyInterval
 from millrace.watermark.percentiles import Ahead
 from millrace.watermark.propagation import LowWatermarks, WatermarkPropagation
-from millrace.watermark.report import ONLY, Process, Report
+from millrace.watermark.report import ONLY, ProcessState, Report
 
 
 class SourceStats(msgspec.Struct, omit_defaults=True):
@@ -56,7 +56,7 @@ class SourceStats(msgspec.Struct, omit_defaults=True):
     refused_watermarks: int = 0
     letters: Reasons = {}
     dropped: int = 0
-    processes: dict[str, Process] = {}
+    processes: dict[str, ProcessState] = {}
     ahead: Ahead | None = None
 
     def count(self, records: int, newest_us: int, ahead: Ahead | None = None) -> None:
@@ -72,15 +72,15 @@ class SourceStats(msgspec.Struct, omit_defaults=True):
         if ahead is not None:
             self.ahead = ahead if self.ahead is None else self.ahead.merged(ahead)
 
-    def hear(self, process: str, seen: Process) -> None:
+    def hear(self, process: str, seen: ProcessState) -> None:
         """Take what was observed of a process."""
-        self.processes[process] = self.processes.get(process, Process()).merged(seen)
+        self.processes[process] = self.processes.get(process, ProcessState()).merged(seen)
 
-    def by_process(self) -> dict[str, Process]:
+    def by_process(self) -> dict[str, ProcessState]:
         """Return what was observed of each process; an injector that names none has one."""
         if self.processes or self.newest_us == MIN_TIMESTAMP:
             return self.processes
-        return {ONLY: Process(self.newest_us)}
+        return {ONLY: ProcessState(self.newest_us)}
 
     def add(self, other: SourceStats) -> None:
         """Add what another task, or a later epoch, observed of the stream."""
@@ -105,7 +105,7 @@ def add_sources(known: Sources, more: Mapping[str, SourceStats]) -> None:
         known.setdefault(stream, SourceStats()).add(stats)
 
 
-def processes_of(sources: Mapping[str, SourceStats]) -> dict[str, dict[str, Process]]:
+def processes_of(sources: Mapping[str, SourceStats]) -> dict[str, dict[str, ProcessState]]:
     """Return injected stream -> process of its injector -> what was observed of it."""
     return {stream: stats.processes for stream, stats in sources.items() if stats.processes}
 

@@ -37,7 +37,7 @@ def about_bytes(rows: pa.RecordBatch) -> int:
     return int(around if around <= _LITTLE else rows.nbytes)
 
 
-class Taken(NamedTuple):
+class FetchedBatch(NamedTuple):
     """Rows that were taken of one process, and where that stands after them.
 
     Attributes:
@@ -72,7 +72,7 @@ class Taken(NamedTuple):
 class Follower(Protocol):
     """Reads on and on; asked by one thread. What it raises ends the task."""
 
-    def take(self, wait_s: float) -> list[Taken]:
+    def take(self, wait_s: float) -> list[FetchedBatch]:
         """Return what there is, in order by process; wait for it if there is nothing.
 
         It is limited in rows and bytes, so that a backlog does not come at once.
@@ -142,7 +142,7 @@ class Polling:
         self._clock = clock
         self._sleep = sleep
 
-    def take(self, wait_s: float) -> list[Taken]:
+    def take(self, wait_s: float) -> list[FetchedBatch]:
         """Return what there is; ask again, more and more rarely, while there is nothing."""
         until = self._clock() + wait_s
         while True:
@@ -167,8 +167,8 @@ class Polling:
         for process in self._turn:
             process.close()
 
-    def _found(self) -> list[Taken]:
-        found, rows, size = list[Taken](), self._most, ROOM
+    def _found(self) -> list[FetchedBatch]:
+        found, rows, size = list[FetchedBatch](), self._most, ROOM
         for process in list(self._turn):
             if process.held or process.due > self._clock():
                 continue
@@ -198,7 +198,7 @@ class _Process:
         self.held = False
         self.due = float("-inf")
 
-    def taken(self, clock: Callable[[], float], most: int) -> Iterator[Taken]:
+    def taken(self, clock: Callable[[], float], most: int) -> Iterator[FetchedBatch]:
         """Yield what is there now: what was decided, or rows of one advance."""
         if not self._advances.ahead:
             began = clock()
@@ -270,8 +270,8 @@ class _Process:
 
     def _said(
         self, rows: pa.RecordBatch, *, process_watermark_us: int | None = None, decided: Any = None
-    ) -> Taken:
-        return Taken(
+    ) -> FetchedBatch:
+        return FetchedBatch(
             self._name,
             rows,
             self._advances.offset,

@@ -43,7 +43,7 @@ _SHARE: Final = 0.01
 Places = Mapping[str, Mapping[str, SourceOffset]]
 
 
-class Waiting:
+class BacklogProbe:
     """Asks in a thread of its own, so that a source that does not answer holds up nobody.
 
     Each source has its thread: one that hangs is not waited for by others either. Where no source
@@ -157,7 +157,7 @@ class _Call(msgspec.Struct):
     by: str
 
 
-class Calls(Injector):
+class SignalInjector(Injector):
     """Brings the keys that were called for, encoded; and promises the end of time.
 
     An offset is the number of the last call, and the keys of those since the offset before. Of the
@@ -168,7 +168,7 @@ class Calls(Injector):
     >>> folder = tempfile.mkdtemp()
     >>> mailbox = LocalHardState.create_or_open(folder, pipeline="p").mailbox
     >>> put_call(mailbox, "look.calls", [b"sa", b"sb"])
-    >>> calls = Calls("look.calls")
+    >>> calls = SignalInjector("look.calls")
     >>> calls.bind(folder)
     >>> first = calls.advance("calls", None)
     >>> [key for key, _ in calls.read("calls", None, first.offset)]
@@ -244,7 +244,7 @@ class Calls(Injector):
         return {**vars(self), "_mailbox": None, "_due_s": 0.0}
 
     def __repr__(self) -> str:
-        return f"Calls({self._stream!r})"
+        return f"SignalInjector({self._stream!r})"
 
 
 def streams_called(computation: type[Computation] | Computation) -> list[str]:

@@ -21,14 +21,14 @@ from millrace.model.time import (
     duration_us,
     time_unit,
 )
-from millrace.watermark.report import Process
+from millrace.watermark.report import ProcessState
 
 
 @runtime_checkable
 class LowWatermarkPolicy(Protocol):
     """What Millrace asks of a policy. Both methods must be pure."""
 
-    def published_us(self, process: Process, read_until_us: int) -> int:
+    def published_us(self, process: ProcessState, read_until_us: int) -> int:
         """Return the low watermark that a process publishes, in microseconds.
 
         Called for each process before every epoch. What is returned may fall; what is published
@@ -42,7 +42,7 @@ class LowWatermarkPolicy(Protocol):
         """
         ...
 
-    def changes_us(self, process: Process, read_until_us: int) -> int:
+    def changes_us(self, process: ProcessState, read_until_us: int) -> int:
         """Return the ``read_until_us`` from which on another value is published without news.
 
         MAX_TIMESTAMP if only news of the process can change it.
@@ -56,7 +56,7 @@ class BoundedDelay:
     Args:
         delay: Microseconds, a timedelta, or text such as ``"5 s"``.
 
-    >>> BoundedDelay("3 s").published_us(Process(newest_us=10_000_000), 0)
+    >>> BoundedDelay("3 s").published_us(ProcessState(newest_us=10_000_000), 0)
     7000000
     >>> BoundedDelay("3 s")
     BoundedDelay('3 s')
@@ -72,12 +72,12 @@ class BoundedDelay:
         """How far a process publishes behind its newest record: the delay."""
         return self.delay_us
 
-    def published_us(self, process: Process, read_until_us: int) -> int:
+    def published_us(self, process: ProcessState, read_until_us: int) -> int:
         """Return the newest timestamp less the delay."""
         newest_us = process.newest_us
         return MIN_TIMESTAMP if newest_us == MIN_TIMESTAMP else newest_us - self.delay_us
 
-    def changes_us(self, process: Process, read_until_us: int) -> int:
+    def changes_us(self, process: ProcessState, read_until_us: int) -> int:
         """Return the end of time: the clock is not asked."""
         return MAX_TIMESTAMP
 
@@ -103,9 +103,9 @@ class ArrivalTime:
         delay: How long a record may take.
         every: How often the low watermark moves; each move is an epoch.
 
-    >>> ArrivalTime("2 s").published_us(Process(), 10_300_000)
+    >>> ArrivalTime("2 s").published_us(ProcessState(), 10_300_000)
     8000000
-    >>> ArrivalTime("2 s").changes_us(Process(), 10_300_000)
+    >>> ArrivalTime("2 s").changes_us(ProcessState(), 10_300_000)
     15000000
     """
 
@@ -119,13 +119,13 @@ class ArrivalTime:
                 'ArrivalTime(every=0): each move is an epoch. Expected, say, every="5 s".'
             )
 
-    def published_us(self, process: Process, read_until_us: int) -> int:
+    def published_us(self, process: ProcessState, read_until_us: int) -> int:
         """Return the clock, in steps of ``every``, less the delay."""
         if read_until_us == MIN_TIMESTAMP:
             return MIN_TIMESTAMP
         return read_until_us - read_until_us % self.every_us - self.delay_us
 
-    def changes_us(self, process: Process, read_until_us: int) -> int:
+    def changes_us(self, process: ProcessState, read_until_us: int) -> int:
         """Return the next step."""
         if read_until_us == MIN_TIMESTAMP:
             return MIN_TIMESTAMP
@@ -160,7 +160,7 @@ class WatermarkColumn:
             watermark and are no records.
 
     >>> WatermarkColumn("complete_until").published_us(
-    ...     Process(newest_us=9, process_watermark_us=7), 0
+    ...     ProcessState(newest_us=9, process_watermark_us=7), 0
     ... )
     7
     """
@@ -174,11 +174,11 @@ class WatermarkColumn:
         self.punctuation = punctuation
         self.unit = time_unit(unit, "WatermarkColumn(unit)")
 
-    def published_us(self, process: Process, read_until_us: int) -> int:
+    def published_us(self, process: ProcessState, read_until_us: int) -> int:
         """Return what the process promised last."""
         return process.process_watermark_us
 
-    def changes_us(self, process: Process, read_until_us: int) -> int:
+    def changes_us(self, process: ProcessState, read_until_us: int) -> int:
         """Return the end of time: the clock is not asked."""
         return MAX_TIMESTAMP
 

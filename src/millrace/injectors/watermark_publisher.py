@@ -21,7 +21,7 @@ from millrace.injectors.rate_limit import EVERYONE, Throttle, too_far
 from millrace.injectors.watermark_policy import ArrivalTime, LowWatermarkPolicy, WatermarkColumn
 from millrace.model.errors import PipelineError
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, MINUTE, SECOND, format_timestamp
-from millrace.watermark.report import ONLY, Process
+from millrace.watermark.report import ONLY, ProcessState
 
 #: Says when processes become idle, come back, and are missed.
 log = logging.getLogger("millrace.injectors")
@@ -72,7 +72,7 @@ class WatermarkAggregate:
 
     def publication(
         self,
-        processes: Mapping[str, Process],
+        processes: Mapping[str, ProcessState],
         wall_time_us: int,
         read_until_us: int,
         last_epoch_us: int,
@@ -88,7 +88,7 @@ class WatermarkAggregate:
         published_us, changes_us = MAX_TIMESTAMP, MAX_TIMESTAMP
         idle, missing = [], []
         for name in {*self.expected, *processes}:
-            process = processes.get(name, Process())
+            process = processes.get(name, ProcessState())
             if process.newest_us == process.process_watermark_us == MIN_TIMESTAMP:
                 missing.append(name)
             if process.is_idle(self.idle_us, wall_time_us, last_epoch_us):
@@ -176,7 +176,7 @@ class WatermarkPublisher:
 
     def published(
         self,
-        processes: Mapping[str, Mapping[str, Process]],
+        processes: Mapping[str, Mapping[str, ProcessState]],
         *,
         wall_time_us: int,
         before: Mapping[str, int],
@@ -202,8 +202,8 @@ class WatermarkPublisher:
         return found
 
     def _excused(
-        self, stream: str, known: Mapping[str, Process], wall_time_us: int
-    ) -> Mapping[str, Process]:
+        self, stream: str, known: Mapping[str, ProcessState], wall_time_us: int
+    ) -> Mapping[str, ProcessState]:
         """Return the processes, those that are held back as if they had been heard of now.
 
         Their silence is our doing. Were it taken for idleness, then when the slow ones fall silent
@@ -212,12 +212,12 @@ class WatermarkPublisher:
         for name in self._waiting.get(stream, ()):
             self._held_until[stream, name] = wall_time_us
         held = {name: self._held_until.get((stream, name), MIN_TIMESTAMP) for name in known}
-        return {name: one.merged(Process(heard_us=held[name])) for name, one in known.items()}
+        return {name: one.merged(ProcessState(heard_us=held[name])) for name, one in known.items()}
 
     def waiting(
         self,
         stream: str,
-        processes: Mapping[str, Mapping[str, Process]],
+        processes: Mapping[str, Mapping[str, ProcessState]],
         published: Mapping[str, int],
     ) -> frozenset[str]:
         """Return the processes of a stream that are held back; log which are too far ahead.
@@ -280,11 +280,11 @@ class WatermarkPublisher:
 
     def heard(
         self,
-        seen: Mapping[str, Mapping[str, Process]],
-        known: Mapping[str, Mapping[str, Process]],
+        seen: Mapping[str, Mapping[str, ProcessState]],
+        known: Mapping[str, Mapping[str, ProcessState]],
         wall_time_us: int,
         asked_us: int | None = None,
-    ) -> dict[str, dict[str, Process]]:
+    ) -> dict[str, dict[str, ProcessState]]:
         """Return what to remember of the processes seen in an epoch, when it is over.
 
         They were heard now. Expected ones that nobody knows yet are waited for from now on.
@@ -302,10 +302,10 @@ class WatermarkPublisher:
         """
         self.read_until(self._last_clock_us if asked_us is None else asked_us)
         self._last_clock_us = wall_time_us
-        found: dict[str, dict[str, Process]] = {}
+        found: dict[str, dict[str, ProcessState]] = {}
         for stream, injector in self._injectors.items():
             earlier = known.get(stream, {})
-            now = Process(heard_us=wall_time_us)
+            now = ProcessState(heard_us=wall_time_us)
             fresh = {name: one.merged(now) for name, one in seen.get(stream, {}).items()}
             for name in injector.expected:
                 if name not in earlier:
@@ -324,7 +324,7 @@ class WatermarkPublisher:
         stream: str,
         injector: WatermarkAggregate,
         now: Publication,
-        known: Mapping[str, Process],
+        known: Mapping[str, ProcessState],
         wall_time_us: int,
     ) -> None:
         last = self._last.get(stream)

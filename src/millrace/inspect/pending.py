@@ -147,7 +147,7 @@ def chunks(view: View) -> Iterator[PendingChunk]:
 def delivered_ids(view: View) -> Iterator[DeliveredIds]:
     """Yield what is kept of delivered ids, by commit."""
     for found in row_codec.scan(view, families.IDS_BY_COMMIT):
-        row = families.LotRow.unpack(*found)
+        row = families.IdBatchRow.unpack(*found)
         count = len(row.entries) // families.ENTRY_BYTES
         yield DeliveredIds(commit=row.number, expires=row.expires_us, count=count)
 

@@ -30,7 +30,7 @@ from millrace.model.errors import PipelineError
 from millrace.model.record import LOW_WATERMARK
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, format_duration, format_timestamp
 from millrace.store import HardState
-from millrace.watermark.report import ONLY, Process
+from millrace.watermark.report import ONLY, ProcessState
 
 INJECTED = "injector"
 HOLD = "hold"
@@ -156,7 +156,7 @@ def _injector_lines(found: WatermarkExplanation) -> list[str]:
     return [*lines, f"{heard}."]
 
 
-class Held(msgspec.Struct, frozen=True, kw_only=True):
+class SkewHold(msgspec.Struct, frozen=True, kw_only=True):
     """A process that is not read until others have come closer. All times in microseconds.
 
     Attributes:
@@ -172,9 +172,9 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     limit: int
 
 
-def held_back(claim: Claim, completion: Completion) -> list[Held]:
+def held_back(claim: Claim, completion: Completion) -> list[SkewHold]:
     """Return who is held back, as of a completed epoch."""
-    found, shown = list[Held](), completion.after.outputs
+    found, shown = list[SkewHold](), completion.after.outputs
     for stream, entry in sorted(claim.injectors.items()):
         if entry.skew_us is None:
             continue
@@ -186,11 +186,11 @@ def held_back(claim: Claim, completion: Completion) -> list[Held]:
         low_watermark_us = min(shown[sender] for sender in _together(claim, INJECTOR + stream))
         for name in sorted(too_far(own, low_watermark_us, entry.skew_us)):
             ahead = own[name] - low_watermark_us
-            found.append(Held(stream=stream, process=name, ahead=ahead, limit=entry.skew_us))
+            found.append(SkewHold(stream=stream, process=name, ahead=ahead, limit=entry.skew_us))
     return found
 
 
-def _own_us(process: Process, delay_us: int | None) -> int:
+def _own_us(process: ProcessState, delay_us: int | None) -> int:
     if delay_us is None:
         return process.process_watermark_us
     return process.newest_us if process.newest_us == MIN_TIMESTAMP else process.newest_us - delay_us
@@ -296,7 +296,7 @@ class WatermarkExplanation(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
     wall_time: int
     unfinished: int | None
-    held: list[Held] = []
+    held: list[SkewHold] = []
 
     def __str__(self) -> str:
         return "\n".join(lines_of(self))
@@ -442,21 +442,21 @@ def is_idle(claim: Claim, completion: Completion, stream: str) -> bool:
 
 def _slowest(
     entry: InjectorEntry, completion: Completion, stream: str
-) -> tuple[str, Process] | None:
+) -> tuple[str, ProcessState] | None:
     """Return the process of an injector that is furthest behind; None if all of them are idle."""
     stats = completion.sources.get(stream, SourceStats())
     processes = stats.processes
     active = {
-        name: processes.get(name, Process())
+        name: processes.get(name, ProcessState())
         for name in {*entry.expected, *processes}
-        if not processes.get(name, Process()).is_idle(
+        if not processes.get(name, ProcessState()).is_idle(
             entry.idle_us, completion.wall_time_us, completion.wall_time_us
         )
     }
     if not active and processes:
         return None
     if not active:
-        return ONLY, Process(newest_us=stats.newest_us)
+        return ONLY, ProcessState(newest_us=stats.newest_us)
     return min(
         active.items(),
         key=lambda one: (
@@ -468,7 +468,7 @@ def _slowest(
     )
 
 
-def _heard_last(completion: Completion, stream: str) -> tuple[str, Process]:
+def _heard_last(completion: Completion, stream: str) -> tuple[str, ProcessState]:
     """Return the process of an injector that was heard last, and what is known of it."""
     return max(
         completion.sources[stream].processes.items(), key=lambda one: (one[1].heard_us, one[0])

@@ -236,7 +236,7 @@ class KeyBlockMachine(BlockMachine):
 
 def _hashes(parts: list[KeyGroup]) -> list[int]:
     """Return the hashes of keys."""
-    found: list[int] = np.frombuffer(
+    hashes: list[int] = np.frombuffer(
         row_codec.hashes_in([part[0] for part in parts]), ">u8"
     ).tolist()
-    return found
+    return hashes

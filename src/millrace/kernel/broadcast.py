@@ -43,7 +43,7 @@ UNTOLD = "signals_untold"
 
 def signal_streams(spec: ComputationSpec) -> frozenset[str]:
     """Return the streams whose records are for every key; rows of side inputs are for none."""
-    everywhere = {stream for stream, taken in spec.beside.items() if taken.everywhere}
+    everywhere = {stream for stream, taken in spec.side_streams.items() if taken.everywhere}
     tables = (cell for cell in spec.cells.values() if isinstance(cell, SideInput))
     return frozenset(everywhere.difference(table.stream for table in tables))
 
@@ -89,7 +89,7 @@ def told(
             counters.counted[UNTOLD] = counters.counted.get(UNTOLD, 0) + 1
             continue
         by_key[key_row] = key_row, encoded, decode_key(encoded), 0, 0, None
-    made, found = list[Signal](), list[KeyGroup]()
+    made, groups = list[Signal](), list[KeyGroup]()
     for key_row, encoded, key, start, stop, due in (by_key[row] for row in sorted(by_key)):
         first = len(made)
         made += [
@@ -102,21 +102,21 @@ def told(
             if before is not None:
                 at = bisect.bisect_right(made, signal[0], lo=first, key=_time)
             made.insert(at, signal)
-        found.append((key_row, encoded, key, first, len(made), due))
+        groups.append((key_row, encoded, key, first, len(made), due))
     columns = [list(column) for column in zip(*made, strict=True)] or [[], [], [], [], []]
     timestamps, values, of, origins, sequences = columns
     spread = KeyedRecords(
-        [part[0] for part in found],
-        [part[1] for part in found],
-        [part[2] for part in found],
+        [part[0] for part in groups],
+        [part[1] for part in groups],
+        [part[2] for part in groups],
         values,
         timestamps,
         of,
         origins,
         sequences,
-        [0, *(part[4] for part in found)],
+        [0, *(part[4] for part in groups)],
     )
-    return replace(bundle, records=spread), found
+    return replace(bundle, records=spread), groups
 
 
 def _with_windows(view: View) -> Iterator[bytes]:

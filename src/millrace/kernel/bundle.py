@@ -468,10 +468,10 @@ class Attempt(msgspec.Struct, frozen=True):
             percentiles: Percentile -> low watermark of that share of the input.
         """
         wall_us = self.wall_time_us if self.wall_timers_us is None else self.wall_timers_us
-        found: dict[int, int] = {LOW_WATERMARK: self.input_watermarks[100], WALL_TIME: wall_us}
+        clocks: dict[int, int] = {LOW_WATERMARK: self.input_watermarks[100], WALL_TIME: wall_us}
         for percentile, us in percentiles.items():
-            found[timer_families.clock_of(LOW_WATERMARK, percentile)] = us
-        return found
+            clocks[timer_families.clock_of(LOW_WATERMARK, percentile)] = us
+        return clocks
 
 
 class Bundle(msgspec.Struct, frozen=True):

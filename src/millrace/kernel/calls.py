@@ -488,11 +488,11 @@ def _spliced(
             sequences += sequences[start:stop]
             from_n += range(start, stop)
         by_key[key_row] = (key_row, encoded, key, first, len(values), due)
-    found = [by_key[key_row] for key_row in sorted(by_key)]
+    groups = [by_key[key_row] for key_row in sorted(by_key)]
     spliced = KeyedRecords(
-        [part[0] for part in found],
-        [part[1] for part in found],
-        [part[2] for part in found],
+        [part[0] for part in groups],
+        [part[1] for part in groups],
+        [part[2] for part in groups],
         values,
         timestamps,
         streams,
@@ -501,7 +501,7 @@ def _spliced(
         [0, len(values)],
         again=_again(records, values, from_n),
     )
-    return replace(bundle, records=spliced), found
+    return replace(bundle, records=spliced), groups
 
 
 def _again(

@@ -242,8 +242,8 @@ class BoundMap(Bound, MapState[Any]):
         if data is not None or self._cleared:
             return data
         part = entry if len(entry) <= row_codec.WHOLE else row_codec.last_part(entry)
-        found = self._rows.view.get(self._prefix + part)
-        return None if found is None else families.unpack_entry(part, found)[1]
+        stored = self._rows.view.get(self._prefix + part)
+        return None if stored is None else families.unpack_entry(part, stored)[1]
 
     def _remember(self, entry: bytes, data: bytes) -> Any:
         value = self.coder.decode(data)
@@ -485,7 +485,7 @@ class Scalars:
                 key_rows.mutations[families.VALUES + key_rows.key_row] = families.pack_values(parts)
 
 
-class Keeping:
+class CellExpiry:
     """How long a cell keeps what is written to it.
 
     Args:
@@ -516,22 +516,22 @@ class Keeping:
 class ExpiringValue(BoundValue):
     """A ValueState that expires, with a key under it."""
 
-    keeping: Keeping
+    expiry: CellExpiry
 
     def get(self, default: Any = None) -> Any:
         value = super().get()
         if value is None:
             return default
         if not self.immutable:
-            self.keeping.written()  # It may be changed in place, of which nobody would tell.
+            self.expiry.written()  # It may be changed in place, of which nobody would tell.
         return value
 
     def set(self, value: Any) -> None:
         super().set(value)
         if value is None:
-            self.keeping.gone()
+            self.expiry.gone()
         else:
-            self.keeping.written()
+            self.expiry.written()
 
     def expire(self, entry: bytes) -> None:
         """Forget the value: its timer has fired."""
@@ -541,15 +541,15 @@ class ExpiringValue(BoundValue):
 class ExpiringCombining(BoundCombining):
     """A CombiningState that expires, with a key under it."""
 
-    keeping: Keeping
+    expiry: CellExpiry
 
     def add(self, item: Any) -> None:
         super().add(item)
-        self.keeping.written()
+        self.expiry.written()
 
     def clear(self) -> None:
         super().clear()
-        self.keeping.gone()
+        self.expiry.gone()
 
     def expire(self, entry: bytes) -> None:
         """Forget the accumulator: its timer has fired."""
@@ -559,14 +559,14 @@ class ExpiringCombining(BoundCombining):
 class ExpiringMap(BoundMap):
     """A MapState whose entries expire, with a key under it."""
 
-    keeping: Keeping
+    expiry: CellExpiry
 
     def get(self, entry: Any, default: Any = None) -> Any:
         value = super().get(entry, _NOTHING)
         if value is _NOTHING:
             return default
         if not self.immutable:
-            self.keeping.written(encode_key(entry))
+            self.expiry.written(encode_key(entry))
         return value
 
     def __contains__(self, entry: Any) -> bool:
@@ -574,15 +574,15 @@ class ExpiringMap(BoundMap):
 
     def __setitem__(self, entry: Any, value: Any) -> None:
         super().__setitem__(entry, value)
-        self.keeping.written(encode_key(entry))
+        self.expiry.written(encode_key(entry))
 
     def __delitem__(self, entry: Any) -> None:
         super().__delitem__(entry)
-        self.keeping.gone(encode_key(entry))
+        self.expiry.gone(encode_key(entry))
 
     def clear(self) -> None:
         for entry in self.between():
-            self.keeping.gone(encode_key(entry))
+            self.expiry.gone(encode_key(entry))
         super().clear()
 
     def expire(self, entry: bytes) -> None:
@@ -664,7 +664,7 @@ class CellBinding:
             self.by_name[name] = bound
             if isinstance(bound, ExpiringValue | ExpiringCombining | ExpiringMap):
                 assert cell.expires is not None
-                bound.keeping = Keeping(cell.expires, numbers[name], timers, now_us)
+                bound.expiry = CellExpiry(cell.expires, numbers[name], timers, now_us)
                 self._expiring[numbers[name]] = bound
             if not isinstance(bound, BoundBag):
                 self._verified.append(bound)

@@ -173,11 +173,11 @@ class Channels:
         """Do as :meth:`fresh`, where all records but some are fresh."""
         if not others.any():
             return None
-        found = self.fresh(intervals[others], origins[others], sequences[others], seen)
-        if found is None:
+        fresh = self.fresh(intervals[others], origins[others], sequences[others], seen)
+        if fresh is None:
             return None
         flags = ~others
-        flags[others] = found
+        flags[others] = fresh
         return flags
 
     def fresh_few(self, interval: int, ids: Sequence[tuple[int, int]]) -> list[bool]:
@@ -217,13 +217,13 @@ class Channels:
     def take(self) -> dict[int, dict[bytes, bytes]]:
         """Return interval -> rows of the channels that have moved since, for its commit."""
         moved, self._moved = self._moved, {}
-        found: dict[int, dict[bytes, bytes]] = {}
-        for interval, of in moved.items():
-            packed = found[interval] = {}
-            for sender, number in of.items():
+        changes: dict[int, dict[bytes, bytes]] = {}
+        for interval, senders in moved.items():
+            packed = changes[interval] = {}
+            for sender, number in senders.items():
                 row, value = families.ChannelRow(*sender, *number).pack()
                 packed[row] = value
-        return found
+        return changes
 
 
 def _ends(

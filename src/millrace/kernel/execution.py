@@ -81,7 +81,7 @@ class Attempted(NamedTuple):
     commit: Commit | None
 
 
-class Running:
+class RunningCall:
     """Which user code runs. Any thread may look.
 
     Attributes:
@@ -149,7 +149,7 @@ class Execution:
         # Commits that caches have yet to take, see defer. To read one back costs a request, where
         # the log is an object store.
         self._deferred: dict[tuple[str, int], Commit] = {}
-        self.running = Running()
+        self.running = RunningCall()
         self._seconds = seconds or _stopped
         self._samplers = {spec.name: KeySampler() for spec in topology.computations}
         self._sizes = {spec.name: StateSizes() for spec in topology.computations}
@@ -173,16 +173,19 @@ class Execution:
             names: The computations.
             causes: Those of them whose productions are to say what record they were made of.
         """
-        made, topology = copy.copy(self), self._topology
-        made.caches, made._deferred, made._causes = caches, {}, causes
-        made.carefully(self._probe)
-        made._machines, made.deduplicators = dict(self._machines), dict(self.deduplicators)
+        execution, topology = copy.copy(self), self._topology
+        execution.caches, execution._deferred, execution._causes = caches, {}, causes
+        execution.carefully(self._probe)
+        execution._machines, execution.deduplicators = (
+            dict(self._machines),
+            dict(self.deduplicators),
+        )
         for spec in map(topology.computation, names):
-            made._machines[spec.name] = machine_for(
+            execution._machines[spec.name] = machine_for(
                 topology, spec, self._router, causes=spec.name in causes
             )
-            made.deduplicators[spec.name] = deduplication_of(spec)
-        return made
+            execution.deduplicators[spec.name] = deduplication_of(spec)
+        return execution
 
     def standing(self, spec: ComputationSpec, interval: int) -> CachePosition:
         """Return where the cache of an interval stands."""

@@ -12,8 +12,8 @@ stand in the row come first, and rows sort as those do::
     H time key domain tag      HoldRow      a timer's hold, among the keys'
     G key                      KeyHoldRow   a key's hold, found by its key
     I hash source-id           IdRow        the id of a record that was delivered
-    J commit-number expiry     LotRow       the ids that one commit added, that expire together
-    X expiry commit-number     ExpiryRow    the same lot, the one that expires first in front
+    J commit-number expiry     IdBatchRow   the ids that one commit added, that expire together
+    X expiry commit-number     ExpiryRow    the same batch, the one that expires first in front
     C time commit-number n     ChunkRow     a chunk of all keys, wanted at that time
     Q sender                   ChannelRow   the last record of a sender that was consumed
 
@@ -24,9 +24,9 @@ makes none.
 
 A row of state says the number of its cell, and the checkpoint's registry says which cell that is.
 Value and combining cells stand in the order of their numbers. Ids of delivered records stand each
-by itself (I), and in lots by commit (J) and expiry (X): a lot is what one commit added and what
-expires together, packed in the value of its J row, as entries of 24 bytes: the key's hash, and the
-source's id.
+by itself (I), and in batches by commit (J) and expiry (X). A batch is what one commit added and
+what expires together, packed in the value of its J row, as entries of 24 bytes: the key's hash, and
+the source's id.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class IdRow(NamedTuple):
         return IDS + self.hash8 + self.id, b""
 
 
-class LotRow(NamedTuple):
+class IdBatchRow(NamedTuple):
     """``J commit-number expiry``: ids that one commit added, and that expire together.
 
     Attributes:
@@ -186,21 +186,21 @@ class LotRow(NamedTuple):
     entries: bytes
 
     @classmethod
-    def unpack(cls, row: bytes, value: bytes) -> LotRow:
+    def unpack(cls, row: bytes, value: bytes) -> IdBatchRow:
         """Return what a row says."""
         return cls(time_of(row[1:9]), time_of(row[9:17]), value)
 
     def pack(self) -> tuple[bytes, bytes]:
         """Return row and value."""
-        return lot_by_commit(self.number, self.expires_us), self.entries
+        return id_batch_by_commit(self.number, self.expires_us), self.entries
 
     def expiry_row(self) -> ExpiryRow:
-        """Return the row of the same lot by expiry."""
+        """Return the row of the same batch by expiry."""
         return ExpiryRow(self.expires_us, self.number)
 
 
 class ExpiryRow(NamedTuple):
-    """``X expiry commit-number``: the same lot, the one that expires first in front.
+    """``X expiry commit-number``: the same batch, the one that expires first in front.
 
     Attributes:
         expires_us: The low watermark at which it expires.
@@ -217,21 +217,21 @@ class ExpiryRow(NamedTuple):
 
     def pack(self) -> tuple[bytes, bytes]:
         """Return row and value."""
-        return lot_by_expiry(self.expires_us, self.number), b""
+        return id_batch_by_expiry(self.expires_us, self.number), b""
 
 
-def lots_since(number: int) -> bytes:
-    """Return the first row of the lots that a commit and those after it have added."""
+def id_batches_since(number: int) -> bytes:
+    """Return the first row of the batches that a commit and those after it have added."""
     return IDS_BY_COMMIT + time8(number)
 
 
-def lot_by_commit(number: int, expires_us: int) -> bytes:
-    """Return the row of a lot by commit."""
+def id_batch_by_commit(number: int, expires_us: int) -> bytes:
+    """Return the row of a batch by commit."""
     return IDS_BY_COMMIT + time8(number) + time8(expires_us)
 
 
-def lot_by_expiry(expires_us: int, number: int) -> bytes:
-    """Return the row of a lot by expiry."""
+def id_batch_by_expiry(expires_us: int, number: int) -> bytes:
+    """Return the row of a batch by expiry."""
     return IDS_BY_EXPIRY + time8(expires_us) + time8(number)
 
 
@@ -253,9 +253,9 @@ def id_entries(
     return entries
 
 
-def entries_of(lots: bytes) -> npt.NDArray[np.uint8]:
+def entries_of(batches: bytes) -> npt.NDArray[np.uint8]:
     """Return packed entries, one to a line."""
-    return np.frombuffer(lots, np.uint8).reshape(-1, ENTRY_BYTES)
+    return np.frombuffer(batches, np.uint8).reshape(-1, ENTRY_BYTES)
 
 
 def id_rows(entries: bytes) -> list[bytes]:
@@ -376,8 +376,8 @@ def unpack_values(data: bytes | None, cells: int) -> list[bytes | None]:
         return [None] * cells
     if cells == 1:
         return [data]
-    found = _decode_values(data)
-    return [*found, *[None] * (cells - len(found))]
+    values = _decode_values(data)
+    return [*values, *[None] * (cells - len(values))]
 
 
 def map_prefix(key_row: bytes, cell: bytes) -> bytes:
@@ -415,7 +415,7 @@ unpack_items = _decode_items
 
 #: A row of any family.
 Row = (
-    ValuesRow | EntryRow | BlockRow | TimerRow | TagRow | HoldRow | KeyHoldRow | IdRow | LotRow
+    ValuesRow | EntryRow | BlockRow | TimerRow | TagRow | HoldRow | KeyHoldRow | IdRow | IdBatchRow
     | ExpiryRow | ChunkRow | ChannelRow
 )  # fmt: skip
 
@@ -429,7 +429,7 @@ FAMILIES: Final[dict[bytes, type[Row]]] = {
     HOLDS: HoldRow,
     HOLD_BY_KEY: KeyHoldRow,
     IDS: IdRow,
-    IDS_BY_COMMIT: LotRow,
+    IDS_BY_COMMIT: IdBatchRow,
     IDS_BY_EXPIRY: ExpiryRow,
     CHUNKS: ChunkRow,
     CHANNELS: ChannelRow,

@@ -73,13 +73,13 @@ class Reshaping:
             key = None if encoded is None else decode_key(encoded)
             self._set_aside(self._failures.of_migration(bundle, key, error, cell, value), key)
 
-        found: dict[bytes, bytes | None] = {}
+        mutations: dict[bytes, bytes | None] = {}
         if self._reshape.before:
-            found.update(self._values(view, refused))
+            mutations.update(self._values(view, refused))
         if self._reshape.gone or self._makers:
-            found.update(self._entries(view, refused))
-            found.update(self._blocks(view, refused))
-        return found, OverView(view, SortedDict(found), view.standing)
+            mutations.update(self._entries(view, refused))
+            mutations.update(self._blocks(view, refused))
+        return mutations, OverView(view, SortedDict(mutations), view.standing)
 
     def reported(self, report: Report) -> Report:
         """Return an interval's report with the shape that its rows have after its bundle."""
@@ -137,8 +137,8 @@ class _Maker:
         """Return a value's new bytes; None if there is none any more."""
         value = self._decode(data)
         try:
-            made = self._function(value)
-            return None if made is None else self._encode(made)
+            result = self._function(value)
+            return None if result is None else self._encode(result)
         except RAISED as error:  # the user's
             refused(key_row, self._cell, value, error)
             return None

@@ -174,10 +174,10 @@ def is_weak(origin: int) -> bool:
 
 def are_weak(origins: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
     """Do the same for many."""
-    found: npt.NDArray[np.bool_] = (origins < _FIRST_INJECTED_ORIGIN) & (
+    weak: npt.NDArray[np.bool_] = (origins < _FIRST_INJECTED_ORIGIN) & (
         (origins & WEAK_ORIGIN) != 0
     )
-    return found
+    return weak
 
 
 def ids_of_causes(computation: int, task: int, causes: Iterable[Id]) -> tuple[list[int], list[int]]:
@@ -197,14 +197,14 @@ def ids_of_causes(computation: int, task: int, causes: Iterable[Id]) -> tuple[li
     >>> [cause_of(*id) == cause for id in zip(origins, sequences)], sequences[1] - sequences[0]
     ([True, True], 1)
     """
-    origins, sequences, made = list[int](), list[int](), dict[Id, int]()
+    origins, sequences, counts = list[int](), list[int](), dict[Id, int]()
     for cause in causes:
         origin, sequence = cause
         stream, process = (origin >> 48) - FIRST_INJECTED, sequence >> ROW_BITS
         if stream < 0 or not origin & WEAK_ORIGIN:
             raise InvariantViolation(f"a weak production was made of {cause}, which no process has")
         place = (origin & _LOW_ORIGIN) << ROW_BITS | sequence & _LOW_ROW
-        nth = made[cause] = made.get(cause, -1) + 1
+        nth = counts[cause] = counts.get(cause, -1) + 1
         if nth >= _INDEX_MAX or process >= _PROCESSES_MAX or place >= _PLACES_MAX:
             raise PipelineError(
                 f"process {process} of an injector is read by a computation with weak productions, "

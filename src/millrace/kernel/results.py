@@ -208,11 +208,11 @@ class HookTimer:
             self._left -= 1
             return
         self._left = _BETWEEN
-        found: list[float] = []
-        self._found = found
+        durations: list[float] = []
+        self._found = durations
         record, timer = self._plain
-        self.process_record = _timed(record, clock, found.append)
-        self.process_timer = _timed(timer, clock, found.append)
+        self.process_record = _timed(record, clock, durations.append)
+        self.process_timer = _timed(timer, clock, durations.append)
 
     def end(self, calls: int, seconds: float) -> HookTimes:
         """End a bundle; return what is known of its calls, and of those before it.
@@ -221,21 +221,21 @@ class HookTimer:
             calls: How many were made in it.
             seconds: How long it took.
         """
-        found = self._found
-        if not found:
+        durations = self._found
+        if not durations:
             self._untimed += calls
             # Of a bundle that was not timed it is known only with all that is done around its
             # calls. One without calls is not the one that is timed.
-            if found is not None or seconds - _AROUND_S >= _LONG_S * calls:
+            if durations is not None or seconds - _AROUND_S >= _LONG_S * calls:
                 self._left = 0
             return NO_TIMES
-        took = sum(found)
+        took = sum(durations)
         if took >= _LONG_S * calls:
             self._left = 0
-        each, self._untimed = divmod(self._untimed, len(found))
+        each, self._untimed = divmod(self._untimed, len(durations))
         counts: dict[int, int] = {}
-        for one in found:
-            exponent = min(frexp(max(one, _SHORTEST_S))[1], LONGEST)
+        for duration in durations:
+            exponent = min(frexp(max(duration, _SHORTEST_S))[1], LONGEST)
             counts[exponent] = counts.get(exponent, 0) + each + 1
         return HookTimes(counts, took * (each + 1))
 
@@ -442,13 +442,13 @@ class KeySampler:
         self._drawn = drawn
         # A long one, of a large bundle, is nothing to small ones that follow.
         self._ahead = min(at - count, _STRIDE * 3 // 2)
-        found: dict[bytes, int] = {}
+        counts: dict[bytes, int] = {}
         cuts, encoded = records.cuts, records.encoded
         plain = records.weights is None and not cuts[0]
         for place in looked_at if plain else _places(records, looked_at):
             key = encoded[bisect_right(cuts, place) - 1]
-            found[key] = found.get(key, 0) + stride
-        return found if len(found) <= HOTTEST else _most(found)
+            counts[key] = counts.get(key, 0) + stride
+        return counts if len(counts) <= HOTTEST else _most(counts)
 
 
 def _places(records: KeyedRecords, looked_at: list[int]) -> list[int]:

@@ -82,14 +82,14 @@ class RowsBuilder:
     @classmethod
     def unpack(cls, data: bytes) -> RowsBuilder:
         """Return the rows that :meth:`pack` made the bytes from."""
-        made = cls()
+        builder = cls()
         if data:
             packed = _decode(data)
-            made.edges, made.hashes, made.keys = packed.edges, packed.hashes, packed.keys
-            made.values, made.timestamps = packed.values, packed.timestamps
+            builder.edges, builder.hashes, builder.keys = packed.edges, packed.hashes, packed.keys
+            builder.values, builder.timestamps = packed.values, packed.timestamps
             if packed.origins:
-                made.ids = packed.origins, packed.sequences
-        return made
+                builder.ids = packed.origins, packed.sequences
+        return builder
 
 
 class _Packed(msgspec.Struct, array_like=True, gc=False):
@@ -204,9 +204,9 @@ class Router:
         """
         whole = self._routes[stream]
         if isinstance(part, Step):
-            made = Route(whole.name, whole.coder, [], (part,))
-            made.know(self._routes)
-            return made
+            route = Route(whole.name, whole.coder, [], (part,))
+            route.know(self._routes)
+            return route
         edges = [(edge.number, extractor or edge.extractor) for edge in part]
         return Route(whole.name, whole.coder, edges, ())
 
@@ -429,7 +429,10 @@ class Router:
         except RAISED:
             return False
         if fingerprints is not None and number in self._identified:
-            data = [(found or b"") + one for found, one in zip(fingerprints, data, strict=True)]
+            data = [
+                (fingerprint or b"") + encoded
+                for fingerprint, encoded in zip(fingerprints, data, strict=True)
+            ]
         productions.edges += [number] * count
         productions.hashes += hashes
         productions.keys += keys

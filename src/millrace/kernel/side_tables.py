@@ -90,14 +90,14 @@ class BoundSide(SideInput[Any]):
     # -- what user code calls ----------------------------------------------------------------------
 
     def get(self, key: Any, default: Any = None) -> Any:
-        found = self._standing(key)
-        return default if found is None else found
+        row = self._standing(key)
+        return default if row is None else row
 
     def __getitem__(self, key: Any) -> Any:
-        found = self._standing(key)
-        if found is None:
+        row = self._standing(key)
+        if row is None:
             raise KeyError(key)
-        return found
+        return row
 
     def __contains__(self, key: Any) -> bool:
         return self._standing(key) is not None
@@ -162,9 +162,9 @@ class BoundSide(SideInput[Any]):
         """Read what is stored of keys whose rows are to be taken: all at once, which costs less."""
         rows_of = {self._row_of(key): key for key in keys}
         wanted = sorted(rows_of)
-        found = self._key_rows.view.get_many(wanted)
+        stored_rows = self._key_rows.view.get_many(wanted)
         self._read = {
-            rows_of[row]: (row, stored) for row, stored in zip(wanted, found, strict=True)
+            rows_of[row]: (row, stored) for row, stored in zip(wanted, stored_rows, strict=True)
         }
 
     def flush(self) -> TableChange:
@@ -218,8 +218,8 @@ class BoundSide(SideInput[Any]):
     # -- the interval ------------------------------------------------------------------------------
 
     def _history(self, entry: bytes) -> _History:
-        found = self._known.get(entry)
-        if found is None:
+        history = self._known.get(entry)
+        if history is None:
             if (read := self._read.get(entry)) is None:
                 row = self._row_of(entry)
                 stored = self._key_rows.view.get(row)
@@ -227,8 +227,8 @@ class BoundSide(SideInput[Any]):
                 row, stored = read
             data = b"" if stored is None else unpack_entry(row[len(self._prefix) :], stored)[1]
             self._lengths[entry] = len(data)
-            found = self._known[entry] = self.coder.decode(data) if data else []
-        return found
+            history = self._known[entry] = self.coder.decode(data) if data else []
+        return history
 
     def _row_of(self, entry: bytes) -> bytes:
         return self._prefix + (

@@ -95,8 +95,8 @@ class BloomFilter:
     def may_hold(self, ids: Column) -> npt.NDArray[np.bool_]:
         """Return for each id whether it may have been added."""
         masks = _masks(ids)
-        found: npt.NDArray[np.bool_] = (self._words[self._places(ids)] & masks) == masks
-        return found
+        held: npt.NDArray[np.bool_] = (self._words[self._places(ids)] & masks) == masks
+        return held
 
     def _places(self, ids: Column) -> npt.NDArray[np.int64]:
         return (ids[:, 0] >> self._shift).astype(np.int64)
@@ -131,12 +131,12 @@ class RotatingFilter:
     @property
     def bytes(self) -> int:
         """How much memory they take."""
-        return sum(one.bytes for one in self._filters)
+        return sum(bloom.bytes for bloom in self._filters)
 
     @property
     def count(self) -> int:
         """How many ids are in them."""
-        return sum(one.count for one in self._filters)
+        return sum(bloom.count for bloom in self._filters)
 
     def add(self, ids: Column, first_us: int, last_us: int) -> None:
         """Add ids that expire between two low watermarks, inclusive."""
@@ -146,18 +146,18 @@ class RotatingFilter:
 
     def may_hold(self, ids: Column) -> npt.NDArray[np.bool_]:
         """Return for each id whether it may have been added."""
-        found = np.zeros(len(ids), dtype=np.bool_)
-        for one in self._filters:
-            found |= one.may_hold(ids)
-        return found
+        held = np.zeros(len(ids), dtype=np.bool_)
+        for bloom in self._filters:
+            held |= bloom.may_hold(ids)
+        return held
 
     def expire(self, low_watermark_us: int) -> None:
         """Drop the filters in which every id has expired."""
-        kept = [n for n, last_us in enumerate(self._last_us) if last_us > low_watermark_us]
-        if len(kept) < len(self._filters):
-            self._filters = [self._filters[n] for n in kept]
-            self._first_us = [self._first_us[n] for n in kept]
-            self._last_us = [self._last_us[n] for n in kept]
+        live = [n for n, last_us in enumerate(self._last_us) if last_us > low_watermark_us]
+        if len(live) < len(self._filters):
+            self._filters = [self._filters[n] for n in live]
+            self._first_us = [self._first_us[n] for n in live]
+            self._last_us = [self._last_us[n] for n in live]
 
     def _make_room(self, count: int, first_us: int) -> None:
         wanted = count
@@ -167,12 +167,12 @@ class RotatingFilter:
             if not full and first_us < self._first_us[-1] + self._span_us:
                 return
             wanted = max(count, newest.count * (_GROWTH if full else 1))
-        made = BloomFilter(wanted)
-        while made.bytes + self.bytes > self._bytes_max and made.capacity > _CAPACITY_MIN:
-            made = BloomFilter(made.capacity // 2)
-        if self._filters and made.bytes + self.bytes > self._bytes_max:
+        bloom = BloomFilter(wanted)
+        while bloom.bytes + self.bytes > self._bytes_max and bloom.capacity > _CAPACITY_MIN:
+            bloom = BloomFilter(bloom.capacity // 2)
+        if self._filters and bloom.bytes + self.bytes > self._bytes_max:
             return
-        self._filters.append(made)
+        self._filters.append(bloom)
         self._first_us.append(first_us)
         self._last_us.append(first_us)
 
@@ -265,7 +265,7 @@ class Deduplicator:
     """
 
     def __init__(self, spec: ComputationSpec, filter_bytes_max: int = FILTER_BYTES_MAX) -> None:
-        slacks = [us for found in spec.slacks.values() for us in found.values()]
+        slacks = [us for by_stream in spec.slacks.values() for us in by_stream.values()]
         # Quarters: ids are kept for at most a quarter of the slack longer in the filter than in the
         # rows, and a look-up asks about six filters.
         self._span_us = max(1, max(slacks, default=0) // 4)
@@ -276,24 +276,24 @@ class Deduplicator:
     def run(self, bundle: Bundle, view: View) -> Filtered:
         """See :meth:`Deduplication.run`."""
         interval, records, attempt = bundle.interval.id, bundle.records, bundle.attempt
-        found = self._filters.get(interval)
-        if found is None:
+        interval_filter = self._filters.get(interval)
+        if interval_filter is None:
             budget = self._bytes_max // max(1, attempt.intervals)
-            found = _IntervalFilter(RotatingFilter(self._span_us, budget))
-            self._filters[interval] = found
-        made = Filtered(records)
+            interval_filter = _IntervalFilter(RotatingFilter(self._span_us, budget))
+            self._filters[interval] = interval_filter
+        filtered = Filtered(records)
         input_watermark_us = attempt.input_watermark_us
         if records.ids is not None and len(records.cuts) > 1:
             # Not by this epoch's low watermark: its rows are there still, for another attempt too.
-            found.ids.expire(attempt.fired_watermark_us)
-            found.catch_up(view)
-            self._filter(made, found.ids, view, input_watermark_us)
+            interval_filter.ids.expire(attempt.fired_watermark_us)
+            interval_filter.catch_up(view)
+            self._filter(filtered, interval_filter.ids, view, input_watermark_us)
         kept_until_us = bundle.position.report.ids_us
         if kept_until_us <= input_watermark_us:
-            _collect(made, view, input_watermark_us)
+            _collect(filtered, view, input_watermark_us)
         else:
-            made.expires_us = min(made.expires_us, kept_until_us)
-        return made
+            filtered.expires_us = min(filtered.expires_us, kept_until_us)
+        return filtered
 
     def forget(self, interval: int) -> None:
         """Drop an interval's filters, which may have read of a damaged cache."""
@@ -301,7 +301,7 @@ class Deduplicator:
 
     def filter_bytes(self) -> int:
         """Return the memory of all Bloom filters."""
-        return sum(one.ids.bytes for one in self._filters.values())
+        return sum(interval_filter.ids.bytes for interval_filter in self._filters.values())
 
     def _filter(
         self, made: Filtered, seen: RotatingFilter, view: View, input_watermark_us: int
@@ -312,8 +312,8 @@ class Deduplicator:
         if suspects:
             self.lookups += len(suspects)
             suspects.sort(key=ids.rows.__getitem__)
-            found = view.get_many([ids.rows[n] for n in suspects])
-            fresh[suspects] = [value is None for value in found]
+            stored = view.get_many([ids.rows[n] for n in suspects])
+            fresh[suspects] = [value is None for value in stored]
         ids.add_to(made, view.position + 1, fresh, input_watermark_us)
         dropped = len(fresh) - int(np.count_nonzero(fresh))
         if dropped:
@@ -376,17 +376,17 @@ class _BundleIds:
         """Add the rows of new ids to the mutations of commit ``number``."""
         times = np.array(self._timestamps, dtype=np.int64)
         expiries = self._ids.expiries_us(times)
-        kept = fresh & self.present & (expiries > input_watermark_us)
-        if kept.all():
+        wanted = fresh & self.present & (expiries > input_watermark_us)
+        if wanted.all():
             made.mutations.update(dict.fromkeys(self.rows, b""))
         else:
-            positions = np.flatnonzero(kept)
+            positions = np.flatnonzero(wanted)
             names = self.rows
             made.mutations.update(dict.fromkeys([names[n] for n in positions.tolist()], b""))
-        for expires_us in np.unique(expiries[kept]).tolist():
-            lot = self.entries[kept & (expiries == expires_us)]
-            made.mutations[families.lot_by_commit(number, expires_us)] = lot.tobytes()
-            made.mutations[families.lot_by_expiry(expires_us, number)] = b""
+        for expires_us in np.unique(expiries[wanted]).tolist():
+            batch = self.entries[wanted & (expiries == expires_us)]
+            made.mutations[families.id_batch_by_commit(number, expires_us)] = batch.tobytes()
+            made.mutations[families.id_batch_by_expiry(expires_us, number)] = b""
             made.expires_us = min(made.expires_us, expires_us)
 
 
@@ -403,23 +403,25 @@ class _IntervalFilter:
         """Add the ids of commits that these filters have not seen: all that is kept, at first."""
         if self.position >= view.position:
             return
-        start = families.lots_since(self.position + 1)
+        start = families.id_batches_since(self.position + 1)
         number = 0
-        lots: list[bytes] = []
+        batches: list[bytes] = []
         expiries: list[int] = []
-        for found in view.scan(start, row_codec.after(families.IDS_BY_COMMIT)):
-            lot = families.LotRow.unpack(*found)
-            if lot.number != number:
-                self._add(lots, expiries)
-                number, lots, expiries = lot.number, [], []
-            lots.append(lot.entries)
-            expiries.append(lot.expires_us)
-        self._add(lots, expiries)
+        for row in view.scan(start, row_codec.after(families.IDS_BY_COMMIT)):
+            batch = families.IdBatchRow.unpack(*row)
+            if batch.number != number:
+                self._add(batches, expiries)
+                number, batches, expiries = batch.number, [], []
+            batches.append(batch.entries)
+            expiries.append(batch.expires_us)
+        self._add(batches, expiries)
         self.position = view.position
 
-    def _add(self, lots: list[bytes], expiries: list[int]) -> None:
-        if lots:
-            self.ids.add(_probes(families.entries_of(b"".join(lots))), min(expiries), max(expiries))
+    def _add(self, batches: list[bytes], expiries: list[int]) -> None:
+        if batches:
+            self.ids.add(
+                _probes(families.entries_of(b"".join(batches))), min(expiries), max(expiries)
+            )
 
 
 def _collect(made: Filtered, view: View, input_watermark_us: int) -> None:
@@ -429,10 +431,10 @@ def _collect(made: Filtered, view: View, input_watermark_us: int) -> None:
         if expires_us > input_watermark_us:
             made.expires_us = min(made.expires_us, expires_us)
             break
-        by_commit = families.lot_by_commit(number, expires_us)
-        lot = view.get(by_commit)
-        assert lot is not None, "a lot of ids is named by expiry and by commit, in one commit"
-        made.mutations.update(dict.fromkeys(families.id_rows(lot)))
+        by_commit = families.id_batch_by_commit(number, expires_us)
+        batch = view.get(by_commit)
+        assert batch is not None, "a batch of ids is named by expiry and by commit, in one commit"
+        made.mutations.update(dict.fromkeys(families.id_rows(batch)))
         made.mutations[by_commit] = made.mutations[row] = None
 
 

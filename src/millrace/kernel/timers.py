@@ -123,8 +123,8 @@ class KeyTimers:
         else:
             pending = self._stored.get(name)
             if pending is None:
-                found = self._rows.view.get(timer_named(self._rows.key_row, domain, tag))
-                pending = None if found is None else unpack_setting(found)
+                stored = self._rows.view.get(timer_named(self._rows.key_row, domain, tag))
+                pending = None if stored is None else unpack_setting(stored)
                 if pending is not None:
                     self._stored[name] = pending
         if pending is None or pending[0] < at_us:
@@ -162,8 +162,8 @@ class KeyTimers:
             domain, tag = name
             by_tag = timer_named(key_row, domain, tag)
             old = self._stored.get(name)
-            if old is None and (found := view.get(by_tag)) is not None:
-                old = unpack_setting(found)
+            if old is None and (stored := view.get(by_tag)) is not None:
+                old = unpack_setting(stored)
             if old == new:
                 continue
             if delta is not None:

@@ -54,16 +54,16 @@ class KeyHold:
         [at_us] = self.changed
         mutations, key_row = self._rows.mutations, self._rows.key_row
         by_key = timer_families.HOLD_BY_KEY + key_row
-        found, delta = self._rows.view.get(by_key), self._rows.delta
+        stored, delta = self._rows.view.get(by_key), self._rows.delta
         if delta is not None:
             for held_us, count in (
-                (None if found is None else row_codec.time_of(found), -1),
+                (None if stored is None else row_codec.time_of(stored), -1),
                 (at_us, 1),
             ):
                 if held_us is not None:
                     delta[held_us] = delta.get(held_us, 0) + count
-        if found is not None:
-            held = timer_families.key_hold(row_codec.time_of(found), key_row)
+        if stored is not None:
+            held = timer_families.key_hold(row_codec.time_of(stored), key_row)
             mutations[held] = None
             self._rows.freed.append(held)
             mutations[by_key] = None

@@ -193,8 +193,8 @@ class DeadLetterWatch:
         if self._limit is None:
             return
         together: Reasons = {}
-        for one in reasons:
-            merge(together, one)
+        for reason in reasons:
+            merge(together, reason)
         letters = total(together)
         self._sent += letters
         self._epochs.append((wall_time_us, records, letters, together))
@@ -310,8 +310,8 @@ class Provenance:
 
         A row is encoded as a value would be, so that a format that was mended can decode it.
         """
-        if found := self.encoded(stream, "", row, None):
-            return found
+        if encoded := self.encoded(stream, "", row, None):
+            return encoded
         spec = self._specs[stream]
         if not isinstance(row, dict) or not isinstance(spec.coder, MsgpackCoder | JsonCoder):
             return b""
@@ -321,7 +321,7 @@ class Provenance:
             if more:
                 return b""
         elif isinstance(spec.format, type) and issubclass(spec.format, msgspec.Struct):
-            names = {one.name: one.encode_name for one in struct_fields(spec.format)}
+            names = {field.name: field.encode_name for field in struct_fields(spec.format)}
             part = {names.get(name, name): value for name, value in row.items()}
         encode = _enclose if isinstance(spec.coder, MsgpackCoder) else msgspec.json.encode
         try:

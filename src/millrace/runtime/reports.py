@@ -27,9 +27,9 @@ from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.runtime import wire
 from millrace.runtime.sink_contract import Receipt
 from millrace.runtime.worker_process import Task
-from millrace.store import NOTHING, Repair, Written
+from millrace.store import NOTHING, Repair, SnapshotStats
 from millrace.watermark.percentiles import Ahead
-from millrace.watermark.report import ONLY, Process
+from millrace.watermark.report import ONLY, ProcessState
 
 
 class TaskReport(msgspec.Struct, array_like=True):
@@ -57,7 +57,7 @@ class TaskReport(msgspec.Struct, array_like=True):
     liftable: int = 0
     partials: int = 0
     seconds: float = 0.0
-    written: Written = msgspec.field(default_factory=Written)
+    written: SnapshotStats = msgspec.field(default_factory=SnapshotStats)
     calls: dict[str, CallStats] = {}
 
     def source(self, stream: str) -> SourceStats:
@@ -311,6 +311,6 @@ def observe_processes(report: TaskReport, stream: str, rows: pa.Table, latest_us
         newest_us, process_watermark_us = (
             MIN_TIMESTAMP if us is None else us for us in (row["ts_max"], row["promised_max"])
         )
-        process = Process(newest_us, min(process_watermark_us, MAX_TIMESTAMP))
+        process = ProcessState(newest_us, min(process_watermark_us, MAX_TIMESTAMP))
         name = row["process"].decode("utf-8", "backslashreplace")
         stats.hear(name, process)

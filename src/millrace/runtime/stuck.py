@@ -60,7 +60,7 @@ from typing import IO, Any, Final, NamedTuple
 import msgspec
 
 from millrace.kernel.blocks import BlockMachine
-from millrace.kernel.execution import Running
+from millrace.kernel.execution import RunningCall
 from millrace.kernel.machine import Machine
 from millrace.kernel.results import TIMED
 from millrace.model.calls import WaitingCall
@@ -203,7 +203,7 @@ class Watch:
 
     def __init__(
         self,
-        running: Running,
+        running: RunningCall,
         after_s: float,
         tell: Callable[[Stuck], None],
         over: Callable[[], None],

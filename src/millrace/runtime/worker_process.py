@@ -27,7 +27,7 @@ from millrace.runtime.column_encoder import ColumnEncoder
 from millrace.runtime.refusal import EventTimes, Origins
 from millrace.runtime.sink_contract import LiveWriter, TaskWriter
 from millrace.runtime.values import SinkColumns, ValueReader
-from millrace.store import Written
+from millrace.store import SnapshotStats
 from millrace.watermark.propagation import LowWatermarks
 
 
@@ -71,7 +71,7 @@ class SnapshotRequests(Protocol):
         """Have those intervals looked at that have kept grown segments for long."""
         ...
 
-    def take(self) -> Written:
+    def take(self) -> SnapshotStats:
         """Return what became of snapshots since this was called last."""
         ...
 
@@ -85,9 +85,9 @@ class NoSnapshots:
     def passed(self, mark: int) -> None:
         """Do nothing."""
 
-    def take(self) -> Written:
+    def take(self) -> SnapshotStats:
         """Return that nothing was written."""
-        return Written()
+        return SnapshotStats()
 
 
 class WorkerProcess:

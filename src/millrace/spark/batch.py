@@ -29,6 +29,7 @@ from millrace.model.errors import MillraceError, PipelineError
 from millrace.options import BatchOptions, with_defaults
 from millrace.runtime.sink_contract import bind_sinks, claim_sinks
 from millrace.runtime.stragglers import Enough, Left
+from millrace.spark.compat import set_if_allowed
 from millrace.spark.console import Quiet
 from millrace.spark.external import external_pieces, injectors_of, together
 from millrace.spark.failure import failed
@@ -193,11 +194,11 @@ def _settings(spark: SparkSession) -> Iterator[None]:
     earlier = {name: spark.conf.get(name, None) for name in SETTINGS}
     try:
         for name, value in SETTINGS.items():
-            spark.conf.set(name, value)
+            set_if_allowed(spark, name, value)
         yield
     finally:
         for name, was in earlier.items():
             if was is None:
                 spark.conf.unset(name)
             else:
-                spark.conf.set(name, was)
+                set_if_allowed(spark, name, was)

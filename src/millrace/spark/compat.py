@@ -6,9 +6,11 @@ Nothing else asks which Spark this is. The exception is real time, which refuses
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
 
 import pyspark
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -17,6 +19,8 @@ from pyspark.sql import types as T
 
 from millrace.model.errors import PipelineError
 from millrace.spark.connect import is_connect
+
+_log = logging.getLogger("millrace")
 
 #: Major and minor version of the installed PySpark.
 SPARK: Final = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
@@ -41,12 +45,15 @@ __all__ = [
     "DataSourceReader",
     "InputPartition",
     "OffsetReader",
+    "clone_session",
     "close_session",
     "hashed_to",
     "interrupt_jobs",
     "need_python_sources",
     "partitioned",
     "session_for_jobs",
+    "set_if_allowed",
+    "share_views",
     "tag_jobs",
 ]
 
@@ -139,26 +146,71 @@ def session_for_jobs(spark: SparkSession, settings: Mapping[str, str]) -> SparkS
         spark: The user's.
         settings: What differs.
     """
-    given: Any = spark
-    if hasattr(given, "newSession"):
-        session, settings = given.newSession(), {**_settings(spark), **settings}
-    elif hasattr(given, "cloneSession"):  # Connect on Spark 4.1 and 4.2
-        session = given.cloneSession()
-    else:
-        session = given
+    session = clone_session(spark)
+    if not is_connect(spark):
+        settings = {**_settings(spark), **settings}
     there = _settings(session)
     for name, value in settings.items():
         if there.get(name) != value and session.conf.isModifiable(name):
-            session.conf.set(name, value)
+            set_if_allowed(session, name, value)
+    return session
+
+
+def set_if_allowed(spark: SparkSession, name: str, value: str) -> None:
+    """Set what makes jobs faster, and changes no result; some hosts let nobody set it."""
+    try:
+        spark.conf.set(name, value)
+    except Exception as refused:  # noqa: BLE001  each host refuses in its own way
+        _log.info("%s stays as Spark has it: %s", name, refused)
+
+
+def clone_session(spark: SparkSession) -> SparkSession:
+    """Return another session of the same application.
+
+    Over Connect it has what the first has: settings, temporary views, and the archives that
+    ``addArtifacts`` has sent. On Spark 4.0 it is the first, as there is no other way. A classic one
+    has its settings from the application.
+    """
+    given: Any = spark
+    if not is_connect(spark):
+        session = given.newSession()
+    elif hasattr(given, "cloneSession"):
+        session = given.cloneSession()
+    else:
+        session = given
     made: SparkSession = session
     return made
+
+
+def share_views(spark: SparkSession, session: SparkSession) -> None:
+    """Give a session that :func:`session_for_jobs` has made the temporary views of the first.
+
+    Over Connect it has them already. A classic session names its views for itself alone, so each
+    goes by a global name, which is dropped at once.
+
+    Args:
+        spark: The user's session.
+        session: The other.
+    """
+    if session is spark or is_connect(spark):
+        return
+    shared = spark.conf.get("spark.sql.globalTempDatabase", "global_temp")
+    # Views of the session are listed with the global ones, and no catalog of tables is asked.
+    for view in spark.sql(f"SHOW VIEWS IN `{shared}`").collect():
+        if view["namespace"] == "":
+            name = f"millrace_{uuid4().hex}"
+            spark.table(view["viewName"]).createGlobalTempView(name)
+            try:
+                session.table(f"`{shared}`.{name}").createOrReplaceTempView(view["viewName"])
+            finally:
+                spark.catalog.dropGlobalTempView(name)
 
 
 def close_session(session: SparkSession, spark: SparkSession, *, release: bool) -> None:
     """Close what :func:`session_for_jobs` has made; a connection left open delays Python's end.
 
     Args:
-        session: It.
+        session: It, or one that :func:`clone_session` has made.
         spark: The session that it was made of.
         release: Whether the server forgets it now, and not when it has been idle for an hour. A
             server that is gone is asked for minutes.

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
@@ -23,7 +23,13 @@ from millrace.injectors.offsets import Piece
 from millrace.model.errors import RunFailed
 from millrace.model.time import SECOND, Duration, duration_us
 from millrace.runtime.epoch.input import EpochInput, lots_of
-from millrace.spark.compat import close_session, interrupt_jobs, session_for_jobs, tag_jobs
+from millrace.spark.compat import (
+    close_session,
+    interrupt_jobs,
+    session_for_jobs,
+    share_views,
+    tag_jobs,
+)
 from millrace.spark.engine import RunParts, Successor
 from millrace.spark.epoch_engine import EpochEngine, EpochSetup, NotBegun
 from millrace.spark.plan import SETTINGS
@@ -48,6 +54,9 @@ class DrivenEngine(EpochEngine):
         look_s: How often injectors are asked for news.
         readers: How many tasks can read at once.
     """
+
+    #: A turn asks the sources itself, when it has begun.
+    turns_ahead: ClassVar[int] = 1
 
     def __init__(
         self,
@@ -112,22 +121,27 @@ class DrivenEngine(EpochEngine):
     def hang_up(self) -> None:
         """Close the session."""
         with self._asking:
+            if self._closed:
+                return
             self._closed = True
             close_session(self._session, self._spark, release=self.run.error is None)
 
     def stop(self, timeout: Duration) -> None:
         """Finish the epoch that is under way, or, after the timeout, roll it back."""
-        if self._turn.acquire(timeout=duration_us(timeout) / SECOND):
-            self._turn.release()
-            return
+        until_s = time.monotonic() + duration_us(timeout) / SECOND
         while self.run.active:
-            with self._asking:
-                if self._closed:
+            if time.monotonic() >= until_s:
+                if self._gives_up_input(until_s):
                     return
-                # Between two jobs of an epoch there is nothing to interrupt.
-                interrupt_jobs(self._session, self._tag)
+                with self._asking:
+                    if self._closed:
+                        return
+                    # Between two jobs of an epoch there is nothing to interrupt.
+                    interrupt_jobs(self._session, self._tag)
             with self.news:
-                self.news.wait(0.1)
+                self.news.notify_all()  # who waits for the next look at the sources
+                if self.run.active:
+                    self.news.wait(0.1)
 
     def _ring_in(self, delay_us: int) -> None:
         self._due_at = time.monotonic() + delay_us / SECOND
@@ -193,10 +207,13 @@ class DrivenSetup(EpochSetup):
 
     def engine(self, parts: RunParts) -> DrivenEngine:
         """Return what runs epochs."""
+        session = session_for_jobs(self._spark, SETTINGS)
+        if len(parts.plan.written) < len(parts.topology.sinks):
+            share_views(self._spark, session)  # a sink gets a DataFrame, and may join it with one
         return DrivenEngine(
             parts,
             EpochInput(parts.topology, self._injectors),
-            session=session_for_jobs(self._spark, SETTINGS),
+            session=session,
             spark=self._spark,
             look_s=max(_LEAST_LOOK_S, self._look_s),
             readers=self.fitting,

@@ -48,9 +48,8 @@ _IDLE_US: Final = 10 * SECOND
 #: is an epoch for nothing.
 _SURELY_US: Final = 1_000
 
-#: How many turns begin until one has surely looked at all that there was before. The next may have
-#: looked at the sources already; and an injector may first only note where it begins.
-_TURNS_AHEAD: Final = 2
+#: An injector has at least so long to answer before a stop goes on without it.
+_PATIENCE_S: Final = 1.0
 
 #: Returns, of the pieces of an epoch, the rows of its first stage, and the pieces of each of their
 #: partitions, or None where they are among the rows.
@@ -64,9 +63,13 @@ class EpochEngine(Engine):
         parts: Of the run.
         input: What the driver reads of injectors.
         session: That errors are looked up in.
+
+    Attributes:
+        turns_ahead: How many turns begin until one has surely looked at all that there was before.
     """
 
     plane: ClassVar[str] = "by epochs"
+    turns_ahead: ClassVar[int]
 
     def __init__(self, parts: RunParts, input: EpochInput, session: SparkSession) -> None:
         super().__init__()
@@ -104,7 +107,7 @@ class EpochEngine(Engine):
     def process_available(self, timeout: Duration | None) -> bool:
         """Wait until all input that is there now is processed, and low watermarks stand still."""
         with self.news:
-            wanted = self._wanted = self._begun + _TURNS_AHEAD
+            wanted = self._wanted = self._begun + self.turns_ahead
             self._ring_in(0)
         self.run.wait_until(lambda: self._idle >= wanted, timeout)
         return self._idle >= wanted
@@ -118,7 +121,7 @@ class EpochEngine(Engine):
     def hold_back(self) -> None:
         """Wait until epochs go by what was said. The one under way, and one planned, may not."""
         with self.news:
-            wanted = self._wanted = self._begun + _TURNS_AHEAD
+            wanted = self._wanted = self._begun + self.turns_ahead
             self._ring_in(0)
             until = time.monotonic() + EFFECT_S
             while self.run.active and (self._begun < wanted or self._epoch_since is not None):
@@ -143,6 +146,28 @@ class EpochEngine(Engine):
                     beside.offer(run_log.collectable())
                     return RemapResult(len(made.intervals), run_log.completed)
             beside.prepare(preparation)
+
+    def _gives_up_input(self, until_s: float) -> bool:
+        """End the run without an injector that has not answered in time; return whether it has.
+
+        The thread that looks after the run is in user code then, and begins nothing any more when
+        it comes back.
+
+        Args:
+            until_s: When a stop is to end, by the monotonic clock.
+        """
+        asked, now_s = self._input.asking, time.monotonic()
+        if asked is None or now_s < max(until_s, asked.since_s + _PATIENCE_S):
+            return False
+        _log.warning(
+            "the injector of %r has not answered for %.1f s, and the run has ended without it. The "
+            "next run asks it again. Does its advance() or split() wait for something?",
+            asked.stream,
+            now_s - asked.since_s,
+        )
+        self.run.give_up()
+        self.hang_up()
+        return True
 
     # -- one epoch ---------------------------------------------------------------------------------
 
@@ -198,6 +223,7 @@ class EpochEngine(Engine):
         if self._draining:
             return self._input.unmoved()
         run_log, published = self._run_log, self._driver.published(self._clock())
+        self._publisher.throttle.read({}, self._clock())
         processes = processes_of(run_log.sources)
         waiting = {
             stream: self._publisher.waiting(stream, processes, published)
@@ -233,10 +259,14 @@ class EpochEngine(Engine):
         """
         run_log, started = self._run_log, time.perf_counter()
         pieces: Mapping[str, Sequence[Piece]] = {}
+        moved = False
 
         def unread(manifest: Manifest) -> TaskReport | None:
-            nonlocal pieces
+            nonlocal pieces, moved
             pieces = self._input.pieces(manifest, run_log.places)
+            if not self.run.active:
+                raise NotBegun
+            moved = self._input.moved(manifest, run_log.places)
             return None if read_by_spark else self._input.unread(manifest, pieces)
 
         def stages(manifest: Manifest) -> tuple[TaskReport, float]:
@@ -274,7 +304,8 @@ class EpochEngine(Engine):
         self.run.housekeeping.offer(run_log.collectable())
         self.run.measured(report, time.perf_counter() - started, ran.parts)
         settled = self._driver.settled(ran.manifest, self._driver.published(self._clock()))
-        if report.is_quiet and settled:
+        # An injector that has no record there may have some at its next offset.
+        if report.is_quiet and settled and not moved:
             self._idle = turn
         self._set_alarm(settled)
 

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # the name all of Spark's documentation uses
@@ -55,6 +55,9 @@ class MicroBatchEngine(EpochEngine):
         splitting: The settings by which Spark cuts files.
         readers: How many tasks can read at once.
     """
+
+    #: The next may have looked at Spark's sources already.
+    turns_ahead: ClassVar[int] = 2
 
     def __init__(
         self,
@@ -144,6 +147,7 @@ class MicroBatchEngine(EpochEngine):
 
     def stop(self, timeout: Duration) -> None:
         """Finish the epoch that is under way, or, after the timeout, roll it back."""
+        until_s = time.monotonic() + duration_us(timeout) / SECOND
         finished = self._turn.acquire(timeout=duration_us(timeout) / SECOND)
         try:
             self._stop_sent.set()
@@ -151,6 +155,10 @@ class MicroBatchEngine(EpochEngine):
         finally:
             if finished:
                 self._turn.release()
+        while self.run.active and not self._gives_up_input(until_s):
+            with self.news:
+                if self.run.active:
+                    self.news.wait(_LOOK_S)
 
     # -- Spark's side ------------------------------------------------------------------------------
 

@@ -109,6 +109,7 @@ def _found(sorting: Column, firsts: Sequence[tuple[int, int]]) -> Column:
 
 
 #: How a session must be set when a plan's frame runs.
+#: They change no result: a host may refuse them.
 SETTINGS = {
     # Rows that Spark hands to Python at once. Ten thousand, its default, makes a batch of a hundred
     # thousand records ten pieces that are put together again.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,6 +30,8 @@ from millrace.runtime.realtime.incarnation_start import to_other_intervals
 from millrace.runtime.realtime.messages import TaskReady, TaskStatus
 from millrace.runtime.sink_contract import check_live, live_writers
 from millrace.spark.clock import elapsed_us
+from millrace.spark.compat import close_session
+from millrace.spark.connect import is_connect
 from millrace.spark.engine import (
     EFFECT_S,
     Engine,
@@ -70,6 +73,8 @@ _DYING_S = 1.0
 _STANDBY_PAUSE_S = 5.0
 #: How long a query from which the standby has taken over may take to end when the run does.
 _LEAVING_S = 20.0
+#: Queries that there can be at once: one that works, its standby, and one that failed and ends.
+_QUERIES_MAX = 3
 #: How often the query of a changed pipeline is started beside a run: what is lost may be a worker.
 _TRIES = 2
 #: How long who has updated a run waits for the first incarnation, to say how long it took.
@@ -95,6 +100,7 @@ class RealtimeEngine(Engine):
             look for user code that ends its process, and which processes they are to end that hang.
         roomy: Returns whether there are slots for so many tasks, as far as it is known.
         standby: Whether a second query waits, started, to take over from one that fails.
+        close: Closes the sessions of all queries, given whether the run has failed.
         beside: A query of its tasks that was started already; None if none was.
     """
 
@@ -110,6 +116,7 @@ class RealtimeEngine(Engine):
         start_query: Callable[[Address, bool, Sequence[ProcessId]], Any],
         roomy: Callable[[int], bool],
         standby: bool,
+        close: Callable[[bool], None],
         beside: Standby | None = None,
     ) -> None:
         super().__init__()
@@ -120,6 +127,7 @@ class RealtimeEngine(Engine):
         self._spark = spark
         self._start_query = start_query
         self._roomy = roomy
+        self._close = close
         self._tasks = tasks
         self._make_board = board
         self._wants_standby = standby
@@ -368,6 +376,7 @@ class RealtimeEngine(Engine):
         self._give_up_standby()
         if self._leaving is not None:
             self._leaving.join(_LEAVING_S)
+        self._close(self.run.error is not None)
 
     def _tried_again(self, failure: BaseException) -> bool:
         """Wait as long as it takes after a failure; return whether an incarnation is to follow.
@@ -663,6 +672,8 @@ class RealtimeSetup(Setup):
         self._marks_us = duration_us(options["marks"], "start(marks)")
         self._batch_ms = duration_us(options["spark_batch"], "start(spark_batch)") // 1000
         self._clock = b""
+        self._counted = 0
+        self._sessions: list[SparkSession] = []
         self._beside: Standby | None = None
         self.sources = sources_of(topology, spark, realtime=True)
         self._queries = 1 + options["standby"]
@@ -670,7 +681,9 @@ class RealtimeSetup(Setup):
 
     def check(self, tasks: int) -> None:
         """Refuse an application in which not all tasks can run at once, and a clock of no task."""
-        check_settings(self._spark, tasks=tasks, levels=self._levels, queries=self._queries)
+        self._counted = check_settings(
+            self._spark, tasks=tasks, levels=self._levels, queries=self._queries
+        )
         if self._options["pacemaker"] is not None:
             pacemaker_of(self._spark, tasks, self._options["pacemaker"])
         self._clock = pickled_clock(self._options["clock"])
@@ -684,7 +697,10 @@ class RealtimeSetup(Setup):
         start_query = self._query(plan, tasks)
         where = [(level, n) for level in range(self._levels + 1) for n in range(tasks)]
         self._beside = Standby(
-            _board(self._spark), lambda address: start_query(address, False, ()), where, changed
+            _board(self._spark, self._options["host"]),
+            lambda address: start_query(address, False, ()),
+            where,
+            changed,
         )
         return self._beside
 
@@ -713,10 +729,11 @@ class RealtimeSetup(Setup):
             parts,
             spark=spark,
             coordinate=coordinate,
-            board=lambda: _board(spark),
+            board=lambda: _board(spark, self._options["host"]),
             start_query=self._query(parts.plan, tasks),
-            roomy=lambda tasks: has_slots(spark, tasks),
+            roomy=lambda tasks: has_slots(spark, tasks, self._counted),
             standby=self._options["standby"],
+            close=self._close,
             beside=self._beside,
         )
 
@@ -728,6 +745,9 @@ class RealtimeSetup(Setup):
 
         def start_query(address: Address, careful: bool, hung: Sequence[ProcessId]) -> Any:
             session = session_for(spark, {_LEAST_BATCH: "1"})
+            self._sessions.append(session)
+            if len(self._sessions) > _QUERIES_MAX:
+                close_session(self._sessions.pop(0), spark, release=True)
             paced = pacemaker_of(session, tasks, self._options["pacemaker"])
             stages = live_stages(
                 plan.blueprint,
@@ -748,6 +768,11 @@ class RealtimeSetup(Setup):
             return writer.trigger(realTime=f"{self._batch_ms} milliseconds").start()
 
         return start_query
+
+    def _close(self, failed: bool) -> None:
+        """Close the sessions of all queries."""
+        for session in self._sessions:
+            close_session(session, self._spark, release=not failed)
 
 
 def _processes(topology: Topology) -> Mapping[str, Sequence[str]]:
@@ -773,12 +798,38 @@ def pickled_clock(clock: Callable[[], int] | None) -> bytes:
         ) from refused
 
 
-def _board(spark: SparkSession) -> Switchboard:
-    """Return where the workers reach this process."""
+def _board(spark: SparkSession, known_as: str | None) -> Switchboard:
+    """Return where the workers reach this process.
+
+    Args:
+        spark: The session.
+        known_as: By what name they do; None if Spark or the network says.
+    """
+    if known_as is not None:
+        return Switchboard(known_as, "")
     if is_local(spark):
         return Switchboard("127.0.0.1")
+    if is_connect(spark):
+        return Switchboard(_address_towards(spark))
     host = str(spark.conf.get("spark.driver.host"))
     return Switchboard(host, spark.conf.get("spark.driver.bindAddress", None) or host)
+
+
+def _address_towards(spark: Any) -> str:
+    """Return the address of this host from which a client reaches its server."""
+    try:
+        server = str(spark.client.host)
+        family, kind, *_, address = socket.getaddrinfo(
+            server, 0, socket.AF_INET, socket.SOCK_DGRAM
+        )[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect((address[0], 9))  # which sends nothing
+            return str(probe.getsockname()[0])
+    except Exception as error:
+        raise PipelineError(
+            "realtime=True: the address by which the server's workers reach this program is not "
+            f"known: {error}. Give it: start(host=...)."
+        ) from error
 
 
 def _check_sources(topology: Topology) -> None:

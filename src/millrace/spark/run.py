@@ -23,7 +23,7 @@ from millrace.compile.topology import Topology
 from millrace.dataflow.triggers.signal import called
 from millrace.injectors.injector import Injector
 from millrace.injectors.rate_limit import Throttle
-from millrace.injectors.signal_injector import Waiting, asking, put_call
+from millrace.injectors.signal_injector import BacklogProbe, asking, put_call
 from millrace.inspect import add_savepoint, check_savepoint, savepoints
 from millrace.model.errors import MillraceError, NotKept, PipelineError, ZombieWriter
 from millrace.model.time import SECOND, Duration, duration_us
@@ -97,7 +97,7 @@ class Run:
         self._waiting = 0
         self._interrupted = False
         self._scrapes = parts.scrapes
-        self._backlog = Waiting(asking(parts.topology, lambda: parts.run_log.places))
+        self._backlog = BacklogProbe(asking(parts.topology, lambda: parts.run_log.places))
         self._progress = Progress(parts.topology.name, parts.housekeeping, self._backlog)
         self._display = ProgressDisplay(
             self._line,
@@ -171,6 +171,11 @@ class Run:
         self.error = error
         if not self._waiting:
             _log.error("%s\nrun.wait() says the whole of it.", headline(error))
+
+    def give_up(self) -> None:
+        """Take the run for ended, while the thread that looks after it is held up in user code."""
+        self._over.set()
+        self.tell()
 
     def measured(
         self, report: TaskReport, seconds: float, parts: Mapping[str, float] | None = None

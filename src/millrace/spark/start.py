@@ -30,7 +30,7 @@ from millrace.epochlog.reader import end_of
 from millrace.epochlog.run_log import RunLog
 from millrace.injectors.dead_letters import bind_letters
 from millrace.injectors.injector import Injector
-from millrace.injectors.signal_injector import Calls
+from millrace.injectors.signal_injector import SignalInjector
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.declarations import Declarations
 from millrace.model.errors import CheckpointMismatch, PipelineError
@@ -292,13 +292,6 @@ class _Opening:
 
     def _setup_of(self, topology: Topology) -> Setup:
         if self._realtime:
-            refuse_connect(
-                self._spark,
-                "start(realtime=True)",
-                "Real time keeps tasks running by a source in the driver's JVM, and they call this "
-                "program",
-                "Over Connect, leave realtime out: epochs of injectors run.",
-            )
             return RealtimeSetup(self._spark, topology, self._options, self._scratch)
         sources = [spec.injection.source for spec in topology.injected() if spec.injection]
         if all(isinstance(source, Injector) for source in sources):
@@ -355,7 +348,7 @@ class _Opening:
 def _bind_calls(topology: Topology, checkpoint: str) -> None:
     """Have the injectors of calls take those of a checkpoint, before they are sent to workers."""
     for spec in topology.injected():
-        if spec.injection is not None and isinstance(spec.injection.source, Calls):
+        if spec.injection is not None and isinstance(spec.injection.source, SignalInjector):
             spec.injection.source.bind(checkpoint)
 
 

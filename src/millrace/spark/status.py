@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from millrace.balance.load import Loads
 from millrace.epochlog.run_log import RunLog
 from millrace.injectors.advance import Backlog
-from millrace.injectors.signal_injector import Waiting
+from millrace.injectors.signal_injector import BacklogProbe
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.inspect import ComputationLoad, load_of_run, overview_of_run
 from millrace.inspect.overview import dead_letters_of
@@ -21,7 +21,7 @@ from millrace.runtime.stuck import Stuck
 from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.realtime.latency import StepTimes
 from millrace.spark.status_text import as_html, as_line, as_text
-from millrace.store import Collected, Repair, Written
+from millrace.store import Collected, Repair, SnapshotStats
 
 
 @dataclass(frozen=True, repr=False)
@@ -195,7 +195,7 @@ class Progress:
         self,
         pipeline: str,
         housekeeping: Housekeeping | None = None,
-        waiting: Waiting | None = None,
+        waiting: BacklogProbe | None = None,
     ) -> None:
         self._pipeline = pipeline
         # A rate over the last epochs: long enough to read, short enough to follow.
@@ -207,7 +207,7 @@ class Progress:
         self._calls: dict[str, CallStats] = {}
         self._replayed = 0
         self._repairs = Repairs()
-        self._written = Written()
+        self._written = SnapshotStats()
         self._housekeeping = housekeeping
         self._waiting = waiting
 

@@ -19,7 +19,7 @@ from math import isfinite, isinf
 from pathlib import Path
 
 from millrace.compile.topology import Topology
-from millrace.kernel.execution import Execution, Running
+from millrace.kernel.execution import Execution, RunningCall
 from millrace.model.errors import PipelineError
 from millrace.runtime.sink_contract import TaskWriter
 from millrace.runtime.stuck import NO_LIMITS, CallLimits, CallWatch, Probe, TimeLimit, Watch
@@ -100,7 +100,7 @@ class Blueprint:
         pools, titles = runtime.call_pools, topology.titles
         CallWatch(pools, titles, told_s, reporter.tell, reporter.over).start()
 
-    def _watch(self, running: Running, state: HardState) -> None:
+    def _watch(self, running: RunningCall, state: HardState) -> None:
         """Watch user code, as far as anybody wants it."""
         if isinf(min(self.limits.told_s, self.limits.ended_s)):
             return

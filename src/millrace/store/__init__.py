@@ -45,7 +45,12 @@ from millrace.store.object_blobs import BucketOptions, BucketUrl, ObjectBlobs
 from millrace.store.object_hard_state import ObjectHardState
 from millrace.store.repair import NOTHING, Repair, bring
 from millrace.store.segments import CommitGroup, decode_segment, encode_segment
-from millrace.store.snapshot_writer import SnapshotPolicy, SnapshotWriter, Written, write_if_due
+from millrace.store.snapshot_writer import (
+    SnapshotPolicy,
+    SnapshotStats,
+    SnapshotWriter,
+    write_if_due,
+)
 from millrace.store.snapshots import SnapshotHead, Snapshots, decode_snapshot, encode_snapshot
 from millrace.store.verification import (
     Finding,
@@ -110,7 +115,7 @@ __all__ = [
     "TaskCommits",
     "Verified",
     "View",
-    "Written",
+    "SnapshotStats",
     "bring",
     "chain_of",
     "check_pipeline",

@@ -69,7 +69,7 @@ class SnapshotPolicy(msgspec.Struct, frozen=True):
         return debt >= self.fixed_bytes and debt >= self.fixed_bytes + cache.size_bytes
 
 
-class Written(msgspec.Struct, array_like=True):
+class SnapshotStats(msgspec.Struct, array_like=True):
     """What became of snapshots.
 
     Attributes:
@@ -82,7 +82,7 @@ class Written(msgspec.Struct, array_like=True):
     bytes: int = 0
     failed: int = 0
 
-    def add(self, other: Written) -> None:
+    def add(self, other: SnapshotStats) -> None:
         """Add another's counts to these."""
         self.snapshots += other.snapshots
         self.bytes += other.bytes
@@ -101,7 +101,7 @@ def write_if_due(
     policy: SnapshotPolicy,
     pause: Callable[[], None] = _no_pause,
     marks: int = 0,
-) -> Written:
+) -> SnapshotStats:
     """Write a snapshot of the cache as it is now if one is due, and return what was written.
 
     Commits may be applied meanwhile: the view does not show them, and they stay owed.
@@ -128,7 +128,7 @@ def write_if_due(
     >>> write_if_due(cache, state.snapshots, "count", 0, always).snapshots
     0
     """
-    written = Written()
+    written = SnapshotStats()
     if not policy.due(cache, marks):
         return written
     with cache.view() as view:
@@ -149,7 +149,7 @@ def _paced(parts: Iterator[Rows], pause: Callable[[], None]) -> Iterator[Rows]:
         yield part
 
 
-def _counted(pieces: Iterator[bytes], written: Written) -> Iterator[bytes]:
+def _counted(pieces: Iterator[bytes], written: SnapshotStats) -> Iterator[bytes]:
     for piece in pieces:
         written.bytes += len(piece)
         yield piece
@@ -200,7 +200,7 @@ class SnapshotWriter:
         self._mark = 0
         self._busy = False
         self._thread: threading.Thread | None = None
-        self._written = Written()
+        self._written = SnapshotStats()
 
     def offer(self, computation: str, intervals: Iterable[int], mark: int | None = None) -> None:
         """Have the intervals looked at, which have had a commit. Returns at once.
@@ -235,10 +235,10 @@ class SnapshotWriter:
             self._thread.start()
         self._changed.notify_all()
 
-    def take(self) -> Written:
+    def take(self) -> SnapshotStats:
         """Return what became of snapshots since this was called last."""
         with self._changed:
-            written, self._written = self._written, Written()
+            written, self._written = self._written, SnapshotStats()
             return written
 
     def wait(self, timeout: float) -> bool:
@@ -267,8 +267,8 @@ class SnapshotWriter:
                     # nothing, nothing is due when it is looked at again.
                     self._since[name] = self._mark
 
-    def _evict(self, limit: CacheLimit, rest: _Rest) -> Written:
-        written = Written()
+    def _evict(self, limit: CacheLimit, rest: _Rest) -> SnapshotStats:
+        written = SnapshotStats()
         try:
             for computation, interval in limit.over():
                 # Another process's, maybe, which has not come to it.
@@ -278,13 +278,13 @@ class SnapshotWriter:
             _log.warning("caches are over their limit, and stay so for now: %s", error)
         return written
 
-    def _write(self, computation: str, interval: int, rest: _Rest, marks: int) -> Written:
+    def _write(self, computation: str, interval: int, rest: _Rest, marks: int) -> SnapshotStats:
         try:
             cache = self._caches.open(computation, interval)
             with self._changed:  # who offers it meanwhile has committed before
                 if not cache.standing.debt:
                     self._since.pop((computation, interval), None)
-                    return Written()
+                    return SnapshotStats()
             return write_if_due(
                 cache, self._snapshots, computation, interval, self._policy, rest, marks
             )
@@ -295,7 +295,7 @@ class SnapshotWriter:
             )  # fmt: skip
         except Exception:  # noqa: BLE001  a snapshot that fails may not end what it is beside
             _log.exception("no snapshot of interval %d of computation %r", interval, computation)
-        return Written(failed=1)
+        return SnapshotStats(failed=1)
 
 
 class _Rest:

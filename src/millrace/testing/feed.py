@@ -32,7 +32,7 @@ from millrace.runtime.row_encoder import RowEncoder, fingerprints, microseconds
 from millrace.runtime.rows import Outbox
 from millrace.runtime.values import ROWS, ValueReader, shown, value_columns
 from millrace.runtime.worker_process import Task
-from millrace.watermark.report import Process
+from millrace.watermark.report import ProcessState
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Feed:
 
     stream: str
     records: Sequence[Read]
-    told: Mapping[str, Process]
+    told: Mapping[str, ProcessState]
 
     def rows(self, task: Task) -> Iterator[pa.RecordBatch]:
         """Yield rows on edges and a report, as an encode stage does."""
@@ -104,7 +104,7 @@ class Feed:
         for n in feeding.send(values, times, ids, refused, origins=partial(self._origins, task)):
             name, at_us = self.records[n].process, times[n]
             assert at_us is not None, "a record without a time is refused"
-            stats.hear(name, Process(at_us))
+            stats.hear(name, ProcessState(at_us))
         for batch in outbox.batches():
             yield from Lifter(task).lifted(batch)
         yield report_row(report, task.number)
@@ -226,7 +226,7 @@ class Delivery:
     """
 
     records: list[Read]
-    processes: dict[str, Process]
+    processes: dict[str, ProcessState]
     offsets: Offsets
 
 
@@ -267,7 +267,7 @@ def poll(spec: StreamSpec, start: Offsets, waiting: Collection[str]) -> Delivery
             process_watermark_us = (
                 MIN_TIMESTAMP if piece.process_watermark_us is None else piece.process_watermark_us
             )
-            processes[piece.process] = Process(process_watermark_us=process_watermark_us)
+            processes[piece.process] = ProcessState(process_watermark_us=process_watermark_us)
     return Delivery(reads, processes, end)
 
 

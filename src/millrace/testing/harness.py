@@ -60,7 +60,7 @@ from millrace.testing.invariants import check_interval, check_low_watermarks
 from millrace.testing.output import Output, Outputs, tapped, with_taps
 from millrace.watermark.map_change import Remap
 from millrace.watermark.propagation import LowWatermarks
-from millrace.watermark.report import ONLY, Process
+from millrace.watermark.report import ONLY, ProcessState
 
 #: A snapshot every three commits or so, that a test of a few epochs crosses snapshots and
 #: collections as a run of weeks does.
@@ -257,7 +257,7 @@ class Harness:
         """
         told = {}
         if low_watermark is not None:
-            told[process] = Process(
+            told[process] = ProcessState(
                 process_watermark_us=min(timestamp_us(low_watermark), MAX_TIMESTAMP)
             )
         injection = injection_of(self._topology, stream)

@@ -122,17 +122,17 @@ def _check_ids(stored: dict[bytes, bytes], where: str, low_watermark_us: int) ->
     said = [
         row
         for row in itertools.starmap(families.unpack, stored.items())
-        if isinstance(row, families.IdRow | families.LotRow | families.ExpiryRow)
+        if isinstance(row, families.IdRow | families.IdBatchRow | families.ExpiryRow)
     ]
-    lots = [row for row in said if isinstance(row, families.LotRow)]
-    by_commit = {lot.expiry_row() for lot in lots}
+    batches = [row for row in said if isinstance(row, families.IdBatchRow)]
+    by_commit = {batch.expiry_row() for batch in batches}
     by_expiry = {row for row in said if isinstance(row, families.ExpiryRow)}
     differ = by_commit ^ by_expiry
-    _hold(not differ, f"{where}: lots of ids by commit and by expiry differ: {differ}")
-    named = sorted(row for lot in lots for row in families.id_rows(lot.entries))
+    _hold(not differ, f"{where}: batches of ids by commit and by expiry differ: {differ}")
+    named = sorted(row for batch in batches for row in families.id_rows(batch.entries))
     found = sorted(row.pack()[0] for row in said if isinstance(row, families.IdRow))
-    _hold(named == found, f"{where}: {len(found)} ids by name, {len(named)} in lots")
-    expiries = {lot.expires_us for lot in lots}
+    _hold(named == found, f"{where}: {len(found)} ids by name, {len(named)} in batches")
+    expiries = {batch.expires_us for batch in batches}
     _hold(
         all(at_us > low_watermark_us for at_us in expiries),
         f"{where}: ids that expired at {min(expiries, default=0)} are kept at {low_watermark_us}",

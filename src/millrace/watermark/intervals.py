@@ -99,6 +99,11 @@ class IntervalMap:
 
     __hash__ = None  # type: ignore[assignment]  # a mutable-looking value: compare, do not hash
 
+    def width(self, interval: int) -> int:
+        """Return how many hashes an interval has, by its id."""
+        key_interval = self.intervals[self.places[interval]]
+        return key_interval.end - key_interval.start
+
     def locate(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.intp]:
         """Return the position (not the id) of the interval that holds each hash."""
         if len(hashes) < _MANY or self._cells is None:

@@ -143,7 +143,7 @@ class PendingTimers(msgspec.Struct, frozen=True):
         return PendingTimers(low_watermark, wall_clock)
 
 
-class Process(msgspec.Struct, array_like=True, frozen=True):
+class ProcessState(msgspec.Struct, array_like=True, frozen=True):
     """One process of an injector, as far as it was heard of. All in microseconds.
 
     Attributes:
@@ -168,7 +168,7 @@ class Process(msgspec.Struct, array_like=True, frozen=True):
             wall_time_us: What time it is.
             last_epoch_us: Clock of the last epoch that has completed.
 
-        >>> [Process(heard_us=0).is_idle(5, 9, last_epoch_us=us) for us in (0, 1)]
+        >>> [ProcessState(heard_us=0).is_idle(5, 9, last_epoch_us=us) for us in (0, 1)]
         [False, True]
         """
         return (
@@ -178,15 +178,15 @@ class Process(msgspec.Struct, array_like=True, frozen=True):
             and self.heard_us < last_epoch_us
         )
 
-    def merged(self, other: Process) -> Process:
+    def merged(self, other: ProcessState) -> ProcessState:
         """Return what is known from two observations; the order does not matter.
 
-        >>> Process(newest_us=5, heard_us=1).merged(
-        ...     Process(newest_us=3, process_watermark_us=2, heard_us=4)
+        >>> ProcessState(newest_us=5, heard_us=1).merged(
+        ...     ProcessState(newest_us=3, process_watermark_us=2, heard_us=4)
         ... )
-        Process(newest_us=5, process_watermark_us=2, heard_us=4)
+        ProcessState(newest_us=5, process_watermark_us=2, heard_us=4)
         """
-        return Process(
+        return ProcessState(
             max(self.newest_us, other.newest_us),
             max(self.process_watermark_us, other.process_watermark_us),
             max(self.heard_us, other.heard_us),

@@ -184,6 +184,42 @@ def killed(spark: SparkSession, folder: Path) -> object:
     return _epochs(spark, p, folder / "killed", last=True)
 
 
+def changed() -> mr.Pipeline:
+    """A pipeline that takes over from that of :func:`asked`: it reads to the end."""
+    return pipeline(Counter(RECORDS), Path(sys.argv[1]) / "asked", unit="us")
+
+
+def asked(spark: SparkSession, folder: Path) -> object:
+    """A run that goes on until another program ends it."""
+    p = pipeline(Counter(RECORDS // 2), folder / "asked", unit="us")
+    run = p.start(spark, checkpoint=str(folder / "asked/checkpoint"), progress=False)
+    run.wait()
+    return run.status().state
+
+
+def asked_again(spark: SparkSession, folder: Path) -> object:
+    """The same from where it stopped, as it was changed."""
+    run = changed().start(spark, checkpoint=str(folder / "asked/checkpoint"), progress=False)
+    run.wait()
+    return run.status().state
+
+
+def archived(spark: SparkSession, folder: Path) -> object:
+    """A run whose workers have no Millrace but that of an archive which the client sends."""
+    name = spark.conf.get("spark.sql.execution.pyspark.python", None)
+    spark.addArtifacts(f"{folder / 'environment.tar.gz'}#environment", archive=True)
+    spark.conf.set("spark.sql.execution.pyspark.python", "environment/bin/python")
+    try:
+        p = pipeline(Counter(RECORDS), folder / "archived", unit="us")
+        called: dict[int, int] = {}
+        p.sink("sums", lambda frame, epoch: called.update({epoch: frame.count()}))
+        _epochs(spark, p, folder / "archived", last=True)
+    finally:
+        if name is None:
+            spark.conf.unset("spark.sql.execution.pyspark.python")
+    return sum(called.values())
+
+
 def source(spark: SparkSession, folder: Path) -> object:
     """What a checkpoint keeps, as a DataFrame: records counted by key."""
     mr.spark.register_source(spark)

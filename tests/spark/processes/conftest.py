@@ -348,6 +348,8 @@ def with_packages(**others: str) -> dict[str, str]:
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
     }
+    if others.get("PYTHONPATH"):
+        ours["PYTHONPATH"] += os.pathsep + others.pop("PYTHONPATH")
     return environment(**ours | others)
 
 

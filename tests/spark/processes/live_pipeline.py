@@ -154,7 +154,15 @@ def wanted(rows: int) -> Counter[tuple[int, int]]:
 
 
 def session(root: Path, master: str, conf: Mapping[str, str] | None = None) -> SparkSession:
-    """Return a session with what real time needs, which leaves its files in a folder."""
+    """Return a session with what real time needs, which leaves its files in a folder.
+
+    Args:
+        root: The folder.
+        master: Spark's, or the URL of a Spark Connect server, which has been set as it is needed.
+        conf: More of Spark's settings.
+    """
+    if master.startswith("sc://"):
+        return SparkSession.builder.remote(master).getOrCreate()
     return (
         SparkSession.builder.master(master)
         .config(map=mr.spark.realtime_settings(tasks=2) | dict(conf or {}))

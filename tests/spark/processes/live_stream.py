@@ -41,7 +41,12 @@ class LiveStream:
         environment: Variables of the drivers.
         lease: Term of the lease that drivers ask for; "" for none.
         filled: Whether a task that does nothing has a slot, too.
+
+    Attributes:
+        executors: The process with the executors' Python processes, where it is not the driver.
     """
+
+    executors: Any = None
 
     def __init__(
         self,
@@ -116,7 +121,7 @@ class LiveStream:
 
     def pythons(self) -> list[int]:
         """Return all Python processes of the executors: workers, and what they are forked from."""
-        return self.driver.find("millrace.spark.daemon\0pyspark.worker")
+        return (self.executors or self.driver).find("millrace.spark.daemon\0pyspark.worker")
 
     def workers(self) -> list[int]:
         """Return the driver's processes that have had something to do lately, and live."""

@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import json
 import os
-import socket
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import jvm
 import pyarrow.dataset as ds
 import pyspark
 import pytest
+from click.testing import CliRunner
+
+from millrace.cli.main import main
+from tests.spark.processes.connect_server import ConnectServer
 
 SPARK = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
 KINDS = ["connect", *(["classic"] if "SPARK_VERSIONS" in os.environ else [])]
@@ -24,44 +29,6 @@ PROGRAM = "tests.spark.processes.any_spark"
 #: Records of each of its sources, and of each process of its injector; and how many keys they have.
 RECORDS, KEYS = 3000, 7
 REAL_TIME = (4, 3)
-
-
-class ConnectServer:
-    """A Spark Connect server, in a process of its own."""
-
-    def __init__(self, program: Callable[..., Any], folder: Path) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self.url = f"sc://127.0.0.1:{self.port}"
-        self._program, self._folder = program, folder
-        self.start()
-
-    def start(self) -> None:
-        """Start it, and wait until it answers."""
-        settings = {
-            "spark.connect.grpc.binding.port": self.port,
-            "spark.driver.host": "127.0.0.1",
-            "spark.local.dir": self._folder / "local",
-            "spark.sql.session.timeZone": "UTC",
-            "spark.sql.warehouse.dir": self._folder / "warehouse",
-            "spark.ui.enabled": "false",
-        }
-        self.process = self._program(
-            "tests.spark.processes.connect_server",
-            self._folder,
-            *(f"{name}={value}" for name, value in settings.items()),
-            log=f"server-{time.monotonic_ns()}.log",
-        )
-        until = time.monotonic() + 120
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", self.port), 1).close()
-                return
-            except OSError:
-                assert self.process.alive(), self.process.output()
-                assert time.monotonic() < until, self.process.output()
-                time.sleep(0.1)
 
 
 class Runs:
@@ -222,6 +189,69 @@ def test_programs_that_are_killed(runs: Runs) -> None:
 
     assert killed == sorted(set(killed)), "each has gone on, and none was done"
     runs.check("killed", processes=2)
+
+
+def test_a_run_that_other_programs_ask(runs: Runs) -> None:
+    """`millrace status`, `update`, `stop` and `drain` from another program."""
+    checkpoint = str(runs.folder / "asked/checkpoint")
+
+    def millrace(*command: str) -> str:
+        said = CliRunner().invoke(main, command)
+        assert said.exit_code == 0, said.output
+        return said.output
+
+    def wait_for(process: Any, records: int) -> None:
+        until = time.monotonic() + 200
+        while True:
+            said = CliRunner().invoke(main, ["status", checkpoint])
+            if said.exit_code == 0 and f"{records:,}" in said.output:
+                return  # the run itself has answered
+            assert process.alive(), process.output()
+            assert time.monotonic() < until, said.output
+            time.sleep(0.1)
+
+    process = runs.start("asked")
+    wait_for(process, RECORDS)  # of both processes together, half of each
+    said = millrace("update", f"{PROGRAM}:changed", checkpoint)
+    assert "after epoch" in said
+    wait_for(process, 2 * RECORDS)
+    millrace("stop", checkpoint)
+    assert process.process.wait(100) == 0, process.output()
+    assert json.loads((runs.folder / "asked.json").read_text()) == "stopped"
+    process = runs.start("asked_again")
+    wait_for(process, 2 * RECORDS)
+    millrace("drain", checkpoint)
+    assert process.process.wait(100) == 0, process.output()
+    assert json.loads((runs.folder / "asked_again.json").read_text()) == "drained"
+    runs.check("asked", processes=2)
+
+
+@pytest.mark.skipif("SPARK_VERSIONS" not in os.environ, reason="it has a server of its own")
+def test_an_archive_that_the_client_sends(
+    runs: Runs, program: Callable[..., Any], archive: Path, tmp_path: Path
+) -> None:
+    """Workers without Millrace, and an archive with it by `addArtifacts`."""
+    if runs.kind == "classic":
+        pytest.skip("a classic session has spark.archives, which test_cluster.py shows")
+    server = ConnectServer(
+        program,
+        tmp_path,
+        # What workers import: no more than Spark adds itself.
+        environment={
+            "PYSPARK_PYTHON": f"{sys.base_prefix}/bin/python3",
+            "PYTHONPATH": "",
+            "SPARK_SUBMIT_OPTS": jvm.OPTIONS,
+        },
+    )
+    (runs.folder / "environment.tar.gz").symlink_to(archive)
+    try:
+        process = runs.start("archived", at=server.url)
+        assert process.process.wait(300) == 0, process.output()
+        found = json.loads((runs.folder / "archived.json").read_text())
+        assert found == 21, server.process.output()
+    finally:
+        server.process.end()
+    runs.check("archived", processes=2)
 
 
 def test_a_checkpoint_as_a_dataframe(runs: Runs, gives: Any) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from obstore.store import MemoryStore
 
-from millrace.injectors.signal_injector import Calls, put_call
+from millrace.injectors.signal_injector import SignalInjector, put_call
 from millrace.model.errors import StoreError
 from millrace.store import BucketOptions, BucketUrl, LocalHardState, Mailbox, ObjectBlobs
 
@@ -18,9 +18,9 @@ def mailbox(tmp_path: Any) -> Mailbox:
     return LocalHardState.create_or_open(tmp_path / "ckpt", pipeline="p").mailbox
 
 
-def calls(tmp_path: Any, stream: str = STREAM) -> Calls:
+def calls(tmp_path: Any, stream: str = STREAM) -> SignalInjector:
     """Return them as another process has them, which looks at once."""
-    made = Calls(stream)
+    made = SignalInjector(stream)
     made.bind(str(tmp_path / "ckpt"))
     return pickle.loads(pickle.dumps(made))
 
@@ -34,7 +34,7 @@ def test_calls_are_read_once_in_order_whoever_asks(tmp_path: Any, mailbox: Mailb
     put_call(mailbox, STREAM, [b"sd"])
     second = calls(tmp_path).advance("calls", first).offset
 
-    reading = Calls(STREAM)  # a task's, which asks nobody
+    reading = SignalInjector(STREAM)  # a task's, which asks nobody
     assert [key for key, _ in reading.read("calls", None, first)] == [b"sa", b"sb", b"sc"]
     assert [key for key, _ in reading.read("calls", first, second)] == [b"sd"]
     assert calls(tmp_path).advance("calls", second).offset == second
@@ -77,8 +77,8 @@ def test_a_mailbox_that_cannot_be_read_makes_calls_wait(
 
 
 def test_without_a_checkpoint_there_are_none() -> None:
-    assert Calls(STREAM).advance("calls", None).offset == [0, []]
-    assert [one.offset for one in Calls(STREAM).until_now("calls")] == [[0, []]]
+    assert SignalInjector(STREAM).advance("calls", None).offset == [0, []]
+    assert [one.offset for one in SignalInjector(STREAM).until_now("calls")] == [[0, []]]
 
 
 def test_of_two_equal_calls_at_once_both_count() -> None:

@@ -7,21 +7,21 @@ import pytest
 
 import millrace as mr
 from millrace.injectors.watermark_policy import LowWatermarkPolicy
-from millrace.watermark.report import Process
+from millrace.watermark.report import ProcessState
 
 
 def test_a_bounded_delay_publishes_the_newest_less_the_delay():
-    assert mr.BoundedDelay("3 s").published_us(Process(10 * mr.SECOND), 0) == 7 * mr.SECOND
+    assert mr.BoundedDelay("3 s").published_us(ProcessState(10 * mr.SECOND), 0) == 7 * mr.SECOND
 
 
 def test_a_record_exactly_as_old_as_the_delay_allows_is_not_late():
-    published = mr.BoundedDelay(10).published_us(Process(100), 0)
+    published = mr.BoundedDelay(10).published_us(ProcessState(100), 0)
 
     assert [at < published for at in (89, 90, 91)] == [True, False, False]
 
 
 def test_nothing_read_publishes_nothing():
-    assert mr.BoundedDelay("3 s").published_us(Process(), 0) == mr.MIN_TIMESTAMP
+    assert mr.BoundedDelay("3 s").published_us(ProcessState(), 0) == mr.MIN_TIMESTAMP
 
 
 @pytest.mark.parametrize("delay", ["5 s", 5_000_000, dt.timedelta(seconds=5)], ids=repr)

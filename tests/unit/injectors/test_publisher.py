@@ -10,7 +10,7 @@ from millrace.injectors.watermark_publisher import (
     WatermarkAggregate,
     WatermarkPublisher,
 )
-from millrace.watermark.report import ONLY, Process
+from millrace.watermark.report import ONLY, ProcessState
 
 NEVER = mr.MIN_TIMESTAMP
 
@@ -27,12 +27,12 @@ class Epochs:
     def epoch(self, at, **seen):
         """Run an epoch that saw processes -> (newest, claim); return what is published next."""
         told = {
-            name: Process(*(NEVER if us is None else us for us in pair))
+            name: ProcessState(*(NEVER if us is None else us for us in pair))
             for name, pair in seen.items()
         }
         heard = self.publisher.heard({"s": told}, {"s": self.known}, at)
         for name, process in heard["s"].items():
-            self.known[name] = self.known.get(name, Process()).merged(process)
+            self.known[name] = self.known.get(name, ProcessState()).merged(process)
         self.last_epoch = at
         return self.at(at)
 
@@ -225,8 +225,8 @@ def test_arrival_time_follows_the_clock_of_the_epoch_before_the_last():
 def test_arrival_time_moves_in_steps():
     policy = mr.ArrivalTime("1 s", every="10 s")
 
-    assert policy.published_us(Process(), 29 * mr.SECOND) == 19 * mr.SECOND
-    assert policy.changes_us(Process(), 29 * mr.SECOND) == 30 * mr.SECOND
+    assert policy.published_us(ProcessState(), 29 * mr.SECOND) == 19 * mr.SECOND
+    assert policy.changes_us(ProcessState(), 29 * mr.SECOND) == 30 * mr.SECOND
     with pytest.raises(mr.MillraceError, match="each move is an epoch"):
         mr.ArrivalTime("1 s", every=0)
 

@@ -9,7 +9,7 @@ import millrace as mr
 from millrace.compile.build import build
 from millrace.injectors.advance import Backlog, along, decision
 from millrace.injectors.offsets import SourceOffset
-from millrace.injectors.signal_injector import Waiting, asking, backlog_of
+from millrace.injectors.signal_injector import BacklogProbe, asking, backlog_of
 
 
 class Silent(mr.sources.Injector):
@@ -70,7 +70,7 @@ def test_only_sources_that_can_tell_are_asked():
         p.inject(name, source, timestamp="at", format=int)
         p.sink(name, mr.sinks.Memory())
     sources = asking(build(p), lambda: {"log": {"a": SourceOffset(0, 9), "b": SourceOffset(1, 9)}})
-    waiting = Waiting(sources)
+    waiting = BacklogProbe(sources)
 
     assert (list(sources), waiting.now()) == (["log"], {})
     waiting.ask("log")
@@ -86,7 +86,7 @@ def test_a_source_that_fails_says_nothing_and_the_others_do():
             raise answer
         return answer
 
-    waiting = Waiting({"a": ask, "b": lambda: Backlog(records=7)})
+    waiting = BacklogProbe({"a": ask, "b": lambda: Backlog(records=7)})
     waiting.ask("b")
     said = []
     for _ in range(3):
@@ -142,7 +142,7 @@ def test_kafka_has_the_offsets_up_to_the_end():
 
 
 def test_it_is_asked_at_once_when_it_is_started():
-    waiting = Waiting({"a": lambda: Backlog(records=1)})
+    waiting = BacklogProbe({"a": lambda: Backlog(records=1)})
     waiting.start()
     until = time.monotonic() + 10
     while not waiting.now() and time.monotonic() < until:

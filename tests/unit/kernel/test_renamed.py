@@ -13,7 +13,7 @@ from millrace.epochlog.reader import end_of
 from millrace.epochlog.run_log import RunLog
 from millrace.model.errors import CheckpointMismatch, PipelineError
 from millrace.watermark.percentiles import Ahead
-from millrace.watermark.report import Process
+from millrace.watermark.report import ProcessState
 
 
 class Counts(mr.Computation):
@@ -266,7 +266,7 @@ def test_all_that_was_observed_of_an_injected_stream_goes_on_under_its_new_name(
     with mr.testing.Harness(shop("bids")) as h:
         bid(h, 10)
         h.advance_watermark("bids", 15)
-        observed = SourceStats(10, 1, 2, {}, 4, {"": Process(10)}, Ahead({0: 1}))
+        observed = SourceStats(10, 1, 2, {}, 4, {"": ProcessState(10)}, Ahead({0: 1}))
         h._run_log.sources["bids"] = observed
         h.advance_watermark("bids", 16)
         h.update(shop("offers", was="bids"))

@@ -4,7 +4,6 @@ import enum
 
 import numpy as np
 import pytest
-import xxhash
 
 from millrace.model.errors import CoderError
 from millrace.model.keys import decode_key, encode_key, hash_key
@@ -44,13 +43,6 @@ def test_keys_of_one_type_sort_as_their_values(ascending):
     encoded = [encode_key(key) for key in ascending]
 
     assert encoded == sorted(encoded)
-
-
-@pytest.mark.parametrize("key", ["JFK", 7, b"raw", ("EWR", 7)], ids=repr)
-def test_the_hash_is_xxh64_of_the_encoding_with_seed_42(key):
-    data = encode_key(key)
-
-    assert hash_key(data) == xxhash.xxh64(data, seed=42).intdigest()
 
 
 def test_the_hash_of_known_bytes_is_what_spark_says():

@@ -11,7 +11,7 @@ import pytest
 
 import millrace as mr
 from millrace.injectors.follower import Polling
-from millrace.injectors.signal_injector import Calls, put_call
+from millrace.injectors.signal_injector import SignalInjector, put_call
 from millrace.store import LocalHardState
 from tests.live import Feeds, Kept, Live
 
@@ -117,7 +117,7 @@ def test_a_call_fires_once_also_where_all_crash_before_the_next_mark(tmp_path, m
     def follow(self, places, *, most=100_000):
         return Polling(self, places, most=most, clock=itertools.count().__next__)
 
-    monkeypatch.setattr(Calls, "follow", follow)
+    monkeypatch.setattr(SignalInjector, "follow", follow)
     mailbox = LocalHardState.create_or_open(tmp_path, pipeline="calls").mailbox
     p, kept = mr.Pipeline("calls"), Kept()
     rows = [("red" if n % 2 else "blue", 1_000_000 * n) for n in range(40)]
@@ -128,7 +128,7 @@ def test_a_call_fires_once_also_where_all_crash_before_the_next_mark(tmp_path, m
     scores.key_by("team").window(trigger=on_call, mode=mr.DISCARDING).count().to("look")
     p.sink("look", kept)
     for source in (injection.source for injection in p.injections.values()):
-        if isinstance(source, Calls):
+        if isinstance(source, SignalInjector):
             source.bind(str(tmp_path))
     live = Live(p)
 

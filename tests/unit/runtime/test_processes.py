@@ -8,7 +8,7 @@ from millrace.injectors.advance import process_watermark
 from millrace.model.errors import PipelineError
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.runtime.reports import TaskReport, observe_processes
-from millrace.watermark.report import ONLY, Process
+from millrace.watermark.report import ONLY, ProcessState
 
 LATEST_US = 10**15
 
@@ -24,7 +24,7 @@ def noted(process, promised):
 def test_a_name_that_is_not_utf8_is_known_by_its_escapes():
     names = pa.array([b"a", b"\xff", b"\xff", None]).view(pa.string())
     known, refused = noted(names, pa.nulls(4))
-    assert known == {"a": Process(0), "\\xff": Process(2), ONLY: Process(3)}
+    assert known == {"a": ProcessState(0), "\\xff": ProcessState(2), ONLY: ProcessState(3)}
     assert refused == 0
 
 

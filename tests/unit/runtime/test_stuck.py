@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import millrace as mr
-from millrace.kernel.execution import Running
+from millrace.kernel.execution import RunningCall
 from millrace.model.calls import Call, CallPolicy
 from millrace.runtime.call_pool import CallPool
 from millrace.runtime.calls import CallPools
@@ -44,7 +44,7 @@ class Slow(mr.Computation):
 class Told:
     """What a watch has said, by a clock that the test sets."""
 
-    def __init__(self, running: Running) -> None:
+    def __init__(self, running: RunningCall) -> None:
         self.now = 0.0
         self.said: list[Stuck | str] = []
         self.watch = Watch(
@@ -150,7 +150,7 @@ def test_a_timer_is_told_by_its_tag(h: Any, told: Told) -> None:
 
 
 def test_what_does_not_run_any_more_is_not_watched() -> None:
-    running = Running()
+    running = RunningCall()
     watch = Watch(running, 10.0, pytest.fail, pytest.fail)
     assert watch.look()
     del running

@@ -38,14 +38,27 @@ class Rows(mr.sources.Injector):
 
     def __init__(self) -> None:
         self.there: int | Exception = 0
+        self.step = 1 << 30
+        self.answers, self.asked = threading.Event(), threading.Event()
+        self.answers.set()
 
     def processes(self) -> list[str]:
         return ["a"]
 
     def advance(self, process: str, offset: Any) -> mr.sources.Advance:
+        self._answer()
         if isinstance(self.there, Exception):
             raise self.there
-        return mr.sources.Advance(self.there or None)
+        return mr.sources.Advance(min(self.there, (offset or 0) + self.step) or None)
+
+    def split(self, process: str, start: Any, end: Any) -> Any:
+        self._answer()
+        return [(start, end)]
+
+    def _answer(self) -> None:
+        if not self.answers.is_set():
+            self.asked.set()
+            assert self.answers.wait(60)
 
     def read(self, process: str, start: Any, end: Any) -> Any:
         yield from ()
@@ -66,6 +79,7 @@ class Session:
         self.hung, self.interrupted = threading.Event(), threading.Event()
         self.error: Exception | None = None
         self.tags: list[str] = []
+        self.records_from = 0
 
     @property
     def sparkContext(self) -> Session:
@@ -91,7 +105,8 @@ class Session:
         report = TaskReport()
         for stream, piece in (unpacked_piece(one) for lot in how["lots"] for one in lot):
             self.read.append(piece.between)
-            report.source(stream).count(1, 0)
+            if piece.reached >= self.records_from:
+                report.source(stream).count(1, 0)
             reached = piece.reached, piece.process_watermark_us
             report.reached.setdefault(stream, {})[piece.process] = reached
         return report, 0.0
@@ -109,7 +124,7 @@ class Runs:
         self.now_us = 0
         self.handles: list[Handle] = []
 
-    def start(self, session: Session) -> Handle:
+    def start(self, session: Session, *, look_s: float = 0.001) -> Handle:
         self.session, topology = session, build(self.pipeline)
         run_log = RunLog(topology, self.state, intervals=2)
         nothing: Any = None
@@ -135,7 +150,7 @@ class Runs:
         )
         spark: Any = session
         input = EpochInput(topology, {"rows": self.rows})
-        engine = DrivenEngine(parts, input, session=spark, spark=spark, look_s=0.001, readers=2)
+        engine = DrivenEngine(parts, input, session=spark, spark=spark, look_s=look_s, readers=2)
         run = Run(parts, engine)
 
         class Started:
@@ -158,6 +173,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
     monkeypatch.setattr(epoch_engine, "run_patiently", job)
     yield made
+    made.rows.answers.set()
     for handle in made.handles:
         if handle._run.active:
             handle.stop()
@@ -175,6 +191,63 @@ def test_what_is_there_is_read_by_a_job_and_nothing_by_none(runs: Runs) -> None:
     assert session.read == [(None, 5), (5, 9)]
     assert run.drain("60 s")
     assert run.status().state == "drained"
+
+
+def test_input_is_there_until_no_offset_moves(runs: Runs) -> None:
+    """Of three steps, only the last has a record; sources are looked at where somebody asks."""
+    session = Session()
+    run = runs.start(session, look_s=60)
+    assert run.process_available("60 s")
+    session.records_from, runs.rows.there, runs.rows.step = 3, 3, 1
+    assert run.process_available("60 s")
+    assert session.read == [(None, 1), (1, 2), (2, 3)]
+
+
+def test_what_stands_still_is_seen_in_one_turn(runs: Runs) -> None:
+    run = runs.start(Session(), look_s=60)
+    assert run.process_available("60 s")
+    epoch = run.status().epoch
+    assert run.process_available("60 s")
+    assert run.status().epoch == epoch + 1
+
+
+@pytest.mark.parametrize("call", ["advance", "split"])
+def test_a_stop_does_not_wait_for_an_injector_that_does_not_answer(
+    runs: Runs, call: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    session, rows, before = Session(), runs.rows, set(threading.enumerate())
+    run = runs.start(session, look_s=60)
+    assert run.process_available("60 s")
+    epoch, rows.there = run.status().epoch, 5
+    if call == "advance":
+        rows.answers.clear()
+    else:
+        advance = rows.advance
+
+        def and_then_hang(process: str, offset: Any) -> mr.sources.Advance:
+            try:
+                return advance(process, offset)
+            finally:
+                rows.answers.clear()
+
+        rows.advance = and_then_hang  # type: ignore[method-assign]
+    assert not run.process_available("0 s")
+    assert rows.asked.wait(60)
+    run.stop("10 ms")
+    assert (run.status().state, run.status().epoch) == ("stopped", epoch)
+    assert "the injector of 'rows' has not answered for" in caplog.text
+
+    # It answers later: nothing comes of it.
+    rows.answers.set()
+    for thread in set(threading.enumerate()) - before:
+        if thread.name == "millrace-run":
+            thread.join(60)
+    assert session.read == []
+    if call == "split":
+        rows.advance = advance  # type: ignore[method-assign]
+    run = runs.start(session)
+    assert run.process_available("60 s")
+    assert session.read == [(None, 5)]
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pyarrow as pa
 
 import millrace as mr
 from millrace.runtime.reports import TaskReport, observe_processes
-from millrace.watermark.report import Process
+from millrace.watermark.report import ProcessState
 
 NEVER = mr.MIN_TIMESTAMP
 
@@ -22,11 +22,11 @@ def noted(*rows, latest=1000):
 def test_the_newest_and_the_highest_promise_of_each_count():
     report = noted([("a", 5, 1), ("b", 7, None), ("a", 3, 2)], [("a", None, None), ("a", 6, 1)])
 
-    assert report.processes == {"a": Process(6, 2), "b": Process(7, NEVER)}
+    assert report.processes == {"a": ProcessState(6, 2), "b": ProcessState(7, NEVER)}
 
 
 def test_rows_without_a_name_came_by_the_only_process():
-    assert noted([(None, 5, None)]).processes == {"": Process(5, NEVER)}
+    assert noted([(None, 5, None)]).processes == {"": ProcessState(5, NEVER)}
 
 
 def test_a_promise_is_refused_beyond_what_the_clock_allows():
@@ -34,9 +34,9 @@ def test_a_promise_is_refused_beyond_what_the_clock_allows():
 
     assert report.refused_watermarks == 1
     assert report.processes == {
-        "a": Process(NEVER, 1000),
-        "b": Process(NEVER, NEVER),
-        "c": Process(NEVER, mr.MAX_TIMESTAMP),
+        "a": ProcessState(NEVER, 1000),
+        "b": ProcessState(NEVER, NEVER),
+        "c": ProcessState(NEVER, mr.MAX_TIMESTAMP),
     }
 
 

@@ -82,14 +82,14 @@ class Routes:
 
     def before_computations(self) -> set[str]:
         """Return the streams that records pass on their way to a computation."""
-        found: set[str] = set()
+        streams: set[str] = set()
         pending = [stream for spec in self._topology.computations for stream in spec.inputs]
         while pending:
             stream = pending.pop()
-            if stream not in found:
-                found.add(stream)
+            if stream not in streams:
+                streams.add(stream)
                 pending += [step.source for step in self._steps.get(stream, ())]
-        return found
+        return streams
 
     def _fed_by_steps(self, stream: str) -> list[str]:
         return sorted(self.text(step.source) + _step(step) for step in self._steps.get(stream, ()))
@@ -101,13 +101,13 @@ def told_apart(texts: Iterable[str]) -> list[str]:
     >>> told_apart(["tea", "rum", "tea"])
     ['tea', 'rum', 'tea (2)']
     """
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for text in texts:
         told, n = text, 2
-        while told in found:
+        while told in names:
             told, n = f"{text} ({n})", n + 1
-        found[told] = None
-    return list(found)
+        names[told] = None
+    return list(names)
 
 
 def _made_up_name(step: Step) -> str:
@@ -181,10 +181,10 @@ def _computation(topology: Topology, spec: ComputationSpec, routes: Routes) -> S
 
 
 def _cell(cell: StateDescriptor[Any]) -> Schema:
-    found: Schema = {"cell": type(cell).__name__, "format": schema_of(cell.coder)}
+    schema: Schema = {"cell": type(cell).__name__, "format": schema_of(cell.coder)}
     if isinstance(cell, CombiningState):
-        found |= {"add": named(cell.function), "initial": plain(cell.initial)}
-    return found
+        schema |= {"add": named(cell.function), "initial": plain(cell.initial)}
+    return schema
 
 
 def known_names(
@@ -218,16 +218,16 @@ def known_names(
     """
     now = {called.get(name, name): name for name in there}
     specs = {spec.title: spec for spec in topology.computations}
-    found = {title: now.pop(title) for title in specs if title in now}
+    known = {title: now.pop(title) for title in specs if title in now}
     for title, spec in specs.items():
         earlier = next((name for name in spec.evolution.was if name in now), None)
-        if title not in found and earlier is not None:
-            found[title] = now.pop(earlier)
-    for title in specs.keys() - found.keys():
+        if title not in known and earlier is not None:
+            known[title] = now.pop(earlier)
+    for title in specs.keys() - known.keys():
         # The program as it was before a rename knows the name with which it began.
         fresh = called.get(title, title) == title or title in now.values()
-        found[title] = title if fresh else _unused(title, used)
-    return found
+        known[title] = title if fresh else _unused(title, used)
+    return known
 
 
 def dropped_names(

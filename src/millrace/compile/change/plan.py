@@ -195,9 +195,9 @@ def _cell(
             f"give the new one another name, and drop the old: p.add(..., dropped=[{cell!r}])",
         )
         return
-    found = _differences(old, new, where)
+    changes = _differences(old, new, where)
     if migration is not None:
-        told = "; ".join(difference.what for difference in found)
+        told = "; ".join(difference.what for difference in changes)
         why = f"by {migration}, each value once{': ' * bool(told)}{told}"
         yield PartChange(MIGRATED, where, why, between=True)
         return
@@ -205,22 +205,22 @@ def _cell(
         "make it a change that loses nothing (docs/changing.md has the table); or say what becomes "
         f"of its values: p.add(..., migrate={{{cell!r}: function}}), of a name that has not run yet"
     )
-    for one in found:
-        if one.refused:
-            yield PartChange(REFUSED, one.where, one.what, way)
+    for change in changes:
+        if change.refused:
+            yield PartChange(REFUSED, change.where, change.what, way)
         else:
-            yield PartChange(CHANGED, one.where, one.what)
+            yield PartChange(CHANGED, change.where, change.what)
 
 
 def _differences(old: Schema, new: Schema, where: str) -> list[Difference]:
     if old["cell"] != new["cell"]:
         return [Difference(where, f"was {old['cell']}, is {new['cell']} now")]
-    found = [*differences(old["format"], new["format"], where)]
+    changes = [*differences(old["format"], new["format"], where)]
     for part in ("add", "initial"):
         was, now = old.get(part), new.get(part)
         if plain(was) != plain(now):
-            found.append(Difference(f"{where}, {part}", f"was {said(was)}, is {said(now)} now"))
-    return found
+            changes.append(Difference(f"{where}, {part}", f"was {said(was)}, is {said(now)} now"))
+    return changes
 
 
 def said(value: Any) -> str:
@@ -261,14 +261,14 @@ def sink_changes(
     if only is not None:
         stored = {name: stored[name] for name in stored if name in only}
         given = {name: given[name] for name in given if name in only}
-    found: list[Difference] = []
+    changes: list[Difference] = []
     for name, old, new in _both(stored, given):
         where = f"sink of stream {name!r}"
         if old is None or new is None:
-            found.append(Difference(where, GONE if new is None else NEW))
+            changes.append(Difference(where, GONE if new is None else NEW))
         else:
-            found += differences(old, new, where)
-    return found
+            changes += differences(old, new, where)
+    return changes
 
 
 def _computations(
@@ -296,11 +296,11 @@ def _computations(
                 between=True,
             )
         else:
-            found = list(_computation(name, old, new, where, topology, registry))
-            yield from found
+            changes = list(_computation(name, old, new, where, topology, registry))
+            yield from changes
             if title != was:
                 yield PartChange(RENAMED, where, f"was {was!r}; what it keeps stays")
-            if not any(change.kind == REFUSED for change in found):
+            if not any(change.kind == REFUSED for change in changes):
                 yield PartChange(KEPT, where, _kept(old))
 
 
@@ -406,16 +406,16 @@ def _outputs(stored: Schema, given: Schema, where: str) -> Iterator[PartChange]:
 
 def _formats(old: Schema, new: Schema, where: str, *, lasting: bool) -> Iterator[PartChange]:
     """Yield what differs in a format; of records, which no epoch leaves behind, anything may."""
-    for found in differences(old, new, where):
-        if not found.refused:
-            yield PartChange(CHANGED, found.where, found.what)
+    for change in differences(old, new, where):
+        if not change.refused:
+            yield PartChange(CHANGED, change.where, change.what)
         elif lasting:
-            yield PartChange(REFUSED, found.where, found.what, _FORMAT)
+            yield PartChange(REFUSED, change.where, change.what, _FORMAT)
         else:
             yield PartChange(
                 CHANGED,
-                found.where,
-                f"{found.what}; no record of the old format is left between epochs",
+                change.where,
+                f"{change.what}; no record of the old format is left between epochs",
                 between=True,
             )
 

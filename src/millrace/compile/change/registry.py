@@ -128,11 +128,11 @@ class Registry(msgspec.Struct, frozen=True, kw_only=True):
         cells, shapes = dict(self.cells), dict(self.shapes)
         for spec in topology.computations:
             known = shapes.get(spec.name, Shape())
-            found, cells[spec.name] = shape_after(
+            shape, cells[spec.name] = shape_after(
                 known, stored.get(spec.name), cells.get(spec.name, {}), spec
             )
-            if found != known:
-                shapes[spec.name] = found
+            if shape != known:
+                shapes[spec.name] = shape
         return msgspec.structs.replace(self, cells=cells, shapes=shapes)
 
     def succeeded(self, open_edges: Collection[int], topology: Topology) -> Registry:
@@ -222,18 +222,18 @@ def _stream_names(topology: Topology) -> dict[str, str]:
 
 def _grown(what: str, known: Mapping[str, int], names: Iterable[str]) -> dict[str, int]:
     """Return numbers for all names; new ones come after all that were ever given."""
-    found = dict(known)
-    following = max(found.values(), default=-1) + 1
+    numbers = dict(known)
+    following = max(numbers.values(), default=-1) + 1
     for name in names:
-        if name not in found:
-            found[name] = following
+        if name not in numbers:
+            numbers[name] = following
             following += 1
     if following > _MOST[what]:
         raise PipelineError(
             f"this checkpoint has given out {following:,} numbers of {what}s, those that are gone "
             f"included; there are {_MOST[what]:,}. Begin a new checkpoint."
         )
-    return found
+    return numbers
 
 
 def _renumbered(slacks: Mapping[int, int], now: Mapping[int, int]) -> dict[int, int]:

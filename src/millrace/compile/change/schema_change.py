@@ -227,8 +227,8 @@ def _alike(old: Schema, new: Schema) -> bool:
 
 
 def _resolved(node: Schema, types: Schema) -> Schema:
-    found: Schema = types[node["ref"]] if "ref" in node else node
-    return found
+    schema: Schema = types[node["ref"]] if "ref" in node else node
+    return schema
 
 
 def _enums(old: Schema, new: Schema, where: str) -> Iterator[Difference]:
@@ -256,23 +256,23 @@ def _gone(field: Schema, new: list[Schema], where: str) -> Difference:
     name = field["name"]
     renamed = next((f for f in new if f.get("attribute") == name), None)
     if renamed is not None:
-        what = f"field {name!r} is written as {renamed['name']!r} now, and was as {name!r}"
+        change = f"field {name!r} is written as {renamed['name']!r} now, and was as {name!r}"
     else:
-        what = (
+        change = (
             f"field {name!r} is gone, and what was written in it would be lost. If it was renamed, "
             f"keep the name it is written under: msgspec.field(name={name!r})"
         )
-    return Difference(where, what)
+    return Difference(where, change)
 
 
 def _fresh(field: Schema, where: str) -> Difference:
     default, name = _default(field), field["name"]
-    what = f"field {name!r} is new, with {_default_text(field)}"
+    change = f"field {name!r} is new, with {_default_text(field)}"
     if default is _ABSENT:
-        what = f"field {name!r} is new and has no default, and what was written before lacks it"
+        change = f"field {name!r} is new and has no default, and what was written before lacks it"
     elif "factory" in field:
-        what += ", which differs at each reading of what was written before"
-    return Difference(where, what, refused=default is _ABSENT or "factory" in field)
+        change += ", which differs at each reading of what was written before"
+    return Difference(where, change, refused=default is _ABSENT or "factory" in field)
 
 
 def _default(field: Schema) -> Any:

@@ -99,8 +99,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     try:
-        made = msgspec.to_builtins(value)
-        return msgspec.json.decode(msgspec.json.encode(made))
+        builtins = msgspec.to_builtins(value)
+        return msgspec.json.decode(msgspec.json.encode(builtins))
     except (TypeError, ValueError, OverflowError):
         return named(value)
 
@@ -130,19 +130,19 @@ def _own(coder: Coder) -> Schema:
     if describe is None:
         # A text of its own, such as a dataclass has, tells what it was made with.
         plain_repr: Any = object.__repr__
-        made = {} if kind.__repr__ is plain_repr else {"made": named(coder)}
-        return {"coder": named(kind), **made}
+        own_repr = {} if kind.__repr__ is plain_repr else {"made": named(coder)}
+        return {"coder": named(kind), **own_repr}
     said = describe()
     if not isinstance(said, Mapping) or not all(isinstance(name, str) for name in said):
         raise CoderError(
             f"{named(kind)}.describe() returned {said!r}. Expected a dict of what its bytes "
             'depend on, by name: {"name": "trips", "version": 2}.'
         )
-    found: Schema = {"coder": str(said.get("name", named(kind)))}
+    schema: Schema = {"coder": str(said.get("name", named(kind)))}
     for name, value in sorted(said.items()):
         if name != "name":
-            found[name] = value if _is_plain(value) else {"format": schema_of(value)}
-    return found
+            schema[name] = value if _is_plain(value) else {"format": schema_of(value)}
+    return schema
 
 
 def _is_plain(value: Any) -> bool:
@@ -162,8 +162,8 @@ class _Types:
 
     def described(self, type: Any) -> Schema:
         """Return ``type`` and, if there are any, ``types``."""
-        found = self._node(mi.type_info(type))
-        return {"type": found, **({"types": self._described} if self._described else {})}
+        node = self._node(mi.type_info(type))
+        return {"type": node, **({"types": self._described} if self._described else {})}
 
     def _node(self, info: mi.Type) -> Schema:
         if isinstance(info, mi.Metadata):
@@ -211,27 +211,27 @@ class _Types:
 
     def _object(self, info: Any) -> Schema:
         array = isinstance(info, mi.NamedTupleType) or getattr(info, "array_like", False)
-        found: Schema = {
+        node: Schema = {
             "kind": "array" if array else "object",
             "fields": [self._field(field) for field in info.fields],
         }
         if (tag := getattr(info, "tag", None)) is not None:
-            found["tag"] = tag if array else {info.tag_field: tag}
+            node["tag"] = tag if array else {info.tag_field: tag}
         if getattr(info, "forbid_unknown_fields", False):
-            found["unknown fields"] = "forbidden"
-        return found
+            node["unknown fields"] = "forbidden"
+        return node
 
     def _field(self, field: mi.Field) -> Schema:
-        found: Schema = {"name": field.encode_name, "type": self._node(field.type)}
+        node: Schema = {"name": field.encode_name, "type": self._node(field.type)}
         if field.name != field.encode_name:
-            found["attribute"] = field.name
+            node["attribute"] = field.name
         if field.default is not msgspec.NODEFAULT:
-            found["default"] = plain(field.default)
+            node["default"] = plain(field.default)
         elif field.default_factory is not msgspec.NODEFAULT:
-            found |= _made_by(field.default_factory)
+            node |= _made_by(field.default_factory)
         elif not field.required:
-            found["optional"] = True
-        return found
+            node["optional"] = True
+        return node
 
 
 def _made_by(factory: Callable[[], Any]) -> Schema:
@@ -364,8 +364,8 @@ def shape_after(
     if not migrated and not gone and _lies(before, after):
         return msgspec.structs.replace(known, done=done), found
     version = known.version + 1
-    made = Shape(version=version, before=before, gone=gone, migrated=migrated, done=done)
-    return made, found
+    shape = Shape(version=version, before=before, gone=gone, migrated=migrated, done=done)
+    return shape, found
 
 
 def scalars_of(spec: ComputationSpec, numbers: Mapping[str, int]) -> list[int]:

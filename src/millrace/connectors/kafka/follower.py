@@ -19,7 +19,7 @@ from millrace.connectors.kafka.messages import (
     passing,
 )
 from millrace.injectors.advance import Advance, Advances, decision
-from millrace.injectors.follower import ROOM, Taken, about_bytes
+from millrace.injectors.follower import ROOM, FetchedBatch, about_bytes
 from millrace.model.errors import InputLost
 
 log = logging.getLogger("millrace.injectors")
@@ -100,7 +100,7 @@ class KafkaFollower:
         self._consumer = (consumer or Consumer)({**_LIVE, **config, **mine})
         self._names: dict[tuple[str, int], str] = {}
         self._offsets: dict[str, int] = {}
-        self._found: list[Taken] = []
+        self._found: list[FetchedBatch] = []
         self._held: frozenset[str] = frozenset()
         try:
             for process, offset in places.items():
@@ -114,7 +114,7 @@ class KafkaFollower:
             self._consumer.close()
             raise
 
-    def take(self, wait_s: float) -> list[Taken]:
+    def take(self, wait_s: float) -> list[FetchedBatch]:
         """Return what was fetched; wait for one message if nothing was."""
         found, self._found = self._found, []
         if found:
@@ -181,10 +181,12 @@ class KafkaFollower:
                     ) from None
                 self._consumer.consume(1, _AGAIN_S)  # nothing is assigned: it only waits
         decided = decision(None, Advance(int(first)))
-        self._found.append(Taken(process, self._rows.batch(process, []), first, decided=decided))
+        self._found.append(
+            FetchedBatch(process, self._rows.batch(process, []), first, decided=decided)
+        )
         return int(first)
 
-    def _taken(self, messages: list[Any]) -> list[Taken]:
+    def _taken(self, messages: list[Any]) -> list[FetchedBatch]:
         """Return messages as rows, by partition, and ends that have no message before them."""
         if not any(map(_error, messages)):
             return self._rows_of(messages)
@@ -202,7 +204,7 @@ class KafkaFollower:
             return False
         return error is not None
 
-    def _at_end(self, end: Any) -> Taken | None:
+    def _at_end(self, end: Any) -> FetchedBatch | None:
         """Return how far a partition was read where offsets follow that have no message.
 
         A transaction ends with one, and what was aborted, or compacted away, leaves them. To stay
@@ -212,9 +214,9 @@ class KafkaFollower:
         if offset <= self._offsets[process]:
             return None
         self._offsets[process] = offset
-        return Taken(process, self._rows.batch(process, []), offset)
+        return FetchedBatch(process, self._rows.batch(process, []), offset)
 
-    def _rows_of(self, messages: list[Any]) -> list[Taken]:
+    def _rows_of(self, messages: list[Any]) -> list[FetchedBatch]:
         if not messages:
             return []
         if self._away:
@@ -232,15 +234,15 @@ class KafkaFollower:
         self._count = max(1, min(self._most, ROOM // max(1, size)))
         return found
 
-    def _of(self, process: str, messages: Sequence[Any]) -> Taken:
+    def _of(self, process: str, messages: Sequence[Any]) -> FetchedBatch:
         rows, count = self._rows.batch(process, messages), len(messages)
         first, last = messages[0].offset(), messages[-1].offset()
         self._offsets[process] = last + 1
         if last - first == count - 1:
-            return Taken(process, rows, last + 1, first=first)
+            return FetchedBatch(process, rows, last + 1, first=first)
         # Some were aborted, or compacted away.
         numbers = np.fromiter(map(_offset, messages), np.int64, count)
-        return Taken(process, rows, last + 1, numbers=numbers)
+        return FetchedBatch(process, rows, last + 1, numbers=numbers)
 
     def _fail(self, message: Any) -> None:
         """Raise what a partition's error means; return if it may pass."""

@@ -121,11 +121,13 @@ class _Counted:
         names = [canonical(name) for name in coded.dictionary.to_pylist()]
         segments = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(codes)))
         pairs, counts = np.unique(segments * len(names) + codes, return_counts=True)
-        made: list[dict[bytes, int]] = [{} for _ in range(len(starts))]
-        of, what = np.divmod(pairs, len(names))
-        for segment, code, count in zip(of.tolist(), what.tolist(), counts.tolist(), strict=True):
-            made[segment][names[code]] = count
-        return made
+        accumulators: list[dict[bytes, int]] = [{} for _ in range(len(starts))]
+        windows, numbers = np.divmod(pairs, len(names))
+        for segment, code, count in zip(
+            windows.tolist(), numbers.tolist(), counts.tolist(), strict=True
+        ):
+            accumulators[segment][names[code]] = count
+        return accumulators
 
 
 class Quantiles(CombineFn):

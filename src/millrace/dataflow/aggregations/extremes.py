@@ -122,9 +122,9 @@ class Top(CombineFn):
 
     def add(self, accumulator: list[Any], value: Any) -> list[Any]:
         """Return the n largest of both."""
-        kept, key = len(accumulator), self._key
+        size, key = len(accumulator), self._key
         compared = comparable(value if key is None else key(value), "top")
-        place = kept
+        place = size
         try:
             # Most values are below the smallest that is kept, and compared with nothing else.
             while place:

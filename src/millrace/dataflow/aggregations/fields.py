@@ -174,9 +174,9 @@ class KeyFields:
         values = [*key] if len(self.keys) > 1 else [key]
         if self.windows:
             values += [window.start_time, window.end_time]
-        found = dict(zip(self.names, values, strict=False))
-        found |= result if self.results else {VALUE_FIELD: result}
-        return found if self.make is None else self.make(**found)
+        fields = dict(zip(self.names, values, strict=False))
+        fields |= result if self.results else {VALUE_FIELD: result}
+        return fields if self.make is None else self.make(**fields)
 
     def rows(
         self, keys: Sequence[Any], windows: Sequence[tuple[int, int]], results: Sequence[Any]

@@ -160,8 +160,8 @@ class Mean(VectorFold):
     def extracted(self, columns: Columns) -> list[Any] | None:
         """Return the quotients."""
         added, count = columns
-        found = quotients(added, count)
-        return None if found is None else none_where(count == 0, found)
+        means = quotients(added, count)
+        return None if means is None else none_where(count == 0, means)
 
     def of(self, values: Column) -> tuple[Column, Column]:
         """Return the values, and 1 for each."""
@@ -235,8 +235,8 @@ def number(value: Any, what: str) -> Any:
 
 def _negative(value: Any, what: str) -> Any:
     """Return a number with the other sign; of a Decimal no digit is rounded."""
-    found = number(value, what)
-    return found.copy_negate() if type(found) is Decimal else -found
+    checked = number(value, what)
+    return checked.copy_negate() if type(checked) is Decimal else -checked
 
 
 class Variance(VectorFold):
@@ -295,8 +295,10 @@ class Variance(VectorFold):
         """Return the variances."""
         count, _, squares = columns
         divisor = count - 1 if self.sample else count
-        found = quotients(squares, divisor)
-        return None if found is None else none_where(divisor <= 0, self._of_variances(found))
+        variances = quotients(squares, divisor)
+        return (
+            None if variances is None else none_where(divisor <= 0, self._of_variances(variances))
+        )
 
     def _of_variances(self, variances: Column) -> Column:
         return variances

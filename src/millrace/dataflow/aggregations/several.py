@@ -70,15 +70,15 @@ class Part(NamedTuple):
         """Return which elements count; None: all."""
         if self.condition is None:
             return None
-        found: Mask = values.field(self.condition).to_numpy(zero_copy_only=False)
-        return found.astype(bool)
+        mask: Mask = values.field(self.condition).to_numpy(zero_copy_only=False)
+        return mask.astype(bool)
 
     @property
     def vector(self) -> Vector:
         """The vector form of the aggregate, where it is known to have one."""
-        found = vector_of(self.combine, Any)
-        assert not isinstance(found, str), found
-        return found
+        vector = vector_of(self.combine, Any)
+        assert not isinstance(vector, str), vector
+        return vector
 
 
 #: Of these an accumulator cannot be changed in place.
@@ -118,53 +118,57 @@ class Several(VectorFold):
 
     def add(self, accumulator: Any, value: Any) -> Any:
         """Add an element to the aggregates that it counts for."""
-        made = list(accumulator)
+        accumulators = list(accumulator)
         for n, (_, combine, source, condition, _) in enumerate(self.parts):
             if condition is None or value[condition]:
-                kept = made[n]
-                made[n] = combine.add(
-                    combine.create() if kept is None else kept,
+                part_accumulator = accumulators[n]
+                accumulators[n] = combine.add(
+                    combine.create() if part_accumulator is None else part_accumulator,
                     None if source is None else value[source],
                 )
-        return made
+        return accumulators
 
     def uncombine(self, accumulator: Any, value: Any) -> Any:
         """Take an element out of the aggregates that it counted for."""
-        made = list(accumulator)
+        accumulators = list(accumulator)
         for n, (_, combine, source, condition, _) in enumerate(self.parts):
             if condition is None or value[condition]:
-                kept = made[n]
-                made[n] = combine.uncombine(
-                    combine.create() if kept is None else kept,
+                part_accumulator = accumulators[n]
+                accumulators[n] = combine.uncombine(
+                    combine.create() if part_accumulator is None else part_accumulator,
                     None if source is None else value[source],
                 )
-        return made
+        return accumulators
 
     def merge(self, accumulator: Any, other: Any) -> Any:
         """Merge each with its like."""
-        made = list(accumulator)
+        accumulators = list(accumulator)
         for n, (part, two) in enumerate(zip(self.parts, other, strict=True)):
             if two is None:
                 continue
-            one = made[n]
-            if one is None and type(two) not in _NUMBERS:
+            part_accumulator = accumulators[n]
+            if part_accumulator is None and type(two) not in _NUMBERS:
                 # Not the other's own: what is merged next would change that, too.
-                one = part.combine.create()
-            made[n] = two if one is None else part.combine.merge(one, two)
-        return made
+                part_accumulator = part.combine.create()
+            accumulators[n] = (
+                two if part_accumulator is None else part.combine.merge(part_accumulator, two)
+            )
+        return accumulators
 
     def extract(self, accumulator: Any) -> Any:
         """Return the results by name."""
         results = (
-            part.combine.extract(part.combine.create() if kept is None else kept)
-            for part, kept in zip(self.parts, accumulator, strict=True)
+            part.combine.extract(
+                part.combine.create() if part_accumulator is None else part_accumulator
+            )
+            for part, part_accumulator in zip(self.parts, accumulator, strict=True)
         )
         return self._made(*results)
 
     def _made(self, *results: Any) -> Any:
         # Twice as fast as dict(zip(...)).
-        found = msgspec.structs.asdict(self._record(*results))
-        return found if self.make is None else self.make(**found)
+        fields = msgspec.structs.asdict(self._record(*results))
+        return fields if self.make is None else self.make(**fields)
 
     # -- what is asked of it -----------------------------------------------------------------------
 
@@ -209,16 +213,16 @@ class Several(VectorFold):
         Raises:
             PipelineError: The class cannot be made with them.
         """
-        made = class_of_fields(format, [part.name for part in self.parts])
-        return self if made is None else Several(self.parts, made)
+        result_class = class_of_fields(format, [part.name for part in self.parts])
+        return self if result_class is None else Several(self.parts, result_class)
 
     def accumulator_type(self, value: Any) -> Any:
         """Return the type of the tuple, or a coder of it if one of them has its own."""
         pairs = zip(self.parts, self._kinds(value), strict=True)
-        found = [part.combine.accumulator_type(kind) for part, kind in pairs]
-        if any(isinstance(each, Coder) and not isinstance(each, type) for each in found):
-            return PartsCoder(tuple(found))
-        return tuple[tuple(Any if each is Any else each | None for each in found)]  # type: ignore[misc]
+        types = [part.combine.accumulator_type(kind) for part, kind in pairs]
+        if any(isinstance(each, Coder) and not isinstance(each, type) for each in types):
+            return PartsCoder(tuple(types))
+        return tuple[tuple(Any if each is Any else each | None for each in types)]  # type: ignore[misc]
 
     def result_type(self, value: Any) -> Any:
         """Return the coder of the results by name."""
@@ -239,9 +243,9 @@ class Several(VectorFold):
     def vector(self, values: Any) -> Vector | str:
         """Return this, or why one of them folds values one by one."""
         for part, kind in zip(self.parts, self._kinds(values), strict=True):
-            found = vector_of(part.combine, kind)
-            if isinstance(found, str):
-                return f"{part.name}: {found}"
+            vector = vector_of(part.combine, kind)
+            if isinstance(vector, str):
+                return f"{part.name}: {vector}"
         return self
 
     def keeps(self, values: Any) -> bool:
@@ -273,10 +277,10 @@ class Several(VectorFold):
             column = pa.nulls(len(values)) if part.source is None else values.field(part.source)
             present = part.present(values)
             if present is None:
-                found = part.vector.accumulators(column, starts)
-                if found is None:
+                accumulators = part.vector.accumulators(column, starts)
+                if accumulators is None:
                     return None
-                columns.append(found)
+                columns.append(accumulators)
                 continue
             chosen, begins, segments = _those(present, starts)
             sparse: list[Any] = [None] * len(starts)
@@ -337,37 +341,37 @@ class Several(VectorFold):
 
     def reduce(self, columns: Columns, starts: Starts) -> Columns:
         """Return the accumulators of segments, of each aggregate those of the values that count."""
-        made: list[Column] = []
+        reduced: list[Column] = []
         for part, its in self._shares(columns):
             if part.condition is None:
-                made += part.fold.reduce(its, starts)
+                reduced += part.fold.reduce(its, starts)
                 continue
             *its_own, present = its
             counts: Mask = present != 0
             if counts.all():
-                made += part.fold.reduce(tuple(its_own), starts)
-                made.append(np.ones(len(starts), np.int64))
+                reduced += part.fold.reduce(tuple(its_own), starts)
+                reduced.append(np.ones(len(starts), np.int64))
                 continue
             chosen, begins, segments = _those(counts, starts)
             if len(chosen):
-                found = part.fold.reduce(tuple(column[chosen] for column in its_own), begins)
+                folded = part.fold.reduce(tuple(column[chosen] for column in its_own), begins)
             else:
-                found = tuple(column[:0] for column in its_own)
-            made += [_spread(column, segments, len(starts)) for column in found]
-            made.append(_spread(np.ones(len(segments), np.int64), segments, len(starts)))
-        return tuple(made)
+                folded = tuple(column[:0] for column in its_own)
+            reduced += [_spread(column, segments, len(starts)) for column in folded]
+            reduced.append(_spread(np.ones(len(segments), np.int64), segments, len(starts)))
+        return tuple(reduced)
 
     def split(self, accumulator: Any) -> tuple[Any, ...]:
         """Return the numbers of the accumulators, and 1 or 0 after those that need it."""
-        made: list[Any] = []
-        for part, kept in zip(self.parts, accumulator, strict=True):
+        columns: list[Any] = []
+        for part, part_accumulator in zip(self.parts, accumulator, strict=True):
             if part.condition is None:
-                made += part.fold.split(kept)
-            elif kept is None:
-                made += [0] * (part.fold.width + 1)
+                columns += part.fold.split(part_accumulator)
+            elif part_accumulator is None:
+                columns += [0] * (part.fold.width + 1)
             else:
-                made += [*part.fold.split(kept), 1]
-        return tuple(made)
+                columns += [*part.fold.split(part_accumulator), 1]
+        return tuple(columns)
 
     def results(self, columns: Columns) -> Sequence[Any]:
         """Return the results of the accumulators that columns hold the numbers of."""
@@ -425,6 +429,6 @@ def _those(present: Mask, starts: Starts) -> tuple[Positions, Starts, Positions]
 
 def _spread(column: Column, positions: Positions, count: int) -> Column:
     """Return a column with values at some positions, and zeros elsewhere."""
-    made = np.zeros(count, column.dtype)
-    made[positions] = column
-    return made
+    spread = np.zeros(count, column.dtype)
+    spread[positions] = column
+    return spread

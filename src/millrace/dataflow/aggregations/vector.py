@@ -199,10 +199,10 @@ class VectorFold(CombineFn):
 
     def results(self, columns: Columns) -> Sequence[Any]:
         """Return the results of the accumulators that columns hold the parts of."""
-        found = None
+        extracted = None
         if last_word(type(self), ("extracted",), ("extract", "joined")):
-            found = self.extracted(columns)
-        return list(map(self.extract, self.joined(columns))) if found is None else found
+            extracted = self.extracted(columns)
+        return list(map(self.extract, self.joined(columns))) if extracted is None else extracted
 
     def extracted(self, columns: Columns) -> list[Any] | None:
         """Return what :meth:`extract` does, of whole columns; None: ask it one by one."""
@@ -288,18 +288,18 @@ def quotients(dividends: Column, divisors: Column) -> Column | None:
             return None
         if column.dtype.kind == "i" and _largest(column) > 2**53:
             return None
-    found = np.full(len(dividends), np.nan)
+    results = np.full(len(dividends), np.nan)
     with np.errstate(invalid="ignore", over="ignore"):
-        np.divide(dividends, divisors, out=found, where=divisors != 0)
-    return found
+        np.divide(dividends, divisors, out=results, where=divisors != 0)
+    return results
 
 
 def none_where(missing: Mask, column: Column) -> list[Any]:
     """Return a column as Python has it, with None in some places."""
-    found: list[Any] = column.tolist()
+    values: list[Any] = column.tolist()
     for n in np.flatnonzero(missing).tolist():
-        found[n] = None
-    return found
+        values[n] = None
+    return values
 
 
 def within(column: Column) -> Mask:
@@ -320,12 +320,12 @@ def vector_of(combine: CombineFn, values: Any) -> Vector | str:
     A class that defines how single values are combined anew inherits the vector form of something
     else.
     """
-    found = combine.vector(values)
-    if isinstance(found, str):
-        return found
+    vector = combine.vector(values)
+    if isinstance(vector, str):
+        return vector
     if not last_word(type(combine), ("vector", "of", "folds", "reduce"), _SCALAR):
         return f"{combine!r} combines values in a way of its own, with no vector form of that"
-    return found
+    return vector
 
 
 _SCALAR = ("create", "add", "merge")
@@ -356,5 +356,5 @@ def numbers(values: pa.Array) -> Column | None:
 
 def plain(column: Column, values: pa.Array) -> Mask:
     """Return which numbers are there, and not NaN."""
-    found: Mask = ~np.isnan(column)
-    return found & values.is_valid().to_numpy(zero_copy_only=False) if values.null_count else found
+    mask: Mask = ~np.isnan(column)
+    return mask & values.is_valid().to_numpy(zero_copy_only=False) if values.null_count else mask

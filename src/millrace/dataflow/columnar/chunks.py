@@ -208,10 +208,11 @@ class Accumulators:
         good = np.logical_and.reduce([within(column) for column in self.columns])
         rows = [["if"[type(n) is float] for n in column.tolist()] for column in self.columns]
         kinds_of = np.array(["".join(row) for row in zip(*rows, strict=True)])
-        found = {
-            str(one): np.flatnonzero(good & (kinds_of == one)) for one in np.unique(kinds_of[good])
+        by_kind = {
+            str(kind): np.flatnonzero(good & (kinds_of == kind))
+            for kind in np.unique(kinds_of[good])
         }
-        return found, np.flatnonzero(~good)
+        return by_kind, np.flatnonzero(~good)
 
     def encoded(self, kinds: str) -> list[bytes]:
         """Return the columns as bytes; all rows are of these kinds."""
@@ -297,13 +298,13 @@ class Brought(NamedTuple):
 
 def weights(values: Sequence[Any]) -> tuple[npt.NDArray[np.int64], list[int]]:
     """Return how many elements each value stands for, and the positions of the partials."""
-    found = np.ones(len(values), np.int64)
+    counts = np.ones(len(values), np.int64)
     if Partial not in set(map(type, values)):
-        return found, []
+        return counts, []
     partials = [n for n, value in enumerate(values) if type(value) is Partial]
     for n in partials:
-        found[n] = values[n].elements
-    return found, partials
+        counts[n] = values[n].elements
+    return counts, partials
 
 
 def brought(
@@ -326,14 +327,14 @@ def brought(
         alone[own[positions]] = False
         _add(parts, own[positions], Accumulators(columns))
     _one_by_one(fold, picked, np.flatnonzero(alone & judged).tolist(), parts, refused)
-    found = [
+    elements = [
         Brought(
             np.concatenate([part.positions for part in those]),
             Accumulators.together([part.accumulators for part in those]),
         )
         for _, those in sorted(parts.items())
     ]
-    return found, refused
+    return elements, refused
 
 
 def _picked(
@@ -397,9 +398,9 @@ def _one_by_one(
     if not rows:
         return
     columns = tuple(np.array(column, dtype=object) for column in zip(*rows, strict=True))
-    made, where = Accumulators(columns), np.array(several)
-    for kinds, chosen in made.by_kinds()[0].items():
-        encoded = made.take(chosen).encoded(kinds)
+    accumulators, where = Accumulators(columns), np.array(several)
+    for kinds, chosen in accumulators.by_kinds()[0].items():
+        encoded = accumulators.take(chosen).encoded(kinds)
         _add(parts, where[chosen], Accumulators.decoded(kinds, encoded))
 
 

@@ -51,10 +51,10 @@ def columns_of(
         and fold.keeps(kind)
     ):
         return None
-    made = SessionColumns if window_fn.merges else WindowColumns
+    columns_class = SessionColumns if window_fn.merges else WindowColumns
     pick = picker(grouping.value, plain_format(coders[0]))
     trigger = repr(AtWatermark())
-    return made(fold, pick, trigger, grouping.output, window_fn, grouping.key_fields)
+    return columns_class(fold, pick, trigger, grouping.output, window_fn, grouping.key_fields)
 
 
 def cut_chunk(chunk: bytes, start: int, end: int) -> bytes | None:
@@ -70,8 +70,8 @@ def cut_chunk(chunk: bytes, start: int, end: int) -> bytes | None:
         if len(msgspec.msgpack.decode(chunk)) == _FIELDS
         else sessions.SessionChunk
     )
-    found: Any = msgspec.msgpack.decode(chunk, type=kind)
-    hashes = np.frombuffer(found.hashes, "<u8")
+    decoded: Any = msgspec.msgpack.decode(chunk, type=kind)
+    hashes = np.frombuffer(decoded.hashes, "<u8")
     chosen = np.flatnonzero((hashes >= np.uint64(start)) & (hashes <= np.uint64(end - 1)))
     if len(chosen) == len(hashes):
         return chunk
@@ -83,12 +83,12 @@ def cut_chunk(chunk: bytes, start: int, end: int) -> bytes | None:
 
     left = {
         name: taken(value) for name in kind.__struct_fields__
-        if isinstance(value := getattr(found, name), bytes)
+        if isinstance(value := getattr(decoded, name), bytes)
     }  # fmt: skip
-    keys = [found.keys[n] for n in chosen.tolist()]
-    columns = [taken(column) for column in found.columns]
+    keys = [decoded.keys[n] for n in chosen.tolist()]
+    columns = [taken(column) for column in decoded.columns]
     return msgspec.msgpack.encode(
-        msgspec.structs.replace(found, **left, keys=keys, columns=columns)
+        msgspec.structs.replace(decoded, **left, keys=keys, columns=columns)
     )
 
 

@@ -143,7 +143,7 @@ class SessionColumns(PlainGrouping):
         taken = np.ones(len(kept), dtype=bool)
         taken[list(done.refused)] = False
         self._count(done, elements[~kept & taken], elements[partials])
-        made = []
+        stretches = []
         for part in parts:
             chosen = np.flatnonzero(kept[part.positions] & taken[part.positions])
             if not len(chosen):
@@ -161,8 +161,8 @@ class SessionColumns(PlainGrouping):
                 np.maximum.reduceat(ends[positions], begins),
                 part.accumulators.take(chosen[order]).reduced(fold, begins),
             )
-            made.append(some)
-        return made
+            stretches.append(some)
+        return stretches
 
     def _rescue(
         self,
@@ -223,7 +223,9 @@ class SessionColumns(PlainGrouping):
         going_on: dict[int, int] = {}
         if over.any():
             removed = set(done.removed)
-            others = (one for one in bundle.stored(MAX_TIMESTAMP) if one.row not in removed)
+            others = (
+                stored for stored in bundle.stored(MAX_TIMESTAMP) if stored.row not in removed
+            )
             going_on = self._going_on(sessions, np.flatnonzero(over), others)
         for at_us in sorted(set(going_on.values())):
             together = [n for n, instant_us in going_on.items() if instant_us == at_us]
@@ -244,7 +246,7 @@ class SessionColumns(PlainGrouping):
         self, sessions: _Stretches, over: npt.NDArray[np.intp], others: Iterable[Stored]
     ) -> dict[int, int]:
         """Return the sessions that a stretch in another chunk goes on from, and its instant."""
-        found: dict[int, int] = {}
+        positions: dict[int, int] = {}
         by_hash = over[np.argsort(sessions.hashes[over], kind="stable")]
         hashes = sessions.hashes[by_hash]
         for other in others:
@@ -257,8 +259,8 @@ class SessionColumns(PlainGrouping):
                 for m in range(first[position], last[position]):
                     overlap = starts[m] < sessions.ends[n] and sessions.starts[n] < ends[m]
                     if overlap and chunk.keys[m] == sessions.keys[n]:
-                        found[n] = min(other.at_us, found.get(n, other.at_us))
-        return found
+                        positions[n] = min(other.at_us, positions.get(n, other.at_us))
+        return positions
 
     def _panes(self, sessions: _Stretches, wall_time_us: int) -> Emitted:
         pane = self._pane(Window(), wall_time_us)
@@ -297,10 +299,10 @@ def _stretches(chunk: SessionChunk) -> _Stretches:
 
 def _put(stretches: _Stretches, done: Done, at_us: int | None = None) -> None:
     """Add stretches as chunks, wanted when the first may be over, or at an instant."""
-    found, beyond = stretches.accumulators.by_kinds()
+    by_kind, beyond = stretches.accumulators.by_kinds()
     for n in beyond.tolist():
         done.failed.append((stretches.keys[n], int(stretches.ends[n]), too_large()))
-    for kinds, chosen in found.items():
+    for kinds, chosen in by_kind.items():
         some = stretches.take(chosen[np.argsort(stretches.hashes[chosen], kind="stable")])
         chunk = SessionChunk(
             kinds,

@@ -150,9 +150,11 @@ class WindowColumns(PlainGrouping):
         # in many windows costs little more than one in a single.
         keys, at_us = records.key_of[positions], at_us[positions]
         hashes = records.hashes[keys]
-        found = alike_segments(keys, self.window_fn.alike(at_us, hashes))
-        of_segment = accumulators.take(found.order).reduced(self.fold, found.starts)
-        first = found.order[found.starts]
+        segments_of_windows = alike_segments(keys, self.window_fn.alike(at_us, hashes))
+        of_segment = accumulators.take(segments_of_windows.order).reduced(
+            self.fold, segments_of_windows.starts
+        )
+        first = segments_of_windows.order[segments_of_windows.starts]
         rows, starts, ends = assigned_columns(self.window_fn, at_us[first], hashes[first])
         if low_watermark_us >= ends.min(initial=MAX_TIMESTAMP):
             live = ends > low_watermark_us
@@ -174,9 +176,10 @@ class WindowColumns(PlainGrouping):
             bad_segments = np.unique(rows[np.isin(window, beyond)])
             bad = np.zeros(len(positions), dtype=bool)
             segment = np.repeat(
-                np.arange(len(found)), np.diff(found.starts, append=len(found.order))
+                np.arange(len(segments_of_windows)),
+                np.diff(segments_of_windows.starts, append=len(segments_of_windows.order)),
             )
-            bad[found.order] = np.isin(segment, bad_segments)
+            bad[segments_of_windows.order] = np.isin(segment, bad_segments)
             return bad
         keys = keys[begins]
         cuts = np.flatnonzero(np.concatenate(([True], other[begins[1:] - 1], [True]))).tolist()

@@ -68,10 +68,10 @@ class GroupByKeyAndWindow(WindowTimers):
         retraction = pane is not None and pane.retraction
         for window in self._assign(record):
             try:
-                found = self._row_for(window, 1)
-                if found is None:
+                window_row = self._row_for(window, 1)
+                if window_row is None:
                     continue
-                address, row, merged = found
+                address, row, merged = window_row
                 if retraction:
                     row.accumulator = self.combine.uncombine(row.accumulator, value)
                     row.size -= 1
@@ -90,10 +90,10 @@ class GroupByKeyAndWindow(WindowTimers):
         windows = self._assign(record) if partial.window is None else (partial.window,)
         for window in windows:
             try:
-                found = self._row_for(window, partial.elements)
-                if found is None:
+                window_row = self._row_for(window, partial.elements)
+                if window_row is None:
                     continue
-                address, row, merged = found
+                address, row, merged = window_row
                 row.accumulator = self.combine.merge(row.accumulator, partial.accumulator)
                 row.size += partial.elements - 2 * partial.retracted
                 self._added(
@@ -114,13 +114,13 @@ class GroupByKeyAndWindow(WindowTimers):
 
     def _row_for(self, window: Window, elements: int) -> _Found | None:
         """Return the row that elements of a window go to; None if it takes no more."""
-        found = self._merged_in(window) if self._window_fn.merges else self._found(window)
-        if found is None:
+        window_row = self._merged_in(window) if self._window_fn.merges else self._found(window)
+        if window_row is None:
             self.increment("dropped_late", elements)
-        elif 0 in found[1].finished:
+        elif 0 in window_row[1].finished:
             self.increment("dropped_after_finish", elements)
             return None
-        return found
+        return window_row
 
     def _found(self, window: Window) -> _Found | None:
         """Return the row of a window that never merges, made if need be; None if expired."""

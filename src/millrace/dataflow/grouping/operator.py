@@ -47,23 +47,23 @@ class GroupingOperator(Operator):
         """Return what, where, when and how."""
         how, combine = self._grouping.windowing, self._grouping.combine
         recomputed = isinstance(combine, Recomputed)
-        what = repr(combine.plain if isinstance(combine, Recomputed) else combine)
-        what += f" of {self._what()}" if self._what() else ""
-        what += ", values kept for retractions" if recomputed else ""
+        aggregate = repr(combine.plain if isinstance(combine, Recomputed) else combine)
+        aggregate += f" of {self._what()}" if self._what() else ""
+        aggregate += ", values kept for retractions" if recomputed else ""
         if self._grouping.key_fields is not None:
-            what += f", as rows of {', '.join(self._grouping.key_fields.names)}"
+            aggregate += f", as rows of {', '.join(self._grouping.key_fields.names)}"
         late = how.allowed_lateness_us
         lateness = f", allowed lateness {format_duration(late)}" if late else ""
         at_end = how.output_time is OutputTime.END_OF_WINDOW
         at = "" if at_end else f", output time {how.output_time!r}"
         return [
-            f"what   {what}",
+            f"what   {aggregate}",
             f"where  {how.window_fn!r}",
             f"when   {how.trigger!r}{lateness}{at}",
             f"how    {how.mode!r}",
         ]
 
-    def beside(self) -> Mapping[str, SideStream]:
+    def side_streams(self) -> Mapping[str, SideStream]:
         """Return the streams of signals that its trigger fires by."""
         return self._grouping.windowing.trigger.signals
 

@@ -118,11 +118,11 @@ class Updater:
         least_us = 0
         if self._output_time is OutputTime.END_OF_WINDOW and low_watermark_us <= LATEST_RECORD:
             least_us = low_watermark_us
-        made = Updates(grouping.output, shared=not self._own, sure=self._sure)
+        updates = Updates(grouping.output, shared=not self._own, sure=self._sure)
         panes = _Panes(self._trigger, wall_time_us)
         rows: list[bytes] = []
-        append_value, append_pane = made.values.append, made.panes.append
-        append_tail, append_time = made.tails.append, made.timestamps.append
+        append_value, append_pane = updates.values.append, updates.panes.append
+        append_tail, append_time = updates.tails.append, updates.timestamps.append
         for encoded, key, hashed, start, stop, stored in keys:
             row: WindowRow
             if stored is None:
@@ -162,12 +162,12 @@ class Updater:
                 row.size += stop - start
             rows.append(encode(row))
             if count == 1:
-                made.keys.append(encoded)
-                made.hashes.append(hashed)
+                updates.keys.append(encoded)
+                updates.hashes.append(hashed)
             else:
-                made.keys += [encoded] * count
-                made.hashes += [hashed] * count
-        return rows, made
+                updates.keys += [encoded] * count
+                updates.hashes += [hashed] * count
+        return rows, updates
 
 
 class _Panes:
@@ -180,14 +180,14 @@ class _Panes:
 
     def update(self, index: int) -> tuple[Pane, bytes]:
         """Return the pane with an index, and its bytes."""
-        found = self._known.get(index)
-        if found is None:
+        known = self._known.get(index)
+        if known is None:
             pane = Pane(
                 Window(), index, EARLY, index == 0, False, False, self._wall_time_us, 0,
                 self._trigger,
             )  # fmt: skip
-            found = self._known[index] = pane, encode_pane(pane)
-        return found
+            known = self._known[index] = pane, encode_pane(pane)
+        return known
 
     def retraction(self, pane: Pane) -> Pane:
         """Return the pane that takes another back."""

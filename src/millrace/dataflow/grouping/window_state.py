@@ -124,9 +124,9 @@ class WindowRow(msgspec.Struct, array_like=True):
 
     def delete_timer(self, node: int, tag: str) -> None:
         """Cancel a trigger's timer."""
-        found = self.timer(node, tag)
-        if found is not None:
-            self.timers.remove(found)
+        timer = self.timer(node, tag)
+        if timer is not None:
+            self.timers.remove(timer)
 
     def forget(self, node: int) -> None:
         """Delete state and timers of a trigger."""

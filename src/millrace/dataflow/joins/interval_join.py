@@ -194,8 +194,8 @@ class JoinByKeyAndTime(Computation):
         """Take a value back, and its pairs."""
         kept_values, other = self._kept(), 1 - side
         row = kept_values if isinstance(kept_values, InOneRow) else None
-        found = self._find(kept_values, side, value, at_us)
-        if found is None:
+        position = self._find(kept_values, side, value, at_us)
+        if position is None:
             if (
                 gone_us := self._gone_us(side, at_us)
             ) is not None and gone_us <= self.low_watermark:
@@ -206,7 +206,7 @@ class JoinByKeyAndTime(Computation):
                 "its key. A retraction must meet the value that it takes back. Was the key or the "
                 "value made by a step or a computation that does not return the same for the same?"
             )
-        at_us, place = found
+        at_us, place = position
         if kept_values.at(side, at_us)[place][2]:
             self._send_alone(side, value, at_us, retraction=True)
         kept_values.remove(side, at_us, place)

@@ -218,8 +218,10 @@ class JoinRowCodec(MsgpackCoder):
     __slots__ = ("_kinds",)
 
     def __init__(self, *kinds: Any) -> None:
-        kept = (types.GenericAlias(tuple, (kind, int, bool)) for kind in kinds)
-        sides = (types.GenericAlias(dict, (int, types.GenericAlias(list, (k,)))) for k in kept)
+        types_kept = (types.GenericAlias(tuple, (kind, int, bool)) for kind in kinds)
+        sides = (
+            types.GenericAlias(dict, (int, types.GenericAlias(list, (k,)))) for k in types_kept
+        )
         # What its bytes are, for who reads a checkpoint without this code.
         super().__init__(types.GenericAlias(tuple, (*sides, int, int | None)))
         self._kinds = kinds

@@ -158,22 +158,22 @@ class EnrichByKey(Computation):
         unpack = self._forms[1][1]
         for is_equal in equalities(row):
             for entry_us in (at_us, *reversed(list(self.rows))):
-                kept = list(self.rows.get(entry_us, ()))
-                for place, (packed,) in enumerate(kept):
+                rows = list(self.rows.get(entry_us, ()))
+                for place, (packed,) in enumerate(rows):
                     if is_equal(unpack(packed)):
-                        del kept[place]
-                        if kept:
-                            self.rows[entry_us] = kept
+                        del rows[place]
+                        if rows:
+                            self.rows[entry_us] = rows
                         else:
                             del self.rows[entry_us]
                         return
 
     def _answer(self, value: Any, at_us: int, *, back: bool) -> None:
-        found = list(self.rows.between(None, at_us + 1 if self.waits else None))
+        rows = list(self.rows.between(None, at_us + 1 if self.waits else None))
         row = None
-        stands = bool(found) and (self.expires_us is None or at_us < found[-1] + self.expires_us)
+        stands = bool(rows) and (self.expires_us is None or at_us < rows[-1] + self.expires_us)
         if stands:
-            row = self._forms[1][1](self.rows[found[-1]][-1][0])
+            row = self._forms[1][1](self.rows[rows[-1]][-1][0])
         elif self.how == "inner":
             return
         if self._panes:
@@ -194,7 +194,7 @@ class EnrichOperator(Operator):
         """Have single values that waited refused."""
         self._enrich.refuse = refuse
 
-    def beside(self) -> Mapping[str, SideStream]:
+    def side_streams(self) -> Mapping[str, SideStream]:
         """Return the table, where no value waits for its rows."""
         sides = self._enrich.sides
         return {

@@ -61,9 +61,9 @@ def fields_of(
         those = set(map(type, field)) - {type(None)}
         kind = next(iter(those), int)
         if len(those) > 1:
-            found = [type(value) for value in field]
-            kind = max(_ARROW, key=found.count)
-            there &= np.fromiter((k in (kind, type(None)) for k in found), bool, count)
+            types = [type(value) for value in field]
+            kind = max(_ARROW, key=types.count)
+            there &= np.fromiter((k in (kind, type(None)) for k in types), bool, count)
         kinds.append(kind)
     if not there.any():
         return

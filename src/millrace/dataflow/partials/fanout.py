@@ -144,8 +144,8 @@ class PartOperator(Operator):
     def described(self) -> list[str]:
         """Return what is combined."""
         parts = self._parts
-        what = f" of {text(parts.value)}" if parts.value is not None else ""
-        return [f"what   {parts.combine!r}{what}, of each part of a key"]
+        aggregated = f" of {text(parts.value)}" if parts.value is not None else ""
+        return [f"what   {parts.combine!r}{aggregated}, of each part of a key"]
 
     def bound(self, formats: Mapping[str, Coder], *, unbounded: bool) -> CombineByPart:
         """Return the same with a picker for its input's format."""

@@ -36,11 +36,11 @@ def lift_of(grouping: GroupByKeyAndWindow, coder: Coder) -> Lift | str:
     if wanted is False:
         return "window(lift=False)"
     kind = field_type(plain_format(coder), grouping.value)
-    found = _vector(grouping, coder, kind)
-    if not isinstance(found, str):
+    vector = _vector(grouping, coder, kind)
+    if not isinstance(vector, str):
         return Lift(
             grouping.windowing.window_fn,
-            found,
+            vector,
             grouping.value,
             picker(grouping.value, plain_format(coder)),
             PartialCoder(grouping.combine.accumulator_type(kind)),
@@ -49,9 +49,9 @@ def lift_of(grouping: GroupByKeyAndWindow, coder: Coder) -> Lift | str:
     if wanted:
         raise PipelineError(
             f"the grouping {grouping.output!r} was given window(lift=True), and cannot be lifted: "
-            f"{found}. Leave lift out, and it is lifted where that changes nothing."
+            f"{vector}. Leave lift out, and it is lifted where that changes nothing."
         )
-    return found
+    return vector
 
 
 def _vector(grouping: GroupByKeyAndWindow, coder: Coder, kind: Any) -> Vector | str:
@@ -63,8 +63,8 @@ def _vector(grouping: GroupByKeyAndWindow, coder: Coder, kind: Any) -> Vector | 
         return "its input is of panes, or has windows already"
     if not has_columns(windowing.window_fn):
         return f"{windowing.window_fn!r} assigns windows to one element at a time"
-    found = vector_of(grouping.combine, kind)
-    return found if isinstance(found, str) else _hindrance(windowing) or found
+    vector = vector_of(grouping.combine, kind)
+    return vector if isinstance(vector, str) else _hindrance(windowing) or vector
 
 
 def _hindrance(windowing: Windowing) -> str | None:

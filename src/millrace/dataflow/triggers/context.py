@@ -134,8 +134,8 @@ class TriggerContext:
 
     def get_timer(self, tag: str) -> Timer | None:
         """Return this trigger's pending timer under a tag."""
-        found = self._call.row.timer(self._node, tag)
-        return None if found is None else self._call.clocks.timer(tag, found)
+        timer = self._call.row.timer(self._node, tag)
+        return None if timer is None else self._call.clocks.timer(tag, timer)
 
     def delete_timer(self, tag: str) -> None:
         """Cancel a timer; nothing happens if there is none."""
@@ -177,9 +177,9 @@ class TriggerContext:
         Nothing happens if the child has finished.
         """
         position, node = self._call.tree.child(self._node, child)
-        made = self._call.invoke(node)
-        if made is not None and made.triggered:
-            event = TriggerEvent(position, self._call.tree.triggers[node], made.mode)
+        fire = self._call.invoke(node)
+        if fire is not None and fire.triggered:
+            event = TriggerEvent(position, self._call.tree.triggers[node], fire.mode)
             self.trigger_history.add(event)
 
     def reset_child(self, child: int | Trigger) -> None:
@@ -262,8 +262,8 @@ class MergeSource:
 
     def get_timer(self, tag: str) -> Timer | None:
         """Return the trigger's pending timer in that window."""
-        found = self._row.timer(self._node, tag)
-        return None if found is None else self._clocks.timer(tag, found)
+        timer = self._row.timer(self._node, tag)
+        return None if timer is None else self._clocks.timer(tag, timer)
 
 
 class MergeContext(TriggerContext):

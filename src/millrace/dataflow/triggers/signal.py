@@ -149,9 +149,9 @@ class OnCall(OnSignal):
     @property
     def signals(self) -> Mapping[str, SideStream]:  # type: ignore[override]
         """Its streams, of calls for keys and for all, and how they are taken."""
-        one, every = streams_of(self.name)
+        for_key, every = streams_of(self.name)
         return {
-            one: SideStream(by(decode_key)),
+            for_key: SideStream(by(decode_key)),
             every: SideStream(by(for_every_key), everywhere=True),
         }
 
@@ -184,8 +184,8 @@ def called(name: str, keys: Iterable[Any], streams: Iterable[str]) -> tuple[str,
         PipelineError: Nothing is called so.
         CoderError: A key is none.
     """
-    known, (one, every) = set(streams), streams_of(name)
-    if one not in known:
+    known, (for_key, every) = set(streams), streams_of(name)
+    if for_key not in known:
         suffix = streams_of("")[0]
         names = sorted(each.removesuffix(suffix) for each in known if each.endswith(suffix))
         raise PipelineError(
@@ -193,4 +193,4 @@ def called(name: str, keys: Iterable[Any], streams: Iterable[str]) -> tuple[str,
             f'Say in window(trigger=...) when it fires: mr.Repeat(mr.OnCall("{name}")).'
         )
     encoded = [encode_key(key) for key in keys]
-    return (one, encoded) if encoded else (every, [b""])
+    return (for_key, encoded) if encoded else (every, [b""])

@@ -26,7 +26,7 @@ from millrace.model.errors import PipelineError
 from millrace.model.record import LOW_WATERMARK, TimeDomain, Timer
 
 
-class Clocks(Protocol):
+class TriggerClocks(Protocol):
     """What the tree asks of the grouping that it is part of."""
 
     def now(self, domain: TimeDomain) -> int:
@@ -133,16 +133,16 @@ class TriggerTree:
 
     def below(self, node: int) -> list[int]:
         """Return a node and all below it."""
-        found = [node]
+        nodes = [node]
         for child in self._children[node]:
-            found += self.below(child)
-        return found
+            nodes += self.below(child)
+        return nodes
 
     # -- the callbacks -----------------------------------------------------------------------------
 
     def on_element(
         self,
-        clocks: Clocks,
+        clocks: TriggerClocks,
         row: WindowRow,
         merged: Sequence[WindowRow],
         element: Any,
@@ -173,7 +173,9 @@ class TriggerTree:
         row.primed = True
         return fire
 
-    def on_merge(self, clocks: Clocks, row: WindowRow, sources: Sequence[WindowRow]) -> Fire | None:
+    def on_merge(
+        self, clocks: TriggerClocks, row: WindowRow, sources: Sequence[WindowRow]
+    ) -> Fire | None:
         """Tell the triggers that windows have merged into this one, and ask them.
 
         The row has no state yet. Only for windows that merge besides that of an element.
@@ -182,7 +184,7 @@ class TriggerTree:
         call.sources = sources
         return call.run()
 
-    def on_signal(self, clocks: Clocks, row: WindowRow, stream: str) -> Iterator[Fire]:
+    def on_signal(self, clocks: TriggerClocks, row: WindowRow, stream: str) -> Iterator[Fire]:
         """Tell the triggers that wait for a signal of a stream that one is here.
 
         Yields:
@@ -195,7 +197,7 @@ class TriggerTree:
                 if fire is not None:
                     yield fire
 
-    def on_timer(self, clocks: Clocks, row: WindowRow, timer: RowTimer) -> Fire | None:
+    def on_timer(self, clocks: TriggerClocks, row: WindowRow, timer: RowTimer) -> Fire | None:
         """Tell the trigger that set it, through those above it, of a timer."""
         row.primed = False
         call = Callback(self, clocks, row, "timer")
@@ -213,7 +215,7 @@ class Callback:
         "path", "row", "sources", "tag", "target", "timestamp_us", "tree",
     )  # fmt: skip
 
-    def __init__(self, tree: TriggerTree, clocks: Clocks, row: WindowRow, kind: str) -> None:
+    def __init__(self, tree: TriggerTree, clocks: TriggerClocks, row: WindowRow, kind: str) -> None:
         self.tree = tree
         self.clocks = clocks
         self.row = row
@@ -243,8 +245,8 @@ class Callback:
 
     def run(self) -> Fire | None:
         """Run the callback on the outermost trigger."""
-        made = self.invoke(0)
-        return Fire(made.mode, self.fired) if made is not None and made.triggered else None
+        fire = self.invoke(0)
+        return Fire(fire.mode, self.fired) if fire is not None and fire.triggered else None
 
     def invoke(self, node: int) -> TriggerContext | None:
         """Run the callback on one trigger; None if it has finished, or the timer is not its."""

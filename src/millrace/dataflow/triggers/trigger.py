@@ -181,16 +181,16 @@ class CompositeTrigger(Trigger):
     @property
     def signals(self) -> Mapping[str, SideStream]:  # type: ignore[override]
         """Those of the children."""
-        found: dict[str, SideStream] = {}
+        streams: dict[str, SideStream] = {}
         for child in self.children:
             for stream, taken in child.signals.items():
-                if (other := found.setdefault(stream, taken)) != taken:
+                if (other := streams.setdefault(stream, taken)) != taken:
                     raise PipelineError(
                         f"{self!r} takes signals of stream {stream!r} by two keys, "
                         f"{other.extractor!r} and {taken.extractor!r}. Give it a second name, "
                         "stream.to(...)."
                     )
-        return found
+        return streams
 
     @property
     def fires_before_end_of_input(self) -> bool:

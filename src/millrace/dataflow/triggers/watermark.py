@@ -13,7 +13,7 @@ from typing import Any
 from millrace.dataflow.grouping.window_state import RowTimer, WindowRow
 from millrace.dataflow.triggers.context import FireMode
 from millrace.dataflow.triggers.repeat import Repeat
-from millrace.dataflow.triggers.tree import Clocks, Fire, TriggerTree
+from millrace.dataflow.triggers.tree import Fire, TriggerClocks, TriggerTree
 from millrace.dataflow.triggers.trigger import Trigger
 from millrace.dataflow.windows.window_fn import end_us
 from millrace.model.errors import PipelineError
@@ -106,7 +106,7 @@ class WatermarkOnly:
 
     def on_element(
         self,
-        clocks: Clocks,
+        clocks: TriggerClocks,
         row: WindowRow,
         merged: Sequence[WindowRow],
         element: Any,
@@ -120,17 +120,19 @@ class WatermarkOnly:
         row.primed = True
         return None
 
-    def on_merge(self, clocks: Clocks, row: WindowRow, sources: Sequence[WindowRow]) -> Fire | None:
+    def on_merge(
+        self, clocks: TriggerClocks, row: WindowRow, sources: Sequence[WindowRow]
+    ) -> Fire | None:
         """Wait for the end of the merged window, unless all sources are done."""
         if not row.finished:
             row.timers = [RowTimer(end_us(row.window), self._node, "end", 0)]
         return None
 
-    def on_signal(self, clocks: Clocks, row: WindowRow, stream: str) -> Iterator[Fire]:
+    def on_signal(self, clocks: TriggerClocks, row: WindowRow, stream: str) -> Iterator[Fire]:
         """Do nothing: there are no signals."""
         return iter(())
 
-    def on_timer(self, clocks: Clocks, row: WindowRow, timer: RowTimer) -> Fire | None:
+    def on_timer(self, clocks: TriggerClocks, row: WindowRow, timer: RowTimer) -> Fire | None:
         """Fire; be done, or begin again."""
         row.primed = False
         if not self._repeats:

@@ -23,7 +23,7 @@ from millrace.runtime.reports import TaskReport
 
 
 @dataclass(frozen=True)
-class Turn:
+class EpochResult:
     """An epoch that was run: what it began with, what came of it, and what is known after it.
 
     Attributes:
@@ -125,7 +125,7 @@ class EpochDriver:
         offsets: Mapping[str, Offsets] | None = None,
         asked_us: int | None = None,
         unread: Callable[[Manifest], TaskReport | None] = _all_read,
-    ) -> Turn | None:
+    ) -> EpochResult | None:
         """Run one epoch; return None if it is completed already.
 
         Args:
@@ -182,7 +182,7 @@ class EpochDriver:
             "sinks": publishing,
             "completing": time.perf_counter() - ran,
         }
-        return Turn(manifest, report, completion, parts)
+        return EpochResult(manifest, report, completion, parts)
 
     def _hear(self, report: TaskReport, manifest: Manifest, asked_us: int | None) -> None:
         """Take what the epoch observed of processes as what is remembered of them."""

@@ -9,7 +9,10 @@ Source: MillWheel, "Injector and Low Watermark API" (5.2).
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
 
 from millrace.compile.topology import Topology
 from millrace.epochlog.entries import Manifest
@@ -36,17 +39,33 @@ _LOTS_A_TASK = 4
 Places = Mapping[str, Mapping[str, SourceOffset]]
 
 
+class Asked(NamedTuple):
+    """An injector that has not answered yet.
+
+    Attributes:
+        stream: Its injected stream.
+        since_s: Since when, by the monotonic clock.
+    """
+
+    stream: str
+    since_s: float
+
+
 class EpochInput:
     """What the epochs of a run read of injectors.
 
     Args:
         topology: The pipeline.
         injectors: Injected stream -> its injector; of the run alone.
+
+    Attributes:
+        asking: The injector that is being asked now; None if none is.
     """
 
     def __init__(self, topology: Topology, injectors: Mapping[str, Injector]) -> None:
         self._topology = topology
         self._injectors = injectors
+        self.asking: Asked | None = None
 
     @property
     def streams(self) -> Collection[str]:
@@ -71,7 +90,8 @@ class EpochInput:
         found: dict[str, Offsets] = {}
         for stream, injector in self._injectors.items():
             start = _begun(places, stream)
-            end = advanced(stream, injector, start, waiting[stream])
+            with self._asks(stream):
+                end = advanced(stream, injector, start, waiting[stream])
             moved = {name: at for name, at in end.items() if start.get(name) != at}
             written = {name: _as_written(stream, name, at) for name, at in moved.items()}
             found[stream] = {name: at for name, at in written.items() if start.get(name) != at}
@@ -84,10 +104,25 @@ class EpochInput:
             manifest: Of the epoch.
             places: Where it begins.
         """
-        return {
-            stream: pieces(injector, _begun(places, stream), manifest.offsets.get(stream, {}))
-            for stream, injector in self._injectors.items()
-        }
+        found: dict[str, list[Piece]] = {}
+        for stream, injector in self._injectors.items():
+            end = manifest.offsets.get(stream, {})
+            with self._asks(stream):
+                found[stream] = pieces(injector, _begun(places, stream), end)
+        return found
+
+    def moved(self, manifest: Manifest, places: Places) -> bool:
+        """Return whether a process goes on to another offset, with records there or without.
+
+        Args:
+            manifest: Of the epoch.
+            places: Where it begins.
+        """
+        for stream, end in manifest.offsets.items():
+            begun = _begun(places, stream)
+            if any(offset != begun.get(name, [None])[0] for name, (offset, _) in end.items()):
+                return True
+        return False
 
     def unread(self, manifest: Manifest, there: Mapping[str, Sequence[Piece]]) -> TaskReport | None:
         """Return what pieces have but records; None if there may be some."""
@@ -97,6 +132,14 @@ class EpochInput:
         for stream, found in there.items():
             pass_on(report, stream, found, latest_us[stream])
         return report
+
+    @contextmanager
+    def _asks(self, stream: str) -> Iterator[None]:
+        self.asking = Asked(stream, time.monotonic())
+        try:
+            yield
+        finally:
+            self.asking = None
 
 
 def lots_of(there: Mapping[str, Sequence[Piece]], tasks: int) -> list[list[bytes]]:

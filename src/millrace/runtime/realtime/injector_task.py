@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from millrace.epochlog.entries import ahead_of, decode_manifest
 from millrace.injectors.advance import along, is_within
-from millrace.injectors.follower import Follower, Taken
+from millrace.injectors.follower import FetchedBatch, Follower
 from millrace.injectors.injector import Injector
 from millrace.injectors.offsets import SourceOffset
 from millrace.injectors.rate_limit import EVERYONE
@@ -47,7 +47,7 @@ from millrace.runtime.row_encoder import LiveRows, number_at
 from millrace.runtime.rows import Rows
 from millrace.runtime.worker_process import Task, WorkerProcess, turns_manifest
 from millrace.store import GrownSegment
-from millrace.watermark.report import Process
+from millrace.watermark.report import ProcessState
 
 
 class Following:
@@ -82,14 +82,14 @@ class Following:
             self._held[stream] = processes
             self._followers[stream].hold(processes)
 
-    def take(self, wait_s: float, stats: TaskStats) -> list[tuple[str, Taken]]:
+    def take(self, wait_s: float, stats: TaskStats) -> list[tuple[str, FetchedBatch]]:
         """Return what there is of each stream; wait for the first if there is nothing.
 
         Args:
             wait_s: How long to wait at the most.
             stats: Has its time counted there.
         """
-        found: list[tuple[str, Taken]] = []
+        found: list[tuple[str, FetchedBatch]] = []
         for stream, follower in self._followers.items():
             self.at = stream
             found += [(stream, one) for one in follower.take(0)]
@@ -101,7 +101,7 @@ class Following:
         self.at = ""
         return found
 
-    def _wait(self, wait_s: float) -> list[tuple[str, Taken]]:
+    def _wait(self, wait_s: float) -> list[tuple[str, FetchedBatch]]:
         """Take of the first stream that has something."""
         if not self._followers:
             time.sleep(wait_s)  # or a task would spin where there are fewer processes than tasks
@@ -343,7 +343,7 @@ class InjectorTask:
             left |= bool(within)
         return left
 
-    def _write_down(self, taken: Iterable[tuple[str, Taken]]) -> None:
+    def _write_down(self, taken: Iterable[tuple[str, FetchedBatch]]) -> None:
         """Make durable what was decided before it is read, and the times of records by ingress."""
         news, counts = False, self._counts()
         for stream, one in taken:
@@ -366,7 +366,12 @@ class InjectorTask:
         self._segment.append([], encode_note(noted))
 
     def _read(
-        self, task: Task, stream: str, one: Taken, through: dict[Sender, Number], report: TaskReport
+        self,
+        task: Task,
+        stream: str,
+        one: FetchedBatch,
+        through: dict[Sender, Number],
+        report: TaskReport,
     ) -> Iterator[tuple[Rows, bool]]:
         """Yield rows on edges, and whether they were maybe sent before; move the process on."""
         reading, source = self._reading[stream][one.process], self._sources[stream]
@@ -397,12 +402,12 @@ class InjectorTask:
         self._hear(stream, one, newest_us, process_watermark_us)
 
     def _hear(
-        self, stream: str, one: Taken, newest_us: int, process_watermark_us: int | None
+        self, stream: str, one: FetchedBatch, newest_us: int, process_watermark_us: int | None
     ) -> None:
         """Take what was heard of a process."""
         if one.low_watermark is None and not one.rows.num_rows:
             return
-        heard = Process(
+        heard = ProcessState(
             newest_us, MIN_TIMESTAMP if process_watermark_us is None else process_watermark_us
         )
         self._report.report.source(stream).hear(one.process, heard)

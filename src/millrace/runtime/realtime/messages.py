@@ -20,7 +20,7 @@ import msgspec
 from millrace.injectors.offsets import SourceOffset
 from millrace.runtime.reports import TaskReport
 from millrace.watermark.percentiles import Ahead
-from millrace.watermark.report import Process
+from millrace.watermark.report import ProcessState
 
 
 class TaskReady(msgspec.Struct, array_like=True, tag="hello"):
@@ -65,7 +65,7 @@ class StartTask(msgspec.Struct, array_like=True, tag="start"):
     consumed: list[tuple[int, int, int]] = []
     note: bytes = b""
     ahead: dict[str, Ahead] = {}
-    processes: dict[str, dict[str, Process]] = {}
+    processes: dict[str, dict[str, ProcessState]] = {}
     numbers: dict[str, dict[str, int]] = {}
     writers: bytes = b""
 

@@ -31,7 +31,7 @@ from millrace.runtime.packets import ALONE_US
 from millrace.runtime.realtime.messages import Hold, StartTask
 from millrace.watermark.percentiles import Ahead
 from millrace.watermark.propagation import LowWatermarks, Message
-from millrace.watermark.report import Process
+from millrace.watermark.report import ProcessState
 
 #: A task says how far it has come when it has moved by such a part of the least skew limit ...
 _PARTS = 8
@@ -170,14 +170,14 @@ class Promising:
         )
         self._read = {stream: len(of) for stream, of in start.input.items() if of}
         # Nobody was silent while nobody listened.
-        self._known: dict[str, dict[str, Process]] = {
+        self._known: dict[str, dict[str, ProcessState]] = {
             stream: {
                 name: replace(one, heard_us=wall_us)
                 for name, one in start.processes.get(stream, {}).items()
             }
             for stream in start.input
         }
-        self._fresh: dict[str, dict[str, Process]] = {}
+        self._fresh: dict[str, dict[str, ProcessState]] = {}
         self.published = {
             spec.name: before.outputs[injector_name(spec.name)] for spec in topology.injected()
         }
@@ -185,10 +185,10 @@ class Promising:
         self._counted_us = MIN_TIMESTAMP
         self.wake_us = MAX_TIMESTAMP
 
-    def hear(self, stream: str, process: str, heard: Process) -> None:
+    def hear(self, stream: str, process: str, heard: ProcessState) -> None:
         """Take what was heard of a process."""
         known = self._fresh.setdefault(stream, {})
-        known[process] = known.get(process, Process()).merged(heard)
+        known[process] = known.get(process, ProcessState()).merged(heard)
 
     def count(self, ahead: Mapping[str, Ahead]) -> None:
         """Take how far ahead of what is published records came, by stream."""
@@ -217,7 +217,7 @@ class Promising:
         for stream, processes in heard.items():
             known = self._known.setdefault(stream, {})
             for name, process in processes.items():
-                known[name] = known.get(name, Process()).merged(process)
+                known[name] = known.get(name, ProcessState()).merged(process)
         now = self._publisher.published(
             self._known, wall_time_us=wall_us, before=self.published, last_epoch_us=wall_us
         )

@@ -57,7 +57,7 @@ def why_strong(
         return "it does not ask for weak productions"
     if spec.columnar is not None or not lacks_hook(spec.instance, "process_timer"):
         return "it has timers, which may fire otherwise when they fire again"
-    if spec.beside:
+    if spec.side_streams:
         return "it takes a stream beside its inputs, which may come otherwise when it comes again"
     sent = list(_sent(topology, spec))
     if any(edge.number in live for edge in sent):

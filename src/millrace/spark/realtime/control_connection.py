@@ -101,8 +101,9 @@ class ControlConnection:
         except (OSError, EOFError) as error:
             raise ConnectionBroken(
                 f"on host {socket.gethostname()}: the driver cannot be reached at {self._where}: "
-                f"{error}. Tasks of the real-time plane call the driver. Is spark.driver.host a "
-                "name that the workers know, and may they connect to any port there?"
+                f"{error}. Tasks of the real-time plane call the program that has the run. Is that "
+                "a name that the workers know (spark.driver.host, or start(host=)), and may they "
+                "connect to any port there?"
             ) from error
         _tune(self._connection)
         self._speaks = threading.Lock()

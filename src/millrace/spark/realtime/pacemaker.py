@@ -6,7 +6,8 @@ jar, made for its tests: LowLatencyMemoryStream, which is never fed here. Nothin
 So this is the one module of Millrace that reaches into the JVM, and it says which Spark it was
 tried with.
 
-Where that cannot be had, a Kafka topic that nobody writes to does the same by public means.
+Where that cannot be had, as over Spark Connect, a Kafka topic that nobody writes to does the same
+by public means.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace.model.errors import PipelineError
+from millrace.spark.connect import is_connect
 
 #: Spark's that were tried, by major and minor version. Real-time Mode has run Python stages side by
 #: side since the first of them.
@@ -34,7 +36,7 @@ def check_spark(spark: Any, pacemaker: str | None) -> None:
         pacemaker: What the user asked for; None for Spark's own.
 
     Raises:
-        PipelineError: It is another version of Spark than was tried.
+        PipelineError: It is another version of Spark than was tried, or a client's without a topic.
     """
     version = str(spark.version)
     numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
@@ -47,6 +49,13 @@ def check_spark(spark: Any, pacemaker: str | None) -> None:
         )
     if pacemaker is not None:
         _kafka(pacemaker)
+    elif is_connect(spark):
+        raise PipelineError(
+            "realtime=True: this is a session of Spark Connect, and what Spark brings along to "
+            "keep tasks running is made in the driver's JVM alone. Name a Kafka topic with as many "
+            "partitions as there are tasks, which nobody writes to, in its place: "
+            'pacemaker="kafka:servers/topic". Or leave realtime out: epochs of injectors run.'
+        )
     elif numbers not in TRIED:
         raise PipelineError(
             f"realtime=True: this session is Spark {version}, and the real-time plane was tried "
@@ -73,7 +82,9 @@ def pacemaker_of(spark: SparkSession, tasks: int, pacemaker: str | None) -> Data
         options = {"kafka.bootstrap.servers": servers, "subscribe": topic}
         reader = spark.readStream.format("kafka").options(**options)
         try:
-            return reader.option("startingOffsets", "latest").load().select("value")
+            topic_rows = reader.option("startingOffsets", "latest").load().select("value")
+            _ = topic_rows.schema  # a client of Spark Connect asks its server only now
+            return topic_rows
         except Exception as error:
             raise PipelineError(
                 f"pacemaker={pacemaker!r}: Spark cannot read the topic: "

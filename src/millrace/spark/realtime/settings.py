@@ -8,8 +8,14 @@ from collections.abc import Mapping
 from pyspark.sql import SparkSession
 
 from millrace.model.errors import PipelineError
+from millrace.spark.compat import clone_session
+from millrace.spark.connect import is_connect
 from millrace.spark.parallelism import is_local, tasks_for
-from millrace.spark.realtime.requirements import slots_needed, wrong_settings
+from millrace.spark.realtime.requirements import (
+    realtime_settings,
+    slots_needed,
+    wrong_settings,
+)
 from millrace.spark.realtime.stages import ROWS_A_BATCH
 
 _TWICE = "twice with standby=True, "
@@ -35,12 +41,20 @@ def tasks_within(spark: SparkSession, levels: int, queries: int = 1) -> int:
     return max(1, (_slots(spark) - 1) // (queries * (levels + 1)))
 
 
-def has_slots(spark: SparkSession, tasks: int) -> bool:
-    """Return whether so many tasks, of all queries, could run now, as far as it can be known."""
-    return _slots(spark) > tasks  # one more starts them
+def has_slots(spark: SparkSession, tasks: int, counted: int = 0) -> bool:
+    """Return whether so many tasks, of all queries, could run now, as far as it can be known.
+
+    Args:
+        spark: A session.
+        tasks: How many.
+        counted: Slots that :func:`check_settings` has counted. A client of Spark Connect goes by
+            them: it would have to run a job to count again, which waits for a slot itself.
+    """
+    slots = counted if is_connect(spark) else _slots(spark)
+    return slots > tasks  # one more starts them
 
 
-def check_settings(spark: SparkSession, *, tasks: int, levels: int, queries: int = 1) -> None:
+def check_settings(spark: SparkSession, *, tasks: int, levels: int, queries: int = 1) -> int:
     """Refuse an application that is set otherwise than the real-time plane needs.
 
     Args:
@@ -49,10 +63,13 @@ def check_settings(spark: SparkSession, *, tasks: int, levels: int, queries: int
         levels: Of the pipeline.
         queries: How many there are to be: two where one is the standby.
 
+    Returns:
+        How many slots there are.
+
     Raises:
         PipelineError: It names each setting, what it is, what is needed, and what to write.
     """
-    wrong = wrong_settings(dict(spark.sparkContext.getConf().getAll()), tasks)
+    wrong = wrong_settings(_application(spark), tasks)
     needed = slots_needed(tasks, levels, queries)
     slots = _slots_in_time(spark, needed)
     if slots < needed:
@@ -62,16 +79,35 @@ def check_settings(spark: SparkSession, *, tasks: int, levels: int, queries: int
             "more. Otherwise no task of the last levels would ever start"
         )
     if not wrong:
-        return
+        return slots
     fewer = tasks_within(spark, levels, queries)
-    master = f'.master("local[{needed}]")' if is_local(spark) else ""
     raise PipelineError(
         "realtime=True: this application cannot run the real-time plane.\n"
         + "".join(f"  {line}\n" for line in wrong)
-        + "They count from the beginning of the application. Start it with\n"
-        f"  SparkSession.builder{master}.config(map=mr.spark.realtime_settings(tasks={tasks}))\n"
+        + "They count from the beginning of the application. "
+        + _how_to_start(spark, tasks, needed)
         + (f"or with fewer tasks: tasks={fewer}." if slots < needed else "")
     )
+
+
+def _how_to_start(spark: SparkSession, tasks: int, needed: int) -> str:
+    """Return how an application is started with the settings, in lines."""
+    if is_connect(spark):
+        settings = realtime_settings(tasks).items()
+        lines = (f"  --conf {name}={value}\n" for name, value in settings)
+        return f"Start the server of Spark Connect with\n{''.join(lines)}"
+    master = f'.master("local[{needed}]")' if is_local(spark) else ""
+    return (
+        "Start it with\n"
+        f"  SparkSession.builder{master}.config(map=mr.spark.realtime_settings(tasks={tasks}))\n"
+    )
+
+
+def _application(spark: SparkSession) -> dict[str, str]:
+    """Return the settings of an application; a client sees them among those of its session."""
+    if is_connect(spark):
+        return dict(spark.conf.getAll)
+    return dict(spark.sparkContext.getConf().getAll())
 
 
 def session_for(spark: SparkSession, also: Mapping[str, str]) -> SparkSession:
@@ -83,7 +119,7 @@ def session_for(spark: SparkSession, also: Mapping[str, str]) -> SparkSession:
         spark: The user's.
         also: What else to set.
     """
-    session = spark.newSession()
+    session = clone_session(spark)
     for name, value in {**SESSION, **also}.items():
         session.conf.set(name, value)
     return session
@@ -98,7 +134,14 @@ def _slots_in_time(spark: SparkSession, needed: int) -> int:
 
 
 def _slots(spark: SparkSession) -> int:
-    """Return how many tasks can run at once, as far as it can be known; cheap enough to poll."""
-    context = spark.sparkContext
-    cores = tasks_for(spark) if is_local(spark) else context.defaultParallelism
-    return cores // max(1, int(context.getConf().get("spark.task.cpus", "1") or "1"))
+    """Return how many tasks can run at once, as far as it can be known.
+
+    It is cheap enough to poll, but for a client of Spark Connect, who runs a job for it.
+    """
+    if is_connect(spark):
+        cores, cpus = tasks_for(spark), spark.conf.get("spark.task.cpus", "1")
+    else:
+        context = spark.sparkContext
+        cores = tasks_for(spark) if is_local(spark) else context.defaultParallelism
+        cpus = context.getConf().get("spark.task.cpus", "1")
+    return cores // max(1, int(cpus or "1"))

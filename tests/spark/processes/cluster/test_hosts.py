@@ -216,17 +216,14 @@ def test_whatever_befalls_its_hosts_a_run_has_the_outputs_of_no_fault(scene: Sce
         from_its_end=True,
     )
 
-    if kit.faketime():
-        stream.wait_for_standby(STANDBY_S)
-        waits = scene.standby_host()
-        scene.measure("the host of the standby is killed", waits.kill)
-        cluster.start_worker(waits.name, AHEAD_S)
-        stream.wait_for_standby(STANDBY_S)
-        host = scene.at_work()
-        scene.measure(f"a host is killed; the other's clock is {AHEAD_S} s ahead", host.kill)
-        cluster.start_worker(host.name)
-    else:
-        _say("no clock is set wrong: libfaketime is not installed")
+    stream.wait_for_standby(STANDBY_S)
+    waits = scene.standby_host()
+    scene.measure("the host of the standby is killed", waits.kill)
+    cluster.start_worker(waits.name, AHEAD_S)
+    stream.wait_for_standby(STANDBY_S)
+    host = scene.at_work()
+    scene.measure(f"a host is killed; the other's clock is {AHEAD_S} s ahead", host.kill)
+    cluster.start_worker(host.name)
 
     stream.wait_for_standby(STANDBY_S)
     stream.start(on="driver-2")

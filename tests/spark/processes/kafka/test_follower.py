@@ -13,7 +13,7 @@ from confluent_kafka import KafkaException
 import millrace as mr
 from millrace.connectors.kafka import source as kafka_injector
 from millrace.injectors.advance import along
-from millrace.injectors.follower import Follower, Taken
+from millrace.injectors.follower import FetchedBatch, Follower
 from millrace.injectors.offsets import SourceOffset, nothing_left
 from millrace.model.errors import InputLost
 
@@ -24,15 +24,15 @@ def _values(n: int, first: int = 0) -> list[bytes]:
     return [json.dumps({"n": first + at}).encode() for at in range(n)]
 
 
-def _until(follower: Follower, rows: int) -> list[Taken]:
-    found, deadline = list[Taken](), time.monotonic() + PATIENCE_S
+def _until(follower: Follower, rows: int) -> list[FetchedBatch]:
+    found, deadline = list[FetchedBatch](), time.monotonic() + PATIENCE_S
     while sum(one.rows.num_rows for one in found) < rows:
         assert time.monotonic() < deadline, f"{rows} rows did not come: {found}"
         found += follower.take(0.5)
     return found
 
 
-def _numbered(taken: list[Taken]) -> dict[tuple[str, int], int]:
+def _numbered(taken: list[FetchedBatch]) -> dict[tuple[str, int], int]:
     found = {}
     for one in taken:
         count = one.rows.num_rows
@@ -120,7 +120,7 @@ def test_a_topic_of_transactions_is_read_to_its_end(
     kafka.transact(topic, 0, *_values(2, 50), commit=False)
     kafka.transact(topic, 1, *_values(2, 60), commit=False)
     follower = follow(topic, {zero: None, one: None})
-    taken, deadline = list[Taken](), time.monotonic() + PATIENCE_S
+    taken, deadline = list[FetchedBatch](), time.monotonic() + PATIENCE_S
     places = dict[str, SourceOffset]()
     injector = mr.sources.Kafka(kafka.servers, topic, schema="n long")
     while not nothing_left(injector, places):
