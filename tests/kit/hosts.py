@@ -150,6 +150,7 @@ class Hosts:
     """
 
     def __init__(self, folder: Path, names: Sequence[str]) -> None:
+        folder.mkdir(exist_ok=True)
         self.bridge = f"mh{os.getpid() % 100_000}"
         self._subnet = os.getpid() % 250
         self.outside = self.address_of(0)

@@ -175,7 +175,7 @@ def _say(words: str) -> None:
 def scene(tmp_path: Path, program: Any, daemon: Any) -> Iterator[Scene]:
     if missing := kit.missing():
         pytest.skip(f"there are no hosts: {missing}")
-    hosts = Hosts(tmp_path, [*DRIVERS, *WORKERS])
+    hosts = Hosts(tmp_path / "network", [*DRIVERS, *WORKERS])
     if problem := hosts.delay(DELAY_MS):
         _say(f"packets take no longer than on one machine: {problem}")
     cluster = None
