@@ -35,15 +35,14 @@ from benchmarks.rows import (
 )
 
 LEAD = """\
-All figures of Millrace stand on this page, and other pages link to it.
-`python -m benchmarks.page --write` makes it from the files in `benchmarks/results/`.
+All figures of Millrace stand here, and other pages link to them.
+It is made of the files in `benchmarks/results/`.
 Each table names its file, machine, date and command.
-[Running the benchmarks](../benchmarks/README.md) describes each benchmark.
+[Running the benchmarks](../benchmarks/README.md) describes each.
 
-Contenders of one table ran on the same input, each in processes of its own.
-The machines differ in speed by up to a factor of two, so compare figures within a table only.
+Machines differ in speed by a factor of two, so compare figures within a table only.
 *Load* is the load average at the beginning.
-Above 1, other programs ran too: trust ratios there, not times."""
+Above 1, others ran too: trust ratios, not times."""
 
 _RATES = {
     "keys": "keys:,",
@@ -322,11 +321,9 @@ def _sections() -> Iterator[Section]:
     yield Section(
         "Nexmark",
         "nexmark",
-        "Thousands of records per second; CPU seconds per million events. A query of which a "
-        "contender "
-        "has no figure is one that it cannot express, or that is too short to measure. Every "
-        "answer "
-        "was checked by DuckDB. [nexmark.md](nexmark.md) describes the queries.",
+        "Thousands of records per second; CPU seconds per million events. DuckDB checked every "
+        "answer. Without a figure, a query cannot be expressed, or was too short. "
+        "[nexmark.md](nexmark.md) describes the queries.",
         [
             Table(
                 nexmark,
@@ -686,9 +683,8 @@ def _sections() -> Iterator[Section]:
     yield Section(
         "An idle pipeline",
         "idle_run",
-        "Requests a minute to an object store of a run whose source has nothing, and dollars per "
-        "day of a thousand such runs by Amazon S3's list price. By the clock, the low watermark "
-        "moves once a second, and each move is an epoch.",
+        "Requests a minute to an object store while a source has nothing, and dollars per day of a "
+        "thousand such runs. By the clock, the low watermark moves once a second.",
         [
             Table(
                 "costs",
