@@ -44,15 +44,15 @@ def test_a_client_runs_in_real_time_by_a_topic_that_nobody_writes_to(
     stream.executors = server.process
     try:
         stream.start()
-        stream.wait_until_back(time.time())
+        stream.wait_until_back(time.monotonic())
         # A worker is killed, and the client goes on by itself.
         os.kill(stream.workers()[0], signal.SIGKILL)
-        stream.wait_until_back(time.time())
+        stream.wait_until_back(time.monotonic())
         assert "another incarnation has begun" in stream.log()
         # The client is killed, and another goes on; the tasks of the first end by themselves.
         stream.driver.end()
         stream.start()
-        stream.wait_until_back(time.time())
+        stream.wait_until_back(time.monotonic())
         assert stream.finish() > 0
     except BaseException:
         print(server.process.output()[-20000:])  # noqa: T201  pytest shows it
