@@ -275,7 +275,10 @@ class Run:
         return kept
 
     def leave_scrapes(self) -> Scrapes | None:
-        """Return what answers Prometheus; it is that of the run which goes on in its place."""
+        """Return what answers Prometheus; it is that of the run which goes on in its place.
+
+        None: nothing does, or this run has ended, and it with it.
+        """
         scrapes, self._scrapes = self._scrapes, None
         return scrapes
 
@@ -338,8 +341,9 @@ class Run:
         self.parts.lines.close()
         self._backlog.close()
         self._end_observing()
-        if self._scrapes is not None:
-            self._scrapes.close()
+        scrapes = self.leave_scrapes()
+        if scrapes is not None:
+            scrapes.close()
         shutil.rmtree(self.parts.scratch, ignore_errors=True)
 
 

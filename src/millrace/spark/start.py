@@ -247,7 +247,7 @@ class _Opening:
             setup.take_over(run_log)
             plan = self._plan_as_claimed()
             if self._before is not None:
-                self._scrapes = self._before.leave_scrapes()
+                self._scrapes = self._before.leave_scrapes() or scrapes_of(options["metrics"])
             parts = RunParts(
                 topology=run_log.topology,
                 run_log=run_log,
