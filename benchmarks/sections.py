@@ -214,9 +214,7 @@ def _sections() -> Iterator[Section]:
     yield Section(
         "Overload",
         "overload",
-        "An injector that always has more records than two keyed stages can process. "
-        "The backlog stays in the source, so memory stays level. At the end all counts are "
-        "checked.",
+        "More records than two keyed stages can process.",
         [
             Table(
                 overload,
@@ -353,8 +351,8 @@ def _sections() -> Iterator[Section]:
     yield Section(
         "An empty epoch",
         "empty_epoch",
-        "Median milliseconds of an epoch with one row, by levels of the pipeline. The floor is a "
-        "`foreachBatch` with as many stages that do nothing, with Spark's default settings.",
+        "Median milliseconds of an epoch with one row. The floor is a `foreachBatch` whose "
+        "stages do nothing.",
         [
             Table(
                 empty,
@@ -367,7 +365,7 @@ def _sections() -> Iterator[Section]:
         "Start and restart",
         "start_up",
         "Seconds until the first record is processed, and until processing goes on after a "
-        "worker was killed, at the median. Millrace forks workers with their imports; a plain "
+        "worker was killed. Millrace forks workers with their imports; a plain "
         "worker imports anew.",
         [
             Table(
@@ -637,6 +635,23 @@ def _sections() -> Iterator[Section]:
                     "last key, p50": "last_p50_s:.2f",
                     "last key, p99": "last_p99_s:.2f",
                 },
+            )
+        ],
+    )
+    yield Section(
+        "Pauses of an update",
+        "update_pause",
+        "Seconds without a record while another pipeline takes over, at 500 records/s.",
+        [
+            Table(
+                "of",
+                {
+                    "tasks are started": "how",
+                    "updates": "updates",
+                    "median": "gap_s:.2f",
+                    "most": "most_s:.2f",
+                },
+                arguments="--rounds 6",
             )
         ],
     )
