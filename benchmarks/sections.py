@@ -52,6 +52,7 @@ _RATES = {
     "peak MiB": "peak_mib:,.0f",
 }
 _BATCHES = {"keys": "keys:,", "batch": "batch_records:,", **_RATES, "contender": "rival"}
+_NEXMARK = {name: name for name in ("query", "millrace", "millrace-realtime", "spark")}
 _LATENCY = {
     "p50 ms": "ms.p50:,.1f",
     "p95 ms": "ms.p95:,.1f",
@@ -325,24 +326,13 @@ def _sections() -> Iterator[Section]:
         [
             Table(
                 nexmark,
-                {
-                    "query": "query",
-                    "millrace": "millrace",
-                    "millrace-realtime": "millrace-realtime",
-                    "spark": "spark",
-                    "flink": "flink",
-                },
+                {**_NEXMARK, "flink": "flink"},
                 has_rivals("millrace", "millrace-realtime", "spark", "flink", document="True"),
                 "--document",
             ),
             Table(
                 nexmark,
-                {
-                    "query": "query",
-                    "millrace": "millrace",
-                    "millrace-realtime": "millrace-realtime",
-                    "spark": "spark",
-                },
+                _NEXMARK,
                 has_rivals("millrace", "millrace-realtime", "spark", document="False"),
                 title="By expressions, and the last rows of a key",
             ),

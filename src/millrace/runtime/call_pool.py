@@ -207,7 +207,7 @@ class _Attempt:
         self.caller: asyncio.Task[None] | None = None
 
 
-def _is_as(context: contextvars.Context, other: contextvars.Context) -> bool:
+def _has_same_values(context: contextvars.Context, other: contextvars.Context) -> bool:
     """Return whether the same variables have the same values. A value's ``==`` is not asked."""
     if len(context) != len(other):
         return False
@@ -426,7 +426,8 @@ class CallPool:
             if self._resting:
                 self._resting.pop().set_result(attempt)
             else:
-                caller = self._loop.create_task(self._makes(attempt), context=self._context.copy())
+                context = self._context.copy()
+                caller = self._loop.create_task(self._run_caller(attempt), context=context)
                 self._callers.add(caller)
                 caller.add_done_callback(self._callers.discard)
 
@@ -496,7 +497,7 @@ class CallPool:
             self._timer = self._loop.call_later(self._timeout_s, self._time_out)
         return attempt
 
-    async def _makes(self, first: _Attempt) -> None:
+    async def _run_caller(self, first: _Attempt) -> None:
         """Make attempts until the pool is closed. This is a caller."""
         caller = asyncio.current_task()
         assert caller is not None
@@ -511,7 +512,7 @@ class CallPool:
             response = error = None
             try:
                 if not attempt.is_decided:  # dropped, before it began
-                    response, error = await self._make(self._arguments(attempt.calls))
+                    response, error = await self._call_once(self._arguments(attempt.calls))
             except BaseException as raised:  # noqa: BLE001 - user code must not end the loop
                 error = raised
             if self._is_closed or self._loop.is_closed():
@@ -519,7 +520,7 @@ class CallPool:
             if attempt.is_cancelled:
                 caller.uncancel()
             self._ended(attempt, response, error)
-            if not _is_as(contextvars.copy_context(), self._context):
+            if not _has_same_values(contextvars.copy_context(), self._context):
                 break
             if number % _IN_A_ROW == 0:
                 await asyncio.sleep(0)
@@ -537,7 +538,7 @@ class CallPool:
             return *self._before, call.request, attempt
         return *self._before, call.request
 
-    async def _make(self, arguments: tuple[Any, ...]) -> tuple[Any, BaseException | None]:
+    async def _call_once(self, arguments: tuple[Any, ...]) -> tuple[Any, BaseException | None]:
         """Call the user's function once; return its response, or the error of a thread."""
         if not self._is_async:
             called = self._loop.run_in_executor(self._threads, self._called, arguments)
