@@ -673,7 +673,7 @@ class RealtimeSetup(Setup):
         self._batch_ms = duration_us(options["spark_batch"], "start(spark_batch)") // 1000
         self._clock = b""
         self._counted = 0
-        self._sessions: list[SparkSession] = []
+        self._sessions: list[tuple[SparkSession, Any]] = []
         self._beside: Standby | None = None
         self.sources = sources_of(topology, spark, realtime=True)
         self._queries = 1 + options["standby"]
@@ -745,33 +745,49 @@ class RealtimeSetup(Setup):
 
         def start_query(address: Address, careful: bool, hung: Sequence[ProcessId]) -> Any:
             session = session_for(spark, {_LEAST_BATCH: "1"})
-            self._sessions.append(session)
-            if len(self._sessions) > _QUERIES_MAX:
-                close_session(self._sessions.pop(0), spark, release=True)
-            paced = pacemaker_of(session, tasks, self._options["pacemaker"])
-            stages = live_stages(
-                plan.blueprint,
-                self._levels,
-                address,
-                careful=careful,
-                clock=self._clock,
-                hung=hung,
-            )
-            writer: Any = (
-                strung(paced, stages, tasks=tasks)
-                .writeStream.queryName(f"millrace: {plan.pipeline}")
-                .format("noop")
-                .outputMode("update")
-                .option("checkpointLocation", str(self._scratch / uuid4().hex))
-            )
-            # Spark's own types do not know this trigger.
-            return writer.trigger(realTime=f"{self._batch_ms} milliseconds").start()
+            try:
+                paced = pacemaker_of(session, tasks, self._options["pacemaker"])
+                stages = live_stages(
+                    plan.blueprint,
+                    self._levels,
+                    address,
+                    careful=careful,
+                    clock=self._clock,
+                    hung=hung,
+                )
+                writer: Any = (
+                    strung(paced, stages, tasks=tasks)
+                    .writeStream.queryName(f"millrace: {plan.pipeline}")
+                    .format("noop")
+                    .outputMode("update")
+                    .option("checkpointLocation", str(self._scratch / uuid4().hex))
+                )
+                # Spark's own types do not know this trigger.
+                query = writer.trigger(realTime=f"{self._batch_ms} milliseconds").start()
+            except BaseException:
+                close_session(session, spark, release=True)
+                raise
+            self._keep(session, query)
+            return query
 
         return start_query
 
+    def _keep(self, session: SparkSession, query: Any) -> None:
+        """Keep the session of a query; close one whose query has ended, if there are many.
+
+        Not the oldest: while standbys fail, that is the session of the query that works.
+        """
+        self._sessions.append((session, query))
+        if len(self._sessions) <= _QUERIES_MAX:
+            return
+        over = next((one for one in self._sessions if not one[1].isActive), None)
+        if over is not None:
+            self._sessions.remove(over)
+            close_session(over[0], self._spark, release=True)
+
     def _close(self, failed: bool) -> None:
         """Close the sessions of all queries."""
-        for session in self._sessions:
+        for session, _ in self._sessions:
             close_session(session, self._spark, release=not failed)
 
 
