@@ -12,6 +12,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+import file_updates
 import pyarrow.dataset as ds
 import pytest
 from pyspark.sql import SparkSession
@@ -70,9 +71,7 @@ class Remind(mr.Computation):
 
 def _let(there: Path, numbers: int) -> None:
     """Let an injector have so many; it may look at any moment."""
-    aside = there.with_suffix(".new")
-    aside.write_text(str(numbers))
-    aside.rename(there)
+    file_updates.replace(there, str(numbers))
 
 
 def _until(reached: Callable[[], object]) -> None:

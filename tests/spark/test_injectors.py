@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import file_updates
 import msgspec
 import pyarrow as pa
 import pytest
@@ -320,7 +321,7 @@ def test_an_injector_in_python_that_is_held_back(tools: Any, tmp_path: Path) -> 
         p.sink("echoes", flaky)
         return tools.start(p)
 
-    there.write_text(json.dumps({"fast": 100, "slow": 5}))
+    file_updates.replace(there, json.dumps({"fast": 100, "slow": 5}))
     run = start()
     with pytest.raises(RunFailed, match="the sink is away"):
         tools.step(run)
@@ -329,7 +330,7 @@ def test_an_injector_in_python_that_is_held_back(tools: Any, tmp_path: Path) -> 
     # fast was read to 20, not more than 15 s ahead of slow, and then ten more at once.
     assert sorted(flaky.values) == sorted([*range(30), *range(5)])
     assert run.status().low_watermark == 5 * mr.SECOND
-    there.write_text(json.dumps({"fast": 100, "slow": 100}))
+    file_updates.replace(there, json.dumps({"fast": 100, "slow": 100}))
     tools.step(run)
     assert sorted(flaky.values) == sorted([*range(100), *range(100)])
     assert run.status().low_watermark == 100 * mr.SECOND
