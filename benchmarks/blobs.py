@@ -14,7 +14,7 @@ import numpy as np
 
 import millrace as mr
 from millrace.epochlog.run_log import RunLog
-from millrace.kernel.bundle import Arrivals
+from millrace.kernel.bundle import ReceivedRecords
 from millrace.kernel.execution import Execution
 from millrace.model.keys import encode_key, hash_key
 from millrace.store import (
@@ -89,7 +89,7 @@ class BlobWorker:
         encoded = [encode_key(int(key)) for key in keys]
         stamp = epoch.to_bytes(8, "little")
         count = len(encoded)
-        arrivals = Arrivals(
+        arrivals = ReceivedRecords(
             np.array([hash_key(key) for key in encoded], dtype=np.uint64),
             encoded,
             [int(key).to_bytes(8, "little") + stamp + self._filling for key in keys],

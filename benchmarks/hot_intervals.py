@@ -29,7 +29,7 @@ from rich.table import Table
 from benchmarks.machine import describe
 from millrace.balance.load import Loads
 from millrace.balance.policy import Balance, balance
-from millrace.kernel.bundle import Arrivals
+from millrace.kernel.bundle import ReceivedRecords
 from millrace.kernel.results import KeySampler, Load
 from millrace.model.keys import encode_key, hash_key
 from millrace.watermark.intervals import IntervalMap
@@ -146,10 +146,12 @@ def run(law: str, epochs: Iterator[Keys], *, balanced: bool) -> Case:
     )  # fmt: skip
 
 
-def _arrived(keys: Keys) -> Arrivals:
+def _arrived(keys: Keys) -> ReceivedRecords:
     numbers = np.arange(len(keys), dtype=np.int64)
     encoded = [_ENCODED[n] for n in keys.tolist()]
-    return Arrivals(_HASHES[keys], encoded, range(len(keys)), numbers, "events", numbers, numbers)
+    return ReceivedRecords(
+        _HASHES[keys], encoded, range(len(keys)), numbers, "events", numbers, numbers
+    )
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ import numpy.typing as npt
 import millrace as mr
 from millrace.epochlog.entries import SourceStats
 from millrace.epochlog.run_log import RunLog
-from millrace.kernel.bundle import Arrivals
+from millrace.kernel.bundle import ReceivedRecords
 from millrace.kernel.execution import Execution
 from millrace.kernel.record_ids import SourceIds, injected_origin
 from millrace.kernel.results import Counters
@@ -156,7 +156,7 @@ class Kernel:
             ids = SourceIds.of(
                 STREAM, batch.fingerprints, origins, self._topology.streams[STREAM].slacks
             ).take(order)
-        arrivals = Arrivals(
+        arrivals = ReceivedRecords(
             self._hashes[batch.keys[order]],
             [self._encoded[n] for n in keys],
             keys,

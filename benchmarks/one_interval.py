@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import millrace as mr
-from millrace.kernel.bundle import Arrivals, Attempt, Bundle, KeyedRecords, Position
+from millrace.kernel.bundle import Attempt, Bundle, KeyedRecords, Position, ReceivedRecords
 from millrace.kernel.machine import Effects, Machine
 from millrace.kernel.router import Router
 from millrace.model.keys import encode_key, hash_key
@@ -71,7 +71,7 @@ def bundles(
     for start in range(0, len(keys), _BUNDLE):
         encoded = [encode_key(key) for key in keys[start : start + _BUNDLE]]
         count = len(encoded)
-        arrivals = Arrivals(
+        arrivals = ReceivedRecords(
             np.array([hash_key(key) for key in encoded], dtype=np.uint64),
             encoded,
             list(values[start : start + _BUNDLE]),

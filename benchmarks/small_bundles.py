@@ -45,7 +45,7 @@ from rich.table import Table
 import millrace as mr
 from benchmarks.machine import describe
 from benchmarks.trees import in_tree
-from millrace.kernel.bundle import Arrivals, Attempt, Bundle, Position
+from millrace.kernel.bundle import Attempt, Bundle, Position, ReceivedRecords
 from millrace.kernel.columnar import machine_for
 from millrace.kernel.execution import Execution
 from millrace.kernel.router import Router
@@ -194,16 +194,16 @@ class Stream:
         """Have a record of every key."""
         self.run(self.bundle(self._arrivals(np.arange(self._keys))))
 
-    def arrivals(self, bundles: int) -> list[Arrivals]:
+    def received(self, bundles: int) -> list[ReceivedRecords]:
         """Return the records of the next bundles; event time goes on from one to the next."""
         return [
             self._arrivals(self._random.integers(0, self._keys, self._size)) for _ in range(bundles)
         ]
 
-    def _arrivals(self, keys: np.ndarray) -> Arrivals:
+    def _arrivals(self, keys: np.ndarray) -> ReceivedRecords:
         count, positions = len(keys), keys.tolist()
         self._sent += 1
-        return Arrivals(
+        return ReceivedRecords(
             self._hashes[keys],
             [self._encoded[n] for n in positions],
             positions,
@@ -213,7 +213,7 @@ class Stream:
             np.arange(count, dtype=np.int64),
         )
 
-    def bundle(self, arrivals: Arrivals) -> Bundle:
+    def bundle(self, arrivals: ReceivedRecords) -> Bundle:
         """Return records as the bundle that comes next; the low watermark is one bundle behind."""
         ((_, records),) = arrivals.by_interval(self._map)
         now_us = records.timestamps[0]
@@ -240,7 +240,7 @@ class Stream:
     def machine_us(self, bundles: int) -> float:
         """Return what the machine alone takes a record, over rows in LMDB, committing nothing."""
         machine = machine_for(self.topology, self.spec, Router(self.topology))
-        first, *_ = made = [self.bundle(arrivals) for arrivals in self.arrivals(bundles)]
+        first, *_ = made = [self.bundle(arrivals) for arrivals in self.received(bundles)]
         now_us = first.records.timestamps[0] - STEP_US
         attempt = Attempt(0, 1, now_us, now_us, {100: now_us}, now_us)
         made = [replace(bundle, attempt=attempt) for bundle in made]
@@ -257,10 +257,10 @@ def measure(code: str, keys: int, size: int, bundles: int, where: str) -> dict[s
         stream = Stream(code, Path(directory), keys=keys, size=size)
         if keys > KEYS[0]:
             stream.fill()
-        for arrivals in stream.arrivals(bundles // 4):
+        for arrivals in stream.received(bundles // 4):
             stream.run(stream.bundle(arrivals))
         walls_s = []
-        arrived = stream.arrivals(bundles)
+        arrived = stream.received(bundles)
         start_s = time.process_time()
         for arrivals in arrived:
             began_s = time.perf_counter()
@@ -272,7 +272,7 @@ def measure(code: str, keys: int, size: int, bundles: int, where: str) -> dict[s
         bundle = clock.timed("arrivals", stream.bundle)
         whole = Clock({"run": 0.0})
         run = whole.timed("run", stream.run)
-        for arrivals in stream.arrivals(bundles):
+        for arrivals in stream.received(bundles):
             run(bundle(arrivals), execution)
         spent = clock.spent_s
         spent["commit"] = whole.spent_s["run"] - sum(spent.values()) + spent["arrivals"]

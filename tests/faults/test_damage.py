@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import millrace as mr
 from millrace.epochlog.run_log import RunLog
-from millrace.kernel.bundle import Arrivals
+from millrace.kernel.bundle import ReceivedRecords
 from millrace.kernel.execution import Execution
 from millrace.model.errors import DamagedStore, StoreError
 from millrace.model.keys import encode_key, hash_key
@@ -75,7 +75,7 @@ def run(home: Path, until: int, weight: int = 1) -> tuple[Produced, Counter[str]
         at_us = 10 * epoch
         manifest = driver.begin(epoch, wall_time_us=at_us, injectors={"words": at_us})
         assert manifest is not None
-        arrivals = Arrivals(
+        arrivals = ReceivedRecords(
             np.array([hash_key(key) for key in keys], dtype=np.uint64),
             keys,
             [weight] * KEYS,

@@ -8,7 +8,7 @@ from millrace.compile.topology import ComputationSpec
 from millrace.epochlog.entries import Manifest
 from millrace.epochlog.fence import EpochFence
 from millrace.epochlog.positions import Positions
-from millrace.kernel.bundle import Arrivals
+from millrace.kernel.bundle import ReceivedRecords
 from millrace.kernel.execution import Execution
 from millrace.kernel.results import Produced
 from millrace.runtime.commit_writer import PutWriter
@@ -21,7 +21,7 @@ def run_epoch(
     manifest: Manifest,
     positions: Positions,
     owned: range,
-    arrivals: Arrivals,
+    arrivals: ReceivedRecords,
     clocks: Mapping[int, int],
     task: int = 0,
 ) -> list[Produced]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import millrace as mr
 from millrace.kernel import families, row_codec
-from millrace.kernel.bundle import NO_RECORDS, Arrivals, Attempt, Bundle, Position
+from millrace.kernel.bundle import NO_RECORDS, Attempt, Bundle, Position, ReceivedRecords
 from millrace.kernel.execution import Execution
 from millrace.kernel.record_ids import SourceIds, fingerprint, injected_origin
 from millrace.model.keys import encode_key, hash_key
@@ -93,7 +93,7 @@ class Case:
         if self.identified:
             prints = b"".join(fingerprint(n) for _, n, _ in records)
             ids = SourceIds.of("events", prints, origins, self.topology.streams["events"].slacks)
-        arrivals = Arrivals(
+        arrivals = ReceivedRecords(
             np.array([hash_key(key) for key in keys], np.uint64),
             keys,
             [{"key": key, "n": n} for key, n, _ in records],

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import millrace as mr
-from millrace.kernel.bundle import Arrivals, Attempt, Bundle, Position
+from millrace.kernel.bundle import Attempt, Bundle, Position, ReceivedRecords
 from millrace.kernel.machine import Machine
 from millrace.kernel.router import Router
 from millrace.model.keys import encode_key
@@ -75,7 +75,7 @@ def machine() -> Machine:
 
 def work(number: int, came: list[tuple[str, Row, int]], fired_watermark_us: int) -> Bundle:
     keys = [*(encode_key(row.name) for _, row, _ in came), encode_key("asked")]
-    arrivals = Arrivals(
+    arrivals = ReceivedRecords(
         np.array([*(0 for _ in came), 1], dtype=np.uint64),
         keys,
         [*(row for _, row, _ in came), 0],

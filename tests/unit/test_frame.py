@@ -34,7 +34,7 @@ def test_importing_millrace_imports_no_pyspark() -> None:
 #: What an extra installs -> the modules that need it as soon as they are imported.
 _NEED_AN_EXTRA = {
     "starlette": ["millrace.dashboard.application"],
-    "matplotlib": ["millrace.plots.shown"],
+    "matplotlib": ["millrace.plots.notebook_figure"],
 }
 
 _WITHOUT_EXTRAS = """

@@ -24,6 +24,13 @@ from millrace.inspect.computation import (
     StateDifference,
 )
 from millrace.inspect.dead_letters import Sending, send_dead_letters
+from millrace.inspect.interval_state import (
+    DeliveredIds,
+    PendingChunk,
+    PendingHold,
+    PendingTimer,
+    WindowState,
+)
 from millrace.inspect.json_text import as_json, key_text, keys_of, shortened
 from millrace.inspect.lease import Lease
 from millrace.inspect.overview import (
@@ -34,13 +41,6 @@ from millrace.inspect.overview import (
     StreamOverview,
     load_of_run,
     overview_of_run,
-)
-from millrace.inspect.pending import (
-    DeliveredIds,
-    PendingChunk,
-    PendingHold,
-    PendingTimer,
-    WindowState,
 )
 from millrace.inspect.watermark import Hop, Pin, WatermarkExplanation, explain_watermark
 

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from millrace.compile.change.schemas import SCALARS, Schema, Shape
-from millrace.inspect import pending
-from millrace.inspect.overview import ComputationOverview, some_time
-from millrace.inspect.pending import (
+from millrace.inspect import interval_state
+from millrace.inspect.interval_state import (
     DeliveredIds,
     PendingChunk,
     PendingHold,
@@ -26,6 +25,7 @@ from millrace.inspect.pending import (
     WindowState,
     cell_reader,
 )
+from millrace.inspect.overview import ComputationOverview, some_time
 from millrace.kernel import families, row_codec
 from millrace.model.errors import NotKept
 from millrace.model.keys import decode_key, encode_key, hash_key
@@ -319,9 +319,9 @@ class ComputationInspection:
             NotKept: As :meth:`get`.
         """
         if key is ...:
-            yield from self._each(pending.timers)
+            yield from self._each(interval_state.timers)
         else:
-            yield from self._of_key(key, lambda *at: list(pending.timers_of(*at))) or ()
+            yield from self._of_key(key, lambda *at: list(interval_state.timers_of(*at))) or ()
 
     def holds(self, key: Any = ...) -> Iterator[PendingHold]:
         """Yield holds: of a key its own and then its timers'; of all, in each interval by time.
@@ -330,9 +330,9 @@ class ComputationInspection:
             NotKept: As :meth:`get`.
         """
         if key is ...:
-            yield from self._each(pending.holds)
+            yield from self._each(interval_state.holds)
         else:
-            yield from self._of_key(key, lambda *at: list(pending.holds_of(*at))) or ()
+            yield from self._of_key(key, lambda *at: list(interval_state.holds_of(*at))) or ()
 
     def chunks(self) -> Iterator[PendingChunk]:
         """Yield what a grouping that is kept as columns has to do, in each interval in order.
@@ -340,7 +340,7 @@ class ComputationInspection:
         Raises:
             NotKept: As :meth:`get`.
         """
-        return self._each(pending.chunks)
+        return self._each(interval_state.chunks)
 
     def delivered_ids(self) -> Iterator[DeliveredIds]:
         """Yield what is kept of the source ids of delivered records, in each interval by commit.
@@ -348,7 +348,7 @@ class ComputationInspection:
         Raises:
             NotKept: As :meth:`get`.
         """
-        return self._each(pending.delivered_ids)
+        return self._each(interval_state.delivered_ids)
 
     def only(self, interval: int) -> ComputationInspection:
         """Return the computation as if it had but one key interval, for who reads them apart.

@@ -22,9 +22,9 @@ from millrace.epochlog.entries import Claim, Completion, InjectorEntry, SourceSt
 from millrace.injectors.rate_limit import too_far
 from millrace.inspect.checkpoint import Checkpoint, read_latest
 from millrace.inspect.computation import ComputationInspection, Interval
+from millrace.inspect.interval_state import CALL, PendingHold, PendingTimer, WindowState, hold_of
 from millrace.inspect.json_text import shortened
 from millrace.inspect.overview import ComputationOverview
-from millrace.inspect.pending import CALL, PendingHold, PendingTimer, WindowState, hold_of
 from millrace.kernel import families, row_codec, timer_families
 from millrace.model.errors import PipelineError
 from millrace.model.record import LOW_WATERMARK

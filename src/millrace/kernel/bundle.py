@@ -61,7 +61,7 @@ _FEW = 50
 _RUN = 16
 
 
-class Arrivals:
+class ReceivedRecords:
     """Records of one computation, as columns of equal length, in any order.
 
     Attributes:
@@ -110,7 +110,7 @@ class Arrivals:
         return len(self.keys)
 
     @classmethod
-    def concat(cls, parts: Sequence[Arrivals]) -> Arrivals:
+    def concat(cls, parts: Sequence[ReceivedRecords]) -> ReceivedRecords:
         """Return several lots as one."""
         if len(parts) == 1:
             return parts[0]
@@ -138,10 +138,10 @@ class Arrivals:
         """Return the stream of each record."""
         return [self.streams] * len(self) if isinstance(self.streams, str) else self.streams
 
-    def take(self, order: npt.NDArray[np.intp]) -> Arrivals:
+    def take(self, order: npt.NDArray[np.intp]) -> ReceivedRecords:
         """Return the records in another order."""
         pick = _picking(order)
-        return Arrivals(
+        return ReceivedRecords(
             self.hashes[order],
             self.keys.take(order) if isinstance(self.keys, KeyColumn) else pick(self.keys),
             pick(self.values),
@@ -209,7 +209,7 @@ class Arrivals:
         for first, last in itertools.pairwise(firsts):
             yield intervals.intervals[where[first]], records.of_keys(first, last)
 
-    def _sorted(self, *, by_time: bool) -> tuple[Arrivals, list[int]]:
+    def _sorted(self, *, by_time: bool) -> tuple[ReceivedRecords, list[int]]:
         """Return the records in order, and where keys begin."""
         arrived = self
         if by_time:
@@ -226,7 +226,7 @@ class Arrivals:
             arrived = arrived.take(apart)
         return arrived, cuts_by_key([*arrived.keys], cuts)
 
-    def _sorted_by_hand(self) -> tuple[Arrivals, list[int]]:
+    def _sorted_by_hand(self) -> tuple[ReceivedRecords, list[int]]:
         """Return the same as :meth:`_sorted`, for a few records: without NumPy."""
         ranks = list(
             zip(
@@ -373,7 +373,7 @@ def _again_at(again: Again | None, order: npt.NDArray[np.intp]) -> Again | None:
     return None if again is None else lambda n: again(int(order[n]))
 
 
-def _again_in(parts: Sequence[Arrivals]) -> Again | None:
+def _again_in(parts: Sequence[ReceivedRecords]) -> Again | None:
     """Return what decodes values of several lots again, which are one now."""
     if all(part.again is None for part in parts):
         return None

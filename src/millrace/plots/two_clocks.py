@@ -94,7 +94,7 @@ def new_axes(*, large: bool = False) -> Axes:
         PipelineError: matplotlib is not installed.
     """
     try:
-        from millrace.plots.shown import ShownFigure
+        from millrace.plots.notebook_figure import ShownFigure
     except ImportError:
         raise PipelineError(
             "a picture needs matplotlib: pip install 'millrace-spark[plots]'"

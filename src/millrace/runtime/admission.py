@@ -173,8 +173,8 @@ class EpochAdmission:
         """Return interval -> its records; see :class:`Admission`."""
         assert inbox is not None, "rows of an epoch are many"
         table = rows.table()
-        arrivals = inbox.arrivals(table, table.column("edge").to_numpy(), self.spec)
-        return arrivals.of_intervals(self.intervals)
+        found = inbox.received(table, table.column("edge").to_numpy(), self.spec)
+        return found.of_intervals(self.intervals)
 
     def consumed(self, bundles: Sequence[Bundle]) -> Mapping[int, Mapping[bytes, bytes]]:
         """Return nothing: the epoch says it."""
@@ -336,8 +336,8 @@ class ChannelAdmission:
         fresh = self._fresh(table, through)
         if not fresh.num_rows:
             return {}
-        arrivals = inbox.arrivals(fresh, fresh.column("edge").to_numpy(), self.spec)
-        return arrivals.of_intervals(self.intervals)
+        found = inbox.received(fresh, fresh.column("edge").to_numpy(), self.spec)
+        return found.of_intervals(self.intervals)
 
     def _fresh(self, table: pa.Table, through: Through) -> pa.Table:
         """Return the computation's rows without those that its intervals have consumed."""

@@ -154,9 +154,9 @@ class _Run:
 
     def _run(self, spec: ComputationSpec, arrived: pa.Table, outbox: Outbox) -> None:
         edges = arrived.column("edge").to_numpy()
-        arrivals = self._inbox(outbox).arrivals(arrived, edges, spec)
+        received = self._inbox(outbox).received(arrived, edges, spec)
         machine = self._runtime.machines[spec.name]
-        for interval, keyed in arrivals.by_interval(_EVERYTHING, by_time=True):
+        for interval, keyed in received.by_interval(_EVERYTHING, by_time=True):
             filtered = without_repeats(keyed)
             records = filtered.records
             wall_us = self._task.manifest.wall_time_us

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from millrace.compile.topology import ComputationSpec, Edge
 from millrace.injectors.injector import Origin
 from millrace.injectors.refusals import Refusal
-from millrace.kernel.bundle import Again, Arrivals
+from millrace.kernel.bundle import Again, ReceivedRecords
 from millrace.kernel.ordering import KeyColumn, arrival_order
 from millrace.kernel.record_ids import (
     NO_FINGERPRINT,
@@ -110,9 +110,9 @@ class Inbox:
         self._report = report
         self._observer = SourceObserver(task, report)
 
-    def arrivals(
+    def received(
         self, table: pa.Table, edges: npt.NDArray[np.int32], spec: ComputationSpec
-    ) -> Arrivals:
+    ) -> ReceivedRecords:
         """Return the records on edges to a computation."""
         parts = []
         for edge in self._topology.edges:
@@ -125,13 +125,13 @@ class Inbox:
                     parts.append(self._read(_ordered(part, one_origin=one_origin), edge, column))
             if (rows := _on(wire.lifted(edge.number), table, edges)) is not None:
                 parts.append(self._read_partials(_ordered(rows, one_origin=False), edge))
-        return Arrivals.concat(parts)
+        return ReceivedRecords.concat(parts)
 
-    def _read_partials(self, rows: pa.Table, edge: Edge) -> Arrivals:
+    def _read_partials(self, rows: pa.Table, edge: Edge) -> ReceivedRecords:
         decode = edge.lift.coder.decode
         self._receive(edge, rows.column("value"))
         partials = [decode(value) for value in rows.column("value").to_pylist()]
-        return Arrivals(
+        return ReceivedRecords(
             rows.column("hash").to_numpy().view(np.uint64),
             keys_in(rows.column("key")),
             partials,
@@ -142,7 +142,7 @@ class Inbox:
             weights=np.array([partial.elements for partial in partials], np.int64),
         )
 
-    def _read(self, rows: pa.Table, edge: Edge, native: str | None) -> Arrivals:
+    def _read(self, rows: pa.Table, edge: Edge, native: str | None) -> ReceivedRecords:
         stream = self._topology.streams[edge.stream]
         ids: SourceIds | None = None
         self._receive(edge, rows.column("value" if native is None else native))
@@ -167,7 +167,7 @@ class Inbox:
             values = [decode(value) for value in encoded[:each]] * copies
             if not is_immutable(stream.coder):
                 again = _decoding_again(encoded, decode)
-        return Arrivals(
+        return ReceivedRecords(
             rows.column("hash").to_numpy().view(np.uint64),
             keys_in(rows.column("key")) if copies == 1 else _repeated(rows.column("key"), copies),
             values,

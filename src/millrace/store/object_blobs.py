@@ -202,7 +202,7 @@ _REGION = frozenset(
 
 
 @dataclass(frozen=True)
-class Trouble:
+class Diagnosis:
     """Why a request failed.
 
     Attributes:
@@ -238,7 +238,7 @@ def is_beyond_the_end(error: Exception) -> bool:
     )
 
 
-def diagnose(error: Exception, url: BucketUrl) -> Trouble:
+def diagnose(error: Exception, url: BucketUrl) -> Diagnosis:
     """Return what an exception of obstore means."""
     text = str(error)
     status_match, code_match = _STATUS.search(text), _CODE.search(text)
@@ -247,43 +247,43 @@ def diagnose(error: Exception, url: BucketUrl) -> Trouble:
     what = " ".join(part for part in (str(status or ""), code) if part)
     variables = VARIABLES[url.scheme]
     if isinstance(error, TakenByNothing):
-        return Trouble(
+        return Diagnosis(
             "a put was refused as if the name were taken, and nothing is there", True,
             "See whether something else writes or deletes under the checkpoint's prefix",
         )  # fmt: skip
     if code in _NO_BUCKET:
-        return Trouble(what, False, f"Make the bucket {url.bucket!r}, or correct its name")
+        return Diagnosis(what, False, f"Make the bucket {url.bucket!r}, or correct its name")
     if code in _REGION or status == 301:
-        return Trouble(what, False, f"Set {variables}_REGION to the region of the bucket")
+        return Diagnosis(what, False, f"Set {variables}_REGION to the region of the bucket")
     if any(host in text for host in _METADATA_HOSTS):
-        return Trouble(
+        return Diagnosis(
             "no credentials in the environment, and none from the cloud's metadata service", False,
             _credentials(variables),
         )  # fmt: skip
     denied = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
     if isinstance(error, denied) or status in (401, 403) or code in _CREDENTIALS:
-        return Trouble(what or "access denied", False, _credentials(variables))
+        return Diagnosis(what or "access denied", False, _credentials(variables))
     if isinstance(error, exceptions.NotSupportedError) or status == 501:
-        return Trouble(
+        return Diagnosis(
             what or "not supported", False,
             "Use a store that has conditional puts (If-None-Match: *), such as Amazon S3",
         )  # fmt: skip
     if "BadScheme" in text:
-        return Trouble(
+        return Diagnosis(
             "the endpoint is http://, which is not encrypted", False,
             f"Use https://, or set {variables}_ALLOW_HTTP=true where the network is yours",
         )  # fmt: skip
     if status in (408, 409, 425, 429) or status >= 500:
-        return Trouble(what, True, "See what the store's own status says")
+        return Diagnosis(what, True, "See what the store's own status says")
     if status or isinstance(error, exceptions.InvalidPathError | ValueError):
-        return Trouble(what or type(error).__name__, False, "See the documentation of the store")
+        return Diagnosis(what or type(error).__name__, False, "See the documentation of the store")
     if "TimedOut" in text or "timed out" in text or "Timeout" in text:
-        return Trouble(
+        return Diagnosis(
             "no answer in time", True,
             "Check the network, or raise MILLRACE_OBJECT_TIMEOUT where it is slow",
         )  # fmt: skip
     reached = "Connect" not in text and "connect" not in text
-    return Trouble(
+    return Diagnosis(
         "no usable answer" if reached else "it cannot be reached", True,
         f"Check the network, and {variables}_ENDPOINT_URL if it is set",
     )  # fmt: skip
@@ -591,7 +591,7 @@ class ObjectBlobs:
         raise AssertionError("a loop without an end")
 
     def _error(
-        self, verb: str, name: str, trouble: Trouble, kind: type[StoreError], tries: int = 1
+        self, verb: str, name: str, trouble: Diagnosis, kind: type[StoreError], tries: int = 1
     ) -> StoreError:
         where = f"{self.url}/{name}".rstrip("/")
         again = f", {tries} times in {self.options.retry_for_us // SECOND} s" if tries > 1 else ""

@@ -11,7 +11,7 @@ import millrace as mr
 from millrace.balance.load import Loads
 from millrace.balance.policy import Weight
 from millrace.inspect import load_of_run
-from millrace.kernel.bundle import Arrivals, KeyedRecords
+from millrace.kernel.bundle import KeyedRecords, ReceivedRecords
 from millrace.kernel.results import (
     HOTTEST,
     CommitSizes,
@@ -36,7 +36,7 @@ def keyed(counts: dict[bytes, int], weights: dict[bytes, int] | None = None) -> 
     keys = [key for key, n in counts.items() for _ in range(n)]
     length = len(keys)
     numbers = np.arange(length, dtype=np.int64)
-    arrived = Arrivals(
+    arrived = ReceivedRecords(
         np.repeat(np.arange(len(counts), dtype=np.uint64), list(counts.values())),
         keys,
         range(length),

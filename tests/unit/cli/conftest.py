@@ -12,7 +12,7 @@ from millrace.cli.main import main
 from millrace.compile.topology import Topology
 from millrace.epochlog.entries import SourceStats
 from millrace.epochlog.run_log import RunLog
-from millrace.kernel.bundle import Arrivals
+from millrace.kernel.bundle import ReceivedRecords
 from millrace.kernel.execution import Execution
 from millrace.model.keys import encode_key, hash_key
 from millrace.store import LmdbCaches, open_location
@@ -91,7 +91,7 @@ class Checkpoint:
         assert manifest is not None
         keys = [encode_key(page) for page in pages]
         count = len(keys)
-        arrivals = Arrivals(
+        arrivals = ReceivedRecords(
             np.array([hash_key(key) for key in keys], dtype=np.uint64),
             keys,
             [{"page": page} for page in pages],

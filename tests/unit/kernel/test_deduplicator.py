@@ -5,7 +5,7 @@ import pytest
 
 import millrace as mr
 from millrace.epochlog.run_log import RunLog
-from millrace.kernel.bundle import Arrivals
+from millrace.kernel.bundle import ReceivedRecords
 from millrace.kernel.execution import Execution
 from millrace.kernel.record_ids import SourceIds, fingerprint, injected_origin
 from millrace.kernel.source_dedup import Deduplicator
@@ -50,7 +50,7 @@ class Run:
         keys = [encode_key(n) for n in ids]
         origins = np.full(len(ids), injected_origin(0, self.manifest.epoch), dtype=np.int64)
         names = b"".join(fingerprint(n) for n in ids)
-        arrivals = Arrivals(
+        received = ReceivedRecords(
             np.array([hash_key(key) for key in keys], dtype=np.uint64),
             keys,
             list(ids),
@@ -63,7 +63,7 @@ class Run:
         owned = range(len(self.manifest.interval_map("Tell")))
         clocks, positions = {100: second * mr.SECOND}, self.run_log.positions
         produced = run_epoch(
-            execution, self.spec, self.manifest, positions, owned, arrivals, clocks
+            execution, self.spec, self.manifest, positions, owned, received, clocks
         )
         self.results = [result for result, _ in produced]
         made = [value for _, productions in produced for value in productions.values]

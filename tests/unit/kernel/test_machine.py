@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import millrace as mr
-from millrace.kernel.bundle import NO_RECORDS, Arrivals, Attempt, Bundle, Position
+from millrace.kernel.bundle import NO_RECORDS, Attempt, Bundle, Position, ReceivedRecords
 from millrace.kernel.machine import Machine
 from millrace.kernel.router import Router
 from millrace.model.errors import DamagedCache
@@ -53,7 +53,7 @@ def machine():
 
 def work(number, values, low_watermark_us=mr.MIN_TIMESTAMP, wall_time_us=0, report=NOTHING_PENDING):
     keys = [encode_key(value % 4) for value in values]
-    arrivals = Arrivals(
+    received = ReceivedRecords(
         np.array([hash_key(key) for key in keys], dtype=np.uint64),
         keys,
         list(values),
@@ -62,7 +62,7 @@ def work(number, values, low_watermark_us=mr.MIN_TIMESTAMP, wall_time_us=0, repo
         np.full(len(keys), number, dtype=np.int64),
         np.arange(len(keys), dtype=np.int64),
     )
-    found = [records for _, records in arrivals.by_interval(INTERVALS)]
+    found = [records for _, records in received.by_interval(INTERVALS)]
     records = found[0] if found else NO_RECORDS
     attempt = Attempt(number, 1, wall_time_us, mr.MIN_TIMESTAMP, {100: low_watermark_us})
     return Bundle(INTERVALS.intervals[0], Position(number - 1, report=report), attempt, records)

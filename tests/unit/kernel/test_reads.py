@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import millrace as mr
-from millrace.kernel.bundle import Arrivals, Attempt, Bundle, Position
+from millrace.kernel.bundle import Attempt, Bundle, Position, ReceivedRecords
 from millrace.kernel.machine import Machine
 from millrace.kernel.router import Router
 from millrace.model.keys import encode_key, hash_key
@@ -74,7 +74,7 @@ def spy():
 
 def work(n, keys, report):
     encoded = [encode_key(key) for key in keys]
-    arrivals = Arrivals(
+    received = ReceivedRecords(
         np.array([hash_key(key) for key in encoded], dtype=np.uint64),
         encoded,
         [n] * len(keys),
@@ -83,7 +83,7 @@ def work(n, keys, report):
         np.full(len(keys), n, dtype=np.int64),
         np.arange(len(keys), dtype=np.int64),
     )
-    ((interval, records),) = arrivals.by_interval(IntervalMap.uniform(1))
+    ((interval, records),) = received.by_interval(IntervalMap.uniform(1))
     attempt = Attempt(n, 1, 0, mr.MIN_TIMESTAMP, {100: 100})
     return Bundle(interval, Position(n, report=report), attempt, records)
 

@@ -13,7 +13,7 @@ from millrace.compile.topology import ComputationSpec
 from millrace.epochlog.fence import EpochFence
 from millrace.epochlog.positions import Followed, Positions
 from millrace.epochlog.run_log import RunLog
-from millrace.kernel.bundle import Arrivals, Attempt, Bundle, KeyedRecords
+from millrace.kernel.bundle import Attempt, Bundle, KeyedRecords, ReceivedRecords
 from millrace.kernel.execution import Attempted, Execution
 from millrace.kernel.results import Produced
 from millrace.model.keys import encode_key, hash_key
@@ -49,7 +49,7 @@ class Given:
     def records(self, *_: Any) -> Mapping[int, KeyedRecords]:
         keys = [encode_key(n) for n in self._numbers]
         count = len(keys)
-        return Arrivals(
+        return ReceivedRecords(
             np.array([hash_key(key) for key in keys], np.uint64),
             keys,
             list(self._numbers),

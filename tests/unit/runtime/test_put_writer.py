@@ -11,7 +11,7 @@ import millrace as mr
 from millrace.epochlog import fence as fence_module
 from millrace.epochlog.positions import Followed
 from millrace.epochlog.run_log import RunLog
-from millrace.kernel.bundle import Arrivals
+from millrace.kernel.bundle import ReceivedRecords
 from millrace.kernel.execution import Execution
 from millrace.kernel.results import NO_TIMES
 from millrace.model.errors import ZombieWriter
@@ -70,7 +70,7 @@ class Attempts:
 
     def run(self, execution, *values):
         keys = [encode_key(n) for n in range(len(values))]
-        arrivals = Arrivals(
+        received = ReceivedRecords(
             np.array([hash_key(key) for key in keys], dtype=np.uint64),
             keys,
             list(values),
@@ -82,7 +82,7 @@ class Attempts:
         positions = Followed(self.topology, execution.state.epochs).at(self.manifest)
         owned = range(len(self.manifest.interval_map("Count")))
         spec = self.topology.computations[0]
-        produced = run_epoch(execution, spec, self.manifest, positions, owned, arrivals, {100: 0})
+        produced = run_epoch(execution, spec, self.manifest, positions, owned, received, {100: 0})
         return [
             SimpleNamespace(**msgspec.structs.asdict(result), productions=productions)
             for result, productions in produced

@@ -114,7 +114,7 @@ ROWS: Final = {
         Panel("Written", "Bps", (_rate("millrace_committed_bytes_total", "computation"),),
               "What commits hold"),
     ),
-    "Trouble": (
+    "Failures": (
         Panel("Dead letters", "cps", (_rate("millrace_dead_letters_total", "origin"),)),
         Panel("Hot keys and busy intervals", "percentunit", (
             (f"max by (pipeline, computation) (millrace_hottest_key_ratio{_OF})",

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from millrace.kernel.bundle import Arrivals
+from millrace.kernel.bundle import ReceivedRecords
 from millrace.watermark.intervals import IntervalMap
 
 
-def arrivals(*records):
+def received(*records):
     """Records are (hash, key, origin, sequence); the value says which one it is."""
     hashes, keys, origins, sequences = zip(*records, strict=True) if records else ((),) * 4
-    return Arrivals(
+    return ReceivedRecords(
         np.array(hashes, dtype=np.uint64),
         list(keys),
         list(range(len(records))),
@@ -35,33 +35,33 @@ def cut(arrived, intervals=1):
 
 
 def test_nothing_arrives_as_nothing():
-    assert cut(arrivals()) == {}
+    assert cut(received()) == {}
 
 
 @pytest.mark.parametrize(
     "ids", [[(1, 0), (1, 1), (2, 0)], [(2, 0), (1, 1), (1, 0)], [(1, 1), (2, 0), (1, 0)]]
 )
 def test_records_of_a_key_are_ordered_by_origin_then_place(ids):
-    arrived = arrivals(*((5, b"sk", origin, sequence) for origin, sequence in ids))
+    arrived = received(*((5, b"sk", origin, sequence) for origin, sequence in ids))
 
     ((_, values),) = cut(arrived)[0]
     assert [ids[n] for n in values] == sorted(ids)
 
 
 def test_records_with_one_id_keep_the_order_in_which_they_came():
-    arrived = arrivals((5, b"sk", 1, 0), (5, b"sk", 0, 0), (5, b"sk", 1, 0))
+    arrived = received((5, b"sk", 1, 0), (5, b"sk", 0, 0), (5, b"sk", 1, 0))
 
     assert cut(arrived)[0] == [(b"sk", [1, 0, 2])]
 
 
 def test_keys_are_cut_apart_and_ordered_by_hash():
-    arrived = arrivals((9, b"sb", 0, 0), (1, b"sa", 0, 1), (9, b"sb", 0, 2))
+    arrived = received((9, b"sb", 0, 0), (1, b"sa", 0, 1), (9, b"sb", 0, 2))
 
     assert cut(arrived)[0] == [(b"sa", [1]), (b"sb", [0, 2])]
 
 
 def test_keys_that_share_a_hash_are_kept_apart():
-    arrived = arrivals(
+    arrived = received(
         (5, b"sb", 0, 0), (5, b"sa", 0, 1), (5, b"sb", 0, 2), (5, b"sc", 0, 3), (5, b"sa", 0, 4)
     )
 
@@ -69,7 +69,7 @@ def test_keys_that_share_a_hash_are_kept_apart():
 
 
 def test_a_collision_does_not_disturb_its_neighbours():
-    arrived = arrivals(
+    arrived = received(
         (1, b"sx", 0, 0), (5, b"sb", 0, 1), (5, b"sa", 0, 2), (9, b"sy", 0, 3), (1, b"sx", 0, 4)
     )
 
@@ -77,7 +77,7 @@ def test_a_collision_does_not_disturb_its_neighbours():
 
 
 def test_columns_stay_together_through_a_collision():
-    arrived = arrivals((5, b"sb", 7, 0), (5, b"sa", 8, 1), (5, b"sb", 6, 2))
+    arrived = received((5, b"sb", 7, 0), (5, b"sa", 8, 1), (5, b"sb", 6, 2))
     ((_, records),) = arrived.by_interval(IntervalMap.uniform(1))
 
     assert records.encoded == [b"sa", b"sb"]
@@ -92,7 +92,7 @@ def test_columns_stay_together_through_a_collision():
 def test_each_record_lands_in_the_interval_of_its_hash():
     quarter = 1 << 62
     edges = [0, quarter - 1, quarter, 2 * quarter - 1, 2 * quarter, 4 * quarter - 1]
-    arrived = arrivals(*((edge, b"s%d" % n, 0, n) for n, edge in enumerate(edges)))
+    arrived = received(*((edge, b"s%d" % n, 0, n) for n, edge in enumerate(edges)))
 
     found = {
         interval: [n for _, values in keys for n in values]
@@ -102,17 +102,17 @@ def test_each_record_lands_in_the_interval_of_its_hash():
 
 
 def test_intervals_without_records_do_not_appear():
-    assert list(cut(arrivals((0, b"sa", 0, 0), (2**64 - 1, b"sb", 0, 1)), 16)) == [0, 15]
+    assert list(cut(received((0, b"sa", 0, 0), (2**64 - 1, b"sb", 0, 1)), 16)) == [0, 15]
 
 
 @pytest.mark.parametrize("each", [1, 7, 100])
 def test_lots_that_are_in_order_are_put_together_in_runs(each):
     lots = [
-        arrivals(*((one + n % each, b"s%02d" % (n % each), one, n) for n in range(3 * each)))
+        received(*((one + n % each, b"s%02d" % (n % each), one, n) for n in range(3 * each)))
         for one in (500, 0, 250)
     ]
     parts = [lot.take(np.lexsort((lot.sequences, lot.hashes))) for lot in lots]
-    ((_, found),) = Arrivals.concat(parts).by_interval(IntervalMap.uniform(1))
+    ((_, found),) = ReceivedRecords.concat(parts).by_interval(IntervalMap.uniform(1))
 
     expected = [
         (one, n) for one in (0, 250, 500) for n in sorted(range(3 * each), key=lambda n: n % each)
@@ -124,8 +124,10 @@ def test_lots_that_are_in_order_are_put_together_in_runs(each):
 
 
 def test_several_lots_are_one():
-    together = Arrivals.concat([arrivals((5, b"sk", 2, 0)), arrivals(), arrivals((5, b"sk", 1, 0))])
+    together = ReceivedRecords.concat(
+        [received((5, b"sk", 2, 0)), received(), received((5, b"sk", 1, 0))]
+    )
 
     assert len(together) == 2
     assert cut(together)[0] == [(b"sk", [0, 0])]
-    assert len(Arrivals.concat([])) == 0
+    assert len(ReceivedRecords.concat([])) == 0

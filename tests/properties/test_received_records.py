@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.kernel.bundle import Arrivals
+from millrace.kernel.bundle import ReceivedRecords
 from millrace.kernel.ordering import in_order, keys_at
 from millrace.kernel.row_codec import key_row
 from millrace.model.keys import decode_key
@@ -23,7 +23,7 @@ record = st.tuples(hashes, keys, st.integers(0, 3), st.integers(0, 3))
 
 @given(st.lists(record, max_size=30), st.sampled_from([1, 2, 4, 16]))
 def test_records_are_cut_by_interval_and_key_without_loss(records, count):
-    arrived = Arrivals(
+    arrived = ReceivedRecords(
         np.array([hash for hash, _, _, _ in records], dtype=np.uint64),
         [key for _, key, _, _ in records],
         list(range(len(records))),
@@ -59,7 +59,7 @@ def test_a_few_records_are_sorted_by_hand_as_many_are_whose_keys_are_a_list_or_a
 
     keys = [key for _, key, _, _ in records]
     listed, in_column = (
-        Arrivals(
+        ReceivedRecords(
             columns(0, np.uint64),
             keys,
             list(range(len(records))),
