@@ -23,6 +23,7 @@ import signal
 import statistics
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -166,21 +167,30 @@ def _seen_of(folder: Path, made_ns: int) -> np.ndarray:
 
 def _pythons() -> list[psutil.Process]:
     """Return Spark's Python processes: the one they are forked from, and the workers."""
-    below = psutil.Process().children(recursive=True)
-    return [one for one in below if one.name().startswith("python")]
+    found = []
+    for one in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # it has ended since
+            if one.name().startswith("python"):
+                found.append(one)
+    return found
 
 
 def _workers() -> list[int]:
     pythons = _pythons()
-    pids = {one.pid for one in pythons}
-    return [one.pid for one in pythons if one.ppid() in pids]
+    pids, found = {one.pid for one in pythons}, []
+    for one in pythons:
+        with suppress(psutil.NoSuchProcess):
+            if one.ppid() in pids:
+                found.append(one.pid)
+    return found
 
 
 def _cpu_s() -> dict[int, float]:
     found = {}
     for one in _pythons():
-        times = one.cpu_times()
-        found[one.pid] = times.user + times.system
+        with suppress(psutil.NoSuchProcess):
+            times = one.cpu_times()
+            found[one.pid] = times.user + times.system
     return found
 
 
