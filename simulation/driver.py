@@ -80,6 +80,14 @@ def is_driven(seed: int) -> bool:
     return seed % _DRIVEN_IN == _DRIVEN_IN - 1
 
 
+def follows_load(seed: int) -> bool:
+    """Return whether each epoch has other tasks than the one before; drawn without chance.
+
+    Half of those schedules are among the driven ones.
+    """
+    return seed % (_DRIVEN_IN // 2) == _DRIVEN_IN // 2 - 1
+
+
 def feeds(topology: Topology, work: Workload, log: QueryLog, batch: int) -> Iterator[Feed]:
     """Yield what the source delivers in a batch, and what injectors bring beside it."""
     start, end = log.offsets[batch]
@@ -179,7 +187,7 @@ def drive(world: Simulation, name: str, random_end: Callable[[int], int]) -> Non
         _run_batch(world, name, run_log.topology, driver, batch)
         if not run_log.drained:
             # Spark does not know of it yet that the batch is done: it may come once more.
-            world.between_epochs(run_log, tasks)
+            world.between_epochs(run_log, driver.tasks)
         world.tidy_up(f"{name} collector", lambda: collector.collect(run_log.collectable()))
         world.scheduler.step(f"write commit {batch}")
         log.done.add(batch)
@@ -221,6 +229,8 @@ def _run_batch(
     offsets: Mapping[str, Offsets] = MappingProxyType({}),
 ) -> None:
     work, log = world.work, world.query_log
+    if follows_load(world.seed):
+        driver.tasks = world.tasks(driver.run_log.generation + batch)
 
     def unread(manifest: Manifest) -> TaskReport | None:
         if not manifest.offsets:

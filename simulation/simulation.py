@@ -78,9 +78,12 @@ class Simulation(World):
         """Return the topology of which a claim is."""
         return self.topology
 
-    def tasks(self, generation: int) -> int:
-        """Return how many tasks a level a driver asks for; others than the last."""
-        return 1 + (self.work.tasks + generation) % 3
+    def tasks(self, turn: int) -> int:
+        """Return how many tasks a level there are in a turn: of a driver, or of an epoch.
+
+        They are others than in the turn before.
+        """
+        return 1 + (self.work.tasks + turn) % 3
 
     def new_runtime(self, topology: Topology, host: Host) -> WorkerProcess:
         """Return the runtime of a new Python process on a host."""
