@@ -77,8 +77,9 @@ class RunOptions(TypedDict, total=False):
 class EpochOptions(RunOptions, total=False):
     """Options of ``p.start(spark, checkpoint=...)``, which runs epochs."""
 
-    tasks: Annotated[int | None, Option(None, "the session's parallelism")]
-    """Tasks a level; by default the session's parallelism. It may change between runs."""
+    tasks: Annotated[int | tuple[int, int] | None, Option(None, "the session's parallelism")]
+    """Tasks a level; by default the session's parallelism. It may change between runs. Two numbers,
+    such as ``(1, 16)``, are the least and the most: each epoch has as many as its work is worth."""
 
     intervals: Annotated[int | None, Option(None, "eight a task, at least 16")]
     """Key intervals a computation, a power of two; by default eight a task and at least 16. The
@@ -127,8 +128,12 @@ class EpochOptions(RunOptions, total=False):
 class RealtimeOptions(RunOptions, total=False):
     """Options of ``p.start(spark, checkpoint=..., realtime=True)``, on tasks that do not end."""
 
-    tasks: Annotated[int | None, Option(None, "as many as the slots are enough for")]
-    """Tasks a level; by default as many as the slots are enough for."""
+    tasks: Annotated[
+        int | tuple[int, int] | None, Option(None, "as many as the slots are enough for")
+    ]
+    """Tasks a level; by default as many as the slots are enough for. Two numbers, such as
+    ``(1, 8)``, are the least and the most: how many there are follows how busy they are. Others
+    take over as with an update: docs/how-to/size-a-cluster.md."""
 
     intervals: Annotated[int | None, Option(None, "two a task, at least 4")]
     """Key intervals a computation, a power of two; by default two a task and at least four. The

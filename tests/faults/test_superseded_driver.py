@@ -10,6 +10,7 @@ import pytest
 
 import millrace as mr
 from millrace.balance.load import RunLoads
+from millrace.balance.task_count import TaskRange
 from millrace.epochlog.run_log import RunLog
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.errors import MillraceError, PipelineError, RunFailed, ZombieWriter
@@ -89,7 +90,7 @@ class Started:
     def __init__(self, run: Run) -> None:
         self._run = run
 
-    def run(self, _: mr.Pipeline) -> Run:
+    def run(self, _: mr.Pipeline, follows: object = None) -> Run:
         self._run.launch()
         return self._run
 
@@ -116,6 +117,7 @@ class Drivers:
             housekeeping=Housekeeping(self.state),
             plan=nothing,
             tasks=1,
+            allowed=TaskRange(1, 1),
             limits=NO_LIMITS,
             attempts=3,
             balance=None,

@@ -18,6 +18,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import millrace as mr
+from millrace.epochlog.entries import Manifest, decode_entry
 from millrace.epochlog.run_log import RunLog
 from millrace.model.errors import CheckpointMismatch
 from millrace.runtime.epoch.driver import EpochDriver
@@ -67,6 +68,17 @@ class Remind(mr.Computation):
 
     def process_timer(self, timer: mr.Timer) -> None:
         self.produce("reminders", self.key)
+
+
+class Slowly(mr.Computation):
+    """Takes its time for the first eight numbers."""
+
+    inputs = {"numbers": mr.by("n")}
+    outputs = {"same": int}
+
+    def process_record(self, record: mr.Record) -> None:
+        time.sleep(0.15 * (record.value["n"] < 8))
+        self.produce("same", record.value["n"])
 
 
 def _let(there: Path, numbers: int) -> None:
@@ -143,6 +155,33 @@ def test_jobs_run_where_something_is_due_and_a_stop_rolls_one_back(
     run.stop()
     with pytest.raises(CheckpointMismatch, match=r"\['numbers'\] were read by the other kind"):
         tools.start(pipeline(feed.stream))
+
+
+def test_an_epoch_has_as_many_tasks_as_its_work_is_worth(tools: Any, tmp_path: Path) -> None:
+    there, kept = tmp_path / "there", tools.Kept()
+    p = mr.Pipeline("driven")
+    p.inject("numbers", Numbers(there), timestamp="at", low_watermark=mr.BoundedDelay("1 s"))
+    p.add(Slowly)
+    p.sink("same", kept)
+    _let(there, 8)
+    run = tools.start(p, tasks=(1, 3), balance=True)
+    tools.step(run)
+    assert run.status().tasks == 3
+    _let(there, 9)
+    tools.step(run)
+    for _ in range(20):  # an epoch without a job each
+        tools.step(run)
+    assert run.status().tasks == 1
+    _let(there, 12)
+    tools.step(run)
+    assert sorted(kept.values) == [*range(12)]
+    log = run._run.run_log.state.epochs
+    entries = [decode_entry(log.read(n)) for n in range(1, log.last() + 1)]
+    tasks = [one.tasks for one in entries if isinstance(one, Manifest)]
+    # As many as the session has, then the most, then fewer by and by.
+    assert tasks[:2] == [2, 3]
+    assert tasks[1:] == sorted(tasks[1:], reverse=True)
+    assert tasks[-1] == 1
 
 
 def test_an_idle_run_wakes_up_for_the_wall_clock_and_its_sink_has_the_views_of_the_session(

@@ -64,6 +64,7 @@ class Balancer:
         every: Epochs with records between two looks.
 
     Attributes:
+        tasks: Tasks a level; who changes it does so between two looks.
         splits: How many there were.
         merges: The same.
     """
@@ -82,7 +83,7 @@ class Balancer:
     ) -> None:
         self._run_log = run_log
         self._loads = loads
-        self._tasks = tasks
+        self.tasks = tasks
         self._how = how
         self._beside = beside
         self._is_near = is_near
@@ -160,7 +161,7 @@ class Balancer:
         return self._decided
 
     def _decision(self, name: str) -> _Decided | None:
-        intervals, tasks = self._run_log.positions.maps[name], self._tasks
+        intervals, tasks = self._run_log.positions.maps[name], self.tasks
         weights = self._loads[name].weights(intervals)
         if name in self._left or not uneven(intervals, weights, tasks, self._how):
             return None
@@ -179,7 +180,7 @@ class Balancer:
         weights = self._loads[name].weights(intervals)
 
         def grouped(made: Remapped) -> IntervalMap:
-            return cut_by_load(made.intervals, weights_after(made, weights), self._tasks)
+            return cut_by_load(made.intervals, weights_after(made, weights), self.tasks)
 
         ready = decided.preparation.ready
         try:

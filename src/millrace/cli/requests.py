@@ -11,6 +11,7 @@ import msgspec
 
 from millrace import inspect
 from millrace.cli.checkpoint import show
+from millrace.cli.task_numbers import task_numbers
 from millrace.inspect import Checkpoint, state_at
 from millrace.inspect.json_text import keys_of
 from millrace.inspect.overview import run_end
@@ -90,7 +91,8 @@ def drain(path: str, timeout: float) -> None:
 @click.command(short_help="Let a changed pipeline take over from a run.")
 @click.argument("app", metavar="APP")
 @click.argument("path", metavar="CHECKPOINT")
-@click.option("--tasks", type=click.IntRange(1), help="Tasks a level, if others than before.")
+@click.option("--tasks", type=task_numbers, metavar="N|LEAST-MOST",
+              help="Tasks a level, if others than before.")  # fmt: skip
 @click.option("--realtime/--epochs", default=None, help="The plane, if another than before.")
 @timeout_option(300)
 @click.pass_context
@@ -98,7 +100,7 @@ def update(
     context: click.Context,
     app: str,
     path: str,
-    tasks: int | None,
+    tasks: int | tuple[int, int] | None,
     realtime: bool | None,
     timeout: float,
 ) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from millrace.cli.task_numbers import least_of, task_numbers
 from millrace.dashboard import Dashboard
 from millrace.inspect import Lease, state_at
 from millrace.model.errors import MillraceError, PipelineError, ZombieWriter
@@ -57,7 +58,8 @@ _NEXT = {
               help="Wait while another such command runs it, and take over.")  # fmt: skip
 @click.option("--lease", metavar="TIME", default=None,
               help="With --standby: after how long of silence; 3 s by default.")  # fmt: skip
-@click.option("--tasks", type=click.IntRange(1), help="Tasks a level.")
+@click.option("--tasks", type=task_numbers, metavar="N|LEAST-MOST",
+              help="Tasks a level; of two numbers their number follows the load.")  # fmt: skip
 @click.option("--metrics", help="A port, or HOST:PORT, where Prometheus may ask.")
 @click.option(
     "--conf", multiple=True, metavar="NAME=VALUE", help="A setting of Spark's; may be repeated."
@@ -73,7 +75,7 @@ def run(
     standby_tasks: bool,
     standby: bool,
     lease: str | None,
-    tasks: int | None,
+    tasks: int | tuple[int, int] | None,
     metrics: str | None,
     conf: tuple[str, ...],
     drain: bool,
@@ -99,7 +101,7 @@ def run(
     if lease is not None and not standby:
         raise click.UsageError("--lease is of --standby, which is not given")
     named_by(pipeline)  # a Spark takes some seconds to start, only to hear that it is misspelt
-    needed = realtime_settings(tasks or _REALTIME_TASKS) if realtime else {}
+    needed = realtime_settings(least_of(tasks or _REALTIME_TASKS)) if realtime else {}
     settings = {**_QUIET, **needed, **dict(map(_setting, conf))}
     at = "" if master is None else f" on {master}"
     click.echo(f"{pipeline}: Spark is started{at}, which takes some seconds", err=True)

@@ -145,9 +145,11 @@ class RunLog:
         intervals: Number of key intervals for each computation that the checkpoint does not know
             yet; a power of two.
         claim_entries: After how many entries of the log the claim is repeated; by default 200.
+        end: Of the epoch log, as it was looked at before; by default it is looked at now.
 
     Raises:
         CheckpointMismatch: The checkpoint belongs to another topology; nothing has been written.
+        ZombieWriter: Another run has claimed it, or gone on, since its end was looked at.
 
     Attributes:
         state: The checkpoint.
@@ -176,8 +178,9 @@ class RunLog:
         *,
         intervals: int,
         claim_entries: int | None = None,
+        end: LogTail | None = None,
     ) -> None:
-        end = end_of(state.epochs)
+        end = end_of(state.epochs) if end is None else end
         self.state = state
         self.topology = topology = claims.under_known_names(end.claim, topology)
         self._registry = claims.registry_after(None, topology)

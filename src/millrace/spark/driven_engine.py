@@ -18,6 +18,7 @@ from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 
+from millrace.balance.task_count import TaskRange
 from millrace.compile.topology import Topology
 from millrace.injectors.offsets import Piece
 from millrace.model.errors import RunFailed
@@ -202,7 +203,7 @@ class DrivenSetup(EpochSetup):
         super().__init__(spark, topology, options, scratch)
         self._look_s = duration_us(options["trigger"], "start(trigger)") / SECOND
 
-    def check(self, tasks: int) -> None:
+    def check(self, tasks: int, allowed: TaskRange) -> None:
         """Refuse nothing: any number of tasks can run, one after the other."""
 
     def engine(self, parts: RunParts) -> DrivenEngine:

@@ -23,9 +23,11 @@ from millrace.balance.balancer import Balancer
 from millrace.balance.load import RunLoads
 from millrace.balance.policy import Balance
 from millrace.balance.preparation import Preparation
+from millrace.balance.task_count import TaskRange
 from millrace.balance.transfer import remap
 from millrace.compile.explanation import PipelineExplanation
 from millrace.compile.topology import Topology
+from millrace.epochlog.entries import Manifest
 from millrace.epochlog.run_log import RunLog
 from millrace.injectors.advance import Backlog
 from millrace.injectors.watermark_publisher import WatermarkPublisher
@@ -76,7 +78,8 @@ class RunParts:
         publisher: What injectors publish.
         housekeeping: Collects beside the epochs.
         plan: Of the pipeline, attached to the checkpoint.
-        tasks: Tasks a level.
+        tasks: Tasks a level, to begin with.
+        allowed: How many there may be later.
         limits: How long user code, and a task, may take.
         attempts: How often what fails by the pipeline's own code is tried in vain.
         balance: How hard key intervals follow the load; None if they do not.
@@ -97,6 +100,7 @@ class RunParts:
     housekeeping: Housekeeping
     plan: StreamPlan
     tasks: int
+    allowed: TaskRange
     limits: CallLimits
     attempts: int
     balance: Balance | None
@@ -140,9 +144,14 @@ class Successor(Protocol):
 
     Attributes:
         slots: How many slots its tasks take for as long as it runs; 0 by epochs.
+        optional: Whether it takes over at a mark, with its tasks started beside, or not at all; the
+            run goes on as it was then.
+        generation: With which it has claimed the checkpoint; None if it has not.
     """
 
     slots: int
+    optional: bool
+    generation: int | None
 
     def stand_by(self, changed: Callable[[], None]) -> Standby:
         """Start its query beside the run; of one with slots.
@@ -201,15 +210,19 @@ class Engine(ABC):
         query: Spark's, that runs the tasks now; None if there is none.
         downtime: Measures for how long nothing was under way, here or on the way from a run before.
         news: Notified when something may have changed that somebody waits for.
+        scale: Called when there are to be more tasks a level, or fewer, with how many; it returns
+            at once. Of an engine that cannot change their number itself.
     """
 
     plane: ClassVar[str]
     run: Run
     query: Any = None
+    scale: Callable[[int], object]
 
     def __init__(self) -> None:
         self.news = threading.Condition()
         self.downtime = Downtime()
+        self.scale = lambda _: None
 
     @abstractmethod
     def launch(self) -> None:
@@ -362,8 +375,24 @@ class Setup(ABC):
         self._scratch = scratch
 
     @abstractmethod
-    def check(self, tasks: int) -> None:
-        """Refuse what this many tasks need and do not have; before the checkpoint is touched."""
+    def check(self, tasks: int, allowed: TaskRange) -> None:
+        """Refuse what tasks need and do not have; before the checkpoint is touched.
+
+        Args:
+            tasks: How many a level there are to begin with.
+            allowed: How many there may be later.
+        """
+
+    def check_left(self, left: Manifest | None, tasks: int) -> None:  # noqa: B027
+        """Refuse what a run before has left under way, before the checkpoint is claimed.
+
+        Args:
+            left: The epoch that it had begun, and not completed; None if it was stopped in order.
+            tasks: Tasks a level that would take it up.
+
+        Raises:
+            CheckpointMismatch: They cannot.
+        """
 
     def check_claimed(self, run_log: RunLog) -> None:  # noqa: B027  not all have something to do
         """Refuse a checkpoint that the plane cannot go on with."""

@@ -13,12 +13,14 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace.balance.preparation import Preparation
+from millrace.balance.task_count import EpochTaskCount
 from millrace.balance.transfer import remap
 from millrace.compile.topology import Topology
 from millrace.epochlog.entries import Manifest, processes_of
@@ -38,6 +40,7 @@ from millrace.spark.failure import cannot_run_workers, failed, headline
 from millrace.spark.job import run_patiently
 from millrace.spark.parallelism import tasks_for
 from millrace.spark.source import sources_of
+from millrace.spark.status import Status
 
 _log = logging.getLogger("millrace")
 
@@ -85,6 +88,7 @@ class EpochEngine(Engine):
         )
         self._attempts = parts.attempts
         self._balancer = parts.balancer()
+        self._task_count = EpochTaskCount(parts.allowed, parts.tasks, levels=parts.topology.depth)
         self._turn = threading.Lock()
         self._begun = 0
         self._idle = 0
@@ -168,6 +172,10 @@ class EpochEngine(Engine):
         self.run.give_up()
         self.hang_up()
         return True
+
+    def add_to(self, status: Status, *, active: bool) -> Status:
+        """Return a status with the number of tasks that the next epoch is to have."""
+        return replace(status, tasks=self._task_count.tasks)
 
     # -- one epoch ---------------------------------------------------------------------------------
 
@@ -281,6 +289,7 @@ class EpochEngine(Engine):
                 attempts=self._attempts,
             )
 
+        self._driver.tasks = self._task_count.tasks
         ran = self._driver.run(
             number,
             stages,
@@ -299,7 +308,9 @@ class EpochEngine(Engine):
         self._payoff.seen(
             records=report.records, liftable=report.liftable, partials=report.partials
         )
+        self._task_count.ran(report.seconds)
         if self._balancer is not None and not run_log.drained:
+            self._balancer.tasks = self._task_count.tasks
             self._balancer.after_epoch(busy=bool(report.records))
         self.run.housekeeping.offer(run_log.collectable())
         self.run.measured(report, time.perf_counter() - started, ran.parts)

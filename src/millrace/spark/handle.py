@@ -12,10 +12,12 @@ Source: MillWheel, "Streams" (4.3): computations are added to and removed from a
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
 from millrace.compile.build import build
@@ -27,7 +29,13 @@ from millrace.epochlog.reader import end_of
 from millrace.epochlog.run_log import RunLog
 from millrace.inspect import WatermarkExplanation, explain_watermark
 from millrace.model.declarations import Declarations
-from millrace.model.errors import CheckpointMismatch, PipelineError, UpdateFailed
+from millrace.model.errors import (
+    CheckpointMismatch,
+    MillraceError,
+    PipelineError,
+    UpdateFailed,
+    ZombieWriter,
+)
 from millrace.model.time import SECOND, Duration, duration_us
 from millrace.spark.asks import ask
 from millrace.spark.engine import Successor, UpdateResult
@@ -37,12 +45,22 @@ from millrace.spark.status import Status
 from millrace.store import location_of
 from millrace.watermark.map_change import Merge, Split
 
+_log = logging.getLogger("millrace")
+
 
 class Starter(Protocol):
     """How a run was started, to start another in its place."""
 
-    def run(self, pipeline: Declarations) -> Run:
-        """Return a run of a pipeline, with its tasks started."""
+    def run(self, pipeline: Declarations, follows: int | None = None) -> Run:
+        """Return a run of a pipeline, with its tasks started.
+
+        Args:
+            pipeline: The pipeline.
+            follows: The generation that has claimed the checkpoint; None for any.
+
+        Raises:
+            ZombieWriter: Another has since.
+        """
         ...
 
     def successor(self, pipeline: Declarations, before: Run) -> Successor:
@@ -65,6 +83,10 @@ class Starter(Protocol):
         """
         ...
 
+    def scaled(self, tasks: int) -> Starter:
+        """Return how to start with so many tasks a level."""
+        ...
+
 
 class Handle:
     """The handle of a running pipeline. Its methods may be called from any thread.
@@ -83,16 +105,17 @@ class Handle:
     def __init__(self) -> None:
         # Held by the thread that has another run take over.
         self._taking_over = threading.RLock()
-        self._lost: UpdateFailed | None = None
+        self._lost: MillraceError | None = None
         self._updated: UpdateResult | None = None
         self._cell = LiveCell(self.status, self._goes_on)
 
-    def _begin(self, pipeline: Declarations, starter: Starter) -> None:
+    def _begin(self, pipeline: Declarations, starter: Starter, follows: int | None = None) -> None:
         """Start a run, of which this is the handle from now on."""
-        self._have(starter.run(pipeline), pipeline, starter)
+        self._have(starter.run(pipeline, follows), pipeline, starter)
 
     def _have(self, run: Run, pipeline: Declarations, starter: Starter) -> None:
         self._run, self._pipeline, self._starter = run, pipeline, starter
+        run.engine.scale = partial(self._scale, run)
         run.publish(self._update_from_outside)
 
     def wait(self, timeout: Duration | None = None) -> bool:
@@ -164,12 +187,13 @@ class Handle:
                 run was updated before.
             UpdateFailed: It could not be started. The pipeline that ran goes on, or was started
                 again: ``run`` of the error.
+            ZombieWriter: Another run has claimed the checkpoint since, and goes on with it.
 
         Source: MillWheel, "Streams" (4.3).
         """
         self._that_stays()
         heir = Handle()
-        self._hand_over(heir, pipeline, options, timeout)
+        self._hand_over(heir, pipeline, self._starter.changed(options), timeout)
         return heir
 
     @property
@@ -189,14 +213,37 @@ class Handle:
         pipeline = self._starter.load(application)
         with self._taking_over:
             try:
-                self._hand_over(self, pipeline, options, 60 * SECOND)
+                self._hand_over(self, pipeline, self._starter.changed(options), 60 * SECOND)
             except UpdateFailed as failed:
                 self._lost = failed if failed.run is None else None
                 raise
         return "" if self._updated is None else self._updated.pause
 
+    def _scale(self, run: Run, tasks: int) -> threading.Thread:
+        """Have so many tasks a level take over from a run, whose engine asks for it and goes on.
+
+        Returns:
+            Who does it. What goes wrong is in the log, and the run goes on as it was.
+        """
+
+        def scale() -> None:
+            with self._taking_over:
+                if self._run is not run or run.stopping or not run.active:
+                    return
+                _log.info("tasks a level: %d are to take over", tasks)
+                try:
+                    self._hand_over(self, self._pipeline, self._starter.scaled(tasks), 60 * SECOND)
+                except Exception as problem:  # noqa: BLE001  nobody has asked for it who is told
+                    if isinstance(problem, UpdateFailed) and problem.run is None:
+                        self._lost = problem
+                    _log.warning("there are not %d tasks a level now: %s", tasks, problem)
+
+        doing = threading.Thread(target=scale, name="millrace-tasks", daemon=True)
+        doing.start()
+        return doing
+
     def _hand_over(
-        self, heir: Handle, pipeline: Declarations, options: Mapping[str, Any], timeout: Duration
+        self, heir: Handle, pipeline: Declarations, starter: Starter, timeout: Duration
     ) -> None:
         """Have a run of another pipeline go on, or this one again, under a handle."""
         run = self._run
@@ -205,7 +252,6 @@ class Handle:
                 "this run is being updated, or has been. Update the run that update() returned."
             )
         try:
-            starter = self._starter.changed(options)
             _check_change(run.run_log, pipeline)
             successor = starter.successor(pipeline, run)
         except BaseException:
@@ -214,8 +260,9 @@ class Handle:
         try:
             begun = run.engine.hand_over(successor, timeout)
         except Exception as problem:
-            if not run.active or run.stopping:
-                raise self._back(heir, problem) from problem
+            if run.stopping:  # for the other
+                follows = successor.generation or run.run_log.generation
+                raise self._back(heir, problem, follows) from problem
             successor.close()
             run.updating.release()
             if isinstance(problem, UpdateFailed):
@@ -224,10 +271,17 @@ class Handle:
         heir._have(begun, pipeline, starter)
         heir._updated = begun.engine.went_on()
 
-    def _back(self, heir: Handle, problem: Exception) -> UpdateFailed:
-        """Start the pipeline that ran again; return what to say."""
+    def _back(self, heir: Handle, problem: Exception, follows: int) -> UpdateFailed:
+        """Start the pipeline that ran again; return what to say.
+
+        Raises:
+            ZombieWriter: Another generation has claimed the checkpoint, and nothing is started.
+        """
         try:
-            heir._begin(self._pipeline, self._starter)
+            heir._begin(self._pipeline, self._starter, follows)
+        except ZombieWriter as superseded:
+            self._lost = superseded  # who waits for the run is told
+            raise
         except Exception as another:  # noqa: BLE001  told, with the first
             return UpdateFailed(
                 f"the changed pipeline could not be started: {problem}\nNor could the one that "
@@ -244,6 +298,7 @@ class Handle:
 
         Raises:
             UpdateFailed: None could, and the run has ended for it.
+            ZombieWriter: The same, as another run has claimed the checkpoint.
         """
         with self._taking_over:
             if self._lost is not None:

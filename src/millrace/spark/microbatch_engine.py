@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # the name all of Spark's documentation uses
 
+from millrace.balance.task_count import TaskRange
 from millrace.compile.topology import Topology
 from millrace.epochlog.run_log import RunLog
 from millrace.injectors.advance import Backlog
@@ -252,7 +253,7 @@ class MicroBatchSetup(EpochSetup):
                 "them with spark.readStream, or run the pipeline with p.run_batch(spark)."
             )
 
-    def check(self, tasks: int) -> None:
+    def check(self, tasks: int, allowed: TaskRange) -> None:
         """Ask whether Spark can get to its own offsets at all."""
         chosen = self._options["spark_checkpoint"]
         has_progress(self._spark, progress_location(self._checkpoint, chosen))

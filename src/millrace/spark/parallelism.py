@@ -8,6 +8,7 @@ import re
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # the name all of Spark's documentation uses
 
+from millrace.balance.task_count import TaskRange
 from millrace.model.errors import PipelineError
 from millrace.spark.connect import is_connect
 
@@ -61,3 +62,27 @@ def tasks_of(wanted: int | None, fitting: int) -> int:
     if isinstance(wanted, bool) or not isinstance(wanted, int) or wanted < 1:
         raise PipelineError(f"tasks={wanted!r}: expected a number of tasks a level, 1 or more.")
     return wanted
+
+
+def allowed_tasks(wanted: object, fitting: int) -> TaskRange:
+    """Return how many tasks a level may have; where that is one number, it is least and most.
+
+    Args:
+        wanted: What was asked for.
+        fitting: How many there are to be, if nothing was.
+
+    Raises:
+        PipelineError: It is no number of tasks, nor the least and the most of them.
+
+    >>> allowed_tasks(None, 4), allowed_tasks((2, 16), 4)
+    (TaskRange(least=4, most=4), TaskRange(least=2, most=16))
+    """
+    if not isinstance(wanted, tuple | list):
+        tasks = tasks_of(wanted, fitting)  # type: ignore[arg-type]  # it refuses what is none
+        return TaskRange(tasks, tasks)
+    whole = [one for one in wanted if isinstance(one, int) and not isinstance(one, bool)]
+    if len(whole) != len(wanted) or len(wanted) != 2 or not 1 <= whole[0] <= whole[1]:
+        raise PipelineError(
+            f"tasks={wanted!r}: expected the least and the most tasks a level, such as (2, 16)."
+        )
+    return TaskRange(*whole)

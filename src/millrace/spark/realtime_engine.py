@@ -17,8 +17,9 @@ from uuid import uuid4
 from pyspark.sql import SparkSession
 
 from millrace.balance.preparation import Preparation
+from millrace.balance.task_count import LiveTaskCount, TaskRange
 from millrace.compile.topology import Topology
-from millrace.epochlog.entries import processes_of
+from millrace.epochlog.entries import Manifest, processes_of
 from millrace.injectors.injector import Injector
 from millrace.injectors.offsets import nothing_left
 from millrace.injectors.watermark_policy import WatermarkColumn
@@ -26,7 +27,7 @@ from millrace.model.errors import PipelineError, StoreError, UpdateFailed, Zombi
 from millrace.model.time import SECOND, Duration, duration_us
 from millrace.runtime.by_value import pickle_by_value
 from millrace.runtime.realtime.coordinator import Coordinator, Marked, Where
-from millrace.runtime.realtime.incarnation_start import to_other_intervals
+from millrace.runtime.realtime.incarnation_start import refuse_other_tasks, to_other_intervals
 from millrace.runtime.realtime.messages import TaskReady, TaskStatus
 from millrace.runtime.sink_contract import check_live, live_writers
 from millrace.spark.clock import elapsed_us
@@ -84,6 +85,11 @@ _NO_ROOM: Final = (
     "%d slots would be needed to start the changed pipeline beside this run, and they are not "
     "there: the run is stopped, and the other started, which takes Spark seconds"
 )
+#: Why there are as many tasks as before.
+_NO_OTHERS: Final = (
+    "the load is one for other than %d tasks a level, but there are no slots to start them beside "
+    "those that work; docs/how-to/size-a-cluster.md says how many are needed"
+)
 #: How long an executor that was lost may take to be replaced, before the query is tried without.
 _SLOTS_S = 30.0
 
@@ -129,6 +135,8 @@ class RealtimeEngine(Engine):
         self._roomy = roomy
         self._close = close
         self._tasks = tasks
+        self._allowed = parts.allowed
+        self._task_count = LiveTaskCount(parts.allowed, tasks)
         self._make_board = board
         self._wants_standby = standby
         self._standby = self._beside = beside
@@ -136,7 +144,7 @@ class RealtimeEngine(Engine):
         self._went_on: UpdateResult | None = None
         self._failed_standby: Standby | None = None
         self._next_standby_at = 0.0
-        self._told_ready = False
+        self._told_ready = self._told_no_more = False
         self._leaving: threading.Thread | None = None
         self._retry_policy = RetryPolicy(parts.attempts)
         self._quiesce = Quiesce(self.news)
@@ -155,6 +163,7 @@ class RealtimeEngine(Engine):
         self._control_loop = ControlLoop(
             self._coordinator, board(), parts.clock, self._tell, self._where, parts.limits.hung_s
         )
+        self._control_loop.hold(*self._publisher.throttle.asked())
         self._hung: list[ProcessId] = []
         self._injectors = {
             spec.name: spec.injection.source
@@ -251,8 +260,10 @@ class RealtimeEngine(Engine):
                 if heir is not None:
                     self.run.stop(timeout)
                     return heir
-            else:
+            elif not successor.optional:
                 _log.warning(_NO_ROOM, taken + 1)
+        if successor.optional:
+            raise UpdateFailed("the run goes on as it was, with as many tasks as it had.")
         return super().hand_over(successor, timeout)
 
     def _hand_over_beside(self, successor: Successor, within_s: float) -> Run | None:
@@ -271,7 +282,7 @@ class RealtimeEngine(Engine):
                     if failure is not None:
                         continue
                     work = partial(self._succeed, successor, beside)
-                    heir, _ = self._quiesce.ask(work, within_s)
+                    heir, _ = self._quiesce.ask(work, within_s, goes_on=successor.optional)
                     if heir is not None:
                         return heir
                     failure = beside.failure
@@ -439,6 +450,7 @@ class RealtimeEngine(Engine):
                 if not self._quiesce.wanted:
                     self._gone_on()
                 self._see_to_standby()
+                self._see_to_tasks()
             with self.news:
                 self.news.wait(_LOOK_S)
         if failure is None:
@@ -466,6 +478,34 @@ class RealtimeEngine(Engine):
         killed = [process.kill() for process in hung]
         if not all(killed):
             self._give_up_standby()  # whose tasks do not know of them
+
+    # -- the number of tasks ----------------------------------------------------------------------
+
+    def _see_to_tasks(self) -> None:
+        """Have others take over if there are to be more tasks, or fewer."""
+        if not self._allowed.follows_load:
+            return
+        busy_s = {(one.level, one.task): one.busy_s for one in self._statuses()}
+        wanted = self._task_count.look(time.monotonic(), busy_s)
+        if wanted is None:
+            return
+        # Whatever comes of it, nothing is asked for again until tasks were watched for a while.
+        self._task_count = LiveTaskCount(self._allowed, self._tasks)
+        while wanted not in (0, self._tasks) and not self._fit_beside(wanted):
+            wanted -= 1
+        if wanted >= self._allowed.least and wanted != self._tasks:
+            self.scale(wanted)
+        elif not self._told_no_more:
+            self._told_no_more = True
+            _log.warning(_NO_OTHERS, self._tasks)
+
+    def _fit_beside(self, tasks: int) -> bool:
+        """Return whether there are slots for so many tasks a level beside those that work.
+
+        And later for their standby, whose slots they have meanwhile.
+        """
+        slots = tasks * (self._topology.depth + 1)
+        return self._roomy(max(len(self._where) + slots, slots * (1 + self._wants_standby)))
 
     # -- the standby -------------------------------------------------------------------------------
 
@@ -603,6 +643,7 @@ class RealtimeEngine(Engine):
         return replace(
             status,
             low_watermarks=live_low_watermarks(status, self._statuses(), self._tasks),
+            tasks=self._tasks,
             steps=self._control_loop.steps.times() if active else {},
             standby=self._standby_state() if active else "",
             strangers=self._control_loop.strangers,
@@ -679,14 +720,22 @@ class RealtimeSetup(Setup):
         self._queries = 1 + options["standby"]
         self.fitting = tasks_within(spark, topology.depth, queries=self._queries)
 
-    def check(self, tasks: int) -> None:
+    def check(self, tasks: int, allowed: TaskRange) -> None:
         """Refuse an application in which not all tasks can run at once, and a clock of no task."""
         self._counted = check_settings(
-            self._spark, tasks=tasks, levels=self._levels, queries=self._queries
+            self._spark,
+            tasks=tasks,
+            least=allowed.least,
+            levels=self._levels,
+            queries=self._queries,
         )
         if self._options["pacemaker"] is not None:
-            pacemaker_of(self._spark, tasks, self._options["pacemaker"])
+            pacemaker_of(self._spark, allowed.most, self._options["pacemaker"])
         self._clock = pickled_clock(self._options["clock"])
+
+    def check_left(self, left: Manifest | None, tasks: int) -> None:
+        """Refuse what as many tasks have to take up as left it."""
+        refuse_other_tasks(left, tasks)
 
     def slots(self, tasks: int) -> int:
         """Return how many slots so many tasks a level take."""

@@ -12,7 +12,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 from typing import Any, Final
@@ -26,6 +26,7 @@ from millrace.compile.build import build
 from millrace.compile.explanation import PipelineExplanation
 from millrace.compile.topology import Topology
 from millrace.epochlog.claims import foreseen
+from millrace.epochlog.fence import superseded_run
 from millrace.epochlog.reader import end_of
 from millrace.epochlog.run_log import RunLog
 from millrace.injectors.dead_letters import bind_letters
@@ -33,7 +34,7 @@ from millrace.injectors.injector import Injector
 from millrace.injectors.signal_injector import SignalInjector
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.declarations import Declarations
-from millrace.model.errors import CheckpointMismatch, PipelineError
+from millrace.model.errors import CheckpointMismatch, DamagedStore, PipelineError
 from millrace.model.time import SECOND, Duration, duration_us
 from millrace.options import EpochOptions, RealtimeOptions, check_options, with_defaults
 from millrace.runtime.realtime.weak import refused_weak
@@ -51,7 +52,7 @@ from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.metrics.lines import lines_in
 from millrace.spark.metrics.prometheus import Scrapes
 from millrace.spark.microbatch_engine import MicroBatchSetup
-from millrace.spark.parallelism import intervals_for, is_local, tasks_of
+from millrace.spark.parallelism import allowed_tasks, intervals_for, is_local
 from millrace.spark.plan import StreamPlan
 from millrace.spark.progress_display import where_to_show
 from millrace.spark.realtime.retry_policy import Downtime
@@ -88,25 +89,27 @@ class SparkStarter:
         spark: The session.
         given: What ``start`` was given besides.
         moves: Whether that is another checkpoint than that of the run before.
+        tasks: How many tasks a level to begin with, where their number follows the load; None: as
+            many as there were.
     """
 
     spark: SparkSession
     given: Mapping[str, Any]
     moves: bool = False
+    tasks: int | None = None
 
-    def run(self, pipeline: Declarations) -> Run:
+    def run(self, pipeline: Declarations, follows: int | None = None) -> Run:
         """Return a run of a pipeline, with its tasks started."""
-        opening = _Opening(pipeline, self.spark, **self.given)
+        opening = _Opening(pipeline, self.spark, first_tasks=self.tasks, **self.given)
+        opening.follows = follows
         opening.prepare()
         opening.claim()
         return opening.begin(Downtime())
 
     def successor(self, pipeline: Declarations, before: Run) -> _Opening:
         """Return a pipeline that is to go on where a run ends, built and checked."""
-        opening = _Opening(pipeline, self.spark, **self.given)
-        opening.prepare(before)
-        if self.moves:
-            opening.slots = 0
+        opening = _Opening(pipeline, self.spark, first_tasks=self.tasks, **self.given)
+        opening.prepare(before, moves=self.moves)
         return opening
 
     def load(self, application: str) -> Declarations:
@@ -120,6 +123,10 @@ class SparkStarter:
         other = SparkStarter(self.spark, {**self.given, **options}, moves)
         other.check()
         return other
+
+    def scaled(self, tasks: int) -> SparkStarter:
+        """Return how to start with so many tasks a level; what an operator asked for stays."""
+        return replace(self, tasks=tasks)
 
     def check(self) -> None:
         """Refuse what is no option of the plane."""
@@ -136,13 +143,20 @@ class _Opening:
         spark: A session.
         checkpoint: A directory or URL.
         realtime: Which plane.
+        first_tasks: How many tasks a level to begin with; see :class:`SparkStarter`.
         options: Of the plane.
 
     Attributes:
+        follows: The generation after which it claims the checkpoint, and no other; None for any.
         slots: See :class:`~millrace.spark.engine.Successor`; known once it is prepared.
+        optional: The same.
+        generation: See there.
     """
 
+    follows: int | None = None
     slots = 0
+    optional = False
+    generation: int | None = None
 
     def __init__(
         self,
@@ -151,12 +165,14 @@ class _Opening:
         *,
         checkpoint: str,
         realtime: bool,
+        first_tasks: int | None = None,
         **options: Any,
     ) -> None:
         self._pipeline = pipeline
         self._spark = spark
         self._checkpoint = checkpoint
         self._realtime = realtime
+        self._first_tasks = first_tasks
         kind: type[Any] = RealtimeOptions if realtime else EpochOptions
         self._options: dict[str, Any] = with_defaults(kind, options)
         # Made when there is a run: only then does anybody write there.
@@ -167,17 +183,20 @@ class _Opening:
         # What a query was started with before there is a claim, and the generation before that.
         self._started: tuple[StreamPlan, int] | None = None
 
-    def prepare(self, before: Run | None = None) -> None:
+    def prepare(self, before: Run | None = None, *, moves: bool = False) -> None:
         """Build and check the pipeline, and all that is said of the run.
 
         Args:
             before: The run where it goes on; None if there is none.
+            moves: Whether it goes on with another checkpoint than that of the run before.
 
         Raises:
             PipelineError: The pipeline, a source, an option or the application cannot do it.
                 Nothing was written.
         """
         options = self._options
+        if before is not None and not moves:
+            self.follows = before.run_log.generation
         self._topology = topology = build(self._pipeline)
         _bind_calls(topology, self._checkpoint)
         bind_letters(topology, self._checkpoint)
@@ -185,9 +204,11 @@ class _Opening:
             raise PipelineError(f"{self._pipeline!r} injects no stream, so it would never run.")
         self._setup = setup = self._setup_of(topology)
         self._publisher = WatermarkPublisher.of(topology)
-        self._tasks = tasks = tasks_of(options["tasks"], setup.fitting)
-        setup.check(tasks)
-        self._intervals = intervals_of(options["intervals"], tasks, each=setup.intervals_each)
+        self._allowed = allowed = allowed_tasks(options["tasks"], setup.fitting)
+        self._tasks = tasks = self._tasks_to_begin_with(before)
+        setup.check(tasks, allowed)
+        most, each = allowed.most, setup.intervals_each
+        self._intervals = intervals_of(options["intervals"], most, each=each)
         # What cannot be sent to workers is found before the checkpoint is touched.
         StreamPlan(topology, setup.sources, tasks=tasks)
         self._limits = call_limits(
@@ -202,8 +223,11 @@ class _Opening:
             self._before = before
         else:
             self._scrapes = scrapes_of(options["metrics"])
-        if isinstance(setup, RealtimeSetup):
+        if isinstance(setup, RealtimeSetup) and not moves:
             self.slots = setup.slots(tasks)
+        if before is not None and self._first_tasks is not None:
+            self.optional = True
+            self._publisher.throttle.take(*before.publisher.throttle.asked())
 
     def stand_by(self, changed: Callable[[], None]) -> Standby:
         """Start the query beside the run before; see :class:`~millrace.spark.engine.Successor`."""
@@ -226,12 +250,21 @@ class _Opening:
             CheckpointMismatch: The checkpoint is of another pipeline or topology, or was drained.
                 The same.
             CheckpointUnwritable: The checkpoint cannot be written.
+            ZombieWriter: Where it is to go on where a run ends, another has claimed it since.
         """
         with self._given_up():
             self._scratch.mkdir(mode=0o700, exist_ok=True)
             state = self._state()
+            end = end_of(state.epochs)
+            follows = self.follows
+            if follows is not None and (end.claim is None or end.claim.generation != follows):
+                raise superseded_run(follows)
+            self._setup.check_left(end.manifest, self._tasks)
             bound = bind_sinks(self._topology, state.uuid)
-            self._run_log = RunLog(bound, state, intervals=self._intervals)
+            self._run_log = RunLog(
+                bound, state, intervals=self._intervals, end=None if follows is None else end
+            )
+            self.generation = self._run_log.generation
 
     def begin(self, downtime: Downtime) -> Run:
         """Return the run, with its tasks started; the checkpoint is claimed.
@@ -256,6 +289,7 @@ class _Opening:
                 housekeeping=Housekeeping(run_log.state),
                 plan=plan,
                 tasks=self._tasks,
+                allowed=self._allowed,
                 limits=self._limits,
                 attempts=options["attempts"],
                 balance=self._balance,
@@ -289,6 +323,17 @@ class _Opening:
         except BaseException:
             self.close()
             raise
+
+    def _tasks_to_begin_with(self, before: Run | None) -> int:
+        """Return how many tasks a level there are first.
+
+        What live tasks have left under way is taken up by as many.
+        """
+        allowed = self._allowed
+        if not (allowed.follows_load and self._realtime):
+            return allowed.within(self._setup.fitting)
+        left = tasks_left(self._checkpoint) if before is None else None
+        return left or allowed.within(self._first_tasks or allowed.least)
 
     def _setup_of(self, topology: Topology) -> Setup:
         if self._realtime:
@@ -350,6 +395,16 @@ def _bind_calls(topology: Topology, checkpoint: str) -> None:
     for spec in topology.injected():
         if spec.injection is not None and isinstance(spec.injection.source, SignalInjector):
             spec.injection.source.bind(checkpoint)
+
+
+def tasks_left(checkpoint: str) -> int | None:
+    """Return how many live tasks a level have left something under way; None if none have."""
+    try:
+        state = open_location(checkpoint)
+    except (CheckpointMismatch, DamagedStore):
+        return None  # there is no checkpoint yet, or one that is refused when it is claimed
+    manifest = end_of(state.epochs).manifest
+    return None if manifest is None else manifest.live or None
 
 
 def scrapes_of(metrics: int | str | None) -> Scrapes | None:

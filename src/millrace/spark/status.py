@@ -83,6 +83,7 @@ class Status:
         steps: Step that a record takes in real time -> how long it took in the last half minute, by
             level: ``injectors, turn``, ``level 1, on the way``, ``level 1, before its turn``,
             ``level 1, turn``; empty on the epoch plane.
+        tasks: Tasks a level; by epochs of the next one.
         standby: In real time with ``standby=True``: whether the second query could take over now,
             ``ready`` or ``starting``; else empty.
         strangers: Connections to the driver of the real-time plane that did not prove the key of
@@ -129,6 +130,7 @@ class Status:
     pending_wall_timers: dict[str, int] = field(default_factory=dict)
     steps: dict[str, StepTimes] = field(default_factory=dict)
     strangers: int = 0
+    tasks: int = 0
     standby: str = ""
     calls: dict[str, CallStats] = field(default_factory=dict)
 

@@ -79,6 +79,12 @@ def remap_now_and_then(run: Any, checkpoint: Path, every_s: float) -> None:
             logging.warning("not remapped: %s", refused)
 
 
+def scale_now_and_then(run: Any, every_s: float) -> None:
+    """Have another number of tasks take over so often, as if the load were another."""
+    while not run.wait(f"{every_s} s"):
+        run._run.engine.scale(3 - run.status().tasks)
+
+
 def fill_one_slot(spark: SparkSession) -> None:
     """Have a task that does nothing: where a query has the other slots, no other one has any."""
 
@@ -106,7 +112,8 @@ def main(root: Path) -> None:
     settings = json.loads((root / "settings.json").read_text())
     logging.basicConfig(level=logging.WARNING, format="\n%(asctime)s %(message)s")
     logging.getLogger("millrace").setLevel(logging.INFO)
-    spark = session(root, settings["master"], settings["conf"])
+    least = mr.spark.realtime_settings(tasks=1) if settings["scales"] else {}
+    spark = session(root, settings["master"], settings["conf"] | least)
     if settings["lease"]:
         with mr.ops.Lease(root / "disk" / "checkpoint", "numbers", term=settings["lease"]) as lease:
             if lease.acquire():
@@ -124,7 +131,8 @@ def run(root: Path, settings: dict[str, Any], spark: SparkSession) -> None:
     mixes = [MIXES[name](root, settings["conninfo"]) for name in settings["mixes"]]
     for mix in mixes:
         mix.build(p)
-    options = {"realtime": True, "tasks": 2, "progress": False} | settings["options"]
+    tasks = (1, 2) if settings["scales"] else 2
+    options = {"realtime": True, "tasks": tasks, "progress": False} | settings["options"]
     checkpoint = root / "disk" / "checkpoint"
     started = p.start(spark, checkpoint=str(checkpoint), **options)
     threads: list[tuple[Any, tuple[Any, ...]]] = [(disturb, (started, mixes))]
@@ -132,6 +140,8 @@ def run(root: Path, settings: dict[str, Any], spark: SparkSession) -> None:
         threads.append((fill_one_slot, (spark,)))
     if settings["remaps"]:
         threads.append((remap_now_and_then, (started, checkpoint, settings["remaps"])))
+    if settings["scales"]:
+        threads.append((scale_now_and_then, (started, settings["scales"])))
     for target, args in threads:
         threading.Thread(target=target, args=args, daemon=True).start()
     while not (source.file.exists() and started.process_available("120 s")):

@@ -18,6 +18,7 @@ from pathlib import Path
 import cloudpickle
 from pyspark.sql import SparkSession
 
+from millrace.spark import realtime_settings
 from tests.spark.processes.live_pipeline import session
 
 #: Two tasks for each of three levels and the injectors, and one more.
@@ -26,7 +27,9 @@ SLOTS = 9
 
 def main(folder: Path, tests: Connection) -> None:
     os.chdir(folder)
-    spark = session(folder, f"local[{SLOTS}]", {"spark.sql.session.timeZone": "UTC"})
+    # One program begins with one task a level.
+    settings = realtime_settings(tasks=1) | {"spark.sql.session.timeZone": "UTC"}
+    spark = session(folder, f"local[{SLOTS}]", settings)
     while True:
         try:
             name, root, arguments = tests.recv()

@@ -36,6 +36,8 @@ class LiveStream:
         conf: More of Spark's settings.
         options: Of the run.
         remaps: After how many seconds the run is remapped, again and again; 0: it is not.
+        scales: After how many seconds others take over, of two tasks a level and of one, again and
+            again; 0: they stay two.
         mixes: Names of those that the pipeline has beside the numbers.
         conninfo: Of a PostgreSQL server.
         environment: Variables of the drivers.
@@ -57,6 +59,7 @@ class LiveStream:
         conf: dict[str, str] | None = None,
         options: dict[str, Any] | None = None,
         remaps: float = 0,
+        scales: float = 0,
         mixes: list[str] | None = None,
         conninfo: str = "",
         environment: dict[str, str] | None = None,
@@ -77,6 +80,7 @@ class LiveStream:
             "conf": conf or {},
             "options": self.options,
             "remaps": remaps,
+            "scales": scales,
             "mixes": mixes or [],
             "conninfo": conninfo,
             "lease": lease,

@@ -38,6 +38,8 @@ FAULTS = int(os.environ.get("CHAOS_FAULTS", 10))
 LONGEST_S = float(os.environ.get("CHAOS_LONGEST", 5))
 #: After so many seconds key intervals are split or merged, again and again; 0: never.
 REMAPS_S = float(os.environ.get("CHAOS_REMAPS", 5))
+#: The same of the number of tasks, which others take over with.
+SCALES_S = float(os.environ.get("CHAOS_SCALES", 0))
 #: A task that does nothing for so long is ended: pauses are shorter, and longer.
 HANG_LIMIT_S = 10
 #: So many of the mixes are in a pipeline.
@@ -88,11 +90,13 @@ def scenes(tmp_path: Path, program: Any, postgres: Any) -> Iterator[Callable[...
             stream = LiveStream(
                 root,
                 program,
-                # Each with the slots for half of the tasks, which are there twice with a standby.
-                master=f"local-cluster[2,{7 if standby else 4},1024]",
+                # Each with the slots for half of the tasks, which are there twice with a standby,
+                # and with more if others are to be started beside those that work.
+                master=f"local-cluster[2,{7 if standby else 5 if SCALES_S else 4},1024]",
                 conf=conf,
                 options={"hang_limit": f"{HANG_LIMIT_S} s", "marks": "1 s", "standby": standby},
                 remaps=REMAPS_S,
+                scales=SCALES_S,
                 mixes=draw.sample(list(MIXES), MIXED),
                 conninfo=f"host={postgres.passfile.parent} port={postgres.port} "
                 f"user={postgres.user} dbname=postgres",
@@ -111,7 +115,7 @@ class Tally:
         self.done: Counter[str] = Counter()
         self.mixes: Counter[str] = Counter()
         self.back: list[float] = []
-        self.rows = self.taken_over = 0
+        self.rows = self.taken_over = self.scaled = 0
 
     def add(self, fault: live_faults.Fault, back_s: float | None) -> None:
         self.done[fault.__name__] += 1
@@ -131,6 +135,7 @@ class Tally:
             f"mixes: {mixes}\n"
             f"back after {p50:.1f} s (p50), {p99:.1f} s (p99); a standby took over "
             f"{self.taken_over} times\n"
+            f"other tasks were asked for {self.scaled} times\n"
             f"{self.rows} rows, none lost, none doubled\n"
         )
 
@@ -170,7 +175,7 @@ def again(seed: int) -> str:
     """Return the command that runs a round again."""
     return (
         f"make chaos-realtime SEED={seed} KILLS=1 PAUSES=0 FAULTS={FAULTS} "
-        f"LONGEST={LONGEST_S:g} REMAPS={REMAPS_S:g} STANDBY={STANDBY:g}"
+        f"LONGEST={LONGEST_S:g} REMAPS={REMAPS_S:g} SCALES={SCALES_S:g} STANDBY={STANDBY:g}"
     )
 
 
@@ -200,3 +205,4 @@ def run_round(scene: Scene, draw: random.Random, tally: Tally) -> None:
     assert not REMAPS_S or log.count("'Counting' has ") > 0
     assert "another incarnation has begun, after" in log
     tally.taken_over += log.count("the standby takes over")
+    tally.scaled += log.count("tasks a level: ")

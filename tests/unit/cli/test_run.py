@@ -92,6 +92,26 @@ def test_a_run_that_is_stopped_says_how_to_go_on(millrace: Any, started: Any) ->
     assert started.settings == {"spark.ui.showConsoleProgress": "false", "spark.a": "b=c"}
 
 
+def test_a_number_of_tasks_that_follows_the_load(millrace: Any, started: Any) -> None:
+    shown = millrace(
+        "run", "app.py:pipeline", "--checkpoint", "ckpt", "--realtime", "--tasks", "2-16"
+    )
+
+    assert shown.exit_code == 0, shown.output
+    assert started.options["tasks"] == (2, 16)
+    least = mr.spark.realtime_settings(tasks=2)["spark.shuffle.streaming.writerMaxMemory"]
+    assert started.settings["spark.shuffle.streaming.writerMaxMemory"] == least
+
+
+@pytest.mark.parametrize("tasks", ["0", "-1", "2-", "4-2", "two", "0-4"])
+def test_what_is_no_number_of_tasks(millrace: Any, started: Any, tasks: str) -> None:
+    shown = millrace("run", "app.py:pipeline", "--checkpoint", "ckpt", f"--tasks={tasks}")
+
+    assert shown.exit_code == 2
+    assert f"'{tasks}': expected a number of tasks, 1 or more, such as 8;" in shown.output
+    assert not hasattr(started, "settings"), "no session was made"
+
+
 @pytest.mark.parametrize(
     ("app", "said"),
     [

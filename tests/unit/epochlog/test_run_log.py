@@ -4,6 +4,7 @@ import pytest
 
 import millrace as mr
 from millrace.epochlog.entries import SourceStats
+from millrace.epochlog.reader import end_of
 from millrace.epochlog.run_log import RunLog
 from millrace.kernel.bundle import Position
 from millrace.kernel.results import Counters, IntervalResult
@@ -317,3 +318,16 @@ def test_after_a_refusal_the_right_pipeline_still_runs(epochs, state):
         open_epochs(state, Renamed)
 
     assert begin(epochs, 1) is not None
+
+
+def test_a_claim_after_an_end_that_was_looked_at_is_refused_if_the_log_has_gone_on(state):
+    before = open_epochs(state)
+    whole(before, 0)
+    end = end_of(state.epochs)
+    other = open_epochs(state)
+    with pytest.raises(ZombieWriter):
+        RunLog(topology(), state, intervals=2, end=end)
+    assert other.superseded() is None, "nothing was written"
+    heir = RunLog(topology(), state, intervals=2, end=end_of(state.epochs))
+    assert (heir.generation, heir.completed) == (3, 0)
+    assert other.superseded() is not None

@@ -12,6 +12,7 @@ import pytest
 
 import millrace as mr
 from millrace.balance.load import RunLoads
+from millrace.balance.task_count import TaskRange
 from millrace.compile.build import build
 from millrace.epochlog.run_log import RunLog
 from millrace.injectors.offsets import unpacked_piece
@@ -136,6 +137,7 @@ class Runs:
             housekeeping=Housekeeping(self.state),
             plan=nothing,
             tasks=1,
+            allowed=TaskRange(1, 1),
             limits=NO_LIMITS,
             attempts=3,
             balance=None,
@@ -154,7 +156,7 @@ class Runs:
         run = Run(parts, engine)
 
         class Started:
-            def run(self, _: Any) -> Run:
+            def run(self, _: Any, follows: object = None) -> Run:
                 run.launch()
                 return run
 

@@ -11,6 +11,7 @@ import pytest
 import millrace as mr
 from millrace.balance.load import RunLoads
 from millrace.balance.preparation import Preparation
+from millrace.balance.task_count import TaskRange
 from millrace.compile.build import build
 from millrace.epochlog.run_log import RunLog
 from millrace.injectors.watermark_publisher import WatermarkPublisher
@@ -102,7 +103,7 @@ class Starter:
     def __init__(self, folder: Path, engine: Engine) -> None:
         self._folder, self._engine = folder, engine
 
-    def run(self, pipeline: Declarations) -> Run:
+    def run(self, pipeline: Declarations, follows: int | None = None) -> Run:
         topology, state = build(pipeline), MemoryHardState()
         run_log = RunLog(topology, state, intervals=2)
         spark: Any = None
@@ -114,6 +115,7 @@ class Starter:
             housekeeping=Housekeeping(state),
             plan=spark,
             tasks=1,
+            allowed=TaskRange(1, 1),
             limits=NO_LIMITS,
             attempts=3,
             balance=None,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
+from collections.abc import Callable
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +14,12 @@ import pytest
 
 import millrace as mr
 from millrace.epochlog.run_log import RunLog
-from millrace.model.errors import CheckpointMismatch, PipelineError, UpdateFailed
+from millrace.model.errors import (
+    CheckpointMismatch,
+    PipelineError,
+    UpdateFailed,
+    ZombieWriter,
+)
 from millrace.spark.asks import UpdateAsked, acts_of
 from millrace.spark.engine import UpdateResult
 from millrace.spark.handle import Handle
@@ -71,7 +79,9 @@ class Starter:
     def __init__(self, program: Program, options: dict[str, Any]) -> None:
         self._program, self._options = program, options
 
-    def run(self, pipeline: mr.Pipeline) -> Any:
+    def run(self, pipeline: mr.Pipeline, follows: int | None = None) -> Any:
+        if follows is not None and follows != self._program.generation:
+            raise ZombieWriter("a newer run has claimed the checkpoint")
         self._program.said.append(("start", pipeline, self._options))
         self._program.starting()
         if pipeline in self._program.broken:
@@ -80,7 +90,8 @@ class Starter:
 
     def successor(self, pipeline: mr.Pipeline, before: Any) -> Any:
         return SimpleNamespace(
-            claim=lambda: None,
+            generation=None,
+            claim=lambda: self._program.claiming(),
             begin=lambda: self.run(pipeline),
             close=lambda: self._program.said.append("closed"),
         )
@@ -88,6 +99,9 @@ class Starter:
     def load(self, application: str) -> mr.Pipeline:
         self._program.said.append(("load", application))
         return self._program.named[application]
+
+    def scaled(self, tasks: int) -> Starter:
+        return Starter(self._program, {**self._options, "first": tasks})
 
     def changed(self, options: dict[str, Any]) -> Starter:
         if "taskss" in options:
@@ -102,6 +116,9 @@ class Program:
         self.first, self.said, self.broken = pipeline("a"), list[Any](), list(broken)
         self.named: dict[str, mr.Pipeline] = {}
         self.starting: Any = lambda: None
+        self.claiming: Any = lambda: None
+        #: Of the run that has claimed the checkpoint.
+        self.generation = 1
         self.handle = Handle()
         starter: Any = Starter(self, {})
         self.handle._begin(self.first, starter)
@@ -230,6 +247,66 @@ def test_from_outside_where_it_does_not_start_the_handle_has_the_one_that_ran() 
         alone.outside("jobs.py:bad")
     with pytest.raises(UpdateFailed, match="Nothing runs"):  # who waits for the run is told
         alone.handle.wait()
+
+
+def test_other_tasks_of_the_same_pipeline_take_over_and_the_handle_has_them() -> None:
+    program = Program()
+    before = program.run
+    before.scale(3).join()
+    assert program.said == [("stop", 60_000_000), ("start", program.first, {"first": 3})]
+    assert program.run is not before
+    before.scale(4).join()  # asked for just before, of who has ended
+    assert program.said[2:] == []
+    program.run.scale(2).join()
+    assert program.said[-1] == ("start", program.first, {"first": 2})
+    program.handle.update(pipeline("a", "b"), tasks=5)
+    assert program.said[-1][2] == {"first": 2, "tasks": 5}
+
+
+def test_where_other_tasks_cannot_take_over_the_run_goes_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    program = Program()
+    before = program.run
+    before.lost.append(UpdateFailed("its tasks were lost"))
+    before.scale(3).join()
+    assert program.run is before
+    assert "there are not 3 tasks a level now: its tasks were lost" in caplog.text
+    with before.updating:
+        before.scale(3).join()
+    assert "this run is being updated" in caplog.text
+    assert program.said == ["closed"]
+    before.scale(3).join()
+    assert program.run is not before
+
+    alone = Program()
+    alone.broken.append(alone.first)
+    alone.run.scale(3).join()
+    with pytest.raises(UpdateFailed, match="Nothing runs"):  # who waits for the run is told
+        alone.handle.wait()
+
+
+def test_where_another_run_has_the_checkpoint_nothing_is_started() -> None:
+    def claiming() -> None:
+        raise ZombieWriter("a newer run has claimed the checkpoint")
+
+    def failing() -> None:  # of something else, and then it is not started again either
+        raise CheckpointMismatch("left by as many tasks")
+
+    ways: list[Callable[[Program], object]] = [
+        lambda program: program.handle.update(program.first),
+        lambda program: program.outside("jobs.py:first"),
+        lambda program: program.run.scale(3).join(),
+    ]
+    for way, refused in itertools.product(ways, (claiming, failing)):
+        program = Program()
+        program.named["jobs.py:first"] = program.first
+        program.claiming, program.generation = refused, 2
+        with suppress(ZombieWriter):
+            way(program)
+        assert program.said[-1:] == [("stop", 60_000_000)], "the one that ran is not started again"
+        with pytest.raises(ZombieWriter):  # who waits for the run is told
+            program.handle.wait()
 
 
 def test_who_waits_meanwhile_waits_for_the_heir() -> None:

@@ -215,6 +215,7 @@ METRICS: Final = (
            "", _one("housekeeping_failures")),
     Metric("strange_connections", COUNTER, "connections", "Connections to the driver that did not "
            "prove the key of its tasks", "", _one("strangers")),
+    Metric("tasks", GAUGE, "tasks", "Tasks a level; by epochs of the next one", "", _one("tasks")),
     Metric("standby_ready", GAUGE, "1", "1 while a second query waits that could take over now",
            "", _standby),
     Metric("service_calls", COUNTER, "calls", "Calls to services that were begun, in this "

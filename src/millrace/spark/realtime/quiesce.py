@@ -73,12 +73,15 @@ class Quiesce:
         """Whether there is something to be done."""
         return bool(self._waiting)
 
-    def ask(self, work: Callable[[], _Made], within_s: float = inf) -> tuple[_Made, str]:
+    def ask(
+        self, work: Callable[[], _Made], within_s: float = inf, *, goes_on: bool = False
+    ) -> tuple[_Made, str]:
         """Have something done at a rest; wait until the run goes on.
 
         Args:
             work: Does it, in the thread of who looks after the run.
             within_s: How long to wait for the rest.
+            goes_on: Whether the run goes on from a rest that comes later.
 
         Returns:
             What it returned, and how long the run stood still, in words.
@@ -86,7 +89,7 @@ class Quiesce:
         Raises:
             PipelineError: The run has ended before.
             TimeoutError: Not all tasks have passed a mark in time. They rest when they have, and
-                nothing has them go on: who asked is to stop the run.
+                unless it ``goes_on`` nothing has them do so: who asked is to stop the run.
         """
         until = time.monotonic() + within_s
         with self._news:
@@ -94,7 +97,10 @@ class Quiesce:
             while not one.over:
                 left_s = until - time.monotonic()
                 if left_s <= 0 and one in self._waiting:
-                    self._waiting.remove(one)
+                    if goes_on:
+                        one.work = _nothing
+                    else:
+                        self._waiting.remove(one)
                     raise TimeoutError
                 self._news.wait(left_s if 0 < left_s < inf else None)
         if not one.done:
@@ -153,6 +159,10 @@ class Quiesce:
             self._closed = True
             self._done, self._waiting = self._done + self._waiting, []
         self.back("the run has ended since")
+
+
+def _nothing() -> None:
+    """What is done at a rest that nobody waits for any more."""
 
 
 class RealtimeBalancer:

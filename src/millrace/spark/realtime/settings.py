@@ -54,7 +54,9 @@ def has_slots(spark: SparkSession, tasks: int, counted: int = 0) -> bool:
     return slots > tasks  # one more starts them
 
 
-def check_settings(spark: SparkSession, *, tasks: int, levels: int, queries: int = 1) -> int:
+def check_settings(
+    spark: SparkSession, *, tasks: int, levels: int, queries: int = 1, least: int | None = None
+) -> int:
     """Refuse an application that is set otherwise than the real-time plane needs.
 
     Args:
@@ -62,6 +64,8 @@ def check_settings(spark: SparkSession, *, tasks: int, levels: int, queries: int
         tasks: Tasks a level.
         levels: Of the pipeline.
         queries: How many there are to be: two where one is the standby.
+        least: How many tasks a level there may be later, at least. What bounds the rows on their
+            way between two tasks is for as many: it is too much for fewer, and does for more.
 
     Returns:
         How many slots there are.
@@ -69,7 +73,7 @@ def check_settings(spark: SparkSession, *, tasks: int, levels: int, queries: int
     Raises:
         PipelineError: It names each setting, what it is, what is needed, and what to write.
     """
-    wrong = wrong_settings(_application(spark), tasks)
+    wrong = wrong_settings(_application(spark), least or tasks)
     needed = slots_needed(tasks, levels, queries)
     slots = _slots_in_time(spark, needed)
     if slots < needed:
@@ -85,7 +89,7 @@ def check_settings(spark: SparkSession, *, tasks: int, levels: int, queries: int
         "realtime=True: this application cannot run the real-time plane.\n"
         + "".join(f"  {line}\n" for line in wrong)
         + "They count from the beginning of the application. "
-        + _how_to_start(spark, tasks, needed)
+        + _how_to_start(spark, least or tasks, needed)
         + (f"or with fewer tasks: tasks={fewer}." if slots < needed else "")
     )
 

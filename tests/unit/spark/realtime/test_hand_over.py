@@ -59,7 +59,7 @@ class Scene:
         self.beside, self._left = beside, list(beside)
         self._raises = {"claim": claim, "begin": begin}
         self._lost_at_rest = lost_at_rest
-        self.slots = 2
+        self.slots, self.optional = 2, False
         self.run: Any = SimpleNamespace(active=True, stopping=False, stop=self._stop)
         engine: Any = object.__new__(RealtimeEngine)
         Engine.__init__(engine)
@@ -176,6 +176,34 @@ def test_without_slots_for_both_the_one_is_stopped_and_the_other_started(slots: 
     scene.slots = slots
     assert scene.hand_over() is HEIR
     assert scene.done == ["stop", "claim", "begin"]
+
+
+@pytest.mark.parametrize("slots", [2, 3])
+def test_other_tasks_that_only_the_load_asks_for_take_over_beside_or_not_at_all(
+    slots: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(Beside())
+    scene.slots, scene.optional = slots, True
+    monkeypatch.setattr(Quiesce, "ask", late)
+    with pytest.raises(UpdateFailed, match="the run goes on as it was"):
+        scene.hand_over()
+    assert scene.done == ["stand by"] * (slots == 2)
+    assert (scene.run.active, scene.run.stopping) == (True, False)
+
+
+def late(_self: Quiesce, _work: object, _within_s: float, *, goes_on: bool) -> None:
+    assert goes_on
+    raise TimeoutError
+
+
+def test_from_a_rest_that_comes_later_a_run_may_go_on() -> None:
+    rests, done = Quiesce(threading.Condition()), list[int]()
+    with pytest.raises(TimeoutError):
+        rests.ask(lambda: done.append(1), 0.0, goes_on=True)
+    assert rests.wanted, "it goes on, as something was to be done"
+    rests.do()
+    assert done == []
+    assert not rests.wanted
 
 
 def test_a_rest_that_does_not_come_in_time_is_not_waited_for() -> None:

@@ -1,0 +1,170 @@
+"""How many tasks a level has, where that is to follow the load: pure functions of what is measured.
+
+*In real time* tasks last, and a change of their number is a hand-over in which all stand still. So
+it follows how busy tasks are: seconds in turns by seconds that passed, on the average over a level,
+of the level that has most to do. Above :data:`BUSY` for ten seconds there are to be more, below
+:data:`IDLE` for a minute fewer, in both cases so many that they are as busy as :data:`MEANT`, which
+lies well between the two. A level that is never idle says nothing of how much more there is to do:
+then there are to be twice as many.
+
+*By epochs* another number costs nothing. An epoch that has ``w`` seconds of work for each level
+takes about ``w / n + c * n`` seconds with ``n`` tasks, where ``c`` is what Spark needs for another
+task. That is least for ``n = sqrt(w / c)``.
+
+Source: MillWheel, "Architecture" (7.1): load is balanced by CPU and memory; Streaming Engine,
+"Scalability: Keys and Parallelism".
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Mapping
+from math import ceil, sqrt
+from typing import Final, NamedTuple
+
+#: Level and number of a task.
+Where = tuple[int, int]
+
+#: A level gets more tasks above the one, fewer below the other, to be as busy as the third.
+BUSY: Final = 0.8
+IDLE: Final = 0.4
+MEANT: Final = 0.6
+#: For so long a level is busy, or idle, before anything is done.
+_BUSY_S: Final = 10.0
+_IDLE_S: Final = 60.0
+#: So busy is a level that was never idle: turns end, and others begin.
+_SATURATED: Final = 0.95
+#: Looks are so far apart.
+_APART_S: Final = 1.0
+
+#: What Spark needs for another task of a level, in seconds: it is scheduled, and its Python worker
+#: gets the stage.
+_TASK_S: Final = 0.02
+#: What is left after an epoch of the work that is expected of the next: a burst is met at once, and
+#: remembered for a while.
+_KEPT: Final = 0.7
+
+
+class TaskRange(NamedTuple):
+    """How many tasks a level may have.
+
+    Attributes:
+        least: At least so many.
+        most: And at most.
+
+    >>> TaskRange(2, 16).within(40), TaskRange(2, 16).within(1), TaskRange(3, 3).follows_load
+    (16, 2, False)
+    """
+
+    least: int
+    most: int
+
+    def within(self, tasks: int) -> int:
+        """Return the number of them that is next to some number."""
+        return max(self.least, min(self.most, tasks))
+
+    @property
+    def follows_load(self) -> bool:
+        """Whether the number may change."""
+        return self.least < self.most
+
+
+class LiveTaskCount:
+    """Says when there are to be more live tasks, or fewer; of tasks that stay as many as they are.
+
+    Args:
+        allowed: How many there may be.
+        tasks: How many there are of each level.
+
+    >>> count = LiveTaskCount(TaskRange(1, 8), 2)
+    >>> for second in range(12):
+    ...     wanted = count.look(second, {(1, 0): 0.9 * second, (1, 1): 0.8 * second})
+    >>> wanted
+    3
+    """
+
+    def __init__(self, allowed: TaskRange, tasks: int) -> None:
+        self._allowed = allowed
+        self._tasks = tasks
+        #: When each task was how many seconds in turns, the oldest first.
+        self._looks: deque[tuple[float, Mapping[Where, float]]] = deque()
+
+    def look(self, now_s: float, busy_s: Mapping[Where, float]) -> int | None:
+        """Take how busy tasks are; return how many there are to be, or None for as many as now.
+
+        Args:
+            now_s: When, by a clock that does not go back.
+            busy_s: Level and number of a task -> seconds in turns since it began. Where they are
+                fewer than before, other tasks have begun.
+        """
+        looks = self._looks
+        if not busy_s:
+            return None
+        if looks and now_s - looks[-1][0] < _APART_S:
+            return None
+        if looks and any(busy_s.get(where, 0.0) < known for where, known in looks[-1][1].items()):
+            looks.clear()
+        looks.append((now_s, dict(busy_s)))
+        while len(looks) > 1 and now_s - looks[1][0] >= _IDLE_S:
+            looks.popleft()
+        busy = self._busiest(_BUSY_S)
+        if busy is not None and busy > BUSY:
+            meant = 2 * self._tasks if busy >= _SATURATED else self._meant(busy)
+            return self._other(max(self._tasks + 1, meant))
+        busy = self._busiest(_IDLE_S)
+        if busy is not None and busy < IDLE:
+            return self._other(self._meant(busy))
+        return None
+
+    def _meant(self, busy: float) -> int:
+        """Return how many tasks would be as busy as is meant."""
+        return max(1, ceil(round(self._tasks * busy / MEANT, 3)))
+
+    def _other(self, wanted: int) -> int | None:
+        found = self._allowed.within(wanted)
+        return None if found == self._tasks else found
+
+    def _busiest(self, for_s: float) -> float | None:
+        """Return how busy the busiest level was; None if it is not known for so long."""
+        now_s, last = self._looks[-1]
+        since = next((look for look in reversed(self._looks) if now_s - look[0] >= for_s), None)
+        if since is None:
+            return None
+        levels = defaultdict[int, list[float]](list)
+        for where, seconds in last.items():
+            levels[where[0]].append((seconds - since[1].get(where, 0.0)) / (now_s - since[0]))
+        return max(sum(of) / len(of) for of in levels.values())
+
+
+class EpochTaskCount:
+    """Says how many tasks the next epoch is to have.
+
+    Args:
+        allowed: How many there may be.
+        tasks: How many the first has.
+        levels: Of the pipeline; what is in front of the first shuffle is another.
+
+    Attributes:
+        tasks: How many the next is to have.
+
+    >>> count = EpochTaskCount(TaskRange(1, 16), 2, levels=1)
+    >>> for seconds in (4.0, 0.01, 0.01, 0.01):
+    ...     count.ran(seconds)
+    ...     print(count.tasks)
+    10
+    8
+    7
+    6
+    """
+
+    def __init__(self, allowed: TaskRange, tasks: int, *, levels: int) -> None:
+        self.tasks = tasks
+        self._allowed = allowed
+        self._stages = levels + 1
+        self._expected_s = 0.0
+
+    def ran(self, seconds: float) -> None:
+        """Take how long Python code ran in an epoch, over all tasks; 0 for one without a job."""
+        self._expected_s = max(seconds / self._stages, _KEPT * self._expected_s)
+        if self._allowed.follows_load:
+            self.tasks = self._allowed.within(round(sqrt(self._expected_s / _TASK_S)))
