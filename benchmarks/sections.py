@@ -646,6 +646,23 @@ def _sections() -> Iterator[Section]:
         ],
     )
     yield Section(
+        "Tasks that follow the load",
+        "following_load",
+        "A load that triples and falls; user code waits 2 ms a row.",
+        [
+            Table(
+                "cases",
+                {
+                    "`tasks=`": "tasks",
+                    "waited, p50 s": "p50_s:.2f",
+                    "p99 s": "p99_s:.2f",
+                    "task seconds": "task_seconds",
+                },
+                picture=("following-load.png", "Rows a second, how long they wait, tasks"),
+            )
+        ],
+    )
+    yield Section(
         "Pauses of a split and a savepoint",
         "rest_pause",
         "Seconds in which user code has no record, in real time, at 500 records/s.",
