@@ -27,7 +27,7 @@ SESSION = re.compile(r"tests/spark/(?!processes/(?!kafka/))")
 #: The files whose tests have the fixture ``live_driver``.
 LIVE = re.compile(
     r"tests/spark/processes/"
-    r"(test_live_(calls|features|hang|oracles|rests|tables|updates)|test_realtime)\.py"
+    r"(test_live_(calls|features|hang|oracles|rests|tables|tasks|updates)|test_realtime)\.py"
 )
 
 #: In this order; what is not named comes last. One process would end alone with what takes long.
