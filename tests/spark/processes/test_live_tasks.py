@@ -17,7 +17,7 @@ def test_busy_tasks_become_more_and_idle_ones_fewer(found: dict[str, Any]) -> No
     assert found["more"][0] == 1
     assert found["more"] == sorted(found["more"])
     assert found["fewer"] == sorted(found["fewer"], reverse=True)
-    assert found["generation"] == 3, "each change is a claim"
+    assert found["generation"] >= 3, "each change is a claim"
 
 
 def test_each_record_counts_once_whoever_has_it(found: dict[str, Any]) -> None:
