@@ -87,8 +87,8 @@ _NO_ROOM: Final = (
 )
 #: Why there are as many tasks as before.
 _NO_OTHERS: Final = (
-    "the load is one for other than %d tasks a level, but there are no slots to start them beside "
-    "those that work; docs/how-to/size-a-cluster.md says how many are needed"
+    "the load wants another number of tasks a level than %d, but there are no slots to start them "
+    "beside those that work; docs/how-to/size-a-cluster.md says how many are needed"
 )
 #: How long an executor that was lost may take to be replaced, before the query is tried without.
 _SLOTS_S = 30.0

@@ -327,13 +327,16 @@ class _Opening:
     def _tasks_to_begin_with(self, before: Run | None) -> int:
         """Return how many tasks a level there are first.
 
-        What live tasks have left under way is taken up by as many.
+        What live tasks have left under way is taken up by as many, and so it is where a changed
+        pipeline goes on with the load of a run.
         """
         allowed = self._allowed
         if not (allowed.follows_load and self._realtime):
             return allowed.within(self._setup.fitting)
-        left = tasks_left(self._checkpoint) if before is None else None
-        return left or allowed.within(self._first_tasks or allowed.least)
+        if before is None and (left := tasks_left(self._checkpoint)) is not None:
+            return left
+        there = allowed.least if before is None else before.parts.tasks
+        return allowed.within(self._first_tasks or there)
 
     def _setup_of(self, topology: Topology) -> Setup:
         if self._realtime:

@@ -66,6 +66,8 @@ def main(spark: SparkSession, root: Path) -> dict[str, Any]:
         case.input.allow(ROWS)
         found["more"] = wait_for_tasks(run, 2)
         found["held back"] = run.status().held_back
+        run = run.update(pipeline(case))
+        found["updated"] = run.status().tasks
         os.kill(run.hosts[1, 1].pid, signal.SIGKILL)
         found["done"] = [run.process_available("120 s"), case.counts()]
         found["fewer"] = wait_for_tasks(run, 1)

@@ -33,6 +33,12 @@ def test_what_was_left_under_way_is_taken_up_by_as_many_tasks(found: dict[str, A
     assert found["taken up"] == [True, "right", 1]
 
 
+def test_a_changed_pipeline_begins_with_as_many_tasks_as_the_load_had(
+    found: dict[str, Any],
+) -> None:
+    assert found["updated"] == 2
+
+
 def test_what_an_operator_asked_for_holds_for_the_tasks_that_take_over(
     found: dict[str, Any],
 ) -> None:
