@@ -115,7 +115,7 @@ class DrivenEngine(EpochEngine):
                 heir = self._make_way(successor, downtime)
         finally:
             self._turn.release()
-            if self.run.stopping:
+            if self.run.handed_over:
                 self.run.stop(timeout)
         return heir if beside else super().hand_over(successor, timeout)
 

@@ -288,11 +288,12 @@ class Engine(ABC):
             timeout: As of :meth:`stop`.
 
         Raises:
-            Exception: There is none. This run has ended if :attr:`Run.stopping` says so, and goes
-                on otherwise.
+            Exception: There is none. This run was ended for it if :attr:`Run.handed_over` says so,
+                and otherwise is as it was.
         """
         downtime = Downtime()
         downtime.gone()
+        self.run.handed_over = True
         self.run.stop(timeout)
         downtime.lap("until the run before had ended")
         successor.claim()
@@ -309,9 +310,10 @@ class Engine(ABC):
             successor.claim()
         except StoreError as error:
             # A claim that could not be written has perhaps been, and then this run cannot go on.
-            self.run.stopping |= not isinstance(error, CheckpointMismatch | ZombieWriter)
+            if not isinstance(error, CheckpointMismatch | ZombieWriter):
+                self.run.stopping = self.run.handed_over = True
             raise
-        self.run.stopping = True
+        self.run.stopping = self.run.handed_over = True
         downtime.lap("to claim the checkpoint")
         return successor.begin(downtime)
 

@@ -234,6 +234,8 @@ class Handle:
                 try:
                     self._hand_over(self, self._pipeline, self._starter.scaled(tasks), 60 * SECOND)
                 except Exception as problem:  # noqa: BLE001  nobody has asked for it who is told
+                    if run.run_log.drained:
+                        return
                     if isinstance(problem, UpdateFailed) and problem.run is None:
                         self._lost = problem
                     _log.warning("there are not %d tasks a level now: %s", tasks, problem)
@@ -260,7 +262,7 @@ class Handle:
         try:
             begun = run.engine.hand_over(successor, timeout)
         except Exception as problem:
-            if run.stopping:  # for the other
+            if run.handed_over and not run.run_log.drained:
                 follows = successor.generation or run.run_log.generation
                 raise self._back(heir, problem, follows) from problem
             successor.close()

@@ -292,7 +292,7 @@ class RealtimeEngine(Engine):
                 finally:
                     beside.end()
         except BaseException:
-            if self.run.stopping:
+            if self.run.handed_over:
                 self.run.stop()
             raise
         finally:

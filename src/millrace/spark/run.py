@@ -78,6 +78,7 @@ class Run:
     Attributes:
         news: Notified when something may have changed that somebody waits for.
         stopping: Whether it was stopped.
+        handed_over: Whether that was so that another can take its place.
         error: Why it failed.
         updating: Held by who has another pipeline take its place, for ever.
     """
@@ -91,6 +92,7 @@ class Run:
         self.engine = engine
         self.news = engine.news
         self.stopping = False
+        self.handed_over = False
         self.error: BaseException | None = None
         self.updating = threading.Lock()
         self._over = threading.Event()

@@ -52,14 +52,14 @@ class Run:
         self.updating = threading.Lock()
         self.update: Any = None
         self.engine = self
-        self.active, self.stopping = True, False
+        self.active, self.stopping, self.handed_over = True, False, False
         self.lost: list[Exception] = []
 
     def hand_over(self, successor: Any, timeout: Any) -> Any:
         if self.lost:
             raise self.lost.pop()
         self.said.append(("stop", timeout))
-        self.stopping = True
+        self.stopping = self.handed_over = True
         successor.claim()
         return successor.begin()
 
@@ -284,6 +284,43 @@ def test_where_other_tasks_cannot_take_over_the_run_goes_on(
     alone.run.scale(3).join()
     with pytest.raises(UpdateFailed, match="Nothing runs"):  # who waits for the run is told
         alone.handle.wait()
+
+
+@pytest.mark.parametrize("handed_over", [False, True])
+def test_a_run_that_is_drained_meanwhile_has_ended_as_it_was_to(
+    handed_over: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    program = Program()
+    program.named["jobs.py:first"] = program.first
+    before = program.run
+
+    def drained() -> None:
+        before.run_log.drained = before.stopping = True
+        if not handed_over:  # its engine finds that it does not go on any more
+            before.handed_over = False
+            before.said.clear()
+        raise CheckpointMismatch("its input ended")
+
+    program.claiming = drained
+    before.scale(3).join()
+    assert program.said == [("stop", 60_000_000), "closed"][not handed_over :]
+    assert program.run is before
+    assert program.handle.wait()
+    assert "tasks a level now" not in caplog.text
+    with pytest.raises(CheckpointMismatch, match="its input ended"):
+        program.outside("jobs.py:first")
+    assert program.handle.wait()
+
+
+def test_a_run_that_is_stopped_meanwhile_is_not_started_again() -> None:
+    program = Program()
+    before = program.run
+    before.lost.append(UpdateFailed("the run goes on as it was"))
+    before.stopping = True
+    with pytest.raises(UpdateFailed, match="the run goes on as it was") as failed:
+        program.handle.update(program.first)
+    assert failed.value.run is program.handle
+    assert program.said == ["closed"]
 
 
 def test_where_another_run_has_the_checkpoint_nothing_is_started() -> None:

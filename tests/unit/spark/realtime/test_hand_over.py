@@ -60,7 +60,9 @@ class Scene:
         self._raises = {"claim": claim, "begin": begin}
         self._lost_at_rest = lost_at_rest
         self.slots, self.optional = 2, False
-        self.run: Any = SimpleNamespace(active=True, stopping=False, stop=self._stop)
+        self.run: Any = SimpleNamespace(
+            active=True, stopping=False, handed_over=False, stop=self._stop
+        )
         engine: Any = object.__new__(RealtimeEngine)
         Engine.__init__(engine)
         engine.run, engine._where = self.run, [(0, 0), (1, 0)]
