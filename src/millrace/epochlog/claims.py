@@ -6,6 +6,8 @@ import logging
 from collections.abc import Iterator, Mapping, Set
 from types import MappingProxyType
 
+from msgspec.structs import replace
+
 from millrace.compile.change.identity import identity, sunk
 from millrace.compile.change.plan import (
     ADDED,
@@ -157,12 +159,13 @@ def foreseen(end: LogTail, topology: Topology) -> Topology:
     return registry_after(end.claim, topology).bind(topology)
 
 
-def plan_of(end: LogTail, topology: Topology) -> ChangePlan:
+def plan_of(end: LogTail, topology: Topology, *, between: bool = False) -> ChangePlan:
     """Return what a start of a pipeline would do with a checkpoint; nothing is written.
 
     Args:
         end: Of the checkpoint's epoch log.
         topology: The pipeline.
+        between: Whether to leave out of account what is under way.
 
     Raises:
         CheckpointMismatch: A later version wrote the registry, or it is a copy that was cut off.
@@ -174,7 +177,8 @@ def plan_of(end: LogTail, topology: Topology) -> ChangePlan:
             "savepoint again."
         )
     end, streams = read_as(end, topology)
-    claim, unfinished, completion = end.claim, end.manifest, end.completion
+    claim, completion = end.claim, end.completion
+    unfinished = None if between else end.manifest
     epoch = -1 if completion is None else completion.epoch
     if claim is None:
         names = [f"computation {spec.name!r}" for spec in topology.computations]
@@ -193,10 +197,14 @@ def plan_of(end: LogTail, topology: Topology) -> ChangePlan:
     if completion is not None and (streams or sources_changed(claim, topology)):
         read = {stream for stream, stats in completion.sources.items() if stats.records}
         found += _not_kept(topology, read - completion.places.keys())
-    if unfinished is not None:
-        found = [change.while_unfinished(unfinished.epoch) for change in found]
-    found += _sinks(claim, topology, unfinished)
-    return planned(topology.name, epoch, found)
+    sinks = list(_sinks(claim, topology, unfinished))
+    if unfinished is None and end.live_tasks and not between:
+        # Which sinks the records beyond the mark were for, no manifest says.
+        found += [replace(change, between=True) for change in sinks]
+        sinks = []
+    if unfinished is not None or (end.live_tasks and not between):
+        found = [change.while_unfinished(epoch + 1) for change in found]
+    return planned(topology.name, epoch, found + sinks)
 
 
 def sources_changed(claim: Claim, topology: Topology) -> bool:

@@ -350,6 +350,21 @@ class LiveMark(msgspec.Struct, kw_only=True):
     last: bool
 
 
+def live_tasks_left(left: LiveMark | None, unfinished: Manifest | None) -> int:
+    """Return how many live tasks a level have left something under way; 0 if none have.
+
+    Tasks do not wait at a mark. So they have gone on beyond one that is complete, unless it was
+    their last, also where their driver died before it wrote the manifest of the next.
+
+    Args:
+        left: What live tasks left behind with the last completion.
+        unfinished: A manifest after it.
+    """
+    if unfinished is not None:
+        return unfinished.live
+    return 0 if left is None or left.last else left.tasks
+
+
 class Restoration(msgspec.Struct, frozen=True):
     """What a checkpoint that went back to a savepoint has left in sinks.
 

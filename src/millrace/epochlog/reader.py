@@ -11,7 +11,14 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from millrace.epochlog.entries import Claim, Completion, Entry, Manifest, decode_entry
+from millrace.epochlog.entries import (
+    Claim,
+    Completion,
+    Entry,
+    Manifest,
+    decode_entry,
+    live_tasks_left,
+)
 from millrace.model.errors import DamagedStore
 from millrace.store import EpochLog
 
@@ -42,6 +49,13 @@ class LogTail:
     def completion(self) -> Completion | None:
         """The last completion, with all that it adds to."""
         return together(self.completions) if self.completions else None
+
+    @property
+    def live_tasks(self) -> int:
+        """How many live tasks a level have left something under way; 0 if none have."""
+        return live_tasks_left(
+            self.completions[-1].live if self.completions else None, self.manifest
+        )
 
 
 def end_of(log: EpochLog) -> LogTail:

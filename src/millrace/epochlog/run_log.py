@@ -33,6 +33,7 @@ from millrace.epochlog.entries import (
     ahead_of,
     encode_entry,
     interval_maps,
+    live_tasks_left,
     partition_of,
 )
 from millrace.epochlog.fence import out_of_step, superseded_run
@@ -222,6 +223,11 @@ class RunLog:
         return Collectable(
             self.positions.numbers, first, self.incarnation, dropped=gone, given=given
         )
+
+    @property
+    def live_tasks(self) -> int:
+        """How many live tasks a level have left something under way; 0 if none have."""
+        return live_tasks_left(self.live, self.open)
 
     def superseded(self) -> ZombieWriter | None:
         """Return the error to end with if a newer run has claimed the checkpoint, else None."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -312,12 +311,12 @@ def plan_of(topology: Topology, location: str | os.PathLike[str]) -> ChangePlan:
     state = state_at(location)
     end = end_of(state.epochs)
     # A run may be in the middle of an epoch: what a start can do does not depend on when one asks.
-    found = claims.plan_of(replace(end, manifest=None), topology)
-    if end.manifest is not None:
+    found = claims.plan_of(end, topology, between=True)
+    if end.manifest is not None or end.live_tasks:
         now = claims.plan_of(end, topology)
         refused = {change.where for change in found.refused}
         waiting = [change for change in now.refused if change.where not in refused]
-        found = msgspec.structs.replace(found, under_way=end.manifest.epoch, waiting=tuple(waiting))
+        found = msgspec.structs.replace(found, under_way=found.epoch + 1, waiting=tuple(waiting))
     owner = state.form.pipeline
     if owner == topology.name:
         return found

@@ -27,7 +27,6 @@ from millrace.balance.task_count import TaskRange
 from millrace.balance.transfer import remap
 from millrace.compile.explanation import PipelineExplanation
 from millrace.compile.topology import Topology
-from millrace.epochlog.entries import Manifest
 from millrace.epochlog.run_log import RunLog
 from millrace.injectors.advance import Backlog
 from millrace.injectors.watermark_publisher import WatermarkPublisher
@@ -278,6 +277,9 @@ class Engine(ABC):
             PipelineError: It cannot be, or the run has ended before; nothing has changed.
         """
 
+    def superseded(self) -> None:  # noqa: B027  tasks that do not end find it out themselves
+        """Find out soon that another run has claimed the checkpoint."""
+
     def hand_over(self, successor: Successor, timeout: Duration) -> Run:
         """End this run, and return one of another pipeline that goes on where it ends.
 
@@ -385,11 +387,11 @@ class Setup(ABC):
             allowed: How many there may be later.
         """
 
-    def check_left(self, left: Manifest | None, tasks: int) -> None:  # noqa: B027
+    def check_left(self, left: int, tasks: int) -> None:  # noqa: B027
         """Refuse what a run before has left under way, before the checkpoint is claimed.
 
         Args:
-            left: The epoch that it had begun, and not completed; None if it was stopped in order.
+            left: How many live tasks a level have left something under way; 0 if none have.
             tasks: Tasks a level that would take it up.
 
         Raises:

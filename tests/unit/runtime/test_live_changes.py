@@ -157,3 +157,54 @@ def test_after_a_crash_in_real_time_the_pipeline_as_it_was_goes_on_first() -> No
     live.plane.end(live.clock_us)
     live.pipeline = second
     live.open()
+
+
+class Died(Exception):
+    """The driver has."""
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_tasks_that_went_on_beyond_a_mark_whose_driver_died_then_are_gone_on_with_as_they_were(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mark is complete, and the manifest of the next is not written: its tasks do not wait."""
+    source, kept, rng = feeds(), Kept(), random.Random(seed)
+    first, second, *_ = versions(source, kept)
+    live = Live(first)
+    live.boot()
+    live.feed(9)
+    live.coordinator.mark_soon()
+
+    def died(wall_us: int) -> None:
+        raise Died
+
+    monkeypatch.setattr(live.coordinator, "_open_epoch", died)
+    with pytest.raises(Died):
+        live.play(rng, turns=10_000)
+    assert live.run_log.open is None
+    assert live.run_log.live is not None
+    # Its tasks do not know of it.
+    for _ in range(3):
+        live.feed(3 + max(one.limit for one in live.fed()))
+        for level, task in [(0, 0), (0, 1), (1, 0), (1, 1)]:
+            live.plane.turn((level, task), live.clock_us, 4)
+    live.plane.crash()
+
+    live.pipeline = second
+    with pytest.raises(CheckpointMismatch, match=r"epoch 1 .* is unfinished"):
+        live.open()
+    live.pipeline = first
+    with pytest.raises(CheckpointMismatch, match=r"epoch 1 .* was begun in real time"):
+        InEpochs(live)
+    live.tasks = 1
+    live.open()
+    with pytest.raises(CheckpointMismatch, match="a run with 2 tasks a level that was not stopped"):
+        live.boot()
+    live.tasks = 2
+    live.open()
+    live.boot()
+    live.finish()
+    keys = Counter(row[0] for rows in source.feeds.values() for row in rows)
+    expected = Counter(n for count in keys.values() for n in range(1, count + 1))
+    assert Counter(row["value"] for row in kept.rows) == expected
+    assert len({row["_id"] for row in kept.rows}) == len(kept.rows)

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import millrace as mr
 from millrace.balance.task_count import TaskRange
+from millrace.epochlog.entries import LiveMark
 from millrace.epochlog.run_log import RunLog
 from millrace.model.errors import PipelineError
 from millrace.spark.parallelism import allowed_tasks
@@ -50,7 +52,12 @@ def test_what_live_tasks_left_under_way_is_taken_up_by_as_many(tmp_path: Path) -
     manifest = run_log.begin(0, wall_time_us=0, injectors={}, live=3)
     assert manifest is not None
     assert tasks_left(checkpoint) == 3
-    run_log.complete(manifest, [], {})
+    left = LiveMark(tasks=3, incarnation=1, last=False)
+    run_log.complete(manifest, [], {}, live=left)
+    assert tasks_left(checkpoint) == 3, "tasks do not wait for the manifest of the next mark"
+    manifest = run_log.begin(1, wall_time_us=0, injectors={}, live=3)
+    assert manifest is not None
+    run_log.complete(manifest, [], {}, live=replace(left, last=True))
     assert tasks_left(checkpoint) is None
-    assert run_log.begin(1, wall_time_us=0, injectors={}, tasks=5) is not None
+    assert run_log.begin(2, wall_time_us=0, injectors={}, tasks=5) is not None
     assert tasks_left(checkpoint) is None, "tasks that end with their epoch need not be as many"

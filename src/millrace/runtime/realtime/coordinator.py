@@ -477,7 +477,7 @@ class Coordinator:
         # If a newer run has claimed the checkpoint meanwhile, this has sealed its incarnation,
         # which it notices at its next mark; and what this one knows is old.
         self._refuse_superseded()
-        refuse_other_tasks(run_log.open, self._tasks)
+        refuse_other_tasks(run_log.live_tasks, self._tasks)
         positions = run_log.positions
         names = {spec.number: spec.name for spec in self._topology.computations}
         check_consumed(incarnations, positions.numbers, positions.maps, names)
