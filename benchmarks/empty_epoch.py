@@ -8,8 +8,9 @@ one row a batch, in the same session, each case in a fresh JVM. The difference i
 adds: encoding, the manifest, a commit a level, and control rows.
 
 ``driven`` is the same pipeline over an injector: the driver begins its epochs, each of which is a
-batch job. ``idle`` are those epochs of it in which nothing is read and nothing is due: they have no
-job. Their cost is what the run says of each epoch, in its checkpoint.
+batch job. ``one task`` is that with ``tasks=(1, 2)``, which comes to one task a level, and so to
+one stage of Spark. ``idle`` are those epochs of it in which nothing is read and nothing is due:
+they have no job. Their cost is what the run says of each epoch, in its checkpoint.
 
 Of the first two an epoch's cost is the ``triggerExecution`` of Spark's progress report. The first
 ``--warmup`` epochs of each case are dropped; the JIT compiler goes on improving both for some
@@ -48,7 +49,7 @@ from benchmarks.spark_session import BatchLog, build_session, read_batches
 
 _SCHEMA_DDL = "key BIGINT, value BIGINT, time TIMESTAMP"
 _REPOSITORY = Path(__file__).parents[1]
-CONTENDERS = ("floor", "millrace", "driven", "idle")
+CONTENDERS = ("floor", "millrace", "driven", "one task", "idle")
 
 
 @dataclass(frozen=True)
@@ -112,10 +113,8 @@ def _run_child(arguments: argparse.Namespace) -> None:
     [depth] = arguments.depths
     scratch = arguments.out.parent
     epochs = arguments.warmup + arguments.epochs
-    if arguments.child in ("driven", "idle"):
-        lasted_ms = _run_driven(
-            depth, scratch / "checkpoint", epochs, idle=arguments.child == "idle"
-        )
+    if arguments.child in ("driven", "one task", "idle"):
+        lasted_ms = _run_driven(depth, scratch / "checkpoint", epochs, arguments.child)
         arguments.out.write_text(json.dumps(lasted_ms[arguments.warmup :]))
         return
     _make_input(scratch / "input", epochs)
@@ -179,11 +178,12 @@ class _OneByOne(mr.sources.Injector):
             yield row, 0, 1_700_000_000_000_000 + row
 
 
-def _run_driven(depth: int, checkpoint: Path, epochs: int, *, idle: bool) -> list[float]:
+def _run_driven(depth: int, checkpoint: Path, epochs: int, contender: str) -> list[float]:
     """Return how long epochs took, in ms: those with a row, or those in which nothing was due."""
+    tasks: Any = (1, 2) if contender == "one task" else 2
     spark = build_session("empty-epoch", cores=2)
     pipeline = relay_pipeline(_OneByOne(), depth)
-    run = pipeline.start(spark, checkpoint=str(checkpoint), progress=False)
+    run = pipeline.start(spark, checkpoint=str(checkpoint), progress=False, tasks=tasks)
     for there in range(1, epochs + 1):
         # The run has a copy of the injector, in this process.
         run._run.engine._input._injectors["level-1"].there = there
@@ -194,14 +194,15 @@ def _run_driven(depth: int, checkpoint: Path, epochs: int, *, idle: bool) -> lis
     lasted_ms, read = [], 0.0
     for line in map(json.loads, lines):
         before, read = read, sum(line.get("injected_records", {}).values())
-        if (read == before) is idle:
+        if (read == before) is (contender == "idle"):
             lasted_ms.append(line["epoch_duration_seconds"] * 1000)
     return lasted_ms
 
 
 def _table(costs: list[EpochCost]) -> Table:
     table = Table(title="An epoch of one row, median ms (quartiles)")
-    for name in ("levels", "Spark alone", "Millrace", "by an injector", "nothing due"):
+    heads = ("levels", "Spark alone", "Millrace", "by an injector", "one task", "nothing due")
+    for name in heads:
         table.add_column(name, justify="right")
     for depth in dict.fromkeys(cost.depth for cost in costs):
         of_depth = [cost for cost in costs if cost.depth == depth]

@@ -341,12 +341,19 @@ def _sections() -> Iterator[Section]:
     yield Section(
         "An empty epoch",
         "empty_epoch",
-        "Median milliseconds of an epoch with one row. The floor is a `foreachBatch` whose "
-        "stages do nothing.",
+        "Median milliseconds of an epoch with one row: `foreachBatch` whose stages do nothing, and "
+        "Millrace; jobs of the driver with two tasks a level, and one. Last, nothing is due.",
         [
             Table(
                 empty,
-                {"levels": "depth", "Spark alone, ms": "floor:.0f", "Millrace, ms": "millrace:.0f"},
+                {
+                    "levels": "depth",
+                    "Spark alone": "floor:.0f",
+                    "by Spark's source": "millrace:.0f",
+                    "by an injector": "driven:.0f",
+                    "one task": "one task:.0f",
+                    "no job": "idle:.0f",
+                },
                 arguments="--epochs 60 --warmup 20",
             )
         ],

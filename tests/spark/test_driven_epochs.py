@@ -81,6 +81,34 @@ class Slowly(mr.Computation):
         self.produce("same", record.value["n"])
 
 
+class Summed(mr.Computation):
+    """Adds up numbers that leave the same rest."""
+
+    inputs = {"numbers": mr.by(lambda row: row["n"] % 3)}
+    outputs = {"sums": int}
+    sum = mr.ValueState(int)
+
+    def process_record(self, record: mr.Record) -> None:
+        self.sum.set(self.sum.get(0) + record.value["n"])
+        self.produce("sums", self.sum.get(0))
+
+
+class Doubled(mr.Computation):
+    """Doubles; its process dies, once, where a file says so."""
+
+    inputs = {"sums": mr.by(int)}
+    outputs = {"doubled": int}
+
+    def __init__(self, dies: Path) -> None:
+        self.dies = dies
+
+    def process_record(self, record: mr.Record) -> None:
+        if self.dies.exists():
+            self.dies.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.produce("doubled", 2 * record.value)
+
+
 def _let(there: Path, numbers: int) -> None:
     """Let an injector have so many; it may look at any moment."""
     file_updates.replace(there, str(numbers))
@@ -94,8 +122,9 @@ def _until(reached: Callable[[], object]) -> None:
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.parametrize("tasks", [1, 2])
 def test_jobs_run_where_something_is_due_and_a_stop_rolls_one_back(
-    spark: SparkSession, tools: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tools: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tasks: int
 ) -> None:
     there, kept, due = tmp_path / "there", tools.Kept(), dict[int, bool]()
     is_due = EpochDriver.due
@@ -114,7 +143,7 @@ def test_jobs_run_where_something_is_due_and_a_stop_rolls_one_back(
         return p
 
     _let(there, 3)
-    run = tools.start(pipeline(Numbers(there)))
+    run = tools.start(pipeline(Numbers(there)), tasks=tasks)
     tools.step(run)
     assert isinstance(run._run.engine, DrivenEngine)
     assert kept.values == [0]
@@ -145,7 +174,7 @@ def test_jobs_run_where_something_is_due_and_a_stop_rolls_one_back(
     feed = tools.feed("n long, at long")
     with pytest.raises(CheckpointMismatch, match=r"unfinished.* \['numbers'\] were re"):
         tools.start(pipeline(feed.stream))
-    run = tools.start(pipeline(Numbers(there)))
+    run = tools.start(pipeline(Numbers(there)), tasks=tasks)
     tools.step(run)
     assert run.status().injected == {"numbers": 20}
     assert run._run.run_log.places["numbers"]["all"].offset == 20
@@ -181,6 +210,34 @@ def test_an_epoch_has_as_many_tasks_as_its_work_is_worth(tools: Any, tmp_path: P
     # As many as the session has, then the most, and fewer by and by.
     assert tasks[:2] == [2, 3]
     assert set(tasks) == {1, 2, 3}
+
+
+@pytest.mark.parametrize("tasks", [1, 2])
+def test_one_task_a_level_needs_no_shuffle_and_may_die_at_any_level(
+    spark: SparkSession, tools: Any, tmp_path: Path, tasks: int
+) -> None:
+    there, kept = tmp_path / "there", tools.Kept()
+    p = mr.Pipeline("driven")
+    p.inject("numbers", Numbers(there), timestamp="at", low_watermark=mr.BoundedDelay("1 s"))
+    p.add(Summed)
+    p.add(Doubled(tmp_path / "dies"))
+    p.sink("doubled", kept)
+    _let(there, 6)
+    run = tools.start(p, tasks=tasks, attempts=3)
+    tools.step(run)
+    jobs = spark.sparkContext.statusTracker()
+    before = {*jobs.getJobIdsForGroup()}
+    _let(there, 9)
+    tools.step(run)
+    made = [jobs.getJobInfo(job) for job in {*jobs.getJobIdsForGroup()} - before]
+    stages = max(len(job.stageIds) for job in made if job is not None)
+    assert stages == 1 if tasks == 1 else stages > 2
+    (tmp_path / "dies").touch()
+    _let(there, 12)
+    tools.step(run)
+    assert not (tmp_path / "dies").exists(), "a process died"
+    totals = [2 * sum(range(n % 3, n + 1, 3)) for n in range(12)]
+    assert sorted(kept.values) == sorted(totals)
 
 
 def test_an_idle_run_wakes_up_for_the_wall_clock_and_its_sink_has_the_views_of_the_session(

@@ -8,8 +8,9 @@ lies well between the two. A level that is never idle says nothing of how much m
 then there are to be twice as many.
 
 *By epochs* another number costs nothing. An epoch that has ``w`` seconds of work for each level
-takes about ``w / n + c * n`` seconds with ``n`` tasks, where ``c`` is what Spark needs for another
-task. That is least for ``n = sqrt(w / c)``.
+takes about ``w / n + c * n + s`` seconds a level with ``n`` tasks, where ``c`` is what Spark needs
+for another task, and ``s`` for a shuffle. That is least for ``n = sqrt(w / c)``. One task needs no
+shuffle, and takes ``w + c``.
 
 Source: MillWheel, "Architecture" (7.1): load is balanced by CPU and memory; Streaming Engine,
 "Scalability: Keys and Parallelism".
@@ -40,6 +41,8 @@ _APART_S: Final = 1.0
 #: What Spark needs for another task of a level, in seconds: it is scheduled, and its Python worker
 #: gets the stage.
 _TASK_S: Final = 0.02
+#: And for a shuffle between two levels.
+_SHUFFLE_S: Final = 0.05
 #: What is left after an epoch of the work that is expected of the next: a burst is met at once, and
 #: remembered for a while.
 _KEPT: Final = 0.7
@@ -163,8 +166,20 @@ class EpochTaskCount:
         self._stages = levels + 1
         self._expected_s = 0.0
 
+    @property
+    def follows_load(self) -> bool:
+        """Whether the number may change."""
+        return self._allowed.follows_load
+
     def ran(self, seconds: float) -> None:
         """Take how long Python code ran in an epoch, over all tasks; 0 for one without a job."""
         self._expected_s = max(seconds / self._stages, _KEPT * self._expected_s)
-        if self._allowed.follows_load:
-            self.tasks = self._allowed.within(round(sqrt(self._expected_s / _TASK_S)))
+        if self.follows_load:
+            self.tasks = self._allowed.within(_fastest(self._expected_s))
+
+
+def _fastest(work_s: float) -> int:
+    """Return with how many tasks a level takes least time that has so many seconds of work."""
+    tasks = round(sqrt(work_s / _TASK_S))
+    alone_s = work_s + _TASK_S
+    return tasks if tasks > 1 and work_s / tasks + _TASK_S * tasks + _SHUFFLE_S < alone_s else 1

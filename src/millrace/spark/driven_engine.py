@@ -186,7 +186,11 @@ class DrivenEngine(EpochEngine):
 
     def _rows(self, pieces: Mapping[str, Sequence[Piece]]) -> tuple[DataFrame, list[list[bytes]]]:
         """Return a row a task of the first stage, and the pieces of each."""
-        lots = lots_of(pieces, self._readers)
+        tasks, readers = self._driver.tasks, self._readers
+        # Where so little is expected that tasks are fewer, so are readers.
+        lots = lots_of(pieces, min(tasks, readers) if self._task_count.follows_load else readers)
+        if tasks == 1:
+            lots = lots or [[]]  # of no row Spark makes no partition, and no task of a level
         return self._session.range(0, len(lots), 1, max(1, len(lots))), lots
 
 

@@ -4,6 +4,8 @@
 
     source rows or pieces -> edges, keys, hashes -> repartitionById -> level 1 -> ... -> sinks
 
+Where all rows go from one task to one there is no shuffle, and a single Spark task has all stages.
+
 The column that names the task which owns a row's key, by the interval maps of an epoch, is made for
 each epoch, since maps change between epochs; the rows before it are those of the query, from its
 first batch to its last.
@@ -261,6 +263,7 @@ class Plan:
             self._ordered,
             packed=self._packed,
             careful=careful,
+            together=lots is not None and len(lots) == 1,
         )
         frame = self._owners.apply(self._numbering.apply(rows), manifest, tasks)
         stage = self._first_stage(lots, lift=lift)
@@ -369,6 +372,7 @@ class _Stages:
         ordered: Makes of what was sent to the tasks what they are to read.
         packed: Whether rows leave a stage in packets.
         careful: Whether tasks look for user code that ends their process.
+        together: Whether the rows of the sources are one partition.
     """
 
     def __init__(
@@ -381,6 +385,7 @@ class _Stages:
         *,
         packed: bool,
         careful: bool,
+        together: bool,
     ) -> None:
         self._blueprint = blueprint
         self._manifest = manifest
@@ -389,6 +394,7 @@ class _Stages:
         self._ordered = ordered
         self._packed = packed
         self._careful = careful
+        self._together = together
 
     def here(self, rows: DataFrame, stage: Stage, *, last: bool = False) -> DataFrame:
         """Return what a stage makes of rows where they are; see :meth:`across`."""
@@ -406,9 +412,11 @@ class _Stages:
         return rows.mapInArrow(function, schema)
 
     def across(self, rows: DataFrame, stage: Stage, *, last: bool) -> DataFrame:
-        """Return what a stage makes of rows when they were shuffled."""
-        sent = self._ordered(partitioned(rows, self._tasks, "pid"))
-        return self.here(sent, stage, last=last)
+        """Return what a stage makes of rows when each task has those that are sent to it."""
+        if not (self._together and self._tasks == 1):
+            rows = partitioned(rows, self._tasks, "pid")
+            self._together = self._tasks == 1
+        return self.here(self._ordered(rows), stage, last=last)
 
 
 def lifted_rows(native: T.StructType) -> T.StructType:

@@ -103,11 +103,14 @@ def test_an_epoch_has_a_number_that_may_be(seconds: list[float], least: int, mor
 
 
 def test_an_epoch_has_as_many_tasks_as_make_it_shortest() -> None:
-    for work in (0.1, 0.5, 2.0, 8.0):
+    found = []
+    for work in (0.0, 0.1, 0.13, 0.15, 0.5, 2.0, 8.0):
         count = EpochTaskCount(TaskRange(1, 40), 1, levels=1)
         count.ran(2 * work)  # of the level, and of what is in front of it
-        took = {n: work / n + 0.02 * n for n in range(1, 41)}
+        took = {n: work / n + 0.02 * n + 0.05 * (n > 1) for n in range(1, 41)}
         assert took[count.tasks] <= 1.02 * min(took.values())
+        found.append(count.tasks)
+    assert found == [1, 1, 1, 3, 5, 10, 20]
 
 
 def test_epochs_without_work_come_to_the_least_number() -> None:

@@ -209,4 +209,5 @@ def test_pieces_are_spread_over_tasks_and_promises_need_none() -> None:
     lots = lots_of(there, tasks=2)
     assert [len(lot) for lot in lots] == [3, 3, 3, 2, 2, 2, 2, 3]
     assert sorted(unpacked_piece(one)[1].process for lot in lots for one in lot) == [*case.rows.at]
+    assert [len(lot) for lot in lots_of(there, tasks=1)] == [20]
     assert lots_of({}, tasks=2) == []

@@ -30,9 +30,9 @@ from millrace.runtime.piece_reader import pass_on
 from millrace.runtime.reports import TaskReport
 from millrace.runtime.worker_process import latest_of
 
-#: Tasks of the first stage for each that can run at once: where there are more pieces, some share
-#: one, since to start a task takes as long as to read thousands of records; with a few for each, a
-#: large piece does not keep one core busy while the others wait.
+#: Tasks of the first stage for each that can run at once, if several can: where there are more
+#: pieces, some share one, since to start a task takes as long as to read thousands of records; with
+#: a few for each, a large piece does not keep one core busy while the others wait.
 _LOTS_A_TASK = 4
 
 #: Injected stream -> process of its injector -> how far it was read.
@@ -153,7 +153,7 @@ def lots_of(there: Mapping[str, Sequence[Piece]], tasks: int) -> list[list[bytes
     # What is only a promise needs no task of its own.
     to_read = [row for piece, row in packed if piece.between is not None]
     promises = [row for piece, row in packed if piece.between is None]
-    count = min(len(to_read), _LOTS_A_TASK * tasks)
+    count = min(len(to_read), _LOTS_A_TASK * tasks if tasks > 1 else 1)
     lots = [to_read[first::count] for first in range(count)] or [[]]
     lots[-1].extend(promises)
     return [lot for lot in lots if lot]
