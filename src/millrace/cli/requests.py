@@ -35,7 +35,7 @@ def timeout_option(default: int) -> Callable[[_Command], _Command]:
 
 @click.command(short_help="Say where a run stands, live or dead.")
 @click.argument("path")
-@timeout_option(3)
+@timeout_option(6)
 @click.pass_context
 def status(context: click.Context, path: str, timeout: float) -> None:
     """Say where the run of the checkpoint at PATH stands.

@@ -11,12 +11,17 @@ from millrace.inspect.overview import run_end
 from millrace.model.errors import StoreError
 from millrace.store import HardState, Mailbox
 
-#: A run with nothing to do completes an epoch in about ten seconds.
+#: A run that has completed no epoch for so long is asked. With nothing to do it is an epoch in a
+#: minute.
 _QUIET_S: Final = 20.0
 #: Who did not answer is asked again after so long, and each time later, up to this.
 _FIRST_S: Final = 5.0
 _LAST_S: Final = 300.0
+#: And who did, after this.
+_ANSWERED_S: Final = 30.0
+#: So long an answer is waited for, from a run that looks into a directory, or an object store.
 _TIMEOUT_S: Final = 2.0
+_FAR_TIMEOUT_S: Final = 6.0
 
 
 class QueryAnswer(Protocol):
@@ -99,7 +104,7 @@ class Pulse:
             self._said = self._end(overview.generation)
             self._answered = self._said is None and self._answers(overview.generation)
             self._asked = now
-            self._wait = _FIRST_S if self._answered else min(_LAST_S, 2 * self._wait)
+            self._wait = _ANSWERED_S if self._answered else min(_LAST_S, 2 * self._wait)
         return "running" if self._answered else self._said or "silent"
 
     def _end(self, generation: int) -> str | None:
@@ -115,8 +120,9 @@ class Pulse:
         self._gone = generation
 
     def _answers(self, generation: int) -> bool:
+        timeout_s = _FAR_TIMEOUT_S if self._mailbox.far else _TIMEOUT_S
         try:
-            answer = self._ask(self._mailbox, "status", generation, timeout_s=_TIMEOUT_S)
+            answer = self._ask(self._mailbox, "status", generation, timeout_s=timeout_s)
         except (StoreError, OSError):
             return False  # who may only read it cannot ask
         return answer is not None and answer.done

@@ -31,6 +31,8 @@ _log = logging.getLogger("millrace")
 
 _REQUEST: Final = ".request"
 _ANSWER: Final = ".answer"
+#: Who puts a message may die before it rings: so often a mailbox is listed all the same.
+_LISTED_S: Final = 60.0
 #: Of an answered request, so much later nobody waits for the answer any more.
 _KEPT_US: Final = 3_600_000_000
 
@@ -135,6 +137,7 @@ def ask(
     name = f"{at_us:016d}-{uuid.uuid4().hex[:8]}"
     request = Request(what, generation, by, at_us, about)
     mailbox.put(name + _REQUEST, msgspec.json.encode(request))
+    mailbox.ring()
     until = time.monotonic() + timeout_s
     while (data := mailbox.read(name + _ANSWER)) is None:
         if time.monotonic() >= until:
@@ -155,7 +158,8 @@ class Listener:
             say. Called in the thread, one at a time.
         ended: Returns in words how the run has ended, for who asked for that.
         epoch: Returns the last completed epoch.
-        every_s: How often it looks.
+        every_s: How often it looks whether somebody has rung. It lists the mailbox then, and now
+            and then without.
         seen: Given the names of all messages each time.
         outliving: What is still done when the run that was asked has ended; who closes the run
             answers for the others.
@@ -181,6 +185,8 @@ class Listener:
         self._ended = ended
         self._epoch = epoch
         self._every_s = every_s
+        self._rung: bytes | None = None
+        self._listed_s = -_LISTED_S
         self._closed = threading.Event()
         self._under_way: str | None = None
         self._thread = threading.Thread(target=self._run, name="millrace-mailbox", daemon=True)
@@ -191,7 +197,11 @@ class Listener:
 
     def look(self) -> None:
         """Take the requests that are there, and remove answers that nobody came for."""
+        now_s, rung = time.monotonic(), self._mailbox.rung()
+        if rung == self._rung and now_s < self._listed_s + _LISTED_S:
+            return
         names = self._mailbox.names()
+        self._rung, self._listed_s = rung, now_s
         self._seen(names)
         answered = {name.removesuffix(_ANSWER) for name in names if name.endswith(_ANSWER)}
         for name in names:
@@ -217,9 +227,12 @@ class Listener:
             _log.warning("how the run ended cannot be said in its checkpoint: %s", error)
 
     def _run(self) -> None:
-        said = False
+        said = rung = False
         while not self._closed.wait(self._every_s):
             try:
+                if not rung:
+                    self._mailbox.ring()  # who had the checkpoint looks, and finds that it has not
+                    rung = True
                 self.look()
                 said = False
             except (StoreError, OSError) as error:

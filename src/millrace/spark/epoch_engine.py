@@ -44,9 +44,9 @@ from millrace.spark.status import Status
 
 _log = logging.getLogger("millrace")
 
-#: An idle pipeline has an epoch in ten seconds; a due timer or a low watermark on the move does not
-#: wait for it.
-_IDLE_US: Final = 10 * SECOND
+#: An idle pipeline has an epoch in a minute, with which it finds out whether it was superseded; a
+#: due timer or a low watermark on the move does not wait for it.
+_IDLE_US: Final = 60 * SECOND
 #: An alarm goes by another clock than epochs do. One that rings just before a low watermark moves
 #: is an epoch for nothing.
 _SURELY_US: Final = 1_000
@@ -133,6 +133,11 @@ class EpochEngine(Engine):
                 if left <= 0 or self._begun > wanted:
                     return
                 self.news.wait(min(left, 0.1))
+
+    def superseded(self) -> None:
+        """Have an epoch begin, which cannot be."""
+        with self.news:
+            self._ring_in(0)
 
     def quiesced_epoch(self) -> tuple[int, str]:
         """Return the last epoch: between two of them nothing is under way, and none waits."""

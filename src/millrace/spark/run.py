@@ -44,9 +44,9 @@ from millrace.watermark.map_change import Merge, Split
 _log = logging.getLogger("millrace")
 
 #: How often requests are looked for: in a directory that costs microseconds, in an object store a
-#: request, of which so many are a third of a dollar in a month.
-_LISTENED_S: Final = 0.5
-_LISTED_S: Final = 5.0
+#: request, of which so many are half a dollar in a month.
+_NEAR_S: Final = 0.5
+_FAR_S: Final = 2.0
 #: Why a stream cannot be held back that no injector reads, and what to do.
 _SPARKS: Final = (
     "is read by Spark, not Millrace "
@@ -138,8 +138,8 @@ class Run:
             acts_of(self, update),
             ended=lambda: self.status(active=False).state,
             epoch=lambda: self.run_log.completed,
-            every_s=_LISTED_S if self.parts.mailbox.far else _LISTENED_S,
-            seen=self._board.look,
+            every_s=_FAR_S if self.parts.mailbox.far else _NEAR_S,
+            seen=self._listed,
             outliving=OUTLIVING,
         )
         self._display.start()
@@ -160,6 +160,12 @@ class Run:
             engine.hang_up()
             self._over.set()
             self.tell()
+
+    def _listed(self, names: Sequence[str]) -> None:
+        """Take the names of what is in the mailbox."""
+        self._board.look(names)
+        if self.active and self.run_log.superseded() is not None:
+            self.engine.superseded()
 
     # -- what its engine tells it ------------------------------------------------------------------
 

@@ -49,6 +49,7 @@ class Reporter:
         try:
             self._mailbox.put(name, msgspec.json.encode(stuck))
             self._mailbox.remove(earlier)
+            self._mailbox.ring()
         except (StoreError, OSError) as error:
             _log.warning("it cannot be said in the checkpoint: %s", error)
 
@@ -60,6 +61,7 @@ class Reporter:
             said, self._said = self._said, []
             try:
                 self._mailbox.remove(said)
+                self._mailbox.ring()
             except (StoreError, OSError) as error:
                 _log.warning("it cannot be taken back in the checkpoint: %s", error)
 

@@ -166,6 +166,7 @@ class Collector:
         self._thinner = GrownThinner(state.incarnations, state.commits, kept, left)
         self._left = left
         self._kept = kept
+        self._looked_at: dict[str, dict[int, int]] = {}
         self._floors: dict[tuple[str, int], int] = {}
         self._dropped: set[str] = set()
         self._given: dict[str, Given] = {}
@@ -178,7 +179,11 @@ class Collector:
         """
         collected = Collected()
         for computation, numbers in collectable.numbers.items():
-            self._collect(computation, numbers, collected)
+            # A listing is a request that costs money: without commits nothing has become old.
+            if self._looked_at.get(computation) != numbers:
+                now = dict(numbers)
+                self._collect(computation, now, collected)
+                self._looked_at[computation] = now
         for computation in sorted(collectable.dropped - self._dropped):
             self._collect_all(computation, collected, lambda _: True)
             self._dropped.add(computation)

@@ -7,10 +7,12 @@ part of the commit protocol rests on it.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from uuid import uuid4
 
 from millrace.store.blobs import Blobs
 
 _FOLDER = "mailbox"
+_BELL = "bell"
 
 
 class Mailbox:
@@ -35,6 +37,14 @@ class Mailbox:
         """Whether to look into it is a request to another machine, which costs money."""
         return self._blobs.far
 
+    def ring(self) -> None:
+        """Have who looks into the mailbox now and then look at all of it the next time."""
+        self._blobs.replace(f"{_FOLDER}/{_BELL}", uuid4().bytes)
+
+    def rung(self) -> bytes | None:
+        """Return what is another each time that somebody has rung: far less work than a listing."""
+        return self._blobs.read(f"{_FOLDER}/{_BELL}")
+
     def put(self, name: str, data: bytes) -> bool:
         """Put a message, durably; return False, and change nothing, if there is one.
 
@@ -52,7 +62,8 @@ class Mailbox:
 
     def names(self) -> list[str]:
         """Return the names of all messages, sorted."""
-        return [name.rpartition("/")[2] for name in self._blobs.names(_FOLDER)]
+        names = (name.rpartition("/")[2] for name in self._blobs.names(_FOLDER))
+        return [name for name in names if name != _BELL]
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove messages; those that are not there are passed over."""

@@ -3,11 +3,14 @@
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 from obstore.store import MemoryStore
 
+from millrace.model.errors import StoreError
+from millrace.spark import asks
 from millrace.spark.asks import Answer, Listener, Request, ask
 from millrace.store import BucketOptions, BucketUrl, LocalHardState, Mailbox, ObjectBlobs
 
@@ -113,6 +116,35 @@ def test_what_outlives_the_run_is_answered_when_it_is_done(mailbox: Mailbox) -> 
     data = mailbox.read("1.answer")
     assert data is not None
     assert msgspec.json.decode(data, type=Answer).said == "another took over"
+
+
+def test_a_mailbox_is_listed_when_somebody_has_rung_and_now_and_then(
+    mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed, at = list[float](), [0.0]
+    names = mailbox.names
+
+    def listing() -> list[str]:
+        listed.append(at[0])
+        if at == [7.0]:
+            raise StoreError("no answer")
+        return names()
+
+    monkeypatch.setattr(mailbox, "names", listing)
+    monkeypatch.setattr(asks, "time", SimpleNamespace(monotonic=lambda: at[0], time_ns=lambda: 0))
+    by = listener(mailbox, pause=str)
+    for at[0] in (0.0, 1.0, 5.0):
+        by.look()
+    mailbox.put("1.request", msgspec.json.encode(Request("pause", 3, "somebody", 0)))
+    mailbox.ring()
+    at[0] = 7.0
+    with pytest.raises(StoreError):
+        by.look()
+    for at[0] in (8.0, 9.0, 60.0, 68.0, 69.0):
+        by.look()
+    assert listed == [0.0, 7.0, 8.0, 68.0]
+    assert mailbox.read("1.answer") is not None
+    assert "bell" not in names()
 
 
 def test_what_cannot_be_read_is_refused_and_what_nobody_fetches_is_removed(
