@@ -47,9 +47,8 @@ class Run:
         state = world.open_recorded()
         self.run_log = world.open_run_log(state)
         world.claimed(self.run_log.generation)
-        # Another number only after a stop, which another driver may just have come to.
-        begun = self.run_log.open
-        self._tasks = world.tasks() if begun is None else begun.live or world.tasks()
+        # Another number only where nothing is under way, such as after a stop.
+        self._tasks = self.run_log.live_tasks or world.tasks(self.run_log.generation)
         self._collector = Collector(state, kept=2)
         self._coordinator = Coordinator(
             self.run_log,

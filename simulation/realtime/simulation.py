@@ -55,7 +55,6 @@ class RealtimeSimulation(World):
             edge.number: Stand(self) for edge in self.topology.edges if edge.sink is not None
         }
         self._drained = False
-        self._stopped = 0
         self._host_skews = [self.random.choice((0, 0, 3, 40)) for _ in self.hosts]
 
     def run(self) -> Outcome:
@@ -79,10 +78,7 @@ class RealtimeSimulation(World):
         return generate(random, of(self.seed))
 
     def _drive(self, name: str, random: Random) -> None:
-        if Run(self, name, random).run():
-            self._drained = True
-        else:
-            self._stopped += 1
+        self._drained |= Run(self, name, random).run()
 
     def _processed_by(self, process: Process) -> bool:
         return self._drained
@@ -106,9 +102,9 @@ class RealtimeSimulation(World):
 
     # -- what drivers and tasks ask of the world ---------------------------------------------------
 
-    def tasks(self) -> int:
-        """Return how many tasks a level the next run has: another number after each stop."""
-        return 1 + (self.work.tasks - 1 + self._stopped) % 3
+    def tasks(self, generation: int) -> int:
+        """Return how many tasks a level a run has that takes nothing up: each another number."""
+        return 1 + (self.work.tasks - 2 + generation) % 3
 
     def open_recorded(self) -> HardState:
         """Open the checkpoint as a driver does."""

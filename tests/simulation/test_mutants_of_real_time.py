@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from millrace.epochlog import run_log
 from millrace.epochlog.fence import IncarnationFence
 from millrace.epochlog.run_log import RunLog
 from millrace.kernel.router import RowsBuilder
@@ -390,6 +391,14 @@ def a_seal_does_not_fence(patch):
 @mutant(23, without_faults=True)
 def parts_are_collected_before_snapshots_cover_them(patch):
     patch.setattr(collection, "removable", lambda segments, _: sorted(segments))
+
+
+@mutant(33)
+def what_was_done_beyond_a_mark_is_forgotten_until_the_next_is_begun(patch):
+    def by_manifest(_left, unfinished):
+        return 0 if unfinished is None else unfinished.live
+
+    patch.setattr(run_log, "live_tasks_left", by_manifest)
 
 
 # -- the test --------------------------------------------------------------------------------------
