@@ -341,16 +341,15 @@ def _sections() -> Iterator[Section]:
     yield Section(
         "An empty epoch",
         "empty_epoch",
-        "Median milliseconds of an epoch with one row: `foreachBatch` whose stages do nothing, and "
-        "Millrace; jobs of the driver with two tasks a level, and one. Last, nothing is due.",
+        "Milliseconds of an epoch with one row; *injector*, *one task*: the driver's jobs.",
         [
             Table(
                 empty,
                 {
                     "levels": "depth",
                     "Spark alone": "floor:.0f",
-                    "by Spark's source": "millrace:.0f",
-                    "by an injector": "driven:.0f",
+                    "Millrace": "millrace:.0f",
+                    "injector": "driven:.0f",
                     "one task": "one task:.0f",
                     "no job": "idle:.0f",
                 },
