@@ -201,7 +201,6 @@ class Listener:
         if rung == self._rung and now_s < self._listed_s + _LISTED_S:
             return
         names = self._mailbox.names()
-        self._rung, self._listed_s = rung, now_s
         self._seen(names)
         answered = {name.removesuffix(_ANSWER) for name in names if name.endswith(_ANSWER)}
         for name in names:
@@ -210,6 +209,8 @@ class Listener:
         old = f"{time.time_ns() // 1000 - _KEPT_US:016d}"
         if left := [name for name in names if name < old]:
             self._mailbox.remove(left)
+        # Only now: what could not be read, or answered, is looked for again.
+        self._rung, self._listed_s = rung, now_s
 
     def close(self) -> None:
         """Look no more; say in the mailbox how the run ended.

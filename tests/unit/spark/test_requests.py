@@ -1,7 +1,7 @@
 """Requests to a run, put into its checkpoint's mailbox, and answered there."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -126,13 +126,16 @@ def test_a_mailbox_is_listed_when_somebody_has_rung_and_now_and_then(
 
     def listing() -> list[str]:
         listed.append(at[0])
+        return names()
+
+    def failing(_names: Sequence[str]) -> None:
         if at == [7.0]:
             raise StoreError("no answer")
-        return names()
 
     monkeypatch.setattr(mailbox, "names", listing)
     monkeypatch.setattr(asks, "time", SimpleNamespace(monotonic=lambda: at[0], time_ns=lambda: 0))
-    by = listener(mailbox, pause=str)
+    acts = {"pause": str}
+    by = Listener(mailbox, 3, acts, ended=str, epoch=lambda: 41, every_s=1.0, seen=failing)
     for at[0] in (0.0, 1.0, 5.0):
         by.look()
     mailbox.put("1.request", msgspec.json.encode(Request("pause", 3, "somebody", 0)))
