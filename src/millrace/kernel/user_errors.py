@@ -482,6 +482,8 @@ class Failures:
         timestamp_us: int,
         bundle: Bundle,
     ) -> DeadLetter:
+        if isinstance(error, StoreError):
+            raise error  # Of the store, met by user code as it read state: not the record's fault.
         return DeadLetter(
             stream=stream,
             computation=self._computation,
@@ -496,8 +498,6 @@ class Failures:
     def _letter_or_raise(
         self, hook: str, where: str, letter: DeadLetter, error: BaseException
     ) -> DeadLetter:
-        if isinstance(error, StoreError):
-            raise error  # Of the store, met by user code as it read state: not the record's fault.
         if self._letters and not isinstance(error, InvariantViolation):
             return letter
         kind = TimerLoop if isinstance(error, TimerLoop) else UserCodeError

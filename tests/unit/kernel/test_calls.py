@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 import millrace as mr
+from millrace.kernel.calls import CallHooks
 from millrace.model.calls import CallAttempt
-from millrace.model.errors import PipelineError, UserCodeError
+from millrace.model.errors import DamagedCache, PipelineError, UserCodeError
 
 
 def payments(step: Callable[[Any], Any], *, letters: bool = False) -> mr.Pipeline:
@@ -283,6 +284,19 @@ def test_a_failure_is_a_dead_letter_and_the_key_goes_on(bad: int) -> None:
         assert (letter.stream, letter.timestamp) == ("asked", bad)
         assert str(bad) in letter.reason
         assert h.dead_letters("Spending") == 1
+
+
+def test_an_error_of_the_store_as_an_outcome_is_taken_is_no_dead_letter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def pop(_: CallHooks, _name: Any) -> Any:
+        raise DamagedCache("another attempt uses it")
+
+    monkeypatch.setattr(CallHooks, "_pop", pop)
+    with mr.testing.Harness(payments(lambda s: s.map_async(service), letters=True)) as h:
+        with pytest.raises(DamagedCache):
+            h.inject("asked", [(("a", 5), 0)])
+        assert h.outputs("letters") == []
 
 
 def test_without_dead_letters_a_failure_ends_the_epoch_and_nothing_is_applied() -> None:
