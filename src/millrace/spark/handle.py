@@ -16,7 +16,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -508,9 +507,7 @@ class Handle:
 
 def _check_change(run_log: RunLog, pipeline: Declarations) -> None:
     """Refuse what could not go on once the epoch under way is finished."""
-    # As it will be then.
-    end = replace(end_of(run_log.state.epochs), manifest=None)
-    plan = plan_of(end, build(pipeline))
+    plan = plan_of(end_of(run_log.state.epochs), build(pipeline), between=True)
     if plan.refused:
         raise CheckpointMismatch(
             f"{plan}\nThe run goes on as it was. Mend what is refused as it says there."

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 import millrace as mr
+from millrace.epochlog.entries import LiveMark
 from millrace.epochlog.run_log import RunLog
 from millrace.model.errors import (
     CheckpointMismatch,
@@ -158,6 +159,21 @@ def test_what_cannot_go_on_is_found_before_anything_is_ended() -> None:
         program.handle.update(pipeline("a", "b"), taskss=3)
     assert program.said == []
     program.handle.update(pipeline("a", "b"))
+
+
+def test_what_live_tasks_have_under_way_is_no_hindrance() -> None:
+    program, more = Program(), pipeline("a", "b")
+    run_log = RunLog(program.first.build(), MemoryHardState(), intervals=1)
+    manifest = run_log.begin(0, wall_time_us=0, injectors={}, live=2)
+    assert manifest is not None
+    left = LiveMark(tasks=2, incarnation=1, last=False)
+    run_log.complete(manifest, [], {}, live=left)
+    program.run.run_log = run_log
+    with pytest.raises(CheckpointMismatch, match="The run goes on as it was"):
+        program.handle.update(pipeline("b"))
+    assert run_log.begin(1, wall_time_us=0, injectors={}, live=2) is not None
+    program.handle.update(more)
+    assert program.said[-1] == ("start", more, {})
 
 
 @pytest.mark.parametrize("lost", [UpdateFailed("its tasks were lost"), PipelineError("ended")])
