@@ -277,8 +277,8 @@ class Engine(ABC):
             PipelineError: It cannot be, or the run has ended before; nothing has changed.
         """
 
-    def superseded(self) -> None:  # noqa: B027  tasks that do not end find it out themselves
-        """Find out soon that another run has claimed the checkpoint."""
+    def end_if_superseded(self) -> None:  # noqa: B027  tasks that do not end find it out themselves
+        """End soon if another run has claimed the checkpoint."""
 
     def hand_over(self, successor: Successor, timeout: Duration) -> Run:
         """End this run, and return one of another pipeline that goes on where it ends.

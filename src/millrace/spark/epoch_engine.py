@@ -134,8 +134,8 @@ class EpochEngine(Engine):
                     return
                 self.news.wait(min(left, 0.1))
 
-    def superseded(self) -> None:
-        """Have an epoch begin, which cannot be."""
+    def end_if_superseded(self) -> None:
+        """Have an epoch begin: that of a run which was superseded is refused, and ends it."""
         with self.news:
             self._ring_in(0)
 

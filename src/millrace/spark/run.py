@@ -165,7 +165,7 @@ class Run:
         """Take the names of what is in the mailbox."""
         self._board.look(names)
         if self.active and self.run_log.superseded() is not None:
-            self.engine.superseded()
+            self.engine.end_if_superseded()
 
     # -- what its engine tells it ------------------------------------------------------------------
 

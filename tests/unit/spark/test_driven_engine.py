@@ -17,7 +17,13 @@ from millrace.compile.build import build
 from millrace.epochlog.run_log import RunLog
 from millrace.injectors.offsets import unpacked_piece
 from millrace.injectors.watermark_publisher import WatermarkPublisher
-from millrace.model.errors import CheckpointMismatch, InputLost, PipelineError, RunFailed
+from millrace.model.errors import (
+    CheckpointMismatch,
+    InputLost,
+    PipelineError,
+    RunFailed,
+    ZombieWriter,
+)
 from millrace.runtime.epoch.driver import EpochDriver
 from millrace.runtime.epoch.input import EpochInput
 from millrace.runtime.reports import TaskReport
@@ -331,6 +337,17 @@ def test_another_pipeline_goes_on_between_two_epochs(runs: Runs) -> None:
     runs.rows.there = 9
     assert runs.handles[-1].process_available("60 s")
     assert session.read == [(5, 9)]
+
+
+def test_an_idle_run_that_is_superseded_ends_long_before_its_next_epoch(runs: Runs) -> None:
+    run = runs.start(Session())
+    assert run.process_available("60 s")
+    heir = runs.start(Session())
+    with pytest.raises(ZombieWriter):
+        run.wait("30 s")
+    runs.rows.there = 5
+    assert heir.process_available("60 s")
+    assert heir.status().state == "running"
 
 
 def test_one_that_is_refused_there_leaves_the_run_as_it_was(runs: Runs) -> None:
