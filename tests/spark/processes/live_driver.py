@@ -42,10 +42,12 @@ def main(folder: Path, tests: Connection) -> None:
         found, failure = None, ""
         try:
             found = program.main(spark, root, *arguments)
+            if spark.streams.active:
+                failure = "the program has returned, and a run of it goes on"
         except Exception:  # noqa: BLE001  the test that asked for it raises it
             failure = traceback.format_exc()
-            for query in spark.streams.active:
-                query.stop()
+        for query in spark.streams.active:
+            query.stop()
         cloudpickle.unregister_pickle_by_value(program)
         _wait_for_tasks(spark)
         tests.send((found, failure))
