@@ -152,6 +152,9 @@ def epoch_log(
             check(entry.epoch == complete < len(manifests), f"entry {number}: {kind}")
             completions.append(entry)
             complete += 1
+            if (begun := entry.begins) is not None:
+                check(begun.epoch == complete, f"entry {number} begins epoch {begun.epoch}")
+                manifests.append(begun)
     check(bool(completions) and completions[-1].drained, "the last epoch is not complete")
     return claims, manifests, completions
 

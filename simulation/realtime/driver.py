@@ -48,7 +48,9 @@ class Run:
         self.run_log = world.open_run_log(state)
         world.claimed(self.run_log.generation)
         # Another number only where nothing is under way, such as after a stop.
-        self._tasks = self.run_log.live_tasks or world.tasks(self.run_log.generation)
+        unfinished = self.run_log.open
+        drawn = world.tasks(self.run_log.generation)
+        self._tasks = drawn if unfinished is None else unfinished.live
         self._collector = Collector(state, kept=2)
         self._coordinator = Coordinator(
             self.run_log,

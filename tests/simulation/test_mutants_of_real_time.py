@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from millrace.epochlog import run_log
 from millrace.epochlog.fence import IncarnationFence
 from millrace.epochlog.run_log import RunLog
 from millrace.kernel.router import RowsBuilder
@@ -394,11 +393,15 @@ def parts_are_collected_before_snapshots_cover_them(patch):
 
 
 @mutant(33)
-def what_was_done_beyond_a_mark_is_forgotten_until_the_next_is_begun(patch):
-    def by_manifest(_left, unfinished):
-        return 0 if unfinished is None else unfinished.live
+def what_a_mark_has_begun_is_not_taken_up(patch):
+    recover = RunLog._recover
 
-    patch.setattr(run_log, "live_tasks_left", by_manifest)
+    def forgetting(self, end, uniform):
+        if end.manifest is not None and end.manifest.entry == end.completed:
+            end.manifest = None
+        recover(self, end, uniform)
+
+    patch.setattr(RunLog, "_recover", forgetting)
 
 
 # -- the test --------------------------------------------------------------------------------------

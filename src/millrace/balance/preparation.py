@@ -97,7 +97,7 @@ class Preparation:
         """
         run_log = self._run_log
         run_log.settle()
-        check_between(run_log.completed, run_log.open, run_log.live, drained=run_log.drained)
+        check_between(run_log.completed, run_log.open, drained=run_log.drained)
         return self._is_near()
 
     def is_near_a_mark(self) -> bool:

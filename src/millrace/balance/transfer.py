@@ -31,7 +31,7 @@ import xxhash
 from msgspec.structs import replace
 
 from millrace.dataflow.columnar.plan import cut_chunk
-from millrace.epochlog.entries import Completion, LiveMark, Manifest, interval_map, partition_of
+from millrace.epochlog.entries import Completion, Manifest, interval_map, partition_of
 from millrace.epochlog.run_log import RunLog
 from millrace.kernel import families, row_codec, timer_families
 from millrace.kernel.row_codec import ALL_KEYS_ROW
@@ -375,7 +375,7 @@ def remap(
         ZombieWriter: A newer run has claimed the checkpoint.
     """
     run_log.settle()
-    check_between(run_log.completed, run_log.open, run_log.live, drained=run_log.drained)
+    check_between(run_log.completed, run_log.open, drained=run_log.drained)
     maps = run_log.positions.maps
     made = maps_after(maps, run_log.ids, remaps, grouped)
     if any(
@@ -385,20 +385,18 @@ def remap(
     return made
 
 
-def check_between(
-    completed: int, unfinished: Manifest | None, live: LiveMark | None, *, drained: bool
-) -> None:
+def check_between(completed: int, unfinished: Manifest | None, *, drained: bool) -> None:
     """Refuse to change a map but between two epochs.
 
     Raises:
         PipelineError: An epoch is under way, none has completed, the run has ended for good, or
             live tasks were killed.
     """
-    if live is not None and not live.last:
+    if unfinished is not None and unfinished.live:
         raise PipelineError(
-            f"epoch {completed} is a mark at which live tasks are not known to have stopped, and "
-            "what they did since is of their key intervals. Start the run with realtime=True "
-            "again, and end it with run.stop(), or ask it while it runs."
+            f"epoch {unfinished.epoch} is under way in real time, and what live tasks have done in "
+            "it is of their key intervals. Start the run with realtime=True again, and end it with "
+            "run.stop(), or ask it while it runs."
         )
     if unfinished is not None:
         raise PipelineError(

@@ -6,8 +6,6 @@ import logging
 from collections.abc import Iterator, Mapping, Set
 from types import MappingProxyType
 
-from msgspec.structs import replace
-
 from millrace.compile.change.identity import identity, sunk
 from millrace.compile.change.plan import (
     ADDED,
@@ -197,14 +195,10 @@ def plan_of(end: LogTail, topology: Topology, *, between: bool = False) -> Chang
     if completion is not None and (streams or sources_changed(claim, topology)):
         read = {stream for stream, stats in completion.sources.items() if stats.records}
         found += _not_kept(topology, read - completion.places.keys())
-    sinks = list(_sinks(claim, topology, unfinished))
-    if unfinished is None and end.live_tasks and not between:
-        # Which sinks the records beyond the mark were for, no manifest says.
-        found += [replace(change, between=True) for change in sinks]
-        sinks = []
-    if unfinished is not None or (end.live_tasks and not between):
+    if unfinished is not None:
         found = [change.while_unfinished(epoch + 1) for change in found]
-    return planned(topology.name, epoch, found + sinks)
+    found += _sinks(claim, topology, unfinished)
+    return planned(topology.name, epoch, found)
 
 
 def sources_changed(claim: Claim, topology: Topology) -> bool:

@@ -264,7 +264,7 @@ class Manifest(msgspec.Struct, tag="manifest", kw_only=True):
         draining: Whether this epoch ends the input.
         before: Low watermarks when the epoch began.
         intervals: Computation -> key intervals.
-        entry: The manifest's own number in the epoch log.
+        entry: Number of the entry of the epoch log that it is, or is in.
         follows: Number of the entry of the completion before it; 0 if there is none. Intervals
             begin where that one left them.
         changed: What that completion's epoch changed, so that who knew where intervals stood before
@@ -275,8 +275,8 @@ class Manifest(msgspec.Struct, tag="manifest", kw_only=True):
             reads something, or takes a promise, and where it ends. It begins at the places of the
             completion before it.
         edges: Numbers of the subscriptions; a sink that came later gets nothing of the epoch.
-        live: How many live tasks a level run it: then segments are grown, and a mark ends it.
-            0 where tasks end with it.
+        live: How many live tasks a level run it: then segments are grown, and a mark ends it. What
+            they leave under way is taken up by as many. 0 where tasks end with it.
         tasks: How many tasks a level run it, whoever tries again: what each of them commits may be
             one object. 0 where tasks do not end.
     """
@@ -340,29 +340,12 @@ class LiveMark(msgspec.Struct, kw_only=True):
             that they wrote to it since the mark before. They are published after this was written,
             and again by who goes on from it.
         incarnation: In which it was completed.
-        last: Whether it ended its incarnation, so that nothing was done beyond it.
     """
 
     tasks: int
     notes: dict[str, bytes] = {}
     receipts: dict[int, list[bytes]] = {}
     incarnation: int
-    last: bool
-
-
-def live_tasks_left(left: LiveMark | None, unfinished: Manifest | None) -> int:
-    """Return how many live tasks a level have left something under way; 0 if none have.
-
-    Tasks do not wait at a mark. So they have gone on beyond one that is complete, unless it was
-    their last, also where their driver died before it wrote the manifest of the next.
-
-    Args:
-        left: What live tasks left behind with the last completion.
-        unfinished: A manifest after it.
-    """
-    if unfinished is not None:
-        return unfinished.live
-    return 0 if left is None or left.last else left.tasks
 
 
 class Restoration(msgspec.Struct, frozen=True):
@@ -399,6 +382,8 @@ class Completion(msgspec.Struct, tag="completion", kw_only=True):
             it shows last moved, and the clock of that epoch.
         places: Injected stream -> process of its injector -> how far it was read.
         live: What live tasks leave behind; None where tasks ended with the epoch.
+        begins: The manifest of the epoch after it, which has begun with it: live tasks do not wait
+            at a mark. None if nothing was done beyond the epoch.
         base: The epoch that is the first batch of Spark's own offsets; the next one, where the
             driver read all streams itself.
         restored: What sinks are to take back before the next epoch, where the checkpoint went back
@@ -420,6 +405,7 @@ class Completion(msgspec.Struct, tag="completion", kw_only=True):
     moved: dict[str, tuple[int, int]] = {}
     places: dict[str, dict[str, SourceOffset]] = {}
     live: LiveMark | None = None
+    begins: Manifest | None = None
     base: int = 0
     restored: Restoration | None = None
 

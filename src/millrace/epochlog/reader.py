@@ -11,14 +11,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from millrace.epochlog.entries import (
-    Claim,
-    Completion,
-    Entry,
-    Manifest,
-    decode_entry,
-    live_tasks_left,
-)
+from millrace.epochlog.entries import Claim, Completion, Entry, Manifest, decode_entry
 from millrace.model.errors import DamagedStore
 from millrace.store import EpochLog
 
@@ -35,7 +28,7 @@ class LogTail:
         completions: The last one that says where every interval stands, and those after it.
         completed: Number of the last completion's entry; 0 if there is none.
         whole: Number of the first one's.
-        manifest: A manifest after the last completion: its epoch is open.
+        manifest: The manifest that follows the last completion, or is in it: its epoch is open.
     """
 
     last: int
@@ -49,13 +42,6 @@ class LogTail:
     def completion(self) -> Completion | None:
         """The last completion, with all that it adds to."""
         return together(self.completions) if self.completions else None
-
-    @property
-    def live_tasks(self) -> int:
-        """How many live tasks a level have left something under way; 0 if none have."""
-        return live_tasks_left(
-            self.completions[-1].live if self.completions else None, self.manifest
-        )
 
 
 def end_of(log: EpochLog) -> LogTail:
@@ -75,7 +61,7 @@ def end_of(log: EpochLog) -> LogTail:
 
 
 def latest(log: EpochLog) -> tuple[Claim | None, Completion | None, Manifest | None]:
-    """Return the last claim, the last completion, and a manifest after it if there is one.
+    """Return the last claim, the last completion, and the manifest of an epoch that is open.
 
     The completion says where every interval stands, whatever the entry itself says.
 
@@ -150,7 +136,8 @@ def _end(log: EpochLog, last: int) -> LogTail:
         if isinstance(entry, Claim):
             end.claim = end.claim or entry
         elif isinstance(entry, Completion):
-            end.completed = end.completed or number
+            if not end.completed:
+                end.completed, end.manifest = number, end.manifest or entry.begins
         elif not end.completed:
             end.manifest = end.manifest or entry
         if end.claim is not None and end.completed:

@@ -33,7 +33,6 @@ from millrace.epochlog.entries import (
     ahead_of,
     encode_entry,
     interval_maps,
-    live_tasks_left,
     partition_of,
 )
 from millrace.epochlog.fence import out_of_step, superseded_run
@@ -123,6 +122,7 @@ _CLAIM_ENTRIES = 200
 
 _NO_SOURCES: Mapping[str, SourceStats] = {}
 _NO_OFFSETS: Mapping[str, Offsets] = {}
+_NO_INJECTORS: Mapping[str, int] = {}
 
 
 class EpochObserver(Protocol):
@@ -224,11 +224,6 @@ class RunLog:
             self.positions.numbers, first, self.incarnation, dropped=gone, given=given
         )
 
-    @property
-    def live_tasks(self) -> int:
-        """How many live tasks a level have left something under way; 0 if none have."""
-        return live_tasks_left(self.live, self.open)
-
     def superseded(self) -> ZombieWriter | None:
         """Return the error to end with if a newer run has claimed the checkpoint, else None."""
         return self._log.superseded()
@@ -276,35 +271,54 @@ class RunLog:
             return None
         if self.open is not None or epoch != self.completed + 1:
             raise self.superseded() or out_of_step(epoch, self.open, self.completed)
-        if self._log.last - self._claim_entry >= self._claim_entries:
-            self._claim()
-        outputs = self.authority.low_watermarks.outputs
-        published = {
-            spec.name: MAX_TIMESTAMP
-            if draining
-            else max(injectors.get(spec.name, MIN_TIMESTAMP), outputs[injector_name(spec.name)])
-            for spec in self.topology.injected()
-        }
-        manifest = Manifest(
-            epoch=epoch,
-            generation=self.generation,
-            wall_time_us=max(wall_time_us, self.wall_time_us),
-            injectors=published,
-            percentiles=self._percentiles.published(published, percentiles or {}),
+        self.renew_claim()
+        if draining:
+            injectors = {spec.name: MAX_TIMESTAMP for spec in self.topology.injected()}
+        manifest = replace(
+            self._manifest(epoch, max(wall_time_us, self.wall_time_us), injectors, percentiles),
             draining=draining,
-            before=self.authority.low_watermarks.copy(self.topology.percentiles),
-            intervals=self._partitions,
-            entry=self._log.last + 1,
-            follows=self.positions.entry,
             changed=self._changed,
             splitting=dict(splitting or {}),
             offsets=dict(offsets),
-            edges=[edge.number for edge in self.topology.edges],
             live=live,
             tasks=tasks,
         )
         self._log.append(manifest, lambda: self._opened(manifest))
         return manifest
+
+    def _manifest(
+        self,
+        epoch: int,
+        wall_time_us: int,
+        injectors: Mapping[str, int] = _NO_INJECTORS,
+        percentiles: Mapping[int, Mapping[str, int]] | None = None,
+    ) -> Manifest:
+        """Return what the next entry says of an epoch, as far as every epoch has it."""
+        outputs = self.authority.low_watermarks.outputs
+        published = {
+            spec.name: max(
+                injectors.get(spec.name, MIN_TIMESTAMP), outputs[injector_name(spec.name)]
+            )
+            for spec in self.topology.injected()
+        }
+        return Manifest(
+            epoch=epoch,
+            generation=self.generation,
+            wall_time_us=wall_time_us,
+            injectors=published,
+            percentiles=self._percentiles.published(published, percentiles or {}),
+            draining=False,
+            before=self.authority.low_watermarks.copy(self.topology.percentiles),
+            intervals=self._partitions,
+            entry=self._log.last + 1,
+            follows=self.positions.entry,
+            edges=[edge.number for edge in self.topology.edges],
+        )
+
+    def renew_claim(self) -> None:
+        """Claim the checkpoint again after so many entries that those before could go."""
+        if self._log.last - self._claim_entry >= self._claim_entries:
+            self._claim()
 
     def complete(
         self,
@@ -314,6 +328,7 @@ class RunLog:
         *,
         places: Mapping[str, Mapping[str, SourceOffset]] | None = None,
         live: LiveMark | None = None,
+        goes_on: bool = False,
         by_tasks: bool = True,
     ) -> Completion:
         """Record that an epoch is over and return what is known after it.
@@ -325,6 +340,7 @@ class RunLog:
             sources: Injected stream -> what the epoch observed of it.
             places: How far processes of injectors were read, those that were.
             live: What live tasks leave behind.
+            goes_on: Whether they are in the next epoch already, which begins with this entry.
             by_tasks: Whether tasks have run it. If none did, nothing has changed, and they stand
                 where the epoch before found them.
 
@@ -371,6 +387,10 @@ class RunLog:
         completion = self._completion(
             said, manifest.epoch, manifest.wall_time_us, drained=manifest.draining, live=live
         )
+        if goes_on:
+            begun = self._manifest(manifest.epoch + 1, manifest.wall_time_us)
+            begun.follows, begun.live = begun.entry, manifest.live
+            completion.begins = begun
         self._log.append(
             completion, lambda: self._completed(completion, changed, by_tasks=by_tasks)
         )
@@ -462,7 +482,8 @@ class RunLog:
         self.drained = completion.drained
         self.live = completion.live
         self.restored = None
-        self.open = None
+        begun = completion.begins
+        self.open = None if begun is None else replace(begun, changed=changed)
 
     def _claim(self) -> None:
         """Claim the checkpoint, or say again that it is claimed, so that older claims can go."""

@@ -312,7 +312,7 @@ def plan_of(topology: Topology, location: str | os.PathLike[str]) -> ChangePlan:
     end = end_of(state.epochs)
     # A run may be in the middle of an epoch: what a start can do does not depend on when one asks.
     found = claims.plan_of(end, topology, between=True)
-    if end.manifest is not None or end.live_tasks:
+    if end.manifest is not None:
         now = claims.plan_of(end, topology)
         refused = {change.where for change in found.refused}
         waiting = [change for change in now.refused if change.where not in refused]

@@ -264,7 +264,7 @@ def _claim(state: HardState, found: Checkpoint, completion: Completion) -> Claim
 
 def _check_live(completion: Completion) -> None:
     """Refuse what live tasks left at a mark that was not the last: more of the input is done."""
-    if completion.live is not None and not completion.live.last:
+    if completion.begins is not None:
         raise CheckpointMismatch(
             f"epoch {completion.epoch} is a mark of live tasks, which marks do not stop: what they "
             "had done beyond it is in their segments. End the run with run.stop(), and copy the "
@@ -376,9 +376,9 @@ def remap_checkpoint(
     if claim is None or claim.copying:
         raise CheckpointMismatch(f"{checkpoint}: no run has had it, so there is nothing to remap.")
     if completion is None:
-        check_between(-1, end.manifest, None, drained=False)
+        check_between(-1, end.manifest, drained=False)
         raise AssertionError("that no epoch has completed is refused")
-    check_between(completion.epoch, end.manifest, completion.live, drained=completion.drained)
+    check_between(completion.epoch, end.manifest, drained=completion.drained)
     known = claim.registry.checked().called
     name = next((name for name, title in known.items() if title == computation), computation)
     there = claim.topology["computations"]

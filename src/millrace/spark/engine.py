@@ -27,6 +27,7 @@ from millrace.balance.task_count import TaskRange
 from millrace.balance.transfer import remap
 from millrace.compile.explanation import PipelineExplanation
 from millrace.compile.topology import Topology
+from millrace.epochlog.entries import Manifest
 from millrace.epochlog.run_log import RunLog
 from millrace.injectors.advance import Backlog
 from millrace.injectors.watermark_publisher import WatermarkPublisher
@@ -387,11 +388,11 @@ class Setup(ABC):
             allowed: How many there may be later.
         """
 
-    def check_left(self, left: int, tasks: int) -> None:  # noqa: B027
+    def check_left(self, unfinished: Manifest | None, tasks: int) -> None:  # noqa: B027
         """Refuse what a run before has left under way, before the checkpoint is claimed.
 
         Args:
-            left: How many live tasks a level have left something under way; 0 if none have.
+            unfinished: The manifest of the epoch that is open; None if none is.
             tasks: Tasks a level that would take it up.
 
         Raises:

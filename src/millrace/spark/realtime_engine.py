@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from millrace.balance.preparation import Preparation
 from millrace.balance.task_count import LiveTaskCount, TaskRange
 from millrace.compile.topology import Topology
-from millrace.epochlog.entries import processes_of
+from millrace.epochlog.entries import Manifest, processes_of
 from millrace.injectors.injector import Injector
 from millrace.injectors.offsets import nothing_left
 from millrace.injectors.watermark_policy import WatermarkColumn
@@ -733,9 +733,9 @@ class RealtimeSetup(Setup):
             pacemaker_of(self._spark, allowed.most, self._options["pacemaker"])
         self._clock = pickled_clock(self._options["clock"])
 
-    def check_left(self, left: int, tasks: int) -> None:
+    def check_left(self, unfinished: Manifest | None, tasks: int) -> None:
         """Refuse what as many tasks have to take up as left it."""
-        refuse_other_tasks(left, tasks)
+        refuse_other_tasks(unfinished, tasks)
 
     def slots(self, tasks: int) -> int:
         """Return how many slots so many tasks a level take."""

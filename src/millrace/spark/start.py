@@ -259,7 +259,7 @@ class _Opening:
             follows = self.follows
             if follows is not None and (end.claim is None or end.claim.generation != follows):
                 raise superseded_run(follows)
-            self._setup.check_left(end.live_tasks, self._tasks)
+            self._setup.check_left(end.manifest, self._tasks)
             bound = bind_sinks(self._topology, state.uuid)
             self._run_log = RunLog(
                 bound, state, intervals=self._intervals, end=None if follows is None else end
@@ -406,7 +406,8 @@ def tasks_left(checkpoint: str) -> int | None:
         state = open_location(checkpoint)
     except (CheckpointMismatch, DamagedStore):
         return None  # there is no checkpoint yet, or one that is refused when it is claimed
-    return end_of(state.epochs).live_tasks or None
+    unfinished = end_of(state.epochs).manifest
+    return (unfinished.live or None) if unfinished is not None else None
 
 
 def scrapes_of(metrics: int | str | None) -> Scrapes | None:

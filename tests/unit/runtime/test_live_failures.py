@@ -405,9 +405,7 @@ def test_a_task_without_commits_knows_how_far_its_readers_had_come():
     floors = [found[1, n].floor(()) for n in (0, 1)]
     assert floors == [{"CountByKey": {100: 5, 80: 6}}] * 2
     assert found[1, 0].floor({"CountByKey"}) == {}  # what comes again to it must not be late
-    again = known_to(
-        p.build(), 1, {}, LiveMark(tasks=2, notes={"2-0": known}, incarnation=1, last=True)
-    )
+    again = known_to(p.build(), 1, {}, LiveMark(tasks=2, notes={"2-0": known}, incarnation=1))
     assert again[1, 0].floor(()) == {"CountByKey": {100: 5, 80: 6}}
 
 
@@ -417,7 +415,7 @@ def test_what_an_injector_task_decided_before_the_incarnation_of_the_last_mark_i
     names = [str(name) for name in (older, newer, deeper)]
     # A power cut has brought the older one back; the newer one of task 0 is gone.
     sealing = Seal(3, dict.fromkeys(names, 9), {name: name.encode() for name in names})
-    assert last_notes(sealing, LiveMark(tasks=2, incarnation=2, last=False)).keys() == {
+    assert last_notes(sealing, LiveMark(tasks=2, incarnation=2)).keys() == {
         (0, 1),
         (1, 0),
     }

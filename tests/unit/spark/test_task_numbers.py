@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 import millrace as mr
 from millrace.balance.task_count import TaskRange
@@ -52,12 +51,11 @@ def test_what_live_tasks_left_under_way_is_taken_up_by_as_many(tmp_path: Path) -
     manifest = run_log.begin(0, wall_time_us=0, injectors={}, live=3)
     assert manifest is not None
     assert tasks_left(checkpoint) == 3
-    left = LiveMark(tasks=3, incarnation=1, last=False)
-    run_log.complete(manifest, [], {}, live=left)
-    assert tasks_left(checkpoint) == 3, "tasks do not wait for the manifest of the next mark"
-    manifest = run_log.begin(1, wall_time_us=0, injectors={}, live=3)
-    assert manifest is not None
-    run_log.complete(manifest, [], {}, live=replace(left, last=True))
+    left = LiveMark(tasks=3, incarnation=1)
+    run_log.complete(manifest, [], {}, live=left, goes_on=True)
+    assert tasks_left(checkpoint) == 3, "tasks do not wait at a mark"
+    assert run_log.open is not None
+    run_log.complete(run_log.open, [], {}, live=left)
     assert tasks_left(checkpoint) is None
     assert run_log.begin(2, wall_time_us=0, injectors={}, tasks=5) is not None
     assert tasks_left(checkpoint) is None, "tasks that end with their epoch need not be as many"

@@ -1,8 +1,8 @@
 """The coordinator: incarnations of live tasks, and marks that they pass. It lives in the driver.
 
-A mark is an epoch of the same epoch log: its manifest is written when the mark before it is
-complete, its completion when every task has passed it. What is between two marks is, after a
-failure, sent again and dropped where it is known.
+A mark is an epoch of the same epoch log: its completion is written when every task has passed it,
+and begins the next, as tasks do not wait for it. What is between two marks is, after a failure,
+sent again and dropped where it is known.
 
 It is driven by who hosts it: messages of tasks, the clock, and what was lost come in; messages for
 tasks come out.
@@ -460,9 +460,9 @@ class Coordinator:
     def _begin(self, wall_us: int) -> Orders:
         """Seal what the incarnation before left, and start all tasks."""
         run_log, incarnations = self._run_log, self._state.incarnations
+        run_log.settle()
         if self._finishing is not None:
             # The last mark was passed, and could not be written down or published.
-            run_log.settle()
             self._finish(wall_us)
             if self.ended:
                 return self._over()
@@ -477,14 +477,15 @@ class Coordinator:
         # If a newer run has claimed the checkpoint meanwhile, this has sealed its incarnation,
         # which it notices at its next mark; and what this one knows is old.
         self._refuse_superseded()
-        refuse_other_tasks(run_log.live_tasks, self._tasks)
+        refuse_other_tasks(run_log.open, self._tasks)
         positions = run_log.positions
         names = {spec.number: spec.name for spec in self._topology.computations}
         check_consumed(incarnations, positions.numbers, positions.maps, names)
         # Its driver has perhaps not come to it.
         publish_again(run_log, self._sinks)
         if run_log.open is None:
-            self._open_epoch(wall_us)
+            following = run_log.completed + 1
+            run_log.begin(following, wall_time_us=wall_us, injectors={}, live=self._tasks)
         self.failed = None
         self._next_us = self._now_us(wall_us) + self._every_us
         self._segments = {}
@@ -515,11 +516,6 @@ class Coordinator:
         if superseded is not None:
             raise superseded
 
-    def _open_epoch(self, wall_us: int) -> None:
-        """Write the manifest of the next mark."""
-        run_log = self._run_log
-        run_log.begin(run_log.completed + 1, wall_time_us=wall_us, injectors={}, live=self._tasks)
-
     # -- marks -------------------------------------------------------------------------------------
 
     def _complete(self, incarnation: Incarnation, wall_us: int) -> Orders:
@@ -546,18 +542,20 @@ class Coordinator:
             notes={f"{level}-{n}": one.note for (level, n), one in passed.items() if level},
             receipts=lasting(written, self._sinks),
             incarnation=incarnation.number,
-            last=mark.last,
         )
         self._finishing = Finishing(mark, said, report, written, segments, incarnation.number)
         incarnation.mark = None
         incarnation.passed.clear()
         read = places(reading, incarnation.numbers)
-        run_log.complete(said, report.results, report.sources, places=read, live=left)
+        goes_on = not mark.last
+        run_log.complete(
+            said, report.results, report.sources, places=read, live=left, goes_on=goes_on
+        )
         self._finish(wall_us)
         run_log.dead_letters.check()
         if self.ended:
             return self._over()
-        self._open_epoch(wall_us)
+        run_log.renew_claim()
         return self._renewed(incarnation, wall_us)
 
     def _over(self) -> Orders:

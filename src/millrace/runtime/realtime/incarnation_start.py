@@ -18,7 +18,7 @@ import msgspec
 from millrace.balance import transfer
 from millrace.balance.transfer import Grouping, Ready, same
 from millrace.compile.topology import Topology
-from millrace.epochlog.entries import LiveMark, Sources, SourceStats
+from millrace.epochlog.entries import LiveMark, Manifest, Sources, SourceStats
 from millrace.epochlog.fence import seal_left
 from millrace.epochlog.run_log import RunLog
 from millrace.injectors.offsets import SourceOffset
@@ -345,16 +345,17 @@ def _named(text: str) -> SegmentName:
     return found
 
 
-def refuse_other_tasks(before: int, tasks: int) -> None:
+def refuse_other_tasks(unfinished: Manifest | None, tasks: int) -> None:
     """Refuse another number of tasks where work has to be taken up task by task.
 
     Args:
-        before: How many tasks a level have left something under way; 0 if none have.
+        unfinished: The manifest of the epoch that is open; None if none is.
         tasks: Tasks a level now.
 
     Raises:
         CheckpointMismatch: It is another number.
     """
+    before = 0 if unfinished is None else unfinished.live
     if before in (0, tasks):
         return
     raise CheckpointMismatch(
@@ -383,9 +384,9 @@ def from_live_tasks(run_log: RunLog, sinks: Mapping[int, Any]) -> None:
         CheckpointMismatch: They were not stopped, and left something under way.
         ZombieWriter: Another run takes it over.
     """
-    if run_log.live_tasks:
+    if run_log.open is not None and run_log.open.live:
         raise CheckpointMismatch(
-            f"epoch {run_log.completed + 1} of this checkpoint was begun in real time, and is "
+            f"epoch {run_log.open.epoch} of this checkpoint was begun in real time, and is "
             "unfinished: that run failed, or was killed. Start it with realtime=True again, and "
             "stop it with run.stop(); after that either plane can go on."
         )
