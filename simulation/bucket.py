@@ -76,11 +76,12 @@ class SimulatedBucket:
             raise exceptions.GenericError("status code: 416 <Code>InvalidRange</Code>")
         return data[start:end]
 
-    def head(self, path: str) -> None:
-        """As :func:`obstore.head`, without what it says of an object."""
+    def head(self, path: str) -> dict[str, Any]:
+        """As :func:`obstore.head`, which says more of an object."""
         self._request("head", path)
         if path not in self._objects:
             raise FileNotFoundError(path)
+        return {"size": len(self._objects[path])}
 
     def list(self, prefix: str | None = None, **_: Any) -> Iterator[Sequence[dict[str, Any]]]:
         """As :func:`obstore.list`, in one page: it is consistent."""

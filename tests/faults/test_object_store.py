@@ -31,6 +31,8 @@ pytestmark = pytest.mark.timeout(120)
 
 # Short, as what is never answered must be given up; a busy machine may have to try again.
 OPTIONS = BucketOptions(timeout_us=SECOND // 2, retry_for_us=20 * SECOND)
+#: To put a part may take longer on a busy machine.
+LARGE = replace(OPTIONS, timeout_us=10 * SECOND)
 
 COMMITS = [Commit("count", i, 1, 1, 1, [(b"Sk", b"v")], b"p" * 3000) for i in range(3)]
 ENTRY = b'{"claim": 1}'
@@ -231,7 +233,7 @@ def test_a_store_without_conditional_puts_is_refused(s3: str, faulty: FaultyProx
 
 
 def test_a_large_snapshot(s3: str, faulty: FaultyProxy) -> None:
-    state = opened(s3)
+    state = opened(s3, LARGE)
     pieces = [bytes([n]) * 1_000_000 for n in range(20)]
     faulty.once("503", path="partNumber=2")
     assert state.snapshots.put("count", 0, 7, iter(pieces))
@@ -260,6 +262,23 @@ def test_a_large_snapshot(s3: str, faulty: FaultyProxy) -> None:
     with pytest.raises(CheckpointUnwritable):
         state.snapshots.put("count", 0, 9, iter(pieces))
     assert state.snapshots.numbers("count") == {0: [8]}
+
+
+def test_a_large_snapshot_that_is_there_though_the_answer_was_lost(
+    s3: str, faulty: FaultyProxy
+) -> None:
+    """Asked to end the upload again, the store knows it no more."""
+    state = opened(s3, LARGE)
+    pieces = [bytes([n]) * 1_000_000 for n in range(20)]
+    faulty.once("late drop", "POST", "uploadId")
+    assert state.snapshots.put("count", 0, 7, iter(pieces))
+    found = state.snapshots.read("count", 0, 7)
+    assert found is not None
+    assert b"".join(found) == b"".join(pieces)
+    assert (
+        len([1 for method, at in faulty.requests if (method, "uploadId" in at) == ("POST", True)])
+        > 1
+    )
 
 
 def test_wrong_credentials(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -419,13 +419,16 @@ class ObjectBlobs:
 
     def exists(self, name: str) -> bool:
         """See :meth:`millrace.store.Blobs.exists`. Cost: a HEAD."""
+        return self._size_of(name) is not None
 
-        def attempt() -> bool:
+    def _size_of(self, name: str) -> int | None:
+        """Return the bytes of an object; None if there is none."""
+
+        def attempt() -> int | None:
             try:
-                self._store.head(name)
+                return int(self._store.head(name)["size"])
             except FileNotFoundError:
-                return False
-            return True
+                return None
 
         return self._tried("head", name, attempt)
 
@@ -472,7 +475,21 @@ class ObjectBlobs:
         """See :meth:`millrace.store.Blobs.put_pieces`. Cost: a HEAD, and a PUT for each 8 MiB."""
         if self.exists(name):
             return False
-        self._upload(name, pieces)
+        put = 0
+
+        def counted() -> Iterator[bytes]:
+            nonlocal put
+            for piece in pieces:
+                put += len(piece)
+                yield piece
+
+        try:
+            self._upload(name, counted())
+        except CheckpointUnwritable:
+            # The answer to what ended the upload was lost, say: asked for that again, a store knows
+            # the upload no more. An object is there whole or not.
+            if self._size_of(name) != put:
+                raise
         return True
 
     def replace(self, name: str, data: bytes) -> None:
