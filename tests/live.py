@@ -119,6 +119,7 @@ class Live:
         pipeline: With injectors that are :class:`Feeds`, and sinks that are :class:`KeptSavepoint`.
         tasks: Tasks a level.
         seconds: Returns what a stopwatch shows, by which user code is timed; None: it is not.
+        mark_every_us: How often a mark is made by the clock.
     """
 
     def __init__(
@@ -130,7 +131,9 @@ class Live:
         state: MemoryHardState | None = None,
         elapsed_us: Callable[[], int] | None = None,
         seconds: Callable[[], float] | None = None,
+        mark_every_us: int = mr.HOUR,
     ) -> None:
+        self.mark_every_us = mark_every_us
         self.pipeline = pipeline
         self.seconds = seconds
         self.elapsed_us = elapsed_us
@@ -158,7 +161,7 @@ class Live:
             tasks=self.tasks,
             sources=self,
             sinks=sinks_by_edge(self.topology),
-            mark_every_us=mr.HOUR,
+            mark_every_us=self.mark_every_us,
             completed=self.marks.append,
             elapsed_us=self.elapsed_us,
         )

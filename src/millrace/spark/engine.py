@@ -278,7 +278,8 @@ class Engine(ABC):
             PipelineError: It cannot be, or the run has ended before; nothing has changed.
         """
 
-    def end_if_superseded(self) -> None:  # noqa: B027  tasks that do not end find it out themselves
+    @abstractmethod
+    def end_if_superseded(self) -> None:
         """End soon if another run has claimed the checkpoint."""
 
     def hand_over(self, successor: Successor, timeout: Duration) -> Run:

@@ -212,6 +212,10 @@ class RealtimeEngine(Engine):
         """Have all tasks rest at a mark, and go on; return its epoch, and the pause."""
         return self._quiesce.ask(lambda: self._run_log.completed)
 
+    def end_if_superseded(self) -> None:
+        """Have a mark made: that of a run which was superseded is refused, and ends it."""
+        self._control_loop.mark_soon()
+
     def hold_back(self) -> None:
         """Tell the tasks, and wait until a mark was passed after they knew."""
         self._control_loop.hold(*self._publisher.throttle.asked())

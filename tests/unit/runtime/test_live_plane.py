@@ -10,6 +10,8 @@ import msgspec
 import pytest
 
 import millrace as mr
+from millrace.epochlog.run_log import RunLog
+from millrace.model.errors import ZombieWriter
 from millrace.runtime import rows
 from millrace.runtime.commit_writer import GrownWriter
 from millrace.store import SegmentName
@@ -185,6 +187,64 @@ def test_a_stop_soon_after_a_crash_leaves_nothing_consumed_that_epochs_would_rea
     live.boot()
     live.finish()
     assert values(kept.rows) == expected
+
+
+class Clocked(Live):
+    """A run whose clock goes on by seconds, in each of which its tasks have turns."""
+
+    def goes_on(self, seconds: int) -> int:
+        """Let so many pass; return how many marks were completed in them."""
+        before = len(self.marks)
+        for _ in range(seconds):
+            self.clock_us += mr.SECOND
+            self.plane.tick(self.clock_us)
+            self.plane.settle(self.clock_us)
+        return len(self.marks) - before
+
+
+def test_while_tasks_do_nothing_a_mark_is_made_once_a_minute_and_else_as_often_as_is_wanted():
+    pipeline, kept = counting()
+    live = Clocked(pipeline, mark_every_us=5 * mr.SECOND)
+    live.boot()
+    live.feed(10)
+    live.goes_on(15)
+    assert (len(kept.rows), live.goes_on(40)) == (30, 0)
+    assert live.goes_on(60) == 1
+    live.feed(15)
+    live.goes_on(6)
+    assert len(kept.rows) == 45, "what comes does not wait for a minute"
+    made = 0
+    for n in range(16, 46):
+        live.feed(n)
+        made += live.goes_on(1)
+    assert made == 6
+
+
+def test_processes_that_join_while_tasks_do_nothing_are_read_soon():
+    pipeline, kept = counting()
+    live = Clocked(pipeline, mark_every_us=5 * mr.SECOND)
+    injector = live.injectors["events"]
+    rows = injector.feeds.pop("p2")
+    live.boot()
+    live.feed(10)
+    live.goes_on(30)
+    injector.feeds["p2"] = rows
+    live.goes_on(18)
+    assert len(kept.rows) == 30
+
+
+def test_one_that_was_superseded_while_tasks_do_nothing_finds_out_with_the_mark_that_is_asked_for():
+    pipeline, _ = counting()
+    live = Clocked(pipeline, mark_every_us=5 * mr.SECOND)
+    live.boot()
+    live.feed(10)
+    live.goes_on(15)
+    live.pipeline, _ = counting()
+    RunLog(live.pipeline.build(), live.state, intervals=live.intervals)
+    assert live.goes_on(30) == 0
+    live.coordinator.mark_soon()
+    with pytest.raises(ZombieWriter):
+        live.goes_on(1)
 
 
 def test_processes_that_join_are_read_soon_and_those_that_go_hold_the_low_watermark(caplog):

@@ -73,6 +73,9 @@ class Driven(Engine):
     def hold_back(self) -> None:
         self.said.append("hold back")
 
+    def end_if_superseded(self) -> None:
+        self.said.append("superseded?")
+
     def quiesced_epoch(self) -> tuple[int, str]:
         return -1, ""
 

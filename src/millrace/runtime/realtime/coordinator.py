@@ -196,6 +196,11 @@ _log = logging.getLogger("millrace")
 
 #: How often is looked whether an injector has new processes.
 _LOOK_US = 10 * SECOND
+#: How often a mark is made while tasks do nothing: marks are nearly all that such a run asks its
+#: store for.
+_IDLE_US = 60 * SECOND
+#: What a task has done in an incarnation: records, commits, and how far its low watermarks came.
+Done = tuple[int, int, Mapping[str, int]]
 #: What is to be sent to whom.
 Orders = list[tuple[Where, ToTask]]
 
@@ -216,7 +221,7 @@ class Coordinator:
         tasks: Tasks a level.
         sources: Of the injectors.
         sinks: Edge to a sink -> what publishes what tasks have written to it, by mark.
-        mark_every_us: How often a mark is made.
+        mark_every_us: How often a mark is made while tasks do something.
         completed: Called with each mark that is complete.
         writers: What tasks write sinks with: see
             :class:`~millrace.runtime.realtime.messages.StartTask`.
@@ -264,7 +269,9 @@ class Coordinator:
         self._where = [(level, n) for level in levels for n in range(tasks)]
         self._hello: set[Where] = set()
         self._incarnation: Incarnation | None = None
-        self._next_us = 0
+        # When a mark is made if tasks have done something since the last one, and if they have not.
+        self._next_us = self._idle_us = 0
+        self._done: dict[Where, Done] = {}
         self._soon = False
         self._ending: Mark | None = None
         self._resting = False
@@ -376,13 +383,34 @@ class Coordinator:
             return []
         ending = self._ending
         last = self._resting or ending is not None
-        if not self._soon and not last and self._now_us(wall_us) < self._next_us:
+        if not (self._soon or last or self._due(incarnation, wall_us)):
             return []
         self._soon = False
+        self._done = self._doings()
         draining = ending is not None and ending.draining
         incarnation.mark = Mark(self._open.epoch, last=last, draining=draining)
         incarnation.passed.clear()
         return [((0, n), incarnation.mark) for n in range(self._tasks)]
+
+    def _due(self, incarnation: Incarnation, wall_us: int) -> bool:
+        """Return whether a mark is to be made by the clock."""
+        now_us = self._now_us(wall_us)
+        if now_us < self._next_us:
+            return False
+        busy = now_us >= self._idle_us or self._doings() != self._done
+        return busy or bool(self._joined(incarnation, now_us))
+
+    def _doings(self) -> dict[Where, Done]:
+        """Return task -> what it says that it has done."""
+        return {
+            where: (one.records, one.commits, one.inputs) for where, one in self.statuses.items()
+        }
+
+    def _schedule(self, wall_us: int) -> None:
+        """Let the time until the next mark begin."""
+        now_us = self._now_us(wall_us)
+        self._next_us = now_us + self._every_us
+        self._idle_us = now_us + max(self._every_us, _IDLE_US)
 
     def lost(self, level: int, task: int, error: BaseException | None) -> Orders:
         """Take it that a task has ended, or that nothing is known of it any more.
@@ -487,7 +515,8 @@ class Coordinator:
             following = run_log.completed + 1
             run_log.begin(following, wall_time_us=wall_us, injectors={}, live=self._tasks)
         self.failed = None
-        self._next_us = self._now_us(wall_us) + self._every_us
+        self._schedule(wall_us)
+        self._done = {}
         self._segments = {}
         lasts = last_notes(seal, run_log.live)
         known = known_to(self._topology, self._tasks, lasts, run_log.live)
@@ -574,7 +603,7 @@ class Coordinator:
         self._finishing = None
         self._segments |= done.segments
         self._marked_in = done.incarnation
-        self._next_us = self._now_us(wall_us) + self._every_us
+        self._schedule(wall_us)
         self.ended = done.mark.last
         self._completed(Marked(done.manifest, done.report))
 
@@ -583,15 +612,20 @@ class Coordinator:
 
         The next one has them. It begins as after a failure, but with the tasks that there are.
         """
-        now_us = self._now_us(wall_us)
-        if now_us < incarnation.looked_us + _LOOK_US:
-            return []
-        incarnation.looked_us = now_us
-        new = joined(incarnation.processes, self._sources.processes())
+        new = self._joined(incarnation, self._now_us(wall_us))
         if not new:
             return []
         _log.info("processes have joined: %s; all tasks begin anew, to read them too", new)
         return self._over()
+
+    def _joined(self, incarnation: Incarnation, now_us: int) -> str:
+        """Return in words which processes nobody reads, if it is time to look again."""
+        if now_us < incarnation.looked_us + _LOOK_US:
+            return ""
+        new = joined(incarnation.processes, self._sources.processes())
+        if not new:
+            incarnation.looked_us = now_us
+        return new
 
     def collectable(self) -> Collectable:
         """Return what lies behind the last complete mark, for collection."""
