@@ -31,7 +31,7 @@ from millrace.injectors.offsets import SourceOffset
 from millrace.model.computation import Computation
 from millrace.model.errors import StoreError
 from millrace.model.time import MAX_TIMESTAMP, Instant
-from millrace.store import Mailbox, is_object_store, local_path, mailbox_at
+from millrace.store import Mailbox, MailboxWatch, is_object_store, local_path, mailbox_at
 
 _log = logging.getLogger("millrace")
 
@@ -139,9 +139,9 @@ def backlog_of(injector: Injector, places: Mapping[str, SourceOffset]) -> Backlo
 
 #: Calls that one advance takes: an offset names the keys of all of them.
 _MOST: Final = 100
-#: How often a mailbox in an object store is looked into, at a request each. In a directory that
-#: costs microseconds, and is done whenever the engine asks.
-_LISTED_S: Final = 5.0
+#: How often is asked whether somebody has rung, where the mailbox is in an object store and that is
+#: a request. A directory is listed whenever the engine asks: that costs microseconds.
+_FAR_S: Final = 2.0
 
 
 class _Call(msgspec.Struct):
@@ -187,6 +187,8 @@ class SignalInjector(Injector):
         self._location = ""
         self._due_s = 0.0
         self._mailbox: Mailbox | None = None
+        self._watch: MailboxWatch | None = None
+        self._found = 0
 
     def bind(self, location: str) -> None:
         """Take calls from the checkpoint at a path or URL from now on; without one there are none.
@@ -194,7 +196,7 @@ class SignalInjector(Injector):
         Before it is sent to another process.
         """
         self._location = location if is_object_store(location) else str(local_path(location))
-        self._mailbox, self._due_s = None, 0.0
+        self._mailbox, self._watch, self._due_s = None, None, 0.0
 
     def processes(self) -> list[str]:
         """Return the one there is."""
@@ -210,7 +212,7 @@ class SignalInjector(Injector):
             except (StoreError, OSError) as error:
                 _log.warning("calls of %r cannot be read, and wait: %s", self._stream, error)
             if self._mailbox is None or self._mailbox.far:
-                self._due_s = now_s + _LISTED_S
+                self._due_s = now_s + _FAR_S
         return Advance(offset, low_watermark=MAX_TIMESTAMP)
 
     def until_now(self, process: str, before: Instant | None = None) -> list[Advance]:
@@ -225,6 +227,10 @@ class SignalInjector(Injector):
     def _looked(self, offset: list[Any]) -> list[Any]:
         if self._mailbox is None:
             self._mailbox = mailbox_at(self._location)
+            self._watch = MailboxWatch(self._mailbox) if self._mailbox.far else None
+        # What was found has perhaps not been taken: then it is asked for again.
+        if self._watch is not None and offset[0] >= self._found and not self._watch.due():
+            return offset
         numbers = calls_in(self._mailbox, self._stream)
         last, keys = offset[0], list[str]()
         # What an offset names is durable when another is asked for.
@@ -238,10 +244,13 @@ class SignalInjector(Injector):
                 break
             keys += msgspec.json.decode(data, type=_Call).keys
             found = number
+        self._found = found
+        if self._watch is not None and (not numbers or found >= numbers[-1]):
+            self._watch.looked()
         return [found, keys] if found > last else offset
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_mailbox": None, "_due_s": 0.0}
+        return {**vars(self), "_mailbox": None, "_watch": None, "_due_s": 0.0}
 
     def __repr__(self) -> str:
         return f"SignalInjector({self._stream!r})"
@@ -266,6 +275,10 @@ def put_call(mailbox: Mailbox, stream: str, keys: Iterable[bytes]) -> None:
     number = max(calls_in(mailbox, stream), default=0) + 1
     while not mailbox.put(_name(stream, number), data):
         number += 1
+    try:
+        mailbox.ring()
+    except StoreError as error:
+        _log.info("a call for %r is looked for within a minute: %s", stream, error)
 
 
 def calls_in(mailbox: Mailbox, stream: str) -> list[int]:

@@ -21,7 +21,7 @@ import msgspec
 from millrace.inspect.overview import RunEnd, leave_run_end
 from millrace.model.errors import StoreError
 from millrace.model.keys import decode_key
-from millrace.store.mailbox import Mailbox
+from millrace.store.mailbox import Mailbox, MailboxWatch
 from millrace.watermark.map_change import Merge, Split
 
 if TYPE_CHECKING:
@@ -31,8 +31,6 @@ _log = logging.getLogger("millrace")
 
 _REQUEST: Final = ".request"
 _ANSWER: Final = ".answer"
-#: Who puts a message may die before it rings: so often a mailbox is listed all the same.
-_LISTED_S: Final = 60.0
 #: Of an answered request, so much later nobody waits for the answer any more.
 _KEPT_US: Final = 3_600_000_000
 
@@ -185,8 +183,7 @@ class Listener:
         self._ended = ended
         self._epoch = epoch
         self._every_s = every_s
-        self._rung: bytes | None = None
-        self._listed_s = -_LISTED_S
+        self._watch = MailboxWatch(mailbox)
         self._closed = threading.Event()
         self._under_way: str | None = None
         self._thread = threading.Thread(target=self._run, name="millrace-mailbox", daemon=True)
@@ -197,8 +194,7 @@ class Listener:
 
     def look(self) -> None:
         """Take the requests that are there, and remove answers that nobody came for."""
-        now_s, rung = time.monotonic(), self._mailbox.rung()
-        if rung == self._rung and now_s < self._listed_s + _LISTED_S:
+        if not self._watch.due():
             return
         names = self._mailbox.names()
         self._seen(names)
@@ -210,7 +206,7 @@ class Listener:
         if left := [name for name in names if name < old]:
             self._mailbox.remove(left)
         # Only now: what could not be read, or answered, is looked for again.
-        self._rung, self._listed_s = rung, now_s
+        self._watch.looked()
 
     def close(self) -> None:
         """Look no more; say in the mailbox how the run ended.

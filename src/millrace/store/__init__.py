@@ -39,7 +39,7 @@ from millrace.store.location import (
     mailbox_at,
     open_location,
 )
-from millrace.store.mailbox import Mailbox
+from millrace.store.mailbox import Mailbox, MailboxWatch
 from millrace.store.memory_blobs import MemoryBlobs, MemoryHardState
 from millrace.store.object_blobs import BucketOptions, BucketUrl, ObjectBlobs
 from millrace.store.object_hard_state import ObjectHardState
@@ -97,6 +97,7 @@ __all__ = [
     "LocalBlobs",
     "LocalHardState",
     "Mailbox",
+    "MailboxWatch",
     "MemoryBlobs",
     "MemoryCache",
     "MemoryCaches",

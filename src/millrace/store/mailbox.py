@@ -6,13 +6,17 @@ part of the commit protocol rests on it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
+from typing import Final
 from uuid import uuid4
 
 from millrace.store.blobs import Blobs
 
 _FOLDER = "mailbox"
 _BELL = "bell"
+#: Who puts a message may die before it rings: so often a mailbox is looked at all the same.
+_LISTED_S: Final = 60.0
 
 
 class Mailbox:
@@ -68,3 +72,35 @@ class Mailbox:
     def remove(self, names: Iterable[str]) -> None:
         """Remove messages; those that are not there are passed over."""
         self._blobs.remove(f"{_FOLDER}/{name}" for name in names)
+
+
+class MailboxWatch:
+    """Says when all of a mailbox is to be looked at: when somebody has rung, and once a minute.
+
+    Args:
+        mailbox: Which.
+
+    >>> from millrace.store import MemoryBlobs
+    >>> mailbox = Mailbox(MemoryBlobs())
+    >>> watch = MailboxWatch(mailbox)
+    >>> watch.due(), watch.looked(), watch.due()
+    (True, None, False)
+    >>> mailbox.ring()
+    >>> watch.due(), watch.due()
+    (True, True)
+    """
+
+    def __init__(self, mailbox: Mailbox) -> None:
+        self._mailbox = mailbox
+        self._before: bytes | None = None
+        self._now: bytes | None = None
+        self._listed_s = -_LISTED_S
+
+    def due(self) -> bool:
+        """Return whether it is time, until :meth:`looked`; at the cost of reading one message."""
+        self._now = self._mailbox.rung()
+        return self._now != self._before or time.monotonic() >= self._listed_s + _LISTED_S
+
+    def looked(self) -> None:
+        """Take it that everything was seen that was there when it was :meth:`due`."""
+        self._before, self._listed_s = self._now, time.monotonic()

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from obstore.store import MemoryStore
 
+from millrace.injectors import signal_injector
 from millrace.injectors.signal_injector import SignalInjector, put_call
 from millrace.model.errors import StoreError
 from millrace.store import BucketOptions, BucketUrl, LocalHardState, Mailbox, ObjectBlobs
@@ -95,3 +96,80 @@ def test_of_two_equal_calls_at_once_both_count() -> None:
     one.names = overtaken  # type: ignore[method-assign]
     put_call(one, STREAM, [b"sa"])
     assert len(other.names()) == 2
+
+
+class Bucket:
+    """Calls to a checkpoint in an object store, and a clock."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        store, url = MemoryStore(), BucketUrl("s3", "b", "ckpt")
+        self.mailbox = Mailbox(ObjectBlobs(url, BucketOptions(), store=store))
+        self.listed, self.at_s = 0, 0.0
+        names = self.mailbox.names
+
+        def counted() -> list[str]:
+            self.listed += 1
+            return names()
+
+        monkeypatch.setattr(self.mailbox, "names", counted)
+        monkeypatch.setattr(signal_injector, "mailbox_at", lambda _: self.mailbox)
+        monkeypatch.setattr("millrace.store.mailbox.time.monotonic", lambda: self.at_s)
+        self.calls = SignalInjector(STREAM)
+        self.calls.bind("s3://b/ckpt")
+
+    def put(self, key: bytes) -> None:
+        listed = self.listed
+        put_call(self.mailbox, STREAM, [key])
+        self.listed = listed
+
+    def asked(self, offset: Any, *, at_s: float) -> Any:
+        self.at_s = at_s
+        return self.calls.advance("calls", offset).offset
+
+
+def test_a_bucket_is_listed_when_somebody_has_called_and_else_once_a_minute(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bucket, offset = Bucket(monkeypatch), [0, list[str]()]
+    for at_s in (0.0, 2.0, 4.0, 6.0):
+        assert bucket.asked(offset, at_s=at_s) == offset
+    assert bucket.listed == 1
+    bucket.put(b"sa")
+    assert bucket.asked(offset, at_s=7.0) == offset, "asked whether somebody has, every two seconds"
+    assert bucket.asked(offset, at_s=8.0) == [1, ["7361"]]
+    assert bucket.asked([1, ["7361"]], at_s=10.0) == [1, ["7361"]]
+    assert bucket.listed == 2
+    bucket.asked([1, ["7361"]], at_s=68.0)
+    assert bucket.listed == 3, "who has called has perhaps died before that was said"
+
+
+def test_a_call_that_was_found_and_not_taken_is_found_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bucket = Bucket(monkeypatch)
+    bucket.put(b"sa")
+    assert bucket.asked(None, at_s=0.0) == [1, ["7361"]]
+    assert bucket.asked(None, at_s=2.0) == [1, ["7361"]]
+
+
+def test_of_many_calls_those_that_one_offset_does_not_name_are_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bucket = Bucket(monkeypatch)
+    monkeypatch.setattr(signal_injector, "_MOST", 2)
+    for key in (b"sa", b"sb", b"sc"):
+        bucket.put(key)
+    first = bucket.asked(None, at_s=0.0)
+    assert first == [2, ["7361", "7362"]]
+    assert bucket.asked(first, at_s=2.0) == [3, ["7363"]]
+
+
+def test_a_call_counts_though_nobody_could_be_told_of_it(
+    mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    def fails(_self: Any) -> None:
+        raise StoreError("no route")
+
+    monkeypatch.setattr(Mailbox, "ring", fails)
+    put_call(mailbox, STREAM, [b"sa"])
+    assert calls(tmp_path).advance("calls", [0, []]).offset == [1, ["7361"]]

@@ -133,7 +133,8 @@ def test_a_mailbox_is_listed_when_somebody_has_rung_and_now_and_then(
             raise StoreError("no answer")
 
     monkeypatch.setattr(mailbox, "names", listing)
-    monkeypatch.setattr(asks, "time", SimpleNamespace(monotonic=lambda: at[0], time_ns=lambda: 0))
+    monkeypatch.setattr(asks, "time", SimpleNamespace(time_ns=lambda: 0))
+    monkeypatch.setattr("millrace.store.mailbox.time.monotonic", lambda: at[0])
     acts = {"pause": str}
     by = Listener(mailbox, 3, acts, ended=str, epoch=lambda: 41, every_s=1.0, seen=failing)
     for at[0] in (0.0, 1.0, 5.0):
