@@ -147,8 +147,9 @@ class RealtimeOptions(RunOptions, total=False):
             'is trigger="50 milliseconds"',
         ),
     ]
-    """How often a mark is made. After a failure as much is read and sent again, and what a sink
-    takes by mark is seen as often. Nothing waits for a mark otherwise."""
+    """How often a mark is made; while tasks do nothing, once a minute. After a failure as much is
+    read and sent again, and what a sink takes by mark is seen as often. Nothing waits for a mark
+    otherwise."""
 
     attempts: Annotated[int, Option(3)]
     """How often the pipeline's own code may fail in the same place, without a mark that was
