@@ -264,6 +264,16 @@ def test_a_large_snapshot(s3: str, faulty: FaultyProxy) -> None:
     assert state.snapshots.numbers("count") == {0: [8]}
 
 
+def test_a_large_snapshot_is_read_on_where_the_answer_was_cut(s3: str, faulty: FaultyProxy) -> None:
+    state = opened(s3, LARGE)
+    pieces = [bytes([n]) * 1_000_000 for n in range(20)]
+    assert state.snapshots.put("count", 0, 7, iter(pieces))
+    faulty.once("late cut", "GET", "snapshots/count")
+    found = state.snapshots.read("count", 0, 7)
+    assert found is not None
+    assert b"".join(found) == b"".join(pieces)
+
+
 def test_a_large_snapshot_that_is_there_though_the_answer_was_lost(
     s3: str, faulty: FaultyProxy
 ) -> None:

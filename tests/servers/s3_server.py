@@ -108,6 +108,7 @@ Fault = Callable[[str, str], str | None]
 ``"drop"``, ``"late drop"``: the connection is closed without an answer, before or after.
 ``"hold"``, ``"late hold"``: no answer until the proxy is released, before or after; then dropped.
 ``"late 200"``: handed on, and answered with success whatever came of it.
+``"late cut"``: handed on, and the connection is closed in the middle of the answer.
 """
 
 
@@ -162,7 +163,8 @@ class FaultyProxy:
                 if kind in ("hold", "drop"):
                     self.close_connection = True
                     return
-                if kind:
+                cut = kind == "cut"
+                if kind and not cut:
                     content = b"<Error><Code>Injected</Code></Error>"
                     answer = (int(kind), [("ETag", '"injected"')], content)
                 assert answer is not None
@@ -174,6 +176,8 @@ class FaultyProxy:
                 length = dict(headers).get("Content-Length") if self.command == "HEAD" else None
                 self.send_header("Content-Length", length or str(len(content)))
                 self.end_headers()
+                if cut:
+                    content, self.close_connection = content[: len(content) // 2], True
                 self.wfile.write(content)
 
             def hand_on(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
