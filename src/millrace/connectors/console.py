@@ -88,7 +88,11 @@ class Console:
             # Text, not str: what a user writes may look like rich's markup.
             table.add_row(*(Text(_shown(value)) for value in row.values()))
         out = io.StringIO()
-        Paper(file=out, width=_WIDTH, color_system=None, force_terminal=False).print(table)
+        # In a notebook it would display what it prints, in a cell of its own.
+        paper = Paper(
+            file=out, width=_WIDTH, color_system=None, force_terminal=False, force_jupyter=False
+        )
+        paper.print(table)
         left = rows.num_rows - self.most
         more = f"and {left:,} more\n" if left > 0 else ""
         print(f"-- epoch {epoch}\n{out.getvalue()}{more}", end="")  # noqa: T201  # what it is for

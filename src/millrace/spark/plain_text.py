@@ -80,7 +80,10 @@ def text_of(head: Sequence[tuple[str, str]], tables: Iterable[PlainTable]) -> st
     a         1,200
     """
     out = io.StringIO()
-    console = Console(file=out, width=_WIDTH, color_system=None, force_terminal=False)
+    # In a notebook it would display what it prints, in a cell of its own.
+    console = Console(
+        file=out, width=_WIDTH, color_system=None, force_terminal=False, force_jupyter=False
+    )
     grid = Table.grid(padding=(0, 2))
     for name, value in head:
         grid.add_row(Text(name), Text(value))

@@ -6,13 +6,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+import millrace as mr
 from millrace.spark.handle import Handle
 from millrace.spark.progress_display import LiveCell
 from tests.unit.spark.test_status_text import status
 
 InteractiveShell = pytest.importorskip("IPython.core.interactiveshell").InteractiveShell
+
+
+class ZMQInteractiveShell(InteractiveShell):  # type: ignore[misc]
+    """What libraries take for a notebook, by its name."""
 
 
 class Run:
@@ -59,11 +65,11 @@ def shell(run: Run, tmp_path: Path) -> Iterator[Any]:
     from traitlets.config import Config
 
     config = Config({"HistoryManager": {"enabled": False}})
-    made = InteractiveShell.instance(config=config, ipython_dir=str(tmp_path))
+    made = ZMQInteractiveShell.instance(config=config, ipython_dir=str(tmp_path))
     made.display_pub = CapturingDisplayPublisher(parent=made)
     made.user_ns["run"] = Shown(run)
     yield made
-    InteractiveShell.clear_instance()
+    ZMQInteractiveShell.clear_instance()
 
 
 def published(shell: Any, number: int, run: Run) -> Any:
@@ -111,6 +117,34 @@ def test_a_run_that_is_over_is_drawn_once(shell: Any, run: Run) -> None:
     shell.run_cell("run")
     assert ["stopped" in one["data"]["text/plain"] for one in shell.display_pub.outputs] == [True]
     assert not [one for one in threading.enumerate() if one.name == "millrace-cell"]
+
+
+def test_what_is_text_is_printed_as_text(
+    shell: Any, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run.active = False
+    assert shell.run_cell("print(run.status())").success
+    assert capsys.readouterr().out.splitlines()[1].split() == ["state", "stopped"]
+    assert shell.display_pub.outputs == []
+
+
+def test_a_console_sink_prints_in_a_notebook_too(
+    shell: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sink = mr.sinks.Console()
+    rows = sink.for_tasks().begin(7, 0)
+    rows.write(pa.RecordBatch.from_pydict({"key": ["a"]}))
+    shell.user_ns.update(sink=sink, receipts=[rows.close()])
+    assert shell.run_cell("sink.publish(7, receipts)").success
+    assert capsys.readouterr().out.splitlines() == [
+        "-- epoch 7",
+        "+---+",
+        "|key|",
+        "+---+",
+        "|a  |",
+        "+---+",
+    ]
+    assert shell.display_pub.outputs == []
 
 
 def test_without_a_notebook_ipython_takes_the_repr(run: Run) -> None:
