@@ -301,6 +301,10 @@ class WatermarkExplanation(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         return "\n".join(lines_of(self))
 
+    def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:
+        """Be drawn in a notebook as it is printed."""
+        printer.text(str(self))
+
 
 def explain_watermark(state: HardState, computation: str | None = None) -> WatermarkExplanation:
     """Return why a computation's low watermark is where it is, as of the last completed epoch.

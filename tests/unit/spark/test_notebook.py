@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
+from millrace.compile.change.plan import KEPT, PartChange, planned
 from millrace.spark.handle import Handle
 from millrace.spark.progress_display import LiveCell
 from tests.unit.spark.test_status_text import status
@@ -126,6 +127,23 @@ def test_what_is_text_is_printed_as_text(
     assert shell.run_cell("print(run.status())").success
     assert capsys.readouterr().out.splitlines()[1].split() == ["state", "stopped"]
     assert shell.display_pub.outputs == []
+
+
+def test_explanations_and_plans_are_drawn_as_they_are_printed(
+    shell: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    p = mr.Pipeline("words")
+    words = p.inject("words", format=str).key_by(str)
+    words.window(mr.FixedWindows("1 min")).count().to("counts")
+    with mr.testing.Harness(p) as h:
+        h.inject("words", [("a", 1)])
+        shell.user_ns.update(
+            why=h.explain_watermark(),
+            plan=planned("words", 7, [PartChange(KEPT, "computation 'counts'", "its state")]),
+        )
+    for name in ("why", "plan"):
+        assert shell.run_cell(name).success
+        assert capsys.readouterr().out.strip().endswith(str(shell.user_ns[name]).strip())
 
 
 def test_a_console_sink_prints_in_a_notebook_too(

@@ -111,6 +111,10 @@ class ChangePlan(msgspec.Struct, frozen=True):
         """Return the changes of a kind, in order."""
         return tuple(change for change in self.changes if change.kind == kind)
 
+    def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:
+        """Be drawn in a notebook as it is printed."""
+        printer.text(str(self))
+
     def __str__(self) -> str:
         after = f"after epoch {self.epoch}" if self.epoch >= 0 else "before its first epoch"
         lines = [f"pipeline {self.pipeline!r} on its checkpoint {after}:"]
