@@ -208,8 +208,9 @@ def _loads(code: CodeType, owner: str, attribute: str) -> bool:
     """Return whether code reads an attribute of a variable, in functions within it too."""
     steps = list(_steps(code))
     for (before, variable), (after, read) in itertools.pairwise(steps):
-        # Names of instructions change from one Python to the next, how they begin does not.
-        on_owner = before.startswith(("LOAD_FAST", "LOAD_DEREF")) and variable == owner
+        # Names of instructions change from one Python to the next; some load two variables.
+        loaded = variable[-1] if isinstance(variable, tuple) else variable
+        on_owner = loaded == owner and ("LOAD_FAST" in before or before.startswith("LOAD_DEREF"))
         if on_owner and after.startswith(("LOAD_ATTR", "LOAD_METHOD")) and read == attribute:
             return True
     within = (const for const in code.co_consts if isinstance(const, CodeType))

@@ -78,7 +78,7 @@ VALUES = {
     "int of 20,000 digits": lambda: 10**20_000,
     "lone surrogate": lambda: "\udc80",
     "no repr": NoRepr,
-    "nested": lambda: nested(2_000),
+    "nested": lambda: nested(50_000),
     "recursive": recursive,
     "object": object,
     "lambda": lambda: lambda: 1,
@@ -93,7 +93,7 @@ TIMES = {
     "true": lambda: True,
     "text": lambda: "soon",
     "no repr": NoRepr,
-    "nested": lambda: nested(2_000),
+    "nested": lambda: nested(50_000),
 }
 #: What is given for yes or no.
 ANSWERS = {

@@ -1,6 +1,7 @@
 """User code that does not return, found while it runs; and calls to services without an outcome."""
 
 import asyncio
+import gc
 import re
 import threading
 import time
@@ -196,4 +197,5 @@ def test_a_call_to_a_service_is_told_with_its_attempts_until_it_has_its_outcome(
     assert said.count("over") == 1
     pools.close()
     del pools
+    gc.collect()
     assert not watch.look()
