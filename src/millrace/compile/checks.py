@@ -209,8 +209,8 @@ def _loads(code: CodeType, owner: str, attribute: str) -> bool:
     steps = list(_steps(code))
     for (before, variable), (after, read) in itertools.pairwise(steps):
         # Names of instructions change from one Python to the next; some load two variables.
-        loaded = variable[-1] if isinstance(variable, tuple) else variable
-        on_owner = loaded == owner and ("LOAD_FAST" in before or before.startswith("LOAD_DEREF"))
+        loads = "LOAD_FAST" in before or before.startswith("LOAD_DEREF")
+        on_owner = loads and (variable[-1] if isinstance(variable, tuple) else variable) == owner
         if on_owner and after.startswith(("LOAD_ATTR", "LOAD_METHOD")) and read == attribute:
             return True
     within = (const for const in code.co_consts if isinstance(const, CodeType))

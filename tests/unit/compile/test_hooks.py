@@ -90,7 +90,13 @@ def test_one_that_sets_timers_without_process_timer_is_refused_too(computation, 
     assert "process_timer(self, timer)" in message
 
 
-@pytest.mark.parametrize("computation", [Recording, Overrides, OtherClock, TimersByName])
+class Constants(Silent):
+    def process_record(self, record, nothing=(), *, said=("a", "self")):
+        nothing = nothing or ()
+        return [nothing, said, (), ("a", "self").count(record)]
+
+
+@pytest.mark.parametrize("computation", [Recording, Overrides, OtherClock, TimersByName, Constants])
 def test_one_that_is_not_seen_to_set_timers_needs_no_process_timer(computation):
     build(computation)
 
