@@ -200,7 +200,7 @@ _LOOK_US = 10 * SECOND
 #: store for.
 _IDLE_US = 60 * SECOND
 #: What a task has done in an incarnation: records, commits, and how far its low watermarks came.
-Done = tuple[int, int, Mapping[str, int]]
+Progress = tuple[int, int, Mapping[str, int]]
 #: What is to be sent to whom.
 Orders = list[tuple[Where, ToTask]]
 
@@ -271,7 +271,7 @@ class Coordinator:
         self._incarnation: Incarnation | None = None
         # When a mark is made if tasks have done something since the last one, and if they have not.
         self._next_us = self._idle_us = 0
-        self._done: dict[Where, Done] = {}
+        self._progress_at_mark: dict[Where, Progress] = {}
         self._soon = False
         self._ending: Mark | None = None
         self._resting = False
@@ -386,7 +386,7 @@ class Coordinator:
         if not (self._soon or last or self._due(incarnation, wall_us)):
             return []
         self._soon = False
-        self._done = self._doings()
+        self._progress_at_mark = self._progress()
         draining = ending is not None and ending.draining
         incarnation.mark = Mark(self._open.epoch, last=last, draining=draining)
         incarnation.passed.clear()
@@ -397,10 +397,10 @@ class Coordinator:
         now_us = self._now_us(wall_us)
         if now_us < self._next_us:
             return False
-        busy = now_us >= self._idle_us or self._doings() != self._done
+        busy = now_us >= self._idle_us or self._progress() != self._progress_at_mark
         return busy or bool(self._joined(incarnation, now_us))
 
-    def _doings(self) -> dict[Where, Done]:
+    def _progress(self) -> dict[Where, Progress]:
         """Return task -> what it says that it has done."""
         return {
             where: (one.records, one.commits, one.inputs) for where, one in self.statuses.items()
@@ -516,7 +516,7 @@ class Coordinator:
             run_log.begin(following, wall_time_us=wall_us, injectors={}, live=self._tasks)
         self.failed = None
         self._schedule(wall_us)
-        self._done = {}
+        self._progress_at_mark = {}
         self._segments = {}
         lasts = last_notes(seal, run_log.live)
         known = known_to(self._topology, self._tasks, lasts, run_log.live)
