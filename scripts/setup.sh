@@ -11,8 +11,8 @@
 #                                             of others, for make spark-versions
 #
 # It needs Python 3.11 or newer with its venv module, a Java runtime 17 or newer (Spark runs on it),
-# and for the tests a PostgreSQL server (it is not started, tests start their own), Chromium and its
-# chromedriver. As root on Debian or Ubuntu it installs what is missing; otherwise it ends with one
+# and for the tests a PostgreSQL server (it is not started, tests start their own), PgBouncer,
+# Chromium and its chromedriver. As root on Debian or Ubuntu it installs what is missing; otherwise it ends with one
 # line that says what to install.
 # PYTHON names the interpreter to use, JAVA_HOME the Java runtime.
 #
@@ -108,6 +108,8 @@ postgres_ok() {
     return 1
 }
 
+pgbouncer_ok() { command -v pgbouncer >/dev/null 2>&1 || [ -x /usr/sbin/pgbouncer ]; }
+
 chromium_ok() { [ -x /usr/bin/chromium ] && [ -x /usr/bin/chromedriver ]; }
 
 look() { # sets $missing (words for people) and $packages (names for apt-get)
@@ -127,6 +129,10 @@ look() { # sets $missing (words for people) and $packages (names for apt-get)
     if [ "$purpose" = dev ] && ! postgres_ok; then
         missing="${missing:+$missing and }a PostgreSQL server (initdb, pg_ctl)"
         packages="${packages:+$packages }postgresql"
+    fi
+    if [ "$purpose" = dev ] && ! pgbouncer_ok; then
+        missing="${missing:+$missing and }PgBouncer"
+        packages="${packages:+$packages }pgbouncer"
     fi
     if [ "$purpose" = dev ] && ! chromium_ok; then
         missing="${missing:+$missing and }Chromium and its chromedriver in /usr/bin"

@@ -399,6 +399,77 @@ def test_a_table_that_does_not_fit_is_refused_before_the_run(
     assert postgres.query("SELECT relname FROM pg_class WHERE relname LIKE 'millrace%'") == []
 
 
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("cents", r"numeric\(10,2\) would round, cut or reinterpret values of double"),
+        ("cents_again", r"numeric\(10,2\) would round"),
+        ("cents[]", r"numeric\(10,2\)\[\] would round"),
+        ("price", r"numeric\(10,2\)\[\] would round"),
+    ],
+)
+def test_a_domain_holds_what_the_type_behind_it_does(
+    postgres: Any, kind: str, message: str
+) -> None:
+    postgres.query("CREATE DOMAIN cents AS numeric(10, 2)")
+    postgres.query("CREATE DOMAIN cents_again AS cents CHECK (VALUE > 0)")
+    postgres.query("CREATE DOMAIN price AS numeric(10, 2)[]")
+    postgres.query(f"CREATE TABLE totals (value {kind})")
+    array = kind in ("price", "cents[]")
+    with pytest.raises(PipelineError, match=message):
+        bound(sink_of(postgres), list[float] if array else float)
+
+
+def test_values_that_fit_into_a_domain_are_written(postgres: Any) -> None:
+    postgres.query("CREATE DOMAIN code AS varchar(3)")
+    postgres.query("CREATE TABLE totals (value code)")
+    sink = bound(sink_of(postgres), str)
+    put(sink, Job(rows(str, "abc")), 0)
+    with pytest.raises(SinkError, match="would round or cut a value"):
+        put(sink, Job(rows(str, "abcd")), 1)
+    assert postgres.query("SELECT value FROM totals") == [("abc",)]
+    assert sink.limits.columns["value"].length == 3
+
+
+def test_a_field_that_only_the_server_gives_a_value_is_refused(postgres: Any) -> None:
+    postgres.query("CREATE TABLE totals (team text, points bigint GENERATED ALWAYS AS IDENTITY)")
+    with pytest.raises(PipelineError, match=r"\['points'\], for which .* can be written"):
+        bound(sink_of(postgres))
+
+
+class Place(msgspec.Struct):
+    latitude: float
+    name: str | None
+
+
+class Trip(msgspec.Struct):
+    begin: Place
+    stops: list[Place]
+    grid: list[list[float]]
+
+
+def test_numbers_that_json_lacks_are_not_null_in_nested_data(postgres: Any) -> None:
+    nan, infinity = float("nan"), float("inf")
+    trip = Trip(Place(nan, None), [Place(-infinity, "home")], [[nan, 1.5], [infinity]])
+    sink = bound(sink_of(postgres), Trip)
+    put(sink, Job(rows(Trip, trip)), 0)
+    assert postgres.query("SELECT begin, stops, grid FROM totals") == [
+        (
+            {"latitude": "NaN", "name": None},
+            [{"latitude": "-Infinity", "name": "home"}],
+            [["NaN", 1.5], ["Infinity"]],
+        )
+    ]
+
+
+def test_a_claim_that_the_server_refuses_is_said(postgres: Any) -> None:
+    sink = sink_of(postgres)
+    sink.bind(Binding("league", "totals", "uuid-1", columns_of(Total)))
+    postgres.query("CREATE VIEW millrace_epochs AS SELECT 1 AS no_such_table")
+    with pytest.raises(SinkError, match=r"PostgreSQL\('totals'\) cannot be claimed: .*column"):
+        sink.claim(1, -1)
+
+
 @pytest.mark.parametrize("schema", ["no_such", "pg_catalog"])
 def test_a_schema_that_cannot_be_used_is_refused_before_the_run(postgres: Any, schema: str) -> None:
     postgres.query("CREATE ROLE clerk LOGIN PASSWORD 'x' IN ROLE pg_read_all_data")

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import shutil
+import socket
 import struct
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -59,9 +68,15 @@ def totals_of(*records: tuple[int, int]) -> Any:
 
 
 def bound(
-    server: Any, coder: Coder = TOTAL, *, generation: int = 1, completed: int = -1, **options: Any
+    server: Any,
+    coder: Coder = TOTAL,
+    *,
+    table: str = "totals",
+    generation: int = 1,
+    completed: int = -1,
+    **options: Any,
 ) -> mr.sinks.PostgreSQL:
-    sink = mr.sinks.PostgreSQL(server.conninfo, "totals", **options)
+    sink = mr.sinks.PostgreSQL(server.conninfo, table, **options)
     columns = SinkColumns(Total if coder is TOTAL else coder, coder)
     sink.bind(Binding("league", "totals", "uuid-1", columns))
     sink.claim(generation, completed)
@@ -344,3 +359,151 @@ def test_a_row_that_is_refused_is_named_and_its_turn_is_not_written(postgres: An
         table.put(*batch([(0, 1), (0, 2)], [Total("d", 1), Total("a", 1)]))
     table.close()
     assert totals(postgres) == [("a", 1)]
+
+
+#: Debian has it where only root looks.
+PGBOUNCER = shutil.which("pgbouncer") or "/usr/sbin/pgbouncer"
+POOLER = """
+[databases]
+* = host=127.0.0.1 port={server}
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = {port}
+unix_socket_dir =
+auth_type = scram-sha-256
+auth_file = {users}
+pool_mode = transaction
+default_pool_size = 2
+"""
+
+
+@pytest.fixture
+def pooler(postgres: Any, die_with_parent: Callable[[], None]) -> Iterator[Any]:
+    """PgBouncer: a transaction is given any of its two connections to the server."""
+    import psycopg
+
+    folder = Path(tempfile.mkdtemp(prefix="millrace-pgbouncer-"))
+    folder.chmod(0o755)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    users, settings_file = folder / "users", folder / "pgbouncer.ini"
+    users.write_text(f'"{postgres.user}" "{postgres.password}"\n')
+    settings_file.write_text(POOLER.format(server=postgres.port, port=port, users=users))
+    user = ["--user", "nobody"] if os.geteuid() == 0 else []  # it refuses to run as root
+    process = subprocess.Popen(
+        [PGBOUNCER, "--quiet", *user, settings_file], preexec_fn=die_with_parent
+    )
+    conninfo = postgres.conninfo.replace(f"port={postgres.port}", f"port={port}")
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            psycopg.connect(conninfo).close()
+            break
+        except psycopg.OperationalError:
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    yield SimpleNamespace(conninfo=conninfo)
+    process.terminate()
+    process.wait(30)
+    shutil.rmtree(folder)
+
+
+def process_of(connection: Any) -> int:
+    ((process,),) = connection.execute("SELECT pg_backend_pid()").fetchall()
+    return int(process)
+
+
+def test_two_sinks_that_share_the_connections_of_a_pooler_write_each_to_its_table(
+    postgres: Any, pooler: Any
+) -> None:
+    import psycopg
+
+    first, second = (psycopg.connect(pooler.conninfo) for _ in range(2))
+    home, away = (table_of(bound(pooler, table=name)) for name in ("home", "away"))
+    one = process_of(first)
+    other = process_of(second)
+    first.rollback()
+    for n in range(8):  # so often that psycopg would prepare the statement
+        home.put(*totals_of((1, n)))
+    assert process_of(first) == one
+    second.rollback()
+    for n in range(8):
+        away.put(*totals_of((2, n)))
+    assert process_of(second) == other
+    first.rollback()
+    for n in range(8, 16):  # now where the other sink has been
+        away.put(*totals_of((2, n)))
+    second.close()
+    for n in range(8, 16):  # and both where both have been
+        home.put(*totals_of((1, n)))
+    for closed in (home, away, first):
+        closed.close()
+    for name, team in (("home", "s1"), ("away", "s2")):
+        found = postgres.query(f"SELECT team, points FROM {name} ORDER BY points")
+        assert found == [(team, n) for n in range(16)]
+
+
+def test_statements_are_prepared_where_there_is_no_pooler(postgres: Any) -> None:
+    table = table_of(bound(postgres))
+    for n in range(8):
+        table.put(*totals_of((0, n)))
+    assert table._connection is not None
+    prepared = table._connection.execute("SELECT statement FROM pg_prepared_statements").fetchall()
+    table.close()
+    assert ["WITH fence AS" in statement for (statement,) in prepared] == [True]
+
+
+def test_a_turn_is_durable_whatever_the_server_does_by_default(postgres: Any) -> None:
+    postgres.query("CREATE TABLE totals (team text, points bigint)")
+    postgres.query("CREATE TABLE commits (setting text)")
+    postgres.query(
+        "CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+        "INSERT INTO commits VALUES (current_setting('synchronous_commit')); RETURN NULL; END $$"
+    )
+    postgres.query(  # it is called when the transaction commits
+        "CREATE CONSTRAINT TRIGGER noted AFTER INSERT ON totals DEFERRABLE INITIALLY DEFERRED "
+        "FOR EACH ROW EXECUTE FUNCTION note()"
+    )
+    sink = bound(postgres)
+    for n, setting in enumerate(("off", "local")):
+        postgres.query(f"ALTER ROLE millrace SET synchronous_commit = {setting}")
+        try:
+            table = table_of(sink)
+            table.put(*totals_of((0, n)))
+            assert table._connection is not None
+            # It is set for one transaction: behind a pooler others would have it next.
+            after = table._connection.execute("SHOW synchronous_commit").fetchall()
+            table.close()
+        finally:
+            postgres.query("ALTER ROLE millrace RESET synchronous_commit")
+        assert after == [(setting,)]
+    assert postgres.query("SELECT setting FROM commits") == [("on",), ("local",)]
+
+
+def test_a_server_that_a_failover_made_a_replica_is_waited_for(
+    postgres: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = table_of(bound(postgres))
+    pauses: list[float] = []
+
+    def promote() -> None:
+        with pytest.MonkeyPatch.context() as writable:
+            writable.setenv("PGOPTIONS", "-c default_transaction_read_only=off")
+            postgres.query("ALTER ROLE millrace RESET default_transaction_read_only")
+
+    def wait(pause: float) -> bool:
+        pauses.append(pause)
+        promote()
+        return False
+
+    monkeypatch.setattr(table._stopped, "wait", wait)
+    postgres.query("ALTER ROLE millrace SET default_transaction_read_only = on")
+    try:
+        table.put(*totals_of((0, 0)))
+    finally:
+        promote()
+    table.close()
+    assert len(pauses) == 1
+    assert totals(postgres) == [("s0", 0)]

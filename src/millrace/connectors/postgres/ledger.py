@@ -30,6 +30,9 @@ from millrace.model.errors import CheckpointMismatch, PipelineError, SinkError, 
 if TYPE_CHECKING:
     import psycopg
 
+#: Executions of a statement until it is prepared.
+_PREPARE_AFTER = 5
+
 #: A server that does not answer must not hold an epoch for as long as TCP would.
 _DEFAULTS = {"connect_timeout": "10", "application_name": "millrace"}
 
@@ -87,6 +90,8 @@ def checked(conninfo: str) -> str:
 def connect(conninfo: str) -> psycopg.Connection[Any]:
     """Return a new connection in autocommit mode.
 
+    It prepares no statements; see :func:`prepare_statements`.
+
     Raises:
         Away: The server cannot be reached or is starting up.
         SinkError: It refuses the user, or has no such database.
@@ -94,12 +99,34 @@ def connect(conninfo: str) -> psycopg.Connection[Any]:
     import psycopg
 
     try:
-        return psycopg.connect(conninfo, autocommit=True)
+        return psycopg.connect(conninfo, autocommit=True, prepare_threshold=None)
     except psycopg.OperationalError as error:
         raise Away(
             f"PostgreSQL cannot be reached: {said(error)} Is the server up, may this host and user "
             "connect, and is the password in this process's environment or password file?"
         ) from None
+
+
+def prepare_statements(connection: psycopg.Connection[Any]) -> None:
+    """Let a connection prepare what it executes again, unless there is a pooler behind it.
+
+    A pooler may give each transaction another connection to the server: there a statement of that
+    name is unknown, or is that of another sink, and would write to its table. The process that a
+    pooler names for a connection is none of the server's. A turn takes twice as long without.
+    """
+    (server_process,) = connection.execute("SELECT pg_backend_pid()").fetchone() or (None,)
+    if connection.info.backend_pid == server_process:
+        connection.prepare_threshold = _PREPARE_AFTER
+
+
+def passing() -> tuple[type[psycopg.Error], ...]:
+    """Return the errors of a server that may take the same statements later.
+
+    It is away, or it is what a failover has left behind: a replica, where only reading is allowed.
+    """
+    import psycopg
+
+    return psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction
 
 
 def said(error: psycopg.Error) -> str:
@@ -315,7 +342,7 @@ class Ledger:
                         self.tables.sink,
                     )
                 self.clear(connection)
-            except psycopg.OperationalError as error:
+            except passing() as error:
                 # Also when the answer to COMMIT got lost: the next attempt finds it recorded.
                 raise Away(f"{where}: {said(error)}") from None
             except psycopg.Error as error:

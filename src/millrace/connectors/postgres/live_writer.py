@@ -27,7 +27,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millrace.connectors.postgres.ledger import Away, Ledger, connect, said
+from millrace.connectors.postgres.ledger import (
+    Away,
+    Ledger,
+    connect,
+    passing,
+    prepare_statements,
+    said,
+)
 from millrace.connectors.postgres.tables import in_turn
 from millrace.connectors.postgres.text import as_array, as_arrays
 from millrace.kernel.record_ids import ROW_BITS
@@ -348,7 +355,7 @@ class TableWriter:
             if not passed:
                 raise self._turns.ledger.of_older_incarnation(self._incarnation)
             self._consumed.add(news)
-        except psycopg.OperationalError as error:
+        except passing() as error:
             # Also when the answer got lost: the ledger is asked again before anything is written.
             raise Away(f"{self._turns.sink}: the connection broke off: {said(error)}") from None
         except psycopg.Error as error:
@@ -361,12 +368,7 @@ class TableWriter:
     def _enter(self) -> None:
         connection = connect(self._turns.conninfo)
         try:
-            # A server that loses its last transactions in a crash would have forgotten rows that
-            # the checkpoint counts as written.
-            connection.execute(
-                "SELECT set_config('synchronous_commit', 'on', false) "
-                "WHERE current_setting('synchronous_commit') = 'off'"
-            )
+            prepare_statements(connection)
             last = self._turns.ledger.enter(connection, self._incarnation, self._task)
         except BaseException:
             connection.close()
@@ -381,8 +383,9 @@ class TableWriter:
     def _execute(self, values: dict[str, str]) -> bool:
         """Run the statement of a turn; return whether the task may write."""
         assert self._connection is not None, "a task enters before it writes"
-        (passed,) = self._connection.execute(self._statement, self._who | values).fetchone() or (0,)
-        return bool(passed)
+        row = self._connection.execute(self._statement, self._who | values).fetchone()
+        assert row is not None, "a count is one row"
+        return bool(row[0])
 
     def _refused(self, error: psycopg.Error, rows: pa.RecordBatch) -> SinkError:
         bad = self._culprit(rows)

@@ -19,7 +19,7 @@ import msgspec
 import pyarrow as pa
 
 from millrace.compile.sink_limits import SinkLimits
-from millrace.connectors.postgres.ledger import Away, Ledger, checked, connect, said
+from millrace.connectors.postgres.ledger import Away, Ledger, checked, connect, passing, said
 from millrace.connectors.postgres.tables import ID, RETRACTED, TASK, Column, Tables, identifier
 from millrace.connectors.postgres.text import as_csv
 from millrace.model.errors import PipelineError, SinkError, ZombieWriter, brief
@@ -132,7 +132,7 @@ class Copying:
 
         try:
             self._send(connection, batch)
-        except psycopg.OperationalError as error:
+        except passing() as error:
             raise Away(f"{self._where}: the connection broke off: {said(error)}") from None
         except psycopg.DataError as error:
             bad = self._culprit(connection, batch)
@@ -299,8 +299,16 @@ class PostgreSQL:
         Raises:
             ZombieWriter: A newer run has claimed the table.
             CheckpointMismatch: The table is ahead of the checkpoint.
+            SinkError: The server cannot be reached, or refuses.
         """
-        self._ledger.claim(generation, completed)
+        import psycopg
+
+        try:
+            self._ledger.claim(generation, completed)
+        except psycopg.Error as error:
+            raise SinkError(
+                f"{self!r} cannot be claimed: {said(error)} No record was written."
+            ) from error
 
     @property
     def takes_back(self) -> bool:

@@ -155,7 +155,9 @@ def in_turn(tables: Tables) -> sql.Composed:
     It is a transaction, in one exchange with the server. The task's row in ``millrace_writers`` is
     the fence: where it is gone, nothing else of the statement finds a row. Parameters are
     ``pipeline``, ``sink``, ``task``, ``incarnation``, arrays ``senders``, ``origins``,
-    ``sequences``, and those of :func:`given`. It returns how many fences it passed.
+    ``sequences``, and those of :func:`given`. It returns how many fences it passed; and it is
+    durable on a server that would lose its last transactions in a crash: the checkpoint will count
+    its rows as written.
     """
     from psycopg import sql
 
@@ -176,7 +178,8 @@ def in_turn(tables: Tables) -> sql.Composed:
         "%(origins)s::bigint[], %(sequences)s::bigint[]) AS last WHERE EXISTS (SELECT FROM fence) "
         "ON CONFLICT (pipeline, sink, sender) "
         "DO UPDATE SET origin = EXCLUDED.origin, sequence = EXCLUDED.sequence) "
-        "SELECT count(*) FROM fence"
+        "SELECT count(*), set_config('synchronous_commit', coalesce(nullif("
+        "current_setting('synchronous_commit'), 'off'), 'on'), true) FROM fence"
     ).format(tables.writers(), given(tables), listed(wrote), tables.senders())
 
 
@@ -473,28 +476,48 @@ def column_type(kind: pa.DataType) -> str:
     return _TYPES.get(kind, "jsonb")
 
 
+#: Of a table's columns: name, type, the type that is behind its domains, whether that is an array,
+#: whether a row must have a value for it, and whether the server alone gives it one.
+_COLUMNS: Final = """
+    WITH RECURSIVE column_types AS (
+        SELECT attnum, atttypid AS kind, atttypmod AS modifier FROM pg_attribute
+        WHERE attrelid = %(table)s::regclass AND attnum > 0 AND NOT attisdropped
+        UNION ALL
+        SELECT attnum,
+            CASE WHEN t.typtype = 'd' THEN t.typbasetype
+                ELSE (SELECT base.typarray FROM pg_type base WHERE base.oid = e.typbasetype) END,
+            CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE e.typtypmod END
+        FROM column_types JOIN pg_type t ON t.oid = kind
+        LEFT JOIN pg_type e ON e.oid = t.typelem AND t.typcategory = 'A'
+        WHERE t.typtype = 'd' OR e.typtype = 'd'
+    )
+    SELECT a.attname, format_type(a.atttypid, a.atttypmod), format_type(b.kind, b.modifier),
+        t.typcategory = 'A', a.attnotnull AND NOT a.atthasdef AND a.attidentity = '',
+        a.attgenerated <> '' OR a.attidentity = 'a'
+    FROM column_types b JOIN pg_type t ON t.oid = b.kind
+    LEFT JOIN pg_type e ON e.oid = t.typelem AND t.typcategory = 'A'
+    JOIN pg_attribute a ON a.attrelid = %(table)s::regclass AND a.attnum = b.attnum
+    WHERE t.typtype <> 'd' AND e.typtype IS DISTINCT FROM 'd'
+    ORDER BY a.attnum
+"""
+
+
 def _columns(
     connection: psycopg.Connection[Any], schema: str, name: str, stream: str, record: SinkColumns
 ) -> tuple[Column, ...]:
-    found = connection.execute(
-        "SELECT a.attname, format_type(a.atttypid, a.atttypmod), t.typcategory = 'A', "
-        "a.attnotnull AND NOT a.atthasdef AND a.attidentity = '', a.attgenerated <> '' "
-        "FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid "
-        "WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped "
-        "ORDER BY a.attnum",
-        [f"{_quoted(schema)}.{_quoted(name)}"],
-    ).fetchall()
+    table = {"table": f"{_quoted(schema)}.{_quoted(name)}"}
+    found = connection.execute(_COLUMNS, table).fetchall()
     where = f"PostgreSQL table '{schema}.{name}', stream {stream!r}"
-    has = {column: (kind, array) for column, kind, array, _, computed in found if not computed}
+    has = {column: (kind, base, array) for column, kind, base, array, _, own in found if not own}
     given = [field.name for field in record.arrow]
     # Columns that are not of the record's format, a table has or not.
     lacking = [column for column in record.names if column not in has]
     if lacking:
         raise PipelineError(
-            f"{where}: the records have fields {lacking}, for which the table has no column (it "
-            f"has {sorted(has)}). Add the columns, or produce another format."
+            f"{where}: the records have fields {lacking}, for which the table has no column that "
+            f"can be written (it has {sorted(has)}). Add the columns, or produce another format."
         )
-    needed = [column for column, _, _, needs, _ in found if needs and column not in given]
+    needed = [column for column, *_, needs, _ in found if needs and column not in given]
     if needed:
         raise PipelineError(
             f"{where}: the columns {needed} are NOT NULL without a default, and the records have "
@@ -504,9 +527,9 @@ def _columns(
     for field in record.arrow:
         if field.name not in has:
             continue
-        kind, array = has[field.name]
+        kind, base, array = has[field.name]
         try:
-            limit = fit(field.type, kind)
+            limit = fit(field.type, base)
         except ValueError as refused:
             raise PipelineError(
                 f"{where}: the column {field.name!r} does not hold what the records have: "

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,6 +14,7 @@ from pyarrow import csv
 
 from millrace.compile.sink_limits import ColumnLimit
 from millrace.connectors.postgres.tables import Column
+from millrace.runtime.values import to_json
 
 #: Byte -> its two hexadecimal digits, as one number of two bytes.
 _HEX = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.uint16)
@@ -116,7 +116,7 @@ def _text(array: pa.Array, as_array: bool) -> pa.Array:
     if pa.types.is_list(kind) and as_array:
         return _each(array, _array_literal)
     if pa.types.is_nested(kind):
-        return _each(array, lambda value: msgspec.json.encode(value).decode())
+        return _each(array, lambda value: to_json(value).decode())
     return array
 
 
@@ -160,6 +160,6 @@ def _element(value: Any) -> str:
     if isinstance(value, bytes):
         value = f"\\x{value.hex()}"
     elif isinstance(value, dict):
-        value = msgspec.json.encode(value).decode()
+        value = to_json(value).decode()
     escaped = str(value).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
