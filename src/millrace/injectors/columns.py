@@ -339,12 +339,20 @@ def batch_of(
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def conformed(batch: pa.RecordBatch, ddl: str, where: str) -> pa.RecordBatch:
+def conformed(
+    batch: pa.RecordBatch, ddl: str, where: str, names: Sequence[str] = ()
+) -> pa.RecordBatch:
     """Return a batch with the columns of a schema, in their order, and no others.
 
     Types of one family are converted: integers of other widths, text with a dictionary, times in
     other units. What is finer than a microsecond is cut off. A row with a value that its declared
     type cannot hold is refused; refusals that there are stay.
+
+    Args:
+        batch: The batch.
+        ddl: The schema.
+        where: It came from, for messages.
+        names: Of all columns that are there; by default those of the batch.
 
     Raises:
         PipelineError: A column is missing, or of another type than is declared.
@@ -363,7 +371,7 @@ def conformed(batch: pa.RecordBatch, ddl: str, where: str) -> pa.RecordBatch:
         if position < 0:
             raise PipelineError(
                 f"{where} has no column {field.name!r}, which the schema {ddl!r} declares. It has "
-                f"{batch.schema.names}."
+                f"{[*names] or batch.schema.names}."
             )
         column = batch.column(position)
         if column.type != field.type:

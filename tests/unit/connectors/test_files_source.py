@@ -1,6 +1,10 @@
 """Files: figure 10's low watermark, and files that grow, appear late, shrink or are replaced."""
 
+import bz2
+import codecs
+import gzip
 import json
+import lzma
 import os
 
 import pytest
@@ -352,7 +356,10 @@ def test_a_parquet_file_that_grows_is_read_when_it_is_quiet(tmp_path):
 @pytest.mark.parametrize(
     ("schema", "words"),
     [
-        ("n long, more string", r"1.parquet has no column 'more', which the schema .* declares"),
+        (
+            "n long, more string",
+            r"1.parquet has no column 'more', which .* declares. It has \['n', 'x', 'at'\]",
+        ),
         ("n string", r"1.parquet: column 'n' is int32, and the schema declares binary"),
         ("n timestamp", r"1.parquet: column 'n' is int32, and the schema declares timestamp"),
     ],
@@ -619,3 +626,100 @@ def test_of_a_log_that_was_rotated_unseen_the_older_file_is_read_first(tmp_path)
     logs.now += 1
     logs.write("app.log", lines(3))
     assert [logs.read(), logs.read()] == [[2], [3]]
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path, monkeypatch):
+    monkeypatch.setattr("millrace.connectors.files.formats._PIECE", 30)
+    directory = Directory(tmp_path)
+    (tmp_path / "1.json").write_bytes(codecs.BOM_UTF8 + lines(*range(9)).encode())
+    (tmp_path / "2.json").write_bytes(codecs.BOM_UTF8 + b"\r\n" + lines(9).encode())
+    assert directory.read() == list(range(10))
+
+
+@pytest.mark.parametrize(
+    ("begin", "kind"),
+    [
+        (gzip.compress(lines(1).encode()), r"compressed \(gzip\)"),
+        (bz2.compress(lines(1).encode()), r"compressed \(bzip2\)"),
+        (lzma.compress(lines(1).encode()), r"compressed \(xz\)"),
+        (lines(1).encode("utf-16"), "text in UTF-16"),
+    ],
+    ids=["gzip", "bzip2", "xz", "utf-16"],
+)
+def test_a_file_that_has_no_lines_is_refused_and_not_each_of_its_lines(tmp_path, begin, kind):
+    (tmp_path / "1.json").write_bytes(begin)
+    directory = Directory(tmp_path)
+    with pytest.raises(PipelineError, match=rf"1.json is {kind}, and lines are read of plain"):
+        directory.read()
+
+
+def test_a_parquet_file_that_is_taken_for_lines_is_refused(directory):
+    parquet(directory, "1", [1])
+    with pytest.raises(PipelineError, match="1 is a Parquet file, and lines are read of"):
+        directory.read()
+
+
+def test_a_name_that_is_no_text_is_refused_where_it_counts(tmp_path):
+    directory = Directory(tmp_path, pattern="*.json")
+    for ending in (b".json", b".tmp"):
+        with open(os.fsencode(tmp_path) + b"/\xe9" + ending, "w") as file:  # noqa: PTH123
+            file.write(lines(1))
+    with pytest.raises(PipelineError, match=r"xe9\.json': the name of the file is not UTF-8"):
+        directory.read()
+    assert Directory(tmp_path, pattern="*.log").read() == []
+
+
+@pytest.mark.parametrize("rotated", [False, True])
+def test_a_file_is_not_read_again_by_a_link_to_it(tmp_path, rotated):
+    directory = Directory(tmp_path, recursive=True, rotated=rotated)
+    (tmp_path / "day").mkdir()
+    directory.write("day/5.json", lines(5))
+    (tmp_path / "latest").symlink_to("day")
+    (tmp_path / "day" / "6.json").symlink_to("5.json")
+    (tmp_path / "day" / "up").symlink_to(tmp_path)
+    assert directory.read() == [5]
+    directory.write("day/7.json", lines(7))
+    assert directory.read() == [7]
+    assert Directory(tmp_path, recursive=True, pattern="latest/5*").read() == [5]
+
+
+def test_a_link_is_followed_to_what_has_no_other_name_there(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "partner").mkdir()
+    (tmp_path / "partner" / "3.json").write_text(lines(3))
+    (tmp_path / "in" / "partner").symlink_to(tmp_path / "partner")
+    (tmp_path / "in" / ".data.json").write_text(lines(4))
+    (tmp_path / "in" / "4.json").symlink_to(".data.json")
+    assert sorted(Directory(tmp_path / "in", recursive=True).read()) == [3, 4]
+
+
+def test_a_folder_that_is_removed_while_the_directory_is_looked_at_is_passed_over(
+    tmp_path, monkeypatch
+):
+    directory = Directory(tmp_path, recursive=True)
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+    directory.write("b/1.json", lines(1))
+    scan = os.scandir
+
+    def removing(folder):
+        if folder == str(tmp_path / "a"):
+            (tmp_path / "a").rmdir()
+        return scan(folder)
+
+    monkeypatch.setattr("millrace.connectors.files.directory.os.scandir", removing)
+    assert directory.read() == [1]
+
+
+def test_a_directory_may_be_named_as_spark_names_it(tmp_path):
+    directory = Directory(tmp_path)
+    directory.write("1.json", lines(1))
+    address = Directory(tmp_path)
+    address.injector = mr.sources.Files(tmp_path.as_uri(), schema="n long, at long")
+    assert address.read() == directory.read() == [1]
+
+
+@pytest.mark.parametrize("path", ["", "s3://bucket/in", "hdfs:///in"])
+def test_what_names_no_directory_is_refused(path):
+    with pytest.raises(PipelineError, match="expected a local or mounted directory"):
+        mr.sources.Files(path, schema="n long")

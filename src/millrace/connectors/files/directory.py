@@ -48,12 +48,16 @@ _ROTATION: Final = re.compile(r"[-._]\d[\d\-_.T:]*$")
 
 
 class _Found(NamedTuple):
-    """A file that is there: its name in the directory, its path, and whether the name counts."""
+    """A file that is there: its name in the directory, its path, and whether the name counts.
+
+    It is linked if it, or a folder of it, is a symbolic link.
+    """
 
     name: str
     path: Path
     stat: os.stat_result
     counts: bool
+    linked: bool
 
 
 class Directory:
@@ -108,14 +112,22 @@ class Directory:
 
         Raises:
             InputLost: The directory cannot be read, or a file is not as it was left.
+            PipelineError: The name of a file that counts is no text.
         """
         try:
-            there = sorted(self._entries(str(self.path), ""), key=lambda one: one.name)
+            there = self._files()
         except OSError as error:
             raise InputLost(
                 f"Files({str(self.path)!r}): {error.strerror}. Expected a directory that the "
                 "driver can read."
             ) from error
+        for one in there:
+            if one.counts and not _is_text(one.name):
+                raise PipelineError(
+                    f"{os.fsencode(one.path)!r}: the name of the file is not UTF-8, so what was "
+                    "read of it cannot be remembered. Rename it."
+                )
+        there = [one for one in there if _is_text(one.name)]
         there, recognized = self._recognized(known, there)
         ended_us = self._ended_us(known)
         files: dict[str, list[Any]] = {}
@@ -161,7 +173,7 @@ class Directory:
         read = {state[column]: state[READ] for state in known.values()}
         ended_us = self._ended_us(known)
         left = []
-        for one in self._entries(str(self.path), ""):
+        for one in self._files():
             name = self._inode(one) if self._rotated else one.name
             if name in read:
                 left.append(one.stat.st_size - read[name])
@@ -188,7 +200,7 @@ class Directory:
         path = self.path / name
         if not self._rotated or _is(path, end, expected):
             return path
-        paths = (one.path for one in self._entries(str(self.path), ""))
+        paths = (one.path for one in self._files())
         return next((path for path in paths if _is(path, end, expected)), None)
 
     def opened(self, state: list[Any]) -> BinaryIO | None:
@@ -309,22 +321,51 @@ class Directory:
         log_name = _ROTATION.sub("", name) if self._rotated else name
         return [name] if log_name == name else [name, log_name]
 
-    def _entries(self, folder: str, prefix: str) -> Iterator[_Found]:
+    def _files(self) -> list[_Found]:
+        """Return the files that count, in order of names; where files are rotated, all others too.
+
+        A file that counts by its own name does not count again by that of a link to it.
+
+        Raises:
+            OSError: The directory cannot be read.
+        """
+        there = sorted(self._entries(str(self.path), "", linked=False), key=lambda one: one.name)
+        if not any(one.linked for one in there):
+            return there
+        known = set[tuple[int, int]]()
+        left = []
+        for one in sorted(there, key=lambda one: (not one.counts, one.linked)):
+            file = one.stat.st_dev, one.stat.st_ino
+            if not (one.linked and file in known):
+                left.append(one)
+            if one.counts:
+                known.add(file)
+        return sorted(left, key=lambda one: one.name)
+
+    def _entries(self, folder: str, prefix: str, *, linked: bool) -> Iterator[_Found]:
         """Yield the files that count, in no order; where files are rotated, the others too."""
-        with os.scandir(folder) as entries:
+        try:
+            entries = os.scandir(folder)
+        except FileNotFoundError:
+            if prefix:  # the folder was removed meanwhile
+                return
+            raise
+        with entries:
             for entry in entries:
                 name = prefix + entry.name
                 if entry.name[0] in "._":
                     continue
+                by_link = linked or entry.is_symlink()
                 if self._recursive and entry.is_dir():
-                    yield from self._entries(entry.path, name + "/")
+                    if not (entry.is_symlink() and _leads_back(entry.path, folder)):
+                        yield from self._entries(entry.path, name + "/", linked=by_link)
                     continue
                 counts = any(fnmatch.fnmatch(each, self._pattern) for each in self._names(name))
                 if self._rotated and name.endswith(_COMPRESSED):
                     continue
                 if (counts or self._rotated) and entry.is_file():
                     with contextlib.suppress(FileNotFoundError):  # renamed meanwhile
-                        yield _Found(name, Path(entry.path), entry.stat(), counts)
+                        yield _Found(name, Path(entry.path), entry.stat(), counts, by_link)
 
     def _created_us(self, one: _Found, created: str | Callable[[Path], int | dt.datetime]) -> int:
         if callable(created):
@@ -340,6 +381,20 @@ class Directory:
             f"{one.path}: its name does not follow created={created!r}. Rename it, or pass over it "
             "with pattern=."
         )
+
+
+def _is_text(name: str) -> bool:
+    """Return whether a name is UTF-8: Python has surrogates for bytes that are not."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _leads_back(link: str, folder: str) -> bool:
+    """Return whether a link in a folder leads to that folder, or to one that it is in."""
+    return Path(folder).resolve().is_relative_to(Path(link).resolve())
 
 
 def _key(name: str, known: dict[str, list[Any]]) -> str:

@@ -8,6 +8,7 @@ Parquet: rows of a file that others have written, as Arrow has them.
 
 from __future__ import annotations
 
+import codecs
 import itertools
 import os
 from collections.abc import Collection, Iterator, Sequence
@@ -70,6 +71,19 @@ _PIECE: Final = 8 << 20
 _ROW_GROUPS: Final = 1 << 20
 #: Up to so far into a file a refused line is named by its number as well: to count takes a moment.
 _COUNTED: Final = 64 << 20
+#: How files begin that are no plain text -> what they are.
+_NO_LINES: Final = {
+    b"\x1f\x8b\x08": "compressed (gzip)",
+    b"BZh91AY&SY": "compressed (bzip2)",
+    b"\xfd7zXZ\0": "compressed (xz)",
+    b"\x28\xb5\x2f\xfd": "compressed (zstd)",
+    b"\x04\x22\x4d\x18": "compressed (lz4)",
+    b"PK\x03\x04": "an archive (zip)",
+    b"PAR1\x15": "a Parquet file",
+    codecs.BOM_UTF16_LE: "text in UTF-16",
+    codecs.BOM_UTF16_BE: "text in UTF-16",
+}
+_MAGIC: Final = max(map(len, _NO_LINES))
 #: Lines that are decoded at once.
 _LINES: Final = 20_000
 
@@ -109,7 +123,13 @@ class Lines:
         self._make = make
 
     def end(self, file: BinaryIO, start: int, room: int, size: int, *, settled: bool) -> int:
-        """Return the end of a line; of the last one, which needs none, in a settled file."""
+        """Return the end of a line; of the last one, which needs none, in a settled file.
+
+        Raises:
+            PipelineError: The file is compressed, or otherwise none of lines.
+        """
+        if start == 0:
+            _refuse_what_has_no_lines(file)
         end = _line_end(file, start, room, size)
         return size if settled and (size <= start + room or end == start) else end
 
@@ -134,6 +154,8 @@ class Lines:
         lines = data.splitlines(keepends=True)
         places = itertools.accumulate(map(len, lines), initial=start)
         full = [(line.rstrip(b"\r\n"), at) for line, at in zip(lines, places, strict=False)]
+        if start == 0 and full:
+            full[0] = full[0][0].removeprefix(codecs.BOM_UTF8), 0
         full = [(line, at) for line, at in full if line]
         place = _Places(path, file, start, lines)
         for first in range(0, len(full), _LINES):
@@ -174,8 +196,9 @@ class ParquetFormat:
         found = _open(file, path)
         cuts = _cuts(found, file.seek(0, os.SEEK_END))
         groups = [n for at, before in cuts if start < at <= end for n in before]
+        names = found.schema_arrow.names
         for batch in row_batches(found, column_names(self._schema), groups):
-            yield conformed(batch, self._schema, str(path))
+            yield conformed(batch, self._schema, str(path), names)
 
 
 class _Places:
@@ -199,6 +222,17 @@ class _Places:
             places = itertools.accumulate(map(len, self._lines), initial=self._start)
             self._numbers = {at: n for n, at in enumerate(places, before + 1)}
         return f"{self._path}, line {self._numbers[at]}, byte {at}"
+
+
+def _refuse_what_has_no_lines(file: BinaryIO) -> None:
+    file.seek(0)
+    begin = file.read(_MAGIC)
+    kind = next((kind for magic, kind in _NO_LINES.items() if begin.startswith(magic)), None)
+    if kind is not None:
+        raise PipelineError(
+            f"{file.name} is {kind}, and lines are read of plain UTF-8 text. Write it as that "
+            "under another name, and pass over this one with pattern=, or remove it."
+        )
 
 
 def _open(file: BinaryIO, path: Any) -> Any:

@@ -44,6 +44,19 @@ from millrace.model.time import (
     duration_us,
     timestamp_us,
 )
+from millrace.store import local_path
+
+
+def _directory(path: str | Path) -> Path:
+    """Return the directory that a path names, or an address such as ``file:///data``."""
+    text = os.fspath(path)
+    if not text or ("://" in text and not text.startswith("file://")):
+        raise PipelineError(
+            f"Files({text!r}): expected a local or mounted directory, which driver and workers "
+            "reach. Read objects in a store with Spark's own file source, on the epoch plane."
+        )
+    # A relative path stays one: by it a checkpoint knows the directory, wherever it is moved to.
+    return local_path(text) if text.startswith(("file://", "~")) else Path(path)
 
 
 class Files(Injector):
@@ -66,7 +79,8 @@ class Files(Injector):
             milliseconds is refused. For a column that is an integer itself: ``inject(unit=)``.
         pattern: Which names count; with ``recursive``, which paths in the directory: ``"*.log"`` is
             any, ``"2026/*"`` those in one folder.
-        recursive: Whether the files of its folders are read too.
+        recursive: Whether the files of its folders are read too. A file that is there is not read
+            again by a symbolic link to it.
         created: When a file was created: a function of its path, in microseconds or as a datetime.
             Or a pattern that its name follows, such as ``"searches-%Y%m%d-%H.log"`` (UTC); with a
             ``/`` in it, its path in the directory. By default its modification time when it is
@@ -125,7 +139,7 @@ class Files(Injector):
             raise PipelineError(f'Files(format={format!r}): expected "json" or "parquet".')
         if parse is not json_object and format == "parquet":
             raise PipelineError('Files(format="parquet", parse=...): Parquet files have no lines.')
-        self.path = Path(path)
+        self.path = _directory(path)
         self.schema = schema
         self._format = format
         self._lines = Lines(RowMaker(schema, parse, unit, "Files"))
