@@ -1,6 +1,10 @@
 """Partitions of Kafka followed, with a consumer that is told what to answer."""
 
 import logging
+import socket
+import threading
+import time
+from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
@@ -316,6 +320,59 @@ def test_brokers_that_are_away_are_said_once(caplog):
         "cannot be reached: ",
         "is there again.",
     ]
+
+
+def test_why_brokers_are_away_is_said(caplog):
+    client = Client([], [message(0)], [])
+    follower = follow(client)
+    refused = KafkaError(KafkaError._AUTHENTICATION, "the password is wrong")
+    for report in (
+        KafkaError(KafkaError._TRANSPORT, "broken off"),
+        refused,
+        KafkaError(KafkaError._TRANSPORT, "broken off"),
+        KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"),
+    ):
+        client.config["error_cb"](report)
+    follower.take(0)
+    follower.take(0)
+    client.config["error_cb"](KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))
+
+    away = "Kafka('here:1', ['t']) cannot be reached: 1/1 brokers are down"
+    said = [one.getMessage() for one in caplog.records if "cannot be" in one.getMessage()]
+    assert said == [
+        f"{away} (the password is wrong). It is waited for.",
+        f"{away}. It is waited for.",  # it is another time: a broker had answered
+    ]
+
+
+def test_librdkafka_reports_why_before_all_brokers_are_down(caplog):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer():
+            with suppress(OSError):
+                while True:
+                    connection, _ = server.accept()
+                    connection.sendall(b"no TLS")
+                    connection.close()
+
+        threading.Thread(target=answer, daemon=True).start()
+        kafka = mr.sources.Kafka(
+            f"127.0.0.1:{server.getsockname()[1]}",
+            "t",
+            config={"security.protocol": "SSL", "log_level": 0},
+        )
+        follower = kafka.follow({"t-0": 5})
+        deadline = time.monotonic() + 60
+        while not caplog.records and time.monotonic() < deadline:
+            assert follower.take(0.1) == []
+        follower.close()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("millrace.connectors.kafka.source.PATIENCE_S", 2.0)
+            with pytest.raises(ConnectionError, match=r"cannot be reached: .*SSL handshake failed"):
+                kafka.processes()
+        server.shutdown(socket.SHUT_RDWR)
+
+    assert "SSL handshake failed" in caplog.records[0].getMessage()
 
 
 def test_what_cannot_begin_leaves_no_consumer():

@@ -13,6 +13,7 @@ import numpy as np
 
 from millrace.connectors.kafka.messages import (
     PATIENCE_S,
+    BrokerErrors,
     MessageRows,
     offset_at,
     partitions_of,
@@ -93,6 +94,7 @@ class KafkaFollower:
         self._most = self._count = min(most, _MOST)
         self._clock = clock
         self._away = False
+        self._errors = BrokerErrors()
         self._told = config.get("error_cb")
         self._full = False
         self._look_at = self._doubted_until = float("-inf")
@@ -222,6 +224,7 @@ class KafkaFollower:
         if self._away:
             log.warning("%s is there again.", self._who)
             self._away = False
+            self._errors.clear()
         parts: dict[tuple[str, int], list[Any]] = {}
         if len(self._names) == 1:
             parts[next(iter(self._names))] = messages
@@ -264,8 +267,9 @@ class KafkaFollower:
         """Take word of the client, while it is asked for messages: much passes by itself."""
         from confluent_kafka import KafkaError
 
+        self._errors(error)
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
-            self._wait(error.str())
+            self._wait(self._errors.explain(error.str()))
         elif error.code() in passing():
             self._doubt()  # it does not say of which topic
         if self._told is not None:

@@ -172,7 +172,9 @@ def require_client() -> None:
         ) from missing
 
 
-def partitions_of(client: Any, who: str, topic: str, patience_s: float) -> list[int]:
+def partitions_of(
+    client: Any, who: str, topic: str, patience_s: float, errors: BrokerErrors | None = None
+) -> list[int]:
     """Return the numbers of a topic's partitions.
 
     Args:
@@ -180,6 +182,7 @@ def partitions_of(client: Any, who: str, topic: str, patience_s: float) -> list[
         who: Asks, for messages.
         topic: Its name.
         patience_s: How long the broker may take to answer.
+        errors: Where an administrator's errors are reported.
 
     Raises:
         InputLost: There is no such topic.
@@ -190,7 +193,13 @@ def partitions_of(client: Any, who: str, topic: str, patience_s: float) -> list[
     try:
         listed = client.list_topics(topic, patience_s).topics[topic]
     except KafkaException as error:
-        raise ConnectionError(f"{who} cannot be reached: {error.args[0].str()}") from None
+        why = error.args[0].str()
+        if errors is not None:
+            client.poll(0)  # it reports what went wrong
+            why = errors.explain(why)
+        raise ConnectionError(f"{who} cannot be reached: {why}") from None
+    if errors is not None:
+        errors.clear()
     if listed.error is not None or not listed.partitions:
         raise InputLost(
             f"Kafka topic {topic!r} is not there: {listed.error}. Was it deleted? What was read of "
@@ -320,5 +329,32 @@ def idle_consumer(config: Mapping[str, Any]) -> Iterator[Any]:
         idle.append(consumer)
 
 
-def quiet(error: Any) -> None:
-    """Pass over librdkafka's notices: what matters fails a call, which says so."""
+class BrokerErrors:
+    """Takes what librdkafka reports of brokers, an ``error_cb``: much passes by itself.
+
+    A call that fails says no more than that there is no connection. Why there is none was reported:
+    a name that is not known, a certificate, a password that is refused.
+    """
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget what was reported: a broker has answered."""
+        self._last = ""
+        self._is_lost_connection = True
+
+    def __call__(self, error: Any) -> None:
+        """Take a report."""
+        from confluent_kafka import KafkaError
+
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            return
+        lost = error.code() == KafkaError._TRANSPORT
+        # After a refusal the connection is lost, too.
+        if self._is_lost_connection or not lost:
+            self._last, self._is_lost_connection = error.str(), lost
+
+    def explain(self, why: str) -> str:
+        """Return why a call failed, and what was reported of that."""
+        return f"{why} ({self._last})" if self._last else why

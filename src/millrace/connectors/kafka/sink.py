@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.connectors.function_sink import ByEpoch, ByTurn
-from millrace.connectors.kafka.messages import ID_HEADER, require_client
+from millrace.connectors.kafka.messages import ID_HEADER, BrokerErrors, require_client
 from millrace.model.errors import PipelineError, SinkError
 from millrace.model.time import MILLISECOND
 from millrace.runtime.values import JSON_FIELD, to_json
@@ -134,18 +134,23 @@ class _Open:
     def __call__(self) -> _Messages:
         from confluent_kafka import Producer
 
-        return _Messages(Producer(dict(self.config)), self.topic, self.encode)
+        errors = BrokerErrors()
+        producer = Producer({"error_cb": errors, **self.config})
+        return _Messages(producer, self.topic, self.encode, errors)
 
 
 class _Messages:
     """A task's messages to a topic."""
 
-    def __init__(self, producer: Any, topic: str, encode: Encode | None) -> None:
+    def __init__(
+        self, producer: Any, topic: str, encode: Encode | None, errors: BrokerErrors
+    ) -> None:
         from confluent_kafka import KafkaException
 
         self._producer = producer
         self._topic = topic
         self._encode = encode
+        self._errors = errors
         self._refused: list[str] = []
         self._refusal = KafkaException
 
@@ -193,7 +198,8 @@ class _Messages:
     def _check(self, unsent: int = 0) -> None:
         if not self._refused and not unsent:
             return
-        said = self._refused[0] if self._refused else f"no answer within {_PATIENCE_S:g} s"
+        no_answer = self._errors.explain(f"no answer within {_PATIENCE_S:g} s")
+        said = self._refused[0] if self._refused else no_answer
         raise SinkError(
             f"sinks.Kafka: topic {self._topic!r} did not take {len(self._refused) + unsent} "
             f"messages: {said}. Is the topic there, and are the brokers up? Everything committed "

@@ -21,13 +21,13 @@ from millrace.connectors.files.lines import Parse
 from millrace.connectors.kafka.follower import KafkaFollower
 from millrace.connectors.kafka.messages import (
     PATIENCE_S,
+    BrokerErrors,
     MessageRows,
     between,
     idle_consumer,
     offset_at,
     partitions_of,
     passing,
-    quiet,
     require_client,
     topic_ids,
 )
@@ -104,6 +104,7 @@ class Kafka(NumberedInjector):
         self.schema = self._rows.schema
         self._since_us = None if since is None else timestamp_us(since)
         self._records = records_per_epoch
+        self._errors = BrokerErrors()
         self._config = {
             "bootstrap.servers": servers,
             "group.id": "millrace",
@@ -111,7 +112,7 @@ class Kafka(NumberedInjector):
             "enable.partition.eof": True,
             "auto.offset.reset": "error",
             "isolation.level": "read_committed",
-            "error_cb": quiet,
+            "error_cb": self._errors,
             "log_level": 2,
             **(config or {}),
         }
@@ -200,7 +201,7 @@ class Kafka(NumberedInjector):
         found = sorted(
             (topic, number)
             for topic in self.topics
-            for number in partitions_of(admin, repr(self), topic, PATIENCE_S)
+            for number in partitions_of(admin, repr(self), topic, PATIENCE_S, self._errors)
         )
         # Of a topic that is made again, and long enough by now, offsets say nothing.
         for topic, made in topic_ids(admin, self.topics, PATIENCE_S).items():
