@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Final, Self
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millrace.model.coder import struct_fields
 from millrace.model.errors import PipelineError
@@ -137,8 +138,26 @@ def as_field_column(array: pa.Array | pa.ChunkedArray) -> pa.Array:
     return array if array.type == kind else array.cast(kind)
 
 
+def without_nanoseconds(array: pa.Array | pa.ChunkedArray) -> Any:
+    """Return a column whose times Python holds: what is finer than a microsecond is cut off, down.
+
+    >>> without_nanoseconds(pa.array([-1, 1999], pa.timestamp("ns", "UTC"))).cast(
+    ...     "int64"
+    ... ).to_pylist()
+    [-1, 1]
+    """
+    kind = array.type
+    if pa.types.is_timestamp(kind) and kind.unit == "ns":
+        whole = pc.floor_temporal(array.cast(pa.timestamp("ns")), unit="microsecond")
+        return whole.cast(pa.timestamp("us")).cast(pa.int64()).cast(pa.timestamp("us", kind.tz))
+    if pa.types.is_duration(kind) and kind.unit == "ns":
+        return array.cast(pa.duration("us"), safe=False)
+    return array
+
+
 def listed(array: pa.Array) -> list[Any]:
     """Return the values of a column, as fields have them."""
+    array = without_nanoseconds(array)
     if pa.types.is_timestamp(array.type):
         array = array.cast(_INSTANT)
     return array.to_pylist()  # type: ignore[no-any-return]

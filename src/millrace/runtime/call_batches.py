@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from millrace.model.errors import PipelineError, brief
+from millrace.model.expression import without_nanoseconds
+
+#: Units of NumPy that Python's times do not have.
+_FINE: Final = frozenset({"ns", "ps", "fs", "as"})
 
 
 class WrongNumber(PipelineError):
@@ -61,10 +66,13 @@ def responses_of(answer: Any, requests: int, name: str) -> list[Any]:
     """
     if isinstance(answer, list | tuple):
         responses = list(answer)
-    elif isinstance(answer, pa.Table | pa.RecordBatch | pa.Array | pa.ChunkedArray):
-        responses = answer.to_pylist()
+    elif isinstance(answer, pa.Table | pa.RecordBatch):
+        columns = map(without_nanoseconds, answer.columns)
+        responses = pa.Table.from_arrays([*columns], answer.schema.names).to_pylist()
+    elif isinstance(answer, pa.Array | pa.ChunkedArray):
+        responses = without_nanoseconds(answer).to_pylist()
     elif hasattr(answer, "tolist"):
-        responses = answer.tolist()
+        responses = _listed(answer)
     else:
         responses = answer
     if not isinstance(responses, list):
@@ -79,3 +87,18 @@ def responses_of(answer: Any, requests: int, name: str) -> list[Any]:
             "requests. Expected one for each, in their order; None may be one."
         )
     return responses
+
+
+def _listed(column: Any) -> list[Any]:
+    """Return the values of a column of NumPy, pandas or the like as Python has them.
+
+    Of times in nanoseconds ``tolist()`` makes integers, and of what pandas has by itself objects of
+    pandas: a ``Timestamp``, ``NA``, or NaN where a text is missing.
+    """
+    kind = getattr(column, "dtype", None)
+    if isinstance(kind, np.dtype):
+        if kind.kind in "mM" and np.datetime_data(kind)[0] in _FINE:
+            column = np.asarray(column).astype(f"{kind.kind}8[us]")
+    elif kind is not None and hasattr(column, "array"):
+        return without_nanoseconds(pa.array(column)).to_pylist()  # type: ignore[no-any-return]
+    return column.tolist()  # type: ignore[no-any-return]
