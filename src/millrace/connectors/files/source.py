@@ -79,7 +79,7 @@ class Files(Injector):
             milliseconds is refused. For a column that is an integer itself: ``inject(unit=)``.
         pattern: Which names count; with ``recursive``, which paths in the directory: ``"*.log"`` is
             any, ``"2026/*"`` those in one folder.
-        recursive: Whether the files of its folders are read too. A file that is there is not read
+        recursive: Whether the files of its folders are read too. A file is read once, not
             again by a symbolic link to it.
         created: When a file was created: a function of its path, in microseconds or as a datetime.
             Or a pattern that its name follows, such as ``"searches-%Y%m%d-%H.log"`` (UTC); with a
