@@ -273,4 +273,4 @@ def test_real_time(runs: Runs, gives: Any) -> None:
         return
     gives("refused")
     refusal = runs.found("realtime")["refused"]
-    assert ("Spark Connect" if runs.kind == "connect" else pyspark.__version__) in refusal
+    assert ("Spark Connect" if SPARK >= REAL_TIME else pyspark.__version__) in refusal
