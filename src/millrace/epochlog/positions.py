@@ -12,7 +12,7 @@ from typing import Final, Protocol
 import msgspec
 
 from millrace.compile.topology import ComputationSpec, Topology
-from millrace.epochlog.entries import Changes, Manifest, Partition
+from millrace.epochlog.entries import Changes, Completion, Manifest, Partition
 from millrace.epochlog.fence import left_behind, refuse_superseded
 from millrace.epochlog.reader import completions_to
 from millrace.kernel.bundle import NO_RECORDS, Attempt, Bundle, KeyedRecords, Position
@@ -230,26 +230,40 @@ class Followed:
             return found
         if found is not None and found.entry > manifest.follows:
             raise left_behind(manifest)
-        changed = manifest.changed
-        if found is None or changed is None or changed.since != found.entry:
-            found = self._positions = self._read(manifest)
+        if found is None:
+            found = self._positions = self._from_log(manifest)
             self._intervals = manifest.intervals
         else:
-            _take(found, [changed], manifest.follows)
+            _take(found, self._missed(found.entry, manifest), manifest.follows)
         return found
 
-    def _read(self, manifest: Manifest) -> Positions:
+    def _from_log(self, manifest: Manifest) -> Positions:
         """Return positions as the epoch log says them."""
-        try:
-            said = completions_to(self._log, manifest.follows)
-        except DamagedStore:
-            refuse_superseded(self._log, manifest)
-            raise
+        said = self._read(manifest, manifest.follows)
         found = Positions({s.name: Bulletin(s.name) for s in self._topology.computations})
         found.cover({name: manifest.interval_map(name) for name in manifest.intervals})
         _take(found, said, manifest.follows)
         found.settle()
         return found
+
+    def _missed(self, known: int, manifest: Manifest) -> list[Changed]:
+        """Return what has changed since an entry: the last changes are in the manifest.
+
+        What is before them is in the log. Spark hands its tasks to idle workers in turn, so each
+        misses some epochs.
+        """
+        changed = manifest.changed
+        if changed is None or changed.since is None:
+            return [*self._read(manifest, manifest.follows, known)]
+        return [*self._read(manifest, changed.since, known), changed]
+
+    def _read(self, manifest: Manifest, number: int, known: int = 0) -> list[Completion]:
+        """Return what the log says up to a completion, since a known one."""
+        try:
+            return completions_to(self._log, number, after=known)
+        except DamagedStore:
+            refuse_superseded(self._log, manifest)
+            raise
 
 
 def _take(positions: Positions, changes: Iterable[Changed], entry: int) -> None:

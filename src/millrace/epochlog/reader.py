@@ -115,17 +115,19 @@ def claim_before(log: EpochLog, epoch: int) -> Claim | None:
     return None
 
 
-def completions_to(log: EpochLog, number: int) -> list[Completion]:
+def completions_to(log: EpochLog, number: int, *, after: int = 0) -> list[Completion]:
     """Return what says where intervals stand after a completion: a whole one, and what adds to it.
 
     Args:
         log: The log.
         number: Of the completion's entry; 0 for none.
+        after: Entry of an earlier one, after which it is known where they stand. What adds to that
+            is all, unless a whole one came since.
 
     Raises:
         DamagedStore: One of them is gone or cannot be read.
     """
-    return [completion for _, completion in _back_from(log, number)][::-1]
+    return [completion for _, completion in _back_from(log, number, after)][::-1]
 
 
 def _end(log: EpochLog, last: int) -> LogTail:
@@ -152,9 +154,9 @@ def _end(log: EpochLog, last: int) -> LogTail:
     return end
 
 
-def _back_from(log: EpochLog, number: int) -> Iterator[tuple[int, Completion]]:
+def _back_from(log: EpochLog, number: int, after: int = 0) -> Iterator[tuple[int, Completion]]:
     at: int | None = number
-    while at:
+    while at and at != after:
         entry = _completion(log, at)
         yield at, entry
         at = entry.since

@@ -129,7 +129,22 @@ def test_a_process_that_missed_manifests_reads_what_it_missed() -> None:
     found = process.at(run.begin())
 
     assert [found.of("Count", n).number for n in range(3)] == [2, 1, 0]
-    assert run.read == [3, 7, 5, 3]
+    assert run.read == [3, 5]  # what entry 7 says is in the manifest, too
+
+
+@pytest.mark.parametrize("claim_entries", [1_000, 6])
+def test_processes_that_take_turns_read_no_more_than_they_missed(claim_entries: int) -> None:
+    run = Run(claim_entries=claim_entries)
+    processes = [run.process() for _ in range(3)]
+    for epoch in range(30):
+        run.read.clear()
+        found = processes[epoch % 3].at(run.begin())
+        if epoch >= 3:
+            assert len(run.read) <= 2
+        stand = [found.of("Count", interval).number for interval in range(4)]
+        assert stand == [run.run_log.positions.of("Count", n).number for n in range(4)]
+        assert found.bulletin("Count").report(epoch % 4) == Report(), "as the driver has it"
+        run.complete(epoch % 4)
 
 
 def test_an_attempt_at_an_epoch_that_its_process_knows_to_be_over_stops() -> None:
