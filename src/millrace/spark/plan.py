@@ -4,7 +4,7 @@
 
     source rows or pieces -> edges, keys, hashes -> repartitionById -> level 1 -> ... -> sinks
 
-Where all rows go from one task to one there is no shuffle, and a single Spark task has all stages.
+Where all rows go from one task to one there is no shuffle, and a single call has all stages.
 
 The column that names the task which owns a row's key, by the interval maps of an epoch, is made for
 each epoch, since maps change between epochs; the rows before it are those of the query, from its
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 from msgspec.structs import replace
@@ -265,11 +265,14 @@ class Plan:
             careful=careful,
             together=lots is not None and len(lots) == 1,
         )
-        frame = self._owners.apply(self._numbering.apply(rows), manifest, tasks)
+        if lots is None:
+            rows = self._owners.apply(self._numbering.apply(rows), manifest, tasks)
+        staged = _Staged(rows)
         stage = self._first_stage(lots, lift=lift)
         if stage is not None:
-            frame = spark.here(frame, stage)
-        return through_levels(spark, frame, self._topology.depth, self._level)
+            staged = staged.then(stage)
+        staged = through_levels(spark, staged, self._topology.depth, self._level)
+        return spark.run(staged, last=True)
 
     def _first_stage(self, lots: Sequence[Sequence[bytes]] | None, *, lift: bool) -> Stage | None:
         """Return the stage in front of the first shuffle; None if Spark does all that is to do."""
@@ -361,8 +364,22 @@ class Plan:
         raise NotImplementedError
 
 
+class _Staged(NamedTuple):
+    """A frame, and the stages that its tasks are still to run, one after the other."""
+
+    frame: DataFrame
+    stages: tuple[Stage, ...] = ()
+
+    def then(self, stage: Stage) -> _Staged:
+        """Return the same with one more stage."""
+        return _Staged(self.frame, (*self.stages, stage))
+
+
 class _Stages:
     """The exchange of Spark: a shuffle in front of every stage, which is a call of ``mapInArrow``.
+
+    Stages without a shuffle between them are one call: each call takes a Python worker of its own,
+    and Spark hands the rows from one to the other.
 
     Args:
         blueprint: Of the run.
@@ -396,27 +413,43 @@ class _Stages:
         self._careful = careful
         self._together = together
 
-    def here(self, rows: DataFrame, stage: Stage, *, last: bool = False) -> DataFrame:
-        """Return what a stage makes of rows where they are; see :meth:`across`."""
+    def across(self, rows: _Staged, stage: Stage, *, last: bool) -> _Staged:
+        """Return rows with a stage that each task is to run on those that are sent to it."""
+        together = self._together and self._tasks == 1
+        if together and self._packed:
+            return rows.then(stage)
+        frame = self.run(rows)
+        if not together:
+            frame = partitioned(frame, self._tasks, "pid")
+            self._together = self._tasks == 1
+        return _Staged(self._ordered(frame)).then(stage)
+
+    def run(self, rows: _Staged, *, last: bool = False) -> DataFrame:
+        """Return what the stages of rows make of them.
+
+        Args:
+            rows: With their stages.
+            last: Whether nothing but sinks and the driver gets it.
+        """
+        if not rows.stages:
+            return rows.frame
         packed = self._packed and not last
         if last:
             schema: Any = self._out
         elif packed:
             schema = struct_type(PACKET_DDL)
         else:
-            lifting = isinstance(stage, LiftStage)
-            schema = lifted_rows(rows.schema) if lifting else struct_type(wire.DDL)
+            lifting = isinstance(rows.stages[-1], LiftStage)
+            schema = lifted_rows(rows.frame.schema) if lifting else struct_type(wire.DDL)
         function: Any = OnSpark(
-            self._blueprint, self._manifest, stage, last=last, packed=packed, careful=self._careful
+            self._blueprint,
+            self._manifest,
+            rows.stages,
+            last=last,
+            packed=packed,
+            careful=self._careful,
         )
-        return rows.mapInArrow(function, schema)
-
-    def across(self, rows: DataFrame, stage: Stage, *, last: bool) -> DataFrame:
-        """Return what a stage makes of rows when each task has those that are sent to it."""
-        if not (self._together and self._tasks == 1):
-            rows = partitioned(rows, self._tasks, "pid")
-            self._together = self._tasks == 1
-        return self.here(self._ordered(rows), stage, last=last)
+        return rows.frame.mapInArrow(function, schema)
 
 
 def lifted_rows(native: T.StructType) -> T.StructType:

@@ -1,8 +1,8 @@
-"""A stage of the plane as the function that Spark calls for each task of it."""
+"""Stages of an epoch as the function that Spark calls for each task of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import inf
 
 import pyarrow as pa
@@ -15,14 +15,15 @@ from millrace.spark.worker import Blueprint, runtime_of
 
 
 class OnSpark:
-    """The function of a stage, for ``mapInArrow``: one call a task.
+    """The function of stages with no shuffle between them, for ``mapInArrow``: one call a task.
 
     Args:
         blueprint: Of the run.
         manifest: Of the epoch, as JSON.
-        stage: What the tasks do.
-        last: Whether it is the last one: what leaves it are columns for the sinks, and reports.
-        packed: Whether what leaves it leaves in packets.
+        stages: What each task does, one after the other.
+        last: Whether they end with the last one: what leaves it are columns for the sinks, and
+            reports.
+        packed: Whether what leaves them leaves in packets.
         careful: Whether to look for calls that end their process.
     """
 
@@ -30,7 +31,7 @@ class OnSpark:
         self,
         blueprint: Blueprint,
         manifest: bytes,
-        stage: Stage,
+        stages: Sequence[Stage],
         *,
         last: bool = False,
         packed: bool = False,
@@ -38,7 +39,7 @@ class OnSpark:
     ) -> None:
         self.blueprint = blueprint
         self.manifest = manifest
-        self.stage = stage
+        self.stages = stages
         self.last = last
         self.packed = packed
         self.careful = careful
@@ -51,7 +52,9 @@ class OnSpark:
         number = context.partitionId() if context is not None else 0
         runtime = runtime_of(self.blueprint, careful_s=inf if self.careful else 0.0)
         manifest = decode_manifest(self.manifest)
-        leaving = self.stage.run(Task(runtime, manifest, number), unpacked(batches))
+        leaving = unpacked(batches)
+        for stage in self.stages:
+            leaving = stage.run(Task(runtime, manifest, number), leaving)
         if self.last:
             leaving = SinkEncoder(runtime, manifest.epoch, number).batches(leaving)
         elif self.packed:
