@@ -12,7 +12,7 @@ log, and an epoch in which nothing is due has no job.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -66,6 +66,21 @@ class QueryLog:
     def plan(self, batch: int, offsets: tuple[int, int], brought: dict[str, Any]) -> None:
         """Take how far a batch reads."""
         self.offsets[batch], self.brought[batch] = offsets, brought
+
+    def with_plan(self, batch: int, offsets: tuple[int, int], brought: dict[str, Any]) -> QueryLog:
+        """Return a log in which a batch reads so far; this one stays as it is."""
+        return replace(
+            self,
+            offsets={**self.offsets, batch: offsets},
+            brought={**self.brought, batch: brought},
+        )
+
+    def read_nothing(self, completed: int) -> None:
+        """Take of epochs of which no plan is known that they read nothing: they had no job."""
+        for epoch in range(completed + 1):
+            if epoch not in self.offsets:
+                end = self.offsets[epoch - 1][1] if epoch else 0
+                self.plan(epoch, (end, end), self.brought.get(epoch - 1, {}))
 
 
 #: In one of so many schedules the driver begins epochs itself.
@@ -206,6 +221,7 @@ def _drive_alone(
     """Run epochs to the end of the input, without Spark's loop."""
     run_log, log = driver.run_log, world.query_log
     while not run_log.drained:
+        log.read_nothing(run_log.completed)
         epoch, offsets = run_log.completed + 1, dict[str, Offsets]()
         if run_log.open is None:
             start = log.offsets[epoch - 1][1] if epoch else 0
@@ -235,16 +251,20 @@ def _run_batch(
     def unread(manifest: Manifest) -> TaskReport | None:
         if not manifest.offsets:
             return None
+        world.unwritten[manifest.generation, manifest.epoch] = manifest
         until, brought = manifest.offsets[STREAM][ONLY]
-        log.plan(batch, tuple(until), brought)
         source = Task(WorkerProcess(topology, tasks=manifest.tasks), manifest, 0)
-        fed = list(feeds(topology, work, log, batch))
+        fed = list(feeds(topology, work, log.with_plan(batch, tuple(until), brought), batch))
         if any(feed.records for feed in fed):
             return None
         sent = [rows for feed in fed for rows in feed.rows(source)]
         return TaskReport.together(reports_in(sent))
 
     def stages(manifest: Manifest) -> tuple[TaskReport, float]:
+        world.unwritten.pop((manifest.generation, manifest.epoch), None)
+        if manifest.offsets:  # in the log by now, so this is what the epoch reads
+            until, brought = manifest.offsets[STREAM][ONLY]
+            log.plan(batch, tuple(until), brought)
         source = Task(WorkerProcess(topology, tasks=manifest.tasks), manifest, 0)
         fed = feeds(topology, work, log, batch)
         sent = [rows for feed in fed for rows in feed.rows(source)]
@@ -264,6 +284,7 @@ def _run_batch(
         offsets=offsets,
         unread=unread,
     )
+    log.read_nothing(driver.run_log.completed)
     log.complete.add(batch)
 
 

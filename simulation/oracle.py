@@ -15,6 +15,7 @@ the truth; that state, later levels and other sinks have the same ones is then p
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -88,7 +89,7 @@ def judge(run: Simulation) -> str | None:
     """Return what differs from a run without faults; None if nothing does."""
     try:
         state = run.storage.open()
-        claims, manifests, completions = epoch_log(run.storage, state)
+        claims, manifests, completions = epoch_log(run.storage, state, run.unwritten)
         reference = Reference(run, claims, manifests, remaps_in(completions))
         _same_rows(run, reference)
         for completion, expected in zip(
@@ -119,11 +120,19 @@ def _evidence(run: Simulation, topologies: Sequence[Topology], last: Completion)
 
 
 def epoch_log(
-    storage: Storage, state: HardState
+    storage: Storage,
+    state: HardState,
+    unwritten: Mapping[tuple[int, int], Manifest] = MappingProxyType({}),
 ) -> tuple[list[Claim], list[Manifest], list[Completion]]:
     """Return claims, manifests and completions; these alternate, under ever newer claims.
 
     A remap completes the last epoch once more, with other interval maps.
+
+    Args:
+        storage: Of the run.
+        state: Its checkpoint.
+        unwritten: (generation, epoch) -> the manifest of an epoch that may have none in the log,
+            as nothing was read and nothing was due in it.
     """
     claims: list[Claim] = []
     manifests: list[Manifest] = []
@@ -144,6 +153,13 @@ def epoch_log(
         if isinstance(entry, Manifest):
             check(entry.epoch == len(manifests) == complete, f"entry {number}: {kind}")
             manifests.append(entry)
+        elif len(manifests) == complete and entry.epoch == complete:
+            without_job = unwritten.get((entry.generation, entry.epoch))
+            check(without_job is not None, f"entry {number}: {kind}")
+            assert without_job is not None
+            manifests.append(without_job)
+            completions.append(entry)
+            complete += 1
         elif len(manifests) == complete:
             again = entry.epoch == complete - 1 and entry.intervals != completions[-1].intervals
             check(again, f"entry {number}: {kind}")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from random import Random
 
 from millrace.compile.topology import Topology
-from millrace.epochlog.entries import Claim
+from millrace.epochlog.entries import Claim, Manifest
 from millrace.epochlog.run_log import RunLog
 from millrace.kernel.execution import Execution
 from millrace.runtime.worker_process import WorkerProcess
@@ -38,6 +38,7 @@ class Simulation(World):
     ) -> None:
         super().__init__(seed, keep=keep, trace=trace, calm=calm)
         self.query_log = QueryLog()
+        self.unwritten: dict[tuple[int, int], Manifest] = {}
         self.jobs: list[Job] = []
         self.sunk: dict[Row, int] = {}
         self._sunk_ids: dict[tuple[int, int, int], Row] = {}

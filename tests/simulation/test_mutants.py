@@ -300,13 +300,13 @@ def the_loser_of_a_segment_takes_itself_for_the_winner(patch):
 
 @mutant
 def an_epoch_is_tried_again_with_another_number_of_tasks(patch):
-    begin = RunLog.begin
+    begin = RunLog.planned
 
     def anew(self, epoch, **said):
         manifest = begin(self, epoch, **said)
         return manifest and msgspec.structs.replace(manifest, tasks=said["tasks"])
 
-    patch.setattr(RunLog, "begin", anew)
+    patch.setattr(RunLog, "planned", anew)
 
 
 # -- collection ------------------------------------------------------------------------------------
@@ -598,6 +598,14 @@ def wall_clock_timers_wait_for_records(patch):
 
     due = EpochDriver.due
     patch.setattr(EpochDriver, "due", never)
+
+
+@driven
+def tasks_run_an_epoch_whose_manifest_is_not_written(patch):
+    def unwritten(self, manifest):
+        self._opened(manifest)
+
+    patch.setattr(RunLog, "write", unwritten)
 
 
 @pytest.mark.parametrize("plant", DRIVEN, ids=lambda plant: plant.__name__)

@@ -55,7 +55,7 @@ def when_records_came_is_forgotten_before_the_mark_is_complete(patch):
 
 @found_by(10003, None)
 def an_epoch_that_is_made_again_has_another_time(patch):
-    begin = RunLog.begin
+    begin = RunLog.planned
 
     def again(self, epoch, *, wall_time_us, **how):
         was = self.open
@@ -64,7 +64,7 @@ def an_epoch_that_is_made_again_has_another_time(patch):
             manifest.wall_time_us = wall_time_us
         return manifest
 
-    patch.setattr(RunLog, "begin", again)
+    patch.setattr(RunLog, "planned", again)
 
 
 @found_by(10002, 10002)

@@ -374,7 +374,7 @@ def test_a_driver_may_die_at_each_write_of_an_epoch(
 
         monkeypatch.setattr(owner, name, wrapped)
 
-    dying(RunLog, "begin", "begins", "has begun")
+    dying(RunLog, "write", "begins", "has begun")
     dying(job, "_called", "runs the job", "has run the job")
     dying(mr.sinks.Parquet, "publish", "publishes", "has published")
     dying(RunLog, "complete", "completes", "has completed")

@@ -247,7 +247,40 @@ class RunLog:
     ) -> Manifest | None:
         """Write and return the manifest of an epoch; None if the epoch is completed already.
 
+        See :meth:`planned`, which takes the same.
+        """
+        manifest = self.planned(
+            epoch,
+            wall_time_us=wall_time_us,
+            injectors=injectors,
+            draining=draining,
+            percentiles=percentiles,
+            splitting=splitting,
+            offsets=offsets,
+            live=live,
+            tasks=tasks,
+        )
+        if manifest is not None:
+            self.write(manifest)
+        return manifest
+
+    def planned(
+        self,
+        epoch: int,
+        *,
+        wall_time_us: int,
+        injectors: Mapping[str, int],
+        draining: bool = False,
+        percentiles: Mapping[int, Mapping[str, int]] | None = None,
+        splitting: Mapping[str, str] | None = None,
+        offsets: Mapping[str, Offsets] = _NO_OFFSETS,
+        live: int = 0,
+        tasks: int = 0,
+    ) -> Manifest | None:
+        """Return the manifest of an epoch, unwritten; None if the epoch is completed already.
+
         An epoch that was begun before gets the manifest it had then, whatever is asked for now.
+        One that no task runs needs none in the log: nothing of it is there before its completion.
 
         Args:
             epoch: The one after the last completed.
@@ -274,7 +307,7 @@ class RunLog:
         self.renew_claim()
         if draining:
             injectors = {spec.name: MAX_TIMESTAMP for spec in self.topology.injected()}
-        manifest = replace(
+        return replace(
             self._manifest(epoch, max(wall_time_us, self.wall_time_us), injectors, percentiles),
             draining=draining,
             changed=self._changed,
@@ -283,8 +316,15 @@ class RunLog:
             live=live,
             tasks=tasks,
         )
-        self._log.append(manifest, lambda: self._opened(manifest))
-        return manifest
+
+    def write(self, manifest: Manifest) -> None:
+        """Write what :meth:`planned` has returned, before a task gets it, unless it is there.
+
+        Raises:
+            ZombieWriter: A newer run has claimed the checkpoint.
+        """
+        if self.open is None:
+            self._log.append(manifest, lambda: self._opened(manifest))
 
     def _manifest(
         self,

@@ -8,12 +8,18 @@ import msgspec
 import pytest
 
 import millrace as mr
-from millrace.epochlog.entries import decode_manifest, encode_entry
+from millrace.epochlog.entries import (
+    Completion,
+    Manifest,
+    decode_entry,
+    decode_manifest,
+    encode_entry,
+)
 from millrace.epochlog.run_log import RunLog
 from millrace.injectors.offsets import unpacked_piece
 from millrace.injectors.rate_limit import EVERYONE
 from millrace.injectors.watermark_publisher import WatermarkPublisher
-from millrace.model.errors import PipelineError
+from millrace.model.errors import PipelineError, ZombieWriter
 from millrace.runtime.epoch.driver import EpochDriver
 from millrace.runtime.epoch.input import EpochInput, lots_of
 from millrace.runtime.reports import TaskReport
@@ -197,6 +203,49 @@ def test_an_epoch_without_a_job_keeps_what_tasks_have_to_know() -> None:
     assert case.jobs == [0, 4]
     assert turn.manifest.changed.since == 0  # before epoch 0, which they ran last
     assert turn.manifest.follows > first
+
+
+def test_an_epoch_without_a_job_is_one_entry_of_the_log() -> None:
+    case = Case()
+    case.rows.at = {"a": (None, 50)}
+    case.epoch(clock_us=100)
+    case.rows.at = {"a": (1, 50)}
+    case.epoch(clock_us=100)
+    log = case.state.epochs
+    entries = [decode_entry(log.read(number) or b"") for number in range(2, log.last() + 1)]
+    assert [(type(entry), entry.epoch) for entry in entries] == [
+        (Completion, 0),
+        (Manifest, 1),
+        (Completion, 1),
+    ]
+    assert case.jobs == [1]
+
+
+def test_an_epoch_without_a_job_is_planned_anew_by_who_takes_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def dies(*_: Any, **__: Any) -> None:
+        raise OSError("the driver dies")
+
+    case = Case()
+    case.rows.at = {"a": (None, 50)}
+    with monkeypatch.context() as patch:
+        patch.setattr(RunLog, "complete", dies)
+        with pytest.raises(OSError, match="the driver dies"):
+            case.epoch(clock_us=100)
+    case.rows.at = {"a": (7, 60)}
+    case.begin()
+    assert case.run_log.open is None
+    assert case.epoch(clock_us=100).manifest.offsets == {"rows": {"a": [7, 60]}}
+    assert case.jobs == [0]
+
+
+def test_a_run_that_was_superseded_completes_no_epoch_without_a_job() -> None:
+    case = Case()
+    case.rows.at = {"a": (None, 50)}
+    RunLog(case.topology, case.state, intervals=4)
+    with pytest.raises(ZombieWriter, match="newer run"):
+        case.epoch(clock_us=100)
 
 
 def test_pieces_are_spread_over_tasks_and_promises_need_none() -> None:

@@ -2,7 +2,8 @@
 
 Between beginning and completing it does not matter who runs the stages: a function that is given
 the manifest does, and returns what the tasks reported. Where nothing was read and nothing is due,
-nobody runs them: tasks would find no bundle, and the driver has all that they would know.
+nobody runs them: tasks would find no bundle, and the driver has all that they would know. Such an
+epoch is one entry of the log, its completion: who takes over before it was written plans anew.
 
 Source: MillWheel 5.2 (injectors publish), 6.2 and 7.2 (the authority keeps what it knows).
 """
@@ -146,7 +147,7 @@ class EpochDriver:
         """
         run_log, began = self.run_log, time.perf_counter()
         published = self.published(wall_time_us)
-        manifest = run_log.begin(
+        manifest = run_log.planned(
             number,
             wall_time_us=wall_time_us,
             injectors=published,
@@ -158,10 +159,12 @@ class EpochDriver:
         )
         if manifest is None:
             return None
-        planned = time.perf_counter()
         alone, publishing = unread(manifest), 0.0
         if alone is not None and self.due(manifest):
             alone = None
+        if alone is None:
+            run_log.write(manifest)
+        planned = time.perf_counter()
         if alone is None:
             report, publishing = stages(manifest)
         else:
