@@ -635,6 +635,18 @@ def _sections() -> Iterator[Section]:
         ],
     )
     yield Section(
+        "Fail-over of a lost driver",
+        "driver_failover",
+        "Seconds from SIGKILL of a driver to a record of each key that was written after it, where "
+        "another waits by `millrace run --standby --lease \"2 s\"`, at 200 records/s.",
+        [
+            Table(
+                lambda result: result["failovers"],
+                {"plane": "plane", "kills": "kills", "p50": "p50_s:.2f", "most": "most_s:.2f"},
+            )
+        ],
+    )
+    yield Section(
         "Pauses of an update",
         "update_pause",
         "Seconds without a record while another pipeline takes over, at 500 records/s.",

@@ -2,7 +2,6 @@
 
 from millrace.balance.policy import Balance
 from millrace.inspect import (
-    Lease,
     add_savepoint,
     copy_checkpoint,
     open_checkpoint,
@@ -16,7 +15,6 @@ from millrace.watermark.map_change import Merge, Split
 
 __all__ = [
     "Balance",
-    "Lease",
     "Merge",
     "Split",
     "add_savepoint",

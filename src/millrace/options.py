@@ -59,6 +59,11 @@ class RunOptions(TypedDict, total=False):
     9464, or ``"0.0.0.0:9464"``; 0 for any that is free, see ``run.metrics_port``. By default
     nowhere. A port that is in use is refused."""
 
+    lease: Annotated[bool | Duration, Option(default=False)]
+    """Whether one of several programs runs the pipeline, while the others wait with their tasks
+    started, to take over when it dies or fails: docs/how-to/keep-a-run-available.md. A time: after
+    how long of silence they do; True is 2 seconds, or 30 for a checkpoint in an object store."""
+
     stuck_after: Annotated[Duration | None, Option("10 s")]
     """How long one call of user code may take before it is reported, with its stack: in the log,
     the status and the metrics. None: it never is."""
@@ -297,7 +302,7 @@ marks="2 s". Leave it out, or leave realtime=True out.
     Traceback (most recent call last):
     millrace.model.errors.PipelineError: start(intervalls=...): there is no such option. Did you \
 mean intervals=? The options of epochs are attempts, balance, cache, cache_limit, clock, \
-intervals, metrics, progress, spark_checkpoint, stuck_after, tasks, time_limit, trigger.
+intervals, lease, metrics, progress, spark_checkpoint, stuck_after, tasks, time_limit, trigger.
     """
     known = options_of(kind)
     for name in given:

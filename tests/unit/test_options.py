@@ -128,9 +128,9 @@ def test_each_option_of_one_plane_says_what_the_other_has_instead() -> None:
 def test_what_is_not_given_has_its_default() -> None:
     assert with_defaults(RealtimeOptions, {"marks": "1 s"}) == {
         "attempts": 3, "balance": False, "cache": None, "clock": None, "hang_limit": "5 min",
-        "host": None, "intervals": None, "marks": "1 s", "metrics": None, "pacemaker": None,
-        "progress": True, "segments": None, "spark_batch": "12 h", "standby": False,
-        "stuck_after": "10 s", "tasks": None, "time_limit": None,
+        "host": None, "intervals": None, "lease": False, "marks": "1 s", "metrics": None,
+        "pacemaker": None, "progress": True, "segments": None, "spark_batch": "12 h",
+        "standby": False, "stuck_after": "10 s", "tasks": None, "time_limit": None,
     }  # fmt: skip
 
 

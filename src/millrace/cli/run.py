@@ -8,15 +8,14 @@
 from __future__ import annotations
 
 import json
-from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from millrace.cli.task_numbers import least_of, task_numbers
 from millrace.dashboard import Dashboard
-from millrace.inspect import Lease, state_at
-from millrace.model.errors import MillraceError, PipelineError, ZombieWriter
+from millrace.inspect import state_at
+from millrace.model.errors import LeaseReleased, MillraceError, PipelineError, ZombieWriter
 from millrace.spark import realtime_settings
 from millrace.spark.application import named_by, pipeline_at
 from millrace.spark.asks import ask
@@ -100,6 +99,8 @@ def run(
         options["metrics"] = metrics
     if lease is not None and not standby:
         raise click.UsageError("--lease is of --standby, which is not given")
+    if standby:
+        options["lease"] = lease or True
     named_by(pipeline)  # a Spark takes some seconds to start, only to hear that it is misspelt
     needed = realtime_settings(least_of(tasks or _REALTIME_TASKS)) if realtime else {}
     settings = {**_QUIET, **needed, **dict(map(_setting, conf))}
@@ -110,17 +111,9 @@ def run(
         found = pipeline_at(pipeline, "run", spark=spark)
         ui = None if is_connect(spark) else spark.sparkContext.uiWebUrl
         at = f"; Spark's UI is at {ui}" if ui else ""
-        held: AbstractContextManager[object] = nullcontext()
-        if standby:
-            held = mine = Lease(checkpoint, found.name, term=lease)
-            click.echo(f"{found.name}: waits for the lease of {checkpoint}", err=True)
-            if not mine.acquire():
-                click.echo(f"{found.name}: the run that had the lease was ended, so this ends too.")
-                return
     except KeyboardInterrupt:
         raise click.ClickException(_UNBEGUN) from None
-    with held:
-        _run(context, found, spark, checkpoint, options, drain=drain, at=at)
+    _run(context, found, spark, checkpoint, options, drain=drain, at=at)
 
 
 def _run(
@@ -134,12 +127,19 @@ def _run(
     at: str,
 ) -> None:
     """Start a run, wait until it ends, and say how it did."""
-    click.echo(f"{pipeline.name}: begins, or goes on, with checkpoint {checkpoint}{at}", err=True)
+    begins = f"{pipeline.name}: begins, or goes on, with checkpoint {checkpoint}{at}"
+    waits = f"{pipeline.name}: waits for the lease of {checkpoint}"
+    click.echo(waits if "lease" in options else begins, err=True)
     try:
         started = pipeline.start(spark, checkpoint=checkpoint, **options)
+        if "lease" in options:
+            click.echo(begins, err=True)
     except KeyboardInterrupt:
         # From here on the run takes the signal itself, and finishes its epoch.
         raise click.ClickException(_UNBEGUN) from None
+    except LeaseReleased:
+        click.echo(f"{pipeline.name}: the run that had the lease was ended, so this ends too.")
+        return
     try:
         if not drain:
             started.wait()

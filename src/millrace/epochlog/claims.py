@@ -143,18 +143,20 @@ def taken_up(end: LogTail, topology: Topology) -> tuple[Topology, Registry, Mani
     return registry.bind(topology), registry, unfinished
 
 
-def foreseen(end: LogTail, topology: Topology) -> Topology:
-    """Return a topology as a run has it that claims the checkpoint between two epochs.
+def foreseen(end: LogTail, topology: Topology) -> tuple[Topology, Registry]:
+    """Return a topology, and its numbers, as a run has them that claims the checkpoint next.
 
-    The numbers in it are up to the last claim alone, so they are known before there is another.
+    The numbers are up to the last claim. An epoch that is unfinished then can change them, where
+    sinks are others than in it.
 
     Args:
-        end: Of the epoch log; it has a claim.
+        end: Of the epoch log.
         topology: The pipeline, as it was built.
     """
     topology = under_known_names(end.claim, topology)
     end, _ = read_as(end, topology)
-    return registry_after(end.claim, topology).bind(topology)
+    registry = registry_after(end.claim, topology)
+    return registry.bind(topology), registry
 
 
 def plan_of(end: LogTail, topology: Topology, *, between: bool = False) -> ChangePlan:

@@ -155,6 +155,7 @@ class RunLog:
     Attributes:
         state: The checkpoint.
         topology: The pipeline, under the numbers that this checkpoint knows it by.
+        registry: Those numbers.
         completed: Number of the last completed epoch; -1 before the first.
         open: The manifest of an epoch that was begun and not completed, to be retried.
         drained: Whether the input has ended for good.
@@ -184,7 +185,7 @@ class RunLog:
         end = end_of(state.epochs) if end is None else end
         self.state = state
         self.topology = topology = claims.under_known_names(end.claim, topology)
-        self._registry = claims.registry_after(None, topology)
+        self.registry = claims.registry_after(None, topology)
         self.completed = -1
         self.drained = False
         self.open: Manifest | None = None
@@ -219,7 +220,7 @@ class RunLog:
         first = min(self._claim_entry, self._whole_entry)
         maps, ids = self.positions.maps, self._settled_ids
         given = {n: Given(ids[n], frozenset(maps[n].places)) for n in sorted(ids) if n in maps}
-        gone = frozenset(self._registry.dropped)
+        gone = frozenset(self.registry.dropped)
         return Collectable(
             self.positions.numbers, first, self.incarnation, dropped=gone, given=given
         )
@@ -511,7 +512,7 @@ class RunLog:
         self.open = manifest
 
     def _completed(self, completion: Completion, changed: Changes, *, by_tasks: bool) -> None:
-        self.history.add(Moment.of(completion, self._registry.called))
+        self.history.add(Moment.of(completion, self.registry.called))
         if completion.since is None:
             self._whole_entry = self._log.last
         self.positions.add(changed, self._log.last)
@@ -527,7 +528,7 @@ class RunLog:
 
     def _claim(self) -> None:
         """Claim the checkpoint, or say again that it is claimed, so that older claims can go."""
-        said = self.topology, self._registry, self.generation, self.base, self._ids
+        said = self.topology, self.registry, self.generation, self.base, self._ids
         self._log.append(claims.claim_of(*said), self._claimed)
 
     def _claimed(self) -> None:
@@ -546,7 +547,7 @@ class RunLog:
         """Take up what the end of the log says."""
         manifest = end.manifest
         if end.claim is not None:
-            self.topology, self._registry, manifest = claims.taken_up(end, self.topology)
+            self.topology, self.registry, manifest = claims.taken_up(end, self.topology)
         end, renamed = read_as(end, self.topology)
         completion = end.completion
         maps = interval_maps(self.authority.bulletins, uniform, (completion, manifest))

@@ -20,14 +20,13 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Final
 
 import msgspec
 
 from millrace.epochlog import reader
 from millrace.inspect.overview import run_end
-from millrace.model.errors import PipelineError, StoreError
+from millrace.model.errors import StoreError, ZombieWriter
 from millrace.model.time import SECOND, Duration, duration_us
 from millrace.store import open_location
 from millrace.store.mailbox import Mailbox
@@ -39,7 +38,7 @@ _PREFIX: Final = "lease-"
 _RENEWED: Final = 4
 #: Where a request costs money, and where none does.
 _TERM_FAR: Final = "30 s"
-_TERM: Final = "3 s"
+_TERM: Final = "2 s"
 
 #: How a holder has ended: in order, or so that somebody is to go on.
 _DONE, _GIVEN_UP = "done", "given up"
@@ -65,28 +64,23 @@ class Lease:
     """The right to run a checkpoint's pipeline, for one program at a time.
 
     Several programs, on several hosts, ask for it before they start the run. One has it. When that
-    dies or fails, another gets it and starts the run, which goes on with the checkpoint. ``millrace
-    run --standby`` is this.
+    dies or fails, another gets it and starts the run, which goes on with the checkpoint.
 
     Args:
-        checkpoint: The directory or URL that ``p.start(checkpoint=...)`` gets.
+        checkpoint: The directory or URL of the run.
         pipeline: Name of the pipeline; the checkpoint is made for it if there is none.
         term: How long after it was last renewed it is another's. Shorter: sooner; longer: fewer
-            requests, and no change when a busy machine is slow. By default 3 seconds, in an object
+            requests, and no change when a busy machine is slow. By default 2 seconds, in an object
             store 30 seconds.
         clock: Returns seconds that only go forward.
         pause: Waits for so many seconds.
 
     Raises:
-        PipelineError: The term is no time, or none at all.
         CheckpointMismatch: The checkpoint is of another pipeline.
 
     >>> import tempfile
-    >>> checkpoint = tempfile.mkdtemp()
-    >>> with Lease(checkpoint, "clicks") as lease:
-    ...     lease.acquire()  # then: p.start(spark, checkpoint=checkpoint).wait()
-    True
-    >>> lease.acquire()  # nobody holds it any more
+    >>> lease = Lease(tempfile.mkdtemp(), "clicks")
+    >>> lease.acquire()
     True
     >>> lease.release()
 
@@ -107,9 +101,7 @@ class Lease:
         self._mailbox: Mailbox = self._state.mailbox
         if term is None:
             term = _TERM_FAR if self._mailbox.far else _TERM
-        self._term_s = duration_us(term, "Lease(term)") / SECOND
-        if self._term_s <= 0:
-            raise PipelineError(f'Lease(term={term!r}): expected a time above 0, such as "3 s".')
+        self._term_s = duration_us(term, "start(lease)") / SECOND
         self._clock = clock
         self._pause = pause
         self._holder = f"process {os.getpid()} on host {socket.gethostname()}"
@@ -119,8 +111,11 @@ class Lease:
         self._released = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def acquire(self) -> bool:
+    def acquire(self, waiting: Callable[[], object] = bool) -> bool:
         """Wait for the lease; hold it, and renew it in a thread, from then on.
+
+        Args:
+            waiting: Called at each look while another holds it, a few times in a term.
 
         Returns:
             True: it is held, perhaps already. False: it was another's, whose run was stopped or
@@ -149,15 +144,18 @@ class Lease:
             else:
                 free = self._clock() - since_s >= self._term_s
             if not free:
+                waiting()
                 self._pause(self._term_s / _RENEWED)
             elif self._taken(number + 1, term):
                 return True
 
-    def release(self, *, done: bool = True) -> None:
+    def release(self, failure: BaseException | None = None) -> None:
         """Give it back. Nothing happens if it is not held.
 
         Args:
-            done: Whether those who wait are to end, too. Else one of them has it at once.
+            failure: Why the run has ended: one of those who wait has the lease at once. None: it
+                was stopped or drained, and they are to end, too; so they are where another run, of
+                somebody who did not ask for the lease, goes on in its place.
         """
         if not self._number:
             return
@@ -167,21 +165,10 @@ class Lease:
         number, self._number = self._number, 0
         try:
             if self._last()[0] == number:
+                done = failure is None or isinstance(failure, ZombieWriter)
                 self._put(number, _DONE if done else _GIVEN_UP)
         except StoreError as error:
             _log.warning("the lease cannot be given back, and is over after its term: %s", error)
-
-    def __enter__(self) -> Lease:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Give it back; after an error somebody else goes on at once."""
-        self.release(done=error is None)
 
     def renew(self) -> bool:
         """Renew it; return False if it is another's by now. A thread does it while it is held."""

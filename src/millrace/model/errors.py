@@ -24,6 +24,7 @@ Every message says what was given, what was expected, where it happened and what
     │   └── ZombieWriter         a newer run, or another attempt, owns what this one tried to write
     ├── SinkError                what stands behind a sink cannot be reached, or refuses records
     ├── UpdateFailed             a changed pipeline did not take over from one that ran
+    ├── LeaseReleased            the run that a program waited to take over from was stopped
     ├── RunFailed                a run on Spark ended with an error (cause and log are attached)
     └── InvariantViolation       the kernel broke one of its own rules: a bug in Millrace
 
@@ -155,6 +156,10 @@ class UpdateFailed(MillraceError):
     def __init__(self, message: str, *, run: object = None) -> None:
         super().__init__(message)
         self.run = run
+
+
+class LeaseReleased(MillraceError):
+    """The run whose lease a program waited for was stopped or drained: nobody is to go on."""
 
 
 class InvariantViolation(MillraceError, AssertionError):

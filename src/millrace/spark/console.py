@@ -59,8 +59,15 @@ class Quiet:
         self._held = False
 
     def begin(self) -> None:
-        """Silence the loggers, if the session is local and does not say otherwise."""
-        if not is_local(self.spark) or self.spark.conf.get(SETTING, "true") == "false":
+        """Silence the loggers, if the session is local and does not say otherwise.
+
+        The first time in a program it takes a second.
+        """
+        if (
+            self._held
+            or not is_local(self.spark)
+            or self.spark.conf.get(SETTING, "true") == "false"
+        ):
             return
         with self._lock:
             if not Quiet._levels:

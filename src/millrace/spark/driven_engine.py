@@ -207,7 +207,7 @@ class DrivenSetup(EpochSetup):
         super().__init__(spark, topology, options, scratch)
         self._look_s = duration_us(options["trigger"], "start(trigger)") / SECOND
 
-    def check(self, tasks: int, allowed: TaskRange) -> None:
+    def check(self, tasks: int, allowed: TaskRange, *, slots_later: bool = False) -> None:
         """Refuse nothing: any number of tasks can run, one after the other."""
 
     def engine(self, parts: RunParts) -> DrivenEngine:

@@ -31,6 +31,7 @@ from millrace.epochlog.entries import Manifest
 from millrace.epochlog.run_log import RunLog
 from millrace.injectors.advance import Backlog
 from millrace.injectors.watermark_publisher import WatermarkPublisher
+from millrace.inspect.lease import Lease
 from millrace.model.errors import CheckpointMismatch, PipelineError, StoreError, ZombieWriter
 from millrace.model.time import Duration
 from millrace.runtime.stuck import CallLimits
@@ -91,6 +92,7 @@ class RunParts:
         lines: Where metrics are kept.
         mailbox: Where others ask something of the run.
         scratch: Directory of this run alone, removed with it.
+        lease: Of the checkpoint, given back when the run ends; None if nobody waits for it.
     """
 
     topology: Topology
@@ -112,6 +114,7 @@ class RunParts:
     lines: MetricLines
     mailbox: Mailbox
     scratch: Path
+    lease: Lease | None = None
 
     def balancer(
         self,
@@ -381,12 +384,13 @@ class Setup(ABC):
         self._scratch = scratch
 
     @abstractmethod
-    def check(self, tasks: int, allowed: TaskRange) -> None:
+    def check(self, tasks: int, allowed: TaskRange, *, slots_later: bool = False) -> None:
         """Refuse what tasks need and do not have; before the checkpoint is touched.
 
         Args:
             tasks: How many a level there are to begin with.
             allowed: How many there may be later.
+            slots_later: Whether there need not be slots for all of them yet.
         """
 
     def check_left(self, unfinished: Manifest | None, tasks: int) -> None:  # noqa: B027
@@ -402,6 +406,23 @@ class Setup(ABC):
 
     def check_claimed(self, run_log: RunLog) -> None:  # noqa: B027  not all have something to do
         """Refuse a checkpoint that the plane cannot go on with."""
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether :meth:`warm_up` has nothing to do any more."""
+        return True
+
+    @abstractmethod
+    def warm_up(self, plan: StreamPlan, tasks: int) -> None:
+        """Do what takes Spark long the first time, before there is a run.
+
+        Args:
+            plan: Of the run, as far as is known.
+            tasks: How many a level it begins with.
+        """
+
+    def end_beside(self) -> None:  # noqa: B027
+        """End the query that was started before there is a run, if one was and no run has it."""
 
     def take_over(self, run_log: RunLog) -> None:  # noqa: B027  not all have something to do
         """Go on where the other plane ended, once sinks are claimed."""

@@ -34,12 +34,15 @@ from millrace.runtime.partials_stage import Payoff
 from millrace.runtime.realtime.incarnation_start import from_live_tasks
 from millrace.runtime.reports import TaskReport
 from millrace.runtime.sink_contract import sinks_by_edge
+from millrace.spark.compat import close_session, partitioned, session_for_jobs
 from millrace.spark.engine import EFFECT_S, Engine, RemapResult, RunParts, Setup, ended
 from millrace.spark.external import injectors_of
 from millrace.spark.failure import cannot_run_workers, failed, headline
 from millrace.spark.job import run_patiently
 from millrace.spark.parallelism import tasks_for
+from millrace.spark.plan import SETTINGS, StreamPlan
 from millrace.spark.source import sources_of
+from millrace.spark.stage import WarmUp
 from millrace.spark.status import Status
 
 _log = logging.getLogger("millrace")
@@ -359,6 +362,7 @@ class EpochSetup(Setup):
 
     #: An epoch's commits are small beside what it costs.
     intervals_each: ClassVar[int] = 8
+    _warm = False
 
     def __init__(
         self,
@@ -371,6 +375,20 @@ class EpochSetup(Setup):
         self.fitting = tasks_for(spark)
         self.sources = sources_of(topology, spark)
         self._injectors = injectors_of(topology)
+
+    def warm_up(self, plan: StreamPlan, tasks: int) -> None:
+        """Run a job of two stages on a row a task, once: the first job takes seconds."""
+        if self._warm:
+            return
+        session = session_for_jobs(self._spark, SETTINGS)
+        try:
+            stage = WarmUp(plan.blueprint)
+            rows = session.range(0, tasks, 1, tasks).selectExpr("CAST(id AS int) AS pid")
+            rows = partitioned(rows.mapInArrow(stage, "pid int"), tasks, "pid")
+            rows.mapInArrow(stage, "pid int").collect()
+        finally:
+            close_session(session, self._spark, release=True)
+        self._warm = True
 
     def check_claimed(self, run_log: RunLog) -> None:
         """Refuse a stream that was read by the other kind of source: its offsets are lost on it."""

@@ -253,7 +253,7 @@ class MicroBatchSetup(EpochSetup):
                 "them with spark.readStream, or run the pipeline with p.run_batch(spark)."
             )
 
-    def check(self, tasks: int, allowed: TaskRange) -> None:
+    def check(self, tasks: int, allowed: TaskRange, *, slots_later: bool = False) -> None:
         """Ask whether Spark can get to its own offsets at all."""
         chosen = self._options["spark_checkpoint"]
         has_progress(self._spark, progress_location(self._checkpoint, chosen))

@@ -694,6 +694,9 @@ class RealtimeSetup(Setup):
         options: All :class:`~millrace.options.RealtimeOptions`.
         scratch: Directory of the run, which is made later.
 
+    Attributes:
+        beside: The query that was started before there is a run, whose engine has it then.
+
     Raises:
         PipelineError: A source, a sink or the session cannot do it.
     """
@@ -701,6 +704,7 @@ class RealtimeSetup(Setup):
     #: Each interval that has something to do is a bundle of its own, and few records come at once:
     #: of four, a turn costs a third less with two than with eight.
     intervals_each: ClassVar[int] = 2
+    beside: Standby | None = None
 
     def __init__(
         self,
@@ -719,12 +723,11 @@ class RealtimeSetup(Setup):
         self._clock = b""
         self._counted = 0
         self._sessions: list[tuple[SparkSession, Any]] = []
-        self._beside: Standby | None = None
         self.sources = sources_of(topology, spark, realtime=True)
         self._queries = 1 + options["standby"]
         self.fitting = tasks_within(spark, topology.depth, queries=self._queries)
 
-    def check(self, tasks: int, allowed: TaskRange) -> None:
+    def check(self, tasks: int, allowed: TaskRange, *, slots_later: bool = False) -> None:
         """Refuse an application in which not all tasks can run at once, and a clock of no task."""
         self._counted = check_settings(
             self._spark,
@@ -732,6 +735,7 @@ class RealtimeSetup(Setup):
             least=allowed.least,
             levels=self._levels,
             queries=self._queries,
+            slots_later=slots_later,
         )
         if self._options["pacemaker"] is not None:
             pacemaker_of(self._spark, allowed.most, self._options["pacemaker"])
@@ -749,18 +753,36 @@ class RealtimeSetup(Setup):
         """Start a query before there is a run, whose engine has it then."""
         start_query = self._query(plan, tasks)
         where = [(level, n) for level in range(self._levels + 1) for n in range(tasks)]
-        self._beside = Standby(
+        self.beside = Standby(
             _board(self._spark, self._options["host"]),
             lambda address: start_query(address, False, ()),
             where,
             changed,
         )
-        return self._beside
+        return self.beside
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether a query waits with all its tasks."""
+        return self.beside is not None and self.beside.ready
+
+    def warm_up(self, plan: StreamPlan, tasks: int) -> None:
+        """Start a query that waits, unless one does, or there are no slots for it."""
+        if self.beside is None and has_slots(self._spark, self.slots(tasks), self._counted):
+            self.stand_by(plan, tasks, lambda: None)
+
+    def end_beside(self) -> None:
+        """End the query that waits, and wait until it has ended."""
+        beside, self.beside = self.beside, None
+        if beside is not None:
+            beside.end()
+            beside.wait()
 
     def engine(self, parts: RunParts) -> RealtimeEngine:
         """Return what runs live tasks."""
         spark, topology, tasks = self._spark, parts.topology, parts.tasks
         live, by_mark = live_writers(topology)
+        beside, self.beside = self.beside, None
 
         def coordinate(completed: Callable[[Marked], None]) -> Coordinator:
             return Coordinator(
@@ -787,7 +809,7 @@ class RealtimeSetup(Setup):
             roomy=lambda tasks: has_slots(spark, tasks, self._counted),
             standby=self._options["standby"],
             close=self._close,
-            beside=self._beside,
+            beside=beside,
         )
 
     def _query(

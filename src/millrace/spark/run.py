@@ -158,6 +158,7 @@ class Run:
             self.fail(error)
         finally:
             engine.hang_up()
+            self._give_back_lease()
             self._over.set()
             self.tell()
 
@@ -339,6 +340,11 @@ class Run:
             raise cause
         raise failed(self.topology.name, cause, self.parts.console.spark) from None
 
+    def _give_back_lease(self) -> None:
+        """Let those who wait for the lease know that this has ended, unless another run has it."""
+        if self.parts.lease is not None and (not self.handed_over or self.run_log.drained):
+            self.parts.lease.release(self.error)
+
     def close(self) -> None:
         """Let go of what the run had; what was said of it stays."""
         self.parts.console.end(failed=self.error is not None)
@@ -347,6 +353,7 @@ class Run:
         if self._listener is not None:
             self._listener.close()
         self.parts.lines.close()
+        self._give_back_lease()
         self._backlog.close()
         self._end_observing()
         scrapes = self.leave_scrapes()

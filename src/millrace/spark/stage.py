@@ -14,6 +14,22 @@ from millrace.runtime.worker_process import Stage, Task
 from millrace.spark.worker import Blueprint, runtime_of
 
 
+class WarmUp:
+    """For ``mapInArrow`` in place of a stage: its tasks make the runtime of their process.
+
+    Args:
+        blueprint: Of the run.
+    """
+
+    def __init__(self, blueprint: Blueprint) -> None:
+        self.blueprint = blueprint
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield what comes in."""
+        runtime_of(self.blueprint)
+        yield from batches
+
+
 class OnSpark:
     """The function of stages with no shuffle between them, for ``mapInArrow``: one call a task.
 

@@ -8,8 +8,10 @@ engine. All that can be refused is refused before the checkpoint is touched.
 
 from __future__ import annotations
 
+import logging
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -23,6 +25,7 @@ from pyspark.sql import SparkSession
 from millrace.balance.load import RunLoads
 from millrace.balance.policy import Balance
 from millrace.compile.build import build
+from millrace.compile.change.registry import Registry
 from millrace.compile.explanation import PipelineExplanation
 from millrace.compile.topology import Topology
 from millrace.epochlog.claims import foreseen
@@ -33,8 +36,14 @@ from millrace.injectors.dead_letters import bind_letters
 from millrace.injectors.injector import Injector
 from millrace.injectors.signal_injector import SignalInjector
 from millrace.injectors.watermark_publisher import WatermarkPublisher
+from millrace.inspect.lease import Lease
 from millrace.model.declarations import Declarations
-from millrace.model.errors import CheckpointMismatch, DamagedStore, PipelineError
+from millrace.model.errors import (
+    CheckpointMismatch,
+    DamagedStore,
+    LeaseReleased,
+    PipelineError,
+)
 from millrace.model.time import SECOND, Duration, duration_us
 from millrace.options import EpochOptions, RealtimeOptions, check_options, with_defaults
 from millrace.runtime.realtime.weak import refused_weak
@@ -47,6 +56,7 @@ from millrace.spark.connect import refuse_connect
 from millrace.spark.console import Quiet
 from millrace.spark.driven_engine import DrivenSetup
 from millrace.spark.engine import RunParts, Setup
+from millrace.spark.failure import headline
 from millrace.spark.handle import Handle
 from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.metrics.lines import lines_in
@@ -61,6 +71,10 @@ from millrace.spark.realtime_engine import RealtimeSetup
 from millrace.spark.run import Run
 from millrace.store import HardState, is_object_store, local_path, open_location
 
+_log = logging.getLogger("millrace")
+
+#: How often a program that waits for a lease looks whether its tasks are ready.
+_LOOK_S: Final = 10.0
 #: A call that is ended at its time limit ends so many times later at the most.
 _ENDED_WITHIN: Final = 1.5
 
@@ -91,26 +105,36 @@ class SparkStarter:
         moves: Whether that is another checkpoint than that of the run before.
         tasks: How many tasks a level to begin with, where their number follows the load; None: as
             many as there were.
+        lease: That this program holds; None if it was not asked for, or not yet.
     """
 
     spark: SparkSession
     given: Mapping[str, Any]
     moves: bool = False
     tasks: int | None = None
+    lease: Lease | None = None
 
     def run(self, pipeline: Declarations, follows: int | None = None) -> Run:
         """Return a run of a pipeline, with its tasks started."""
-        opening = _Opening(pipeline, self.spark, first_tasks=self.tasks, **self.given)
+        opening = self._opening(pipeline)
         opening.follows = follows
         opening.prepare()
+        downtime = Downtime()
+        if self.given.get("lease", False) and self.lease is None:
+            self.lease = opening.wait_for_lease()
+            downtime.gone()
         opening.claim()
-        return opening.begin(Downtime())
+        downtime.lap("to claim the checkpoint")
+        return opening.begin(downtime)
 
     def successor(self, pipeline: Declarations, before: Run) -> _Opening:
         """Return a pipeline that is to go on where a run ends, built and checked."""
-        opening = _Opening(pipeline, self.spark, first_tasks=self.tasks, **self.given)
+        opening = self._opening(pipeline)
         opening.prepare(before, moves=self.moves)
         return opening
+
+    def _opening(self, pipeline: Declarations) -> _Opening:
+        return _Opening(pipeline, self.spark, first_tasks=self.tasks, held=self.lease, **self.given)
 
     def load(self, application: str) -> Declarations:
         """Import a pipeline that is named, anew."""
@@ -120,7 +144,12 @@ class SparkStarter:
     def changed(self, options: Mapping[str, Any]) -> SparkStarter:
         """Return how to start with other options."""
         moves = options.get("checkpoint", self.given["checkpoint"]) != self.given["checkpoint"]
-        other = SparkStarter(self.spark, {**self.given, **options}, moves)
+        if "lease" in options or (moves and self.lease is not None):
+            raise PipelineError(
+                "update(): the lease of a run, and with it the checkpoint, stay the same. Stop the "
+                "run, and start the other pipeline."
+            )
+        other = SparkStarter(self.spark, {**self.given, **options}, moves, lease=self.lease)
         other.check()
         return other
 
@@ -144,6 +173,7 @@ class _Opening:
         checkpoint: A directory or URL.
         realtime: Which plane.
         first_tasks: How many tasks a level to begin with; see :class:`SparkStarter`.
+        held: The lease of the checkpoint; None if this program does not hold it.
         options: Of the plane.
 
     Attributes:
@@ -166,6 +196,7 @@ class _Opening:
         checkpoint: str,
         realtime: bool,
         first_tasks: int | None = None,
+        held: Lease | None = None,
         **options: Any,
     ) -> None:
         self._pipeline = pipeline
@@ -173,15 +204,19 @@ class _Opening:
         self._checkpoint = checkpoint
         self._realtime = realtime
         self._first_tasks = first_tasks
+        self._lease = held
         kind: type[Any] = RealtimeOptions if realtime else EpochOptions
         self._options: dict[str, Any] = with_defaults(kind, options)
         # Made when there is a run: only then does anybody write there.
         self._scratch = Path(tempfile.gettempdir()) / f"millrace-{uuid4().hex}"
         self._before: Run | None = None
+        self._takes_scrapes = False
         self._scrapes: Scrapes | None = None
         self._console = Quiet(spark)
-        # What a query was started with before there is a claim, and the generation before that.
-        self._started: tuple[StreamPlan, int] | None = None
+        # What a query was started with before there is a claim, and the numbers in it.
+        self._started: tuple[StreamPlan, Registry] | None = None
+        self._look_at = 0.0
+        self._told_ready = False
 
     def prepare(self, before: Run | None = None, *, moves: bool = False) -> None:
         """Build and check the pipeline, and all that is said of the run.
@@ -195,6 +230,7 @@ class _Opening:
                 Nothing was written.
         """
         options = self._options
+        self._before = before
         if before is not None and not moves:
             self.follows = before.run_log.generation
         self._topology = topology = build(self._pipeline)
@@ -206,7 +242,8 @@ class _Opening:
         self._publisher = WatermarkPublisher.of(topology)
         self._allowed = allowed = allowed_tasks(options["tasks"], setup.fitting)
         self._tasks = tasks = self._tasks_to_begin_with(before)
-        setup.check(tasks, allowed)
+        waits = options["lease"] and self._lease is None
+        setup.check(tasks, allowed, slots_later=waits)
         most, each = allowed.most, setup.intervals_each
         self._intervals = intervals_of(options["intervals"], most, each=each)
         # What cannot be sent to workers is found before the checkpoint is touched.
@@ -216,12 +253,13 @@ class _Opening:
         )
         check_attempts(options["attempts"])
         check_cache_limit(options.get("cache_limit"))
+        self._term = lease_term(options["lease"])
         self._balance = balance_of(options["balance"], self._intervals)
         # A port that the run before has is left to this one.
         there = None if before is None else before.parts.scrapes
         if there is not None and there.where == options["metrics"]:
-            self._before = before
-        else:
+            self._takes_scrapes = True
+        elif not waits:
             self._scrapes = scrapes_of(options["metrics"])
         if isinstance(setup, RealtimeSetup) and not moves:
             self.slots = setup.slots(tasks)
@@ -233,14 +271,33 @@ class _Opening:
         """Start the query beside the run before; see :class:`~millrace.spark.engine.Successor`."""
         assert isinstance(self._setup, RealtimeSetup), "it has slots"
         with self._given_up():
-            state = self._state()
-            end = end_of(state.epochs)
-            if self._started is None:
-                topology = foreseen(end, bind_sinks(self._topology, state.uuid))
-                plan = self._plan(topology, state, live=True)
-                self._started = plan, 0 if end.claim is None else end.claim.generation
-            self._scratch.mkdir(mode=0o700, exist_ok=True)
-            return self._setup.stand_by(self._started[0], self._tasks, changed)
+            return self._setup.stand_by(self._plan_as_foreseen(), self._tasks, changed)
+
+    def wait_for_lease(self) -> Lease:
+        """Wait until this program holds the lease of the checkpoint, and return it.
+
+        In real time a query waits, too, started. Another is started if that fails, or if it would
+        not fit any more what goes on.
+
+        Raises:
+            LeaseReleased: The run that held it was stopped or drained.
+            StoreError: The checkpoint cannot be read or written.
+        """
+        with self._given_up():
+            self._console.begin()
+            lease = Lease(self._checkpoint, self._pipeline.name, term=self._term)
+            if not lease.acquire(self._keep_ready):
+                raise LeaseReleased(
+                    f"the run that held the lease of {self._checkpoint} was stopped or drained, so "
+                    "nobody is to go on. Who starts the pipeline now begins where that ended."
+                )
+            self._lease = lease
+            if self._started is not None and self._setup.is_warm and self._fits():
+                self._scrapes = scrapes_of(self._options["metrics"])
+            else:
+                self._drop_started()
+                self.prepare()  # which refuses what has to be there by now
+            return lease
 
     def claim(self) -> None:
         """Claim the checkpoint.
@@ -279,7 +336,7 @@ class _Opening:
             claim_sinks(run_log.topology, run_log)
             setup.take_over(run_log)
             plan = self._plan_as_claimed()
-            if self._before is not None:
+            if self._before is not None and self._takes_scrapes:
                 self._scrapes = self._before.leave_scrapes() or scrapes_of(options["metrics"])
             parts = RunParts(
                 topology=run_log.topology,
@@ -301,6 +358,7 @@ class _Opening:
                 lines=lines_in(run_log.state),
                 mailbox=run_log.state.mailbox,
                 scratch=self._scratch,
+                lease=self._lease,
             )
             run = Run(parts, setup.engine(parts))
             run.engine.downtime = downtime
@@ -312,6 +370,7 @@ class _Opening:
         """Let go of everything: there will be no run."""
         if self._scrapes is not None:
             self._scrapes.close()
+        self._setup.end_beside()
         self._console.end()
         shutil.rmtree(self._scratch, ignore_errors=True)
 
@@ -320,9 +379,59 @@ class _Opening:
         """Let go of everything if something fails."""
         try:
             yield
-        except BaseException:
+        except BaseException as failure:
             self.close()
+            # The run before goes on, or is started again, where there is one.
+            if self._before is None and self._lease is not None:
+                self._lease.release(failure)
             raise
+
+    # -- while another program holds the lease -----------------------------------------------------
+
+    def _keep_ready(self) -> None:
+        """Have done what takes long, and would fit what goes on now: a query that waits, say."""
+        beside = self._setup.beside if isinstance(self._setup, RealtimeSetup) else None
+        if beside is not None and beside.ready and not self._told_ready:
+            self._told_ready = True
+            _log.info("all tasks are started, and wait for the lease")
+        if time.monotonic() < self._look_at:
+            return
+        self._look_at = time.monotonic() + _LOOK_S
+        self._spark.conf.get("spark.app.name")  # a session of Connect that is idle expires
+        try:
+            if beside is not None and (failure := beside.failure) is not None:
+                _log.warning("the tasks that wait have failed: %s", headline(failure))
+                self._drop_started()
+            if not self._fits():
+                self._drop_started()
+                self.prepare()
+            if self._started is not None and self._foreseen(self._state())[1] != self._started[1]:
+                self._drop_started()
+            if self._fits():
+                self._setup.warm_up(self._plan_as_foreseen(), self._tasks)
+        except Exception as error:  # noqa: BLE001  without it the run begins later, and no worse
+            _log.warning("what takes long cannot be done before: %s", headline(error))
+
+    def _fits(self) -> bool:
+        """Return whether live tasks have left nothing for another number of them."""
+        return not self._realtime or tasks_left(self._checkpoint) in (None, self._tasks)
+
+    def _plan_as_foreseen(self) -> StreamPlan:
+        """Return the plan of what goes on next, as far as it is known before there is a claim."""
+        if self._started is None:
+            state = self._state()
+            topology, registry = self._foreseen(state)
+            self._started = self._plan(topology, state, live=self._realtime), registry
+        self._scratch.mkdir(mode=0o700, exist_ok=True)
+        return self._started[0]
+
+    def _drop_started(self) -> None:
+        """End the query that waits, if there is one, and wait until it has ended."""
+        self._started, self._told_ready = None, False
+        self._setup.end_beside()
+
+    def _foreseen(self, state: HardState) -> tuple[Topology, Registry]:
+        return foreseen(end_of(state.epochs), bind_sinks(self._topology, state.uuid))
 
     def _tasks_to_begin_with(self, before: Run | None) -> int:
         """Return how many tasks a level there are first.
@@ -378,15 +487,15 @@ class _Opening:
                 checkpoint since.
         """
         run_log = self._run_log
-        if self._started is None:
-            return self._plan(run_log.topology, run_log.state, live=self._realtime)
-        plan, before = self._started
-        if run_log.generation != before + 1 or run_log.open is not None:
+        if self._started is not None and run_log.registry == self._started[1]:
+            return self._started[0]
+        if self._started is not None and self._before is not None:
             raise CheckpointMismatch(
                 f"another run has claimed checkpoint {self._checkpoint!r} while a changed pipeline "
                 "was about to take over. Nothing was lost. Start one of them."
             )
-        return plan
+        self._drop_started()
+        return self._plan(run_log.topology, run_log.state, live=self._realtime)
 
     def _explanation(self, topology: Topology, plan: StreamPlan, tasks: int) -> PipelineExplanation:
         weak = refused_weak(topology, tasks=tasks) if self._realtime else {}
@@ -408,6 +517,19 @@ def tasks_left(checkpoint: str) -> int | None:
         return None  # there is no checkpoint yet, or one that is refused when it is claimed
     unfinished = end_of(state.epochs).manifest
     return (unfinished.live or None) if unfinished is not None else None
+
+
+def lease_term(lease: bool | Duration) -> Duration | None:
+    """Return the term of a lease; None: as long as it is by default, or there is none.
+
+    Raises:
+        PipelineError: It is no time, or none at all.
+    """
+    if lease is None or isinstance(lease, bool):
+        return None
+    if duration_us(lease, "start(lease)") <= 0:
+        raise PipelineError(f'start(lease={lease!r}): expected a time above 0, such as "2 s".')
+    return lease
 
 
 def scrapes_of(metrics: int | str | None) -> Scrapes | None:

@@ -114,12 +114,7 @@ def main(root: Path) -> None:
     logging.getLogger("millrace").setLevel(logging.INFO)
     least = mr.spark.realtime_settings(tasks=1) if settings["scales"] else {}
     spark = session(root, settings["master"], settings["conf"] | least)
-    if settings["lease"]:
-        with mr.ops.Lease(root / "disk" / "checkpoint", "numbers", term=settings["lease"]) as lease:
-            if lease.acquire():
-                run(root, settings, spark)
-    else:
-        run(root, settings, spark)
+    run(root, settings, spark)
     spark.stop()
 
 
@@ -133,6 +128,8 @@ def run(root: Path, settings: dict[str, Any], spark: SparkSession) -> None:
         mix.build(p)
     tasks = (1, 2) if settings["scales"] else 2
     options = {"realtime": True, "tasks": tasks, "progress": False} | settings["options"]
+    if settings["lease"]:
+        options["lease"] = settings["lease"]
     checkpoint = root / "disk" / "checkpoint"
     started = p.start(spark, checkpoint=str(checkpoint), **options)
     threads: list[tuple[Any, tuple[Any, ...]]] = [(disturb, (started, mixes))]

@@ -8,7 +8,7 @@ import pytest
 
 import millrace as mr
 from millrace.cli import run as command
-from millrace.model.errors import RunFailed, ZombieWriter
+from millrace.model.errors import LeaseReleased, RunFailed, ZombieWriter
 
 PIPELINE = """
 import millrace as mr
@@ -149,9 +149,7 @@ def test_a_function_that_needs_more_than_a_session_is_told_so(
     assert "No source is read" not in shown.output, "run reads them"
 
 
-def test_a_standby_runs_it_when_it_has_the_lease_and_gives_that_back(
-    millrace: Any, started: Any, tmp_path: Path
-) -> None:
+def test_a_standby_starts_it_with_a_lease(millrace: Any, started: Any) -> None:
     asked = "run", "app.py:pipeline", "--checkpoint", "ckpt", "--master", "local[2]", "--standby"
     shown = millrace(*asked, "--lease", "9 s", "--realtime", "--standby-tasks")
     assert shown.output == (
@@ -161,24 +159,19 @@ def test_a_standby_runs_it_when_it_has_the_lease_and_gives_that_back(
         "on local[2]: stopped after epoch 41. The same command goes on from there.\n"
     )
     assert started.options["standby"] is True
-    (name,) = (tmp_path / "ckpt" / "mailbox").iterdir()
-    assert b'"ended":"done"' in name.read_bytes()
-
-
-def test_one_whose_run_fails_gives_the_lease_to_another(
-    millrace: Any, started: Any, tmp_path: Path
-) -> None:
-    started.handle.error = RunFailed("bad record")
-    shown = millrace("run", "app.py:pipeline", "--checkpoint", "ckpt", "--standby")
-    assert shown.exit_code == 1
-    (name,) = (tmp_path / "ckpt" / "mailbox").iterdir()
-    assert b'"ended":"given up"' in name.read_bytes()
+    assert started.options["lease"] == "9 s"
+    millrace(*asked)
+    assert started.options["lease"] is True
+    assert "standby" not in started.options
 
 
 def test_a_standby_ends_when_the_run_that_it_waits_for_was_stopped(
     millrace: Any, started: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mr.ops.Lease, "acquire", lambda _: False)
+    def start(*_: Any, **__: Any) -> None:
+        raise LeaseReleased("it was stopped")
+
+    monkeypatch.setattr(mr.Pipeline, "start", start)
     shown = millrace("run", "app.py:pipeline", "--checkpoint", "ckpt", "--standby")
     assert shown.exit_code == 0
     assert "the run that had the lease was ended, so this ends too." in shown.output

@@ -13,7 +13,7 @@ import millrace as mr
 from millrace.compile.build import build
 from millrace.epochlog.run_log import RunLog
 from millrace.inspect import Lease
-from millrace.model.errors import CheckpointMismatch, PipelineError
+from millrace.model.errors import CheckpointMismatch, RunFailed, ZombieWriter
 from millrace.store import open_location
 from millrace.store.mailbox import Mailbox
 
@@ -105,14 +105,31 @@ def test_when_its_run_is_stopped_nobody_goes_on(tmp_path: Path, clock: Clock) ->
 def test_when_its_run_has_failed_another_goes_on_at_once(tmp_path: Path, clock: Clock) -> None:
     first, second = lease(tmp_path, clock), lease(tmp_path, clock)
 
-    def fail() -> None:
-        with pytest.raises(ZeroDivisionError), first:
-            raise ZeroDivisionError
-
     assert first.acquire()
-    clock.meanwhile = [fail]
+    clock.meanwhile = [lambda: first.release(RunFailed("bad record"))]
     assert second.acquire()
     assert clock.now == 101.0
+
+
+def test_when_its_run_was_superseded_by_one_without_a_lease_nobody_goes_on(
+    tmp_path: Path, clock: Clock
+) -> None:
+    first, second = lease(tmp_path, clock), lease(tmp_path, clock)
+    assert first.acquire()
+    clock.meanwhile = [lambda: first.release(ZombieWriter("a newer run has claimed it"))]
+    assert not second.acquire()
+
+
+def test_who_waits_is_called_at_each_look_while_it_is_anothers(
+    tmp_path: Path, clock: Clock
+) -> None:
+    first, second = lease(tmp_path, clock), lease(tmp_path, clock)
+    looks: list[float] = []
+    assert first.acquire(lambda: looks.append(clock.now))
+    assert not looks, "nobody held it"
+    clock.meanwhile = [first.renew]
+    assert second.acquire(lambda: looks.append(clock.now))
+    assert looks == [100.0 + n for n in range(int(1 + TERM_S))]
 
 
 def test_of_several_that_wait_one_has_it(tmp_path: Path, clock: Clock) -> None:
@@ -162,8 +179,7 @@ def test_a_run_without_a_lease_is_warned_of(
     assert "had no lease, and has not said that it ended" in caplog.text
 
 
-def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(PipelineError, match=r"Lease\(term='0 s'\): expected a time above 0"):
-        Lease(tmp_path, "clicks", term="0 s")
+def test_that_of_another_pipeline_is_refused(tmp_path: Path) -> None:
+    Lease(tmp_path, "clicks")
     with pytest.raises(CheckpointMismatch, match="clicks"):
         Lease(tmp_path, "views")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,6 +16,7 @@ from millrace.balance.task_count import TaskRange
 from millrace.compile.build import build
 from millrace.epochlog.run_log import RunLog
 from millrace.injectors.watermark_publisher import WatermarkPublisher
+from millrace.inspect.lease import Lease
 from millrace.model.declarations import Declarations
 from millrace.model.errors import PipelineError, RunFailed
 from millrace.runtime.stuck import NO_LIMITS
@@ -103,8 +105,8 @@ class Counted(mr.Computation):
 
 
 class Starter:
-    def __init__(self, folder: Path, engine: Engine) -> None:
-        self._folder, self._engine = folder, engine
+    def __init__(self, folder: Path, engine: Engine, lease: Any = None) -> None:
+        self._folder, self._engine, self._lease = folder, engine, lease
 
     def run(self, pipeline: Declarations, follows: int | None = None) -> Run:
         topology, state = build(pipeline), MemoryHardState()
@@ -130,6 +132,7 @@ class Starter:
             lines=MetricLines(None),
             mailbox=Mailbox(LocalBlobs(self._folder)),
             scratch=self._folder / "scratch",
+            lease=self._lease,
         )
         run = Run(parts, self._engine)
         run.launch()
@@ -142,8 +145,8 @@ def started(tmp_path: Path) -> Any:
     p.inject("in", Rows(), timestamp="at", unit="us", low_watermark=mr.ArrivalTime(0))
     p.add(Counted)
 
-    def start(engine: Engine) -> Handle:
-        handle, starter = Handle(), Starter(tmp_path, engine)
+    def start(engine: Engine, lease: Any = None) -> Handle:
+        handle, starter = Handle(), Starter(tmp_path, engine, lease)
         handle._begin(p, starter)  # type: ignore[arg-type]
         return handle
 
@@ -180,6 +183,30 @@ def test_a_stop_ends_the_tasks_and_then_the_run(started: Any) -> None:
     run.stop()
     assert engine.said == ["launch", "stop", "hang up"]
     assert (run.status().state, run.wait()) == ("stopped", True)
+
+
+def test_a_lease_is_given_back_before_the_run_is_over(started: Any, tmp_path: Path) -> None:
+    for number, (end, ended) in enumerate([(None, "done"), (OSError("lost"), "given up")]):
+        lease = Lease(tmp_path / f"{number}", "p")
+        assert lease.acquire()
+        run = started(Driven(end, tries=1), lease)
+        with suppress(RunFailed):
+            run.wait("60 s")
+        term = lease._last()[1]
+        assert term is not None
+        assert term.ended == ended
+
+
+def test_a_run_that_another_follows_leaves_it_the_lease(started: Any, tmp_path: Path) -> None:
+    lease = Lease(tmp_path / "lease", "p")
+    assert lease.acquire()
+    run = started(Driven(tries=1), lease)
+    run._run.handed_over = True
+    run.stop()
+    term = lease._last()[1]
+    assert term is not None
+    assert term.ended == ""
+    lease.release()
 
 
 def test_what_may_be_asked_for_is_one_table_for_every_engine(started: Any) -> None:

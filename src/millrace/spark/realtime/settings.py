@@ -55,7 +55,13 @@ def has_slots(spark: SparkSession, tasks: int, counted: int = 0) -> bool:
 
 
 def check_settings(
-    spark: SparkSession, *, tasks: int, levels: int, queries: int = 1, least: int | None = None
+    spark: SparkSession,
+    *,
+    tasks: int,
+    levels: int,
+    queries: int = 1,
+    least: int | None = None,
+    slots_later: bool = False,
 ) -> int:
     """Refuse an application that is set otherwise than the real-time plane needs.
 
@@ -66,6 +72,7 @@ def check_settings(
         queries: How many there are to be: two where one is the standby.
         least: How many tasks a level there may be later, at least. What bounds the rows on their
             way between two tasks is for as many: it is too much for fewer, and does for more.
+        slots_later: Whether there need not be slots for all of them yet.
 
     Returns:
         How many slots there are.
@@ -75,8 +82,8 @@ def check_settings(
     """
     wrong = wrong_settings(_application(spark), least or tasks)
     needed = slots_needed(tasks, levels, queries)
-    slots = _slots_in_time(spark, needed)
-    if slots < needed:
+    slots = _slots(spark) if slots_later else _slots_in_time(spark, needed)
+    if slots < needed and not slots_later:
         wrong.append(
             f"slots: {slots} tasks can run at once, and {needed} must: {tasks} for each of "
             f"{levels + 1} levels (the injectors are level 0), {_TWICE * (queries > 1)}and one "

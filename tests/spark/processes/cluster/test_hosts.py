@@ -227,7 +227,7 @@ def test_whatever_befalls_its_hosts_a_run_has_the_outputs_of_no_fault(scene: Sce
 
     stream.wait_for_standby(STANDBY_S)
     stream.start(on="driver-2")
-    stream.wait_for("holds the lease of")
+    stream.wait_for("holds the lease of", STANDBY_S)
     scene.measure("the host of the driver is killed", hosts["driver-1"].kill)
     rows = stream.finish()
     _say(f"\n{scene.table()}\n{rows} rows, none lost, none doubled")
