@@ -60,6 +60,11 @@ class DrawnPool:
         self._idle = idle
         self.pending: list[Call] = []
 
+    @property
+    def untaken(self) -> int:
+        """How many calls it has whose outcomes nobody has taken."""
+        return len(self.pending)
+
     def submit(self, calls: Iterable[Call]) -> None:
         """Take calls to make."""
         for call in calls:
@@ -122,11 +127,26 @@ class AttemptingPool:
         computation: Whose calls are made.
         random: Draws how much time passes; None: one call returns after the other, in the order of
             their ids.
+        overloads: Takes in words where more calls are in flight than may be.
+        idle: The chance that no time passes when asked; None: as that is drawn.
+
+    Attributes:
+        untaken: How many calls it has whose outcomes nobody has taken.
     """
 
-    def __init__(self, computation: AsyncComputation, random: Random | None) -> None:
+    def __init__(
+        self,
+        computation: AsyncComputation,
+        random: Random | None,
+        overloads: list[str],
+        *,
+        idle: float | None = None,
+    ) -> None:
         self._computation = computation
         self._random = random
+        self._overloads = overloads
+        self._idle = idle
+        self._in_flight = self.untaken = 0
         self._loop = VirtualTimeLoop()
         self._pool = CallPool(
             self._served,
@@ -141,6 +161,16 @@ class AttemptingPool:
         self._there: dict[bytes, Outcome] = {}
 
     async def _served(self, request: Any, attempt: CallAttempt) -> Any:
+        self._in_flight += 1
+        most = self._computation.calls.concurrency
+        if self._in_flight > most:
+            self._overloads.append(f"{self._in_flight} calls are in flight, and not {most} at most")
+        try:
+            return await self._answered(request, attempt)
+        finally:
+            self._in_flight -= 1
+
+    async def _answered(self, request: Any, attempt: CallAttempt) -> Any:
         fate = bytes.fromhex(attempt.id)
         if not self._down and self._outages and attempt.attempt == 1 and fate[6] < 32:
             self._outages -= 1
@@ -160,6 +190,7 @@ class AttemptingPool:
     def submit(self, calls: Iterable[Call]) -> None:
         """Take calls to make."""
         calls = [*calls]
+        self.untaken += len(calls)
         self._pending |= {call.id for call in calls}
         self._pool.submit(calls)
 
@@ -167,14 +198,22 @@ class AttemptingPool:
         """Return outcomes that are there after a time that is drawn, or the next in order."""
         if self._random is not None:
             if wait_s is not None:
-                wait_s = self._random.choice((0.0, 0.0, 0.05, 1.0))
-            return self._pool.completed(wait_s)
+                if self._idle is None:
+                    wait_s = self._random.choice((0.0, 0.0, 0.05, 1.0))
+                elif self._random.random() < self._idle:
+                    return []
+                else:
+                    wait_s = self._random.choice((0.05, 1.0, 4.0))
+            outcomes = self._pool.completed(wait_s)
+            self.untaken -= len(outcomes)
+            return outcomes
         if not self._pending:
             return []
         first = min(self._pending)
         while first not in self._there:
             self._there |= {one.call.id: one for one in self._pool.completed(None)}
         self._pending.discard(first)
+        self.untaken -= 1
         return [self._there.pop(first)]
 
     def wake(self, callback: Callable[[], None]) -> None:
@@ -184,6 +223,7 @@ class AttemptingPool:
         """Forget all calls."""
         self._pending.clear()
         self._there.clear()
+        self.untaken = 0
         self._pool.cancel()
 
     def oldest(self) -> WaitingCall | None:

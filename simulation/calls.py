@@ -93,10 +93,22 @@ class Calling:
         random: Chooses.
         ends: Where records come from and go to.
         attempts: Whether each attempt at a call is simulated.
+        slow: Whether calls return so slowly that others wait for them.
+
+    Attributes:
+        attempts: Whether each attempt is simulated.
+        idle: The chance that none returns when a pool is asked.
+        overloads: What a pool asked of the service at a time, where that was too much.
     """
 
-    def __init__(self, random: Random, ends: Ends, *, attempts: bool = False) -> None:
+    def __init__(
+        self, random: Random, ends: Ends, *, attempts: bool = False, slow: bool = False
+    ) -> None:
         self.attempts = attempts
+        self.idle: float | None = None
+        if slow:  # with attempts, each of a call takes its time
+            self.idle = random.choice((0.6, 0.8) if attempts else (0.8, 0.95, 0.98))
+        self.overloads: list[str] = []
         self.ids = random.random() < 0.6
         order: CallOrder = random.choice(("key", "none"))
         p = Pipeline("simulated")
@@ -115,7 +127,9 @@ class Calling:
         for stream in _SUNK:
             p.sink(stream, ends.sink(stream))
         self.topology = build(p)
-        self.name = f"calls{' with attempts' if attempts else ''}, order {order}"
+        self.name = (
+            f"{'slow ' if slow else ''}calls{' with attempts' if attempts else ''}, order {order}"
+        )
 
     def value(self, random: Random) -> dict[str, Any]:
         """Return a user's number."""
@@ -123,6 +137,8 @@ class Calling:
 
     def check(self, evidence: Evidence) -> None:
         """Check that each record was answered once, and each answer given to its record."""
+        if self.overloads:
+            raise Wrong(self.overloads[0])
         came: Counter[tuple[int, str, int, int]] = Counter()
         for batch in evidence.batches:
             came.update((a.value["id"], a.value["user"], a.value["n"], a.at_us) for a in batch)
@@ -171,11 +187,14 @@ def drawn_pools(program: Program, random: Random | None) -> CallPools:
         program: Whose calls they make.
         random: Draws it; None: they return in the order of their ids, one after the other.
     """
-    attempts = isinstance(program, Calling) and program.attempts
 
     def make(spec: ComputationSpec) -> Pool:
         assert isinstance(spec.instance, AsyncComputation)
-        kind = AttemptingPool if attempts else DrawnPool
-        return kind(spec.instance, random)
+        assert isinstance(program, Calling), "no other one makes calls"
+        if program.attempts:
+            return AttemptingPool(spec.instance, random, program.overloads, idle=program.idle)
+        if program.idle is None:
+            return DrawnPool(spec.instance, random)
+        return DrawnPool(spec.instance, random, idle=program.idle)
 
     return CallPools(make=make)

@@ -41,6 +41,14 @@ def _nobody(key: str, nth: int) -> int:
 draw: Draw = _nobody
 
 
+def drawn_in(value: Any) -> tuple[str, int, int]:
+    """Return key, how many draws it had before, and the number, of a value of ``enriched``."""
+    if isinstance(value, list):
+        key, nth, number, *_ = value
+        return key, nth, number
+    return value.key, value.nth, value.number
+
+
 class Enrich(Computation):
     """Level 1: attaches a random number to every record."""
 

@@ -183,7 +183,7 @@ def _drawn(run: Simulation) -> dict[tuple[str, int], int]:
     edges = {edge.number for edge in run.topology.edges if edge.stream == "enriched"}
     for row in run.sunk:
         if row.edge in edges:
-            key, nth, number, *_ = coder.decode(row.value)
+            key, nth, number = computations.drawn_in(coder.decode(row.value))
             check(
                 drawn.setdefault((key, nth), number) == number,
                 f"the sink of 'enriched' got draw {nth} of key {key!r} twice, with two outcomes",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from random import Random
 
 from millrace.model.time import SECOND
+from simulation.blocks import Blocks
 from simulation.callers import heard
 from simulation.calls import Calling
 from simulation.computations import Computations
@@ -18,8 +19,8 @@ from simulation.tables import Tables
 
 #: Of so many schedules the next are of another kind: first of computations and groupings, then of
 #: operations, then of what feeds pipelines beside records with a time, then of calls, then of calls
-#: that are made as in production. What an older schedule draws stays as it was: the bugs that tests
-#: plant are found at seeds that they name.
+#: made as in production, then of blocks of keys, then of slow calls. What an older schedule draws
+#: stays as it was: the bugs that tests plant are found at seeds that they name.
 TURN = 5_000
 
 
@@ -31,6 +32,13 @@ class Of(enum.Enum):
     FEEDING = 2
     CALLS = 3
     ATTEMPTS = 4
+    BLOCKS = 5
+    SLOW_CALLS = 6
+
+    @property
+    def makes_calls(self) -> bool:
+        """Whether programs of this kind make calls."""
+        return self in (Of.CALLS, Of.ATTEMPTS, Of.SLOW_CALLS)
 
 
 @dataclass(frozen=True)
@@ -78,8 +86,10 @@ def program_of(random: Random, kind: Of) -> Program:
     ends = Ends()
     if kind is Of.FEEDING:
         return Feeding(random, ends)
-    if kind in (Of.CALLS, Of.ATTEMPTS):
-        return Calling(random, ends, attempts=kind is Of.ATTEMPTS)
+    if kind is Of.BLOCKS:
+        return Blocks(random, ends)
+    if kind.makes_calls:
+        return calling(random, ends, kind)
     return operations_of(random, ends) if kind is Of.OPERATIONS else _program(random, ends)
 
 
@@ -117,6 +127,13 @@ def filled(
         bucket=random.random() < 0.3 and not heard(program.topology),
         tidy=random.random() < 0.6,
     )
+
+
+def calling(random: Random, ends: Ends, kind: Of) -> Program:
+    """Return a program of calls."""
+    if kind is Of.SLOW_CALLS:
+        return Calling(random, ends, attempts=random.random() < 0.4, slow=True)
+    return Calling(random, ends, attempts=kind is Of.ATTEMPTS)
 
 
 def operations_of(random: Random, ends: Ends) -> Program:

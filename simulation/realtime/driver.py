@@ -133,6 +133,7 @@ class Run:
         """Take what tasks have said, and look at the clock."""
         world, coordinator = self._world, self._coordinator
         world.scheduler.step("listen")
+        began = world.scheduler.steps
         while query.heard:
             where, message = query.heard.popleft()
             if message is None:
@@ -141,6 +142,7 @@ class Run:
                 orders = coordinator.heard(message, world.clock())
             query.tell(orders)
         query.tell(self._looked())
+        query.pressure.listened(None if coordinator.incarnation is None else began)
 
     def _looked(self) -> Orders:
         """Look at the clock, and at what the run is to do next."""

@@ -83,37 +83,40 @@ class Feeds(Injector):
                 found += sum(one.at_us < newest_us - DELAY_US for one in lot)
         return found
 
-    def fill(self, random: Random, program: Program, *, late: bool) -> None:
+    def fill(
+        self, random: Random, program: Program, *, late: bool, lots: tuple[int, int] = (3, 10)
+    ) -> None:
         """Make rows.
 
         Args:
             random: Chooses.
             program: Makes the values.
             late: Whether some come behind the low watermark.
+            lots: How many each process has, from and to.
         """
         self.most = random.choice((1, 2, 5))
         ids, fresh = itertools.count(), itertools.count(1_000)
         late_share = random.choice((0.1, 0.3)) if late else 0.0
         for name in "abc"[: random.choice((1, 2, 2, 3))]:
             now, step = 1_000, random.randrange(60)
-            lots: list[list[Arrival]] = []
-            self.lots[name], self.there_at[name] = lots, []
+            mine: list[list[Arrival]] = []
+            self.lots[name], self.there_at[name] = mine, []
             pace = random.choice((5, 20, 40))
-            for _ in range(random.randint(3, 10)):
+            for _ in range(random.randint(*lots)):
                 step += random.randrange(pace)
                 self.there_at[name].append(step)
                 lot: list[Arrival] = []
                 for _ in range(random.choice((1, 1, 2))):
                     now += random.randint(0, 7)
-                    if lots and random.random() < 0.15:
-                        lot.append(random.choice(lots[-1]))  # delivered again
+                    if mine and random.random() < 0.15:
+                        lot.append(random.choice(mine[-1]))  # delivered again
                         continue
                     behind = random.randint(30, 60) if random.random() < late_share else 0
                     at = now - (behind or random.randint(0, 5))
                     lot.append(Arrival({"id": next(ids)} | program.value(random), at * SECOND))
-                lots.append(lot)
+                mine.append(lot)
             if not late:
-                self._clamp(lots, fresh)
+                self._clamp(mine, fresh)
 
     @staticmethod
     def _clamp(lots: list[list[Arrival]], fresh: Iterator[int]) -> None:

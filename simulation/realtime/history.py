@@ -177,17 +177,24 @@ class _RecordedSegment:
 
 
 class RecordedExecution(Execution):
-    """Runs bundles, and tells the history of them."""
+    """Runs bundles, and tells the history of them.
+
+    Attributes:
+        history: Of all.
+        kept: Told how many more records of a computation wait for calls, in rows.
+    """
 
     history: History
+    kept: Callable[[str, int], None]
 
     def run(
         self, spec: ComputationSpec, bundle: Bundle, *more: Any, **how: Any
     ) -> tuple[Effects, Repair]:
         """Run a bundle."""
-        made = super().run(spec, bundle, *more, **how)
+        effects, repair = super().run(spec, bundle, *more, **how)
         self.history.ran(spec.name, bundle)
-        return made
+        self.kept(spec.name, effects.calls_kept)
+        return effects, repair
 
     def _run_user_code(self, spec: ComputationSpec, bundle: Bundle, view: View) -> Effects:
         """Run user code; from its beginning, if its cache turned out damaged meanwhile."""

@@ -30,6 +30,7 @@ from millrace.runtime.realtime.messages import (
 from millrace.runtime.realtime.task import LiveTask, Sent
 from millrace.runtime.worker_process import WorkerProcess
 from simulation.hosts import Host
+from simulation.realtime.pressure import Pressure
 from simulation.scheduler import Killed, Process
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ class Query:
         heard: What tasks said: who, and what; nothing if it ended without a word.
         over: Whether Spark ends the batch: the injector tasks' input ends.
         pipes: What is on its way.
+        pressure: Whether sources wait for calls.
     """
 
     def __init__(
@@ -97,6 +99,7 @@ class Query:
         self.heard: deque[tuple[Where, FromTask | None]] = deque()
         self.over = False
         self.pipes: dict[Pipe, deque[bytes]] = {}
+        self.pressure = Pressure(world.topology, world.work.pending_most)
         self._sent: dict[Pipe, int] = {}
         self._orders: dict[Where, deque[ToTask]] = {}
         self.members: dict[Where, Process] = {}
@@ -153,7 +156,11 @@ class Query:
 
     def alive(self) -> list[Where]:
         """Return the tasks that run."""
-        return [w for w, process in self.members.items() if not (process.ended or process.dead)]
+        return [where for where in self.members if self._is_alive(where)]
+
+    def _is_alive(self, where: Where) -> bool:
+        process = self.members[where]
+        return not (process.ended or process.dead)
 
     def deliver_stale(self, pick: int) -> bool:
         """Put a packet of an older incarnation where the next is expected; return whether so."""
@@ -173,11 +180,12 @@ class Query:
     def _work(self, where: Where) -> None:
         """Host tasks, one after the other; what :mod:`millrace.spark.realtime.task_host` does."""
         level, n = where
-        runtime = self._world.live_runtime(self._hosts[where], self._tasks)
+        kept = partial(self.pressure.kept, where)
+        runtime = self._world.live_runtime(self._hosts[where], self._tasks, kept)
         task = self.made(runtime, where)
         killed = False
         try:
-            while self._host(task, where):
+            while self._host(task, where, runtime):
                 task.close()
                 self._numbers_begin_anew(where)
                 self._world.scheduler.step("rest")
@@ -210,7 +218,7 @@ class Query:
         for receiver in range(self._tasks):
             self._sent.pop((level + 1, n, receiver), None)
 
-    def _host(self, task: LiveTask, where: Where) -> bool:
+    def _host(self, task: LiveTask, where: Where, runtime: WorkerProcess) -> bool:
         """Let a task have its turns in one incarnation; return whether another takes its place."""
         level, n = where
         world, host = self._world, self._hosts[where]
@@ -227,6 +235,7 @@ class Query:
                 raise LineBroken("the line to the driver is broken")
             while orders:
                 message = orders.popleft()
+                self.pressure.ordered(where, message)
                 if isinstance(message, StopTask):
                     return False
                 if isinstance(message, RenewTask):
@@ -245,13 +254,19 @@ class Query:
                 restless = 0
                 continue
             there = self._there(where)
+            reads, read = level > 0 or self.pressure.reads(where, self._is_alive), _read(task)
             arrived = self._arrived(where, everything=ended)
             task.receive(arrived)
             sent = self._send(where, task.turn(world.host_clock(host), 0.0))
             sent += self._send(where, task.after_turn())
+            is_full = level > 0 and bool(self.pressure) and self.pressure.turned(where, runtime)
             said, task.said = task.said, []
             for one in said:
                 self._say(where, one)
+            if not reads and _read(task) > read:
+                world.violated(f"{where} reads on, though a task behind it is full of calls")
+            if is_full:
+                self.pressure.full(where, world.scheduler.steps)
             restless = 2 if sent or arrived or said else max(0, restless - 1)
             if ended:
                 break
@@ -331,6 +346,11 @@ class Query:
             pipe = self._pipe((level + 1, n, receiver))
             for _ in range(self._world.random.randint(0, len(pipe))):
                 pipe.pop()
+
+
+def _read(task: LiveTask) -> int:
+    """Return how many records a task has read, or been given, in its incarnation."""
+    return task.stats.records
 
 
 def _picklable(error: Exception) -> Exception:

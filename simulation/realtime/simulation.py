@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from random import Random
+from types import ModuleType
 
 from millrace.epochlog.run_log import RunLog
-from millrace.runtime import rows
+from millrace.runtime import calls, rows
 from millrace.runtime.worker_process import WorkerProcess
 from millrace.store import HardState, SnapshotStats
 from simulation.calls import drawn_pools
@@ -59,7 +60,7 @@ class RealtimeSimulation(World):
 
     def run(self) -> Outcome:
         """Run the schedule to its end, and judge it."""
-        with _few_are(self.work.few):
+        with _set(rows, "FEW", self.work.few), _set(calls, "PENDING_MOST", self.work.pending_most):
             return super().run()
 
     @property
@@ -114,11 +115,13 @@ class RealtimeSimulation(World):
         state.incarnations = RecordedIncarnations(state.incarnations, self.history)  # type: ignore[assignment,misc]
         return state
 
-    def live_runtime(self, host: Host, tasks: int) -> WorkerProcess:
-        """Return the runtime of a new Python process on a host."""
+    def live_runtime(
+        self, host: Host, tasks: int, kept: Callable[[str, int], None]
+    ) -> WorkerProcess:
+        """Return the runtime of a new Python process on a host; see :class:`RecordedExecution`."""
         state = self._recorded(self.storage.open())
         execution = RecordedExecution(self.topology, state, HostCaches(host))
-        execution.history = self.history
+        execution.history, execution.kept = self.history, kept
         live = {edge for n, edge in enumerate(self.stands) if self.work.live_sinks >> n & 1}
         return WorkerProcess(
             self.topology,
@@ -190,14 +193,14 @@ class RealtimeSimulation(World):
 
 
 @contextmanager
-def _few_are(count: int) -> Iterator[None]:
-    """Let so many rows be few: a schedule has no more than that in any turn."""
-    earlier = rows.FEW
+def _set(module: ModuleType, constant: str, count: int) -> Iterator[None]:
+    """Let a constant of production be another one: a schedule has few records."""
+    earlier = getattr(module, constant)
     try:
-        rows.FEW = count  # type: ignore[misc]  # a constant for all others
+        setattr(module, constant, count)
         yield
     finally:
-        rows.FEW = earlier  # type: ignore[misc]  # as before
+        setattr(module, constant, earlier)
 
 
 class _Snapshots:

@@ -11,17 +11,17 @@ from millrace.injectors.columns import column_names
 from millrace.injectors.injector import Injector
 from millrace.model.errors import PipelineError
 from millrace.model.time import MILLISECOND, SECOND
-from millrace.runtime import rows
+from millrace.runtime import calls, rows
 from millrace.runtime.values import ROWS, value_columns
 from millrace.runtime.worker_process import SourceColumns
+from simulation.blocks import Blocks
 from simulation.callers import heard
-from simulation.calls import Calling
 from simulation.computations import Computations
 from simulation.groupings import Groupings
 from simulation.inputs import Feeding
 from simulation.program import Program
 from simulation.realtime.feeds import Feeds, LiveEnds
-from simulation.workload import Of, Workload, operations_of
+from simulation.workload import Of, Workload, calling, operations_of
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,8 @@ class LiveWorkload(Workload):
         mark_every_us: How often a mark is made.
         live_sinks: Whether sinks are written in every turn, by their number modulo 4.
         few: Up to how many rows go another way, as plain columns.
+        pending_most: Sources wait while so many calls are pending in a task for each that may be in
+            flight.
     """
 
     feeds: Feeds
@@ -45,6 +47,7 @@ class LiveWorkload(Workload):
     mark_every_us: int
     live_sinks: int
     few: int
+    pending_most: int
 
 
 def generate(random: Random, kind: Of) -> LiveWorkload:
@@ -58,7 +61,8 @@ def generate(random: Random, kind: Of) -> LiveWorkload:
     ends = LiveEnds(feeds, late=late)
     program = _program(random, ends) if kind is Of.GROUPINGS else _possible(random, ends, kind)
     late = late and not program.topology.by_ingress()
-    feeds.fill(random, program, late=late)
+    slow = kind is Of.SLOW_CALLS
+    feeds.fill(random, program, late=late, lots=(8, 25) if slow else (3, 10))
     step_us = random.choice((2 * MILLISECOND, SECOND))
     return LiveWorkload(
         program,
@@ -76,6 +80,7 @@ def generate(random: Random, kind: Of) -> LiveWorkload:
         mark_every_us=random.choice((40, 100, 250)) * step_us,
         live_sinks=random.randrange(16),
         few=random.choice((0, 0, 2, rows.FEW)),
+        pending_most=random.choice((1, 2, 3)) if slow else calls.PENDING_MOST,
     )
 
 
@@ -83,8 +88,10 @@ def _possible(random: Random, ends: LiveEnds, kind: Of) -> Program:
     """Return a program of operations, or of what feeds them."""
     while True:
         try:
-            if kind in (Of.CALLS, Of.ATTEMPTS):
-                return Calling(random, ends, attempts=kind is Of.ATTEMPTS)
+            if kind is Of.BLOCKS:
+                return Blocks(random, ends)
+            if kind.makes_calls:
+                return calling(random, ends, kind)
             return Feeding(random, ends) if kind is Of.FEEDING else operations_of(random, ends)
         except PipelineError:
             continue  # as below

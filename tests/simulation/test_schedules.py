@@ -16,6 +16,8 @@ SCHEDULES = [
     (Simulation, 2 * TURN, 50, 15),
     (Simulation, 3 * TURN, 20, 10),
     (Simulation, 4 * TURN, 10, 5),
+    (Simulation, 5 * TURN, 15, 5),
+    (Simulation, 6 * TURN, 5, 5),
     (ChangingSimulation, 0, 15, 4),
     (RemappingSimulation, 0, 15, 4),
     (RemappingVersions, 75, 10, 3),
@@ -26,6 +28,8 @@ SCHEDULES = [
     (RealtimeSimulation, 2 * TURN, 25, 10),
     (RealtimeSimulation, 3 * TURN, 25, 10),
     (RealtimeSimulation, 4 * TURN, 15, 5),
+    (RealtimeSimulation, 5 * TURN, 15, 5),
+    (RealtimeSimulation, 6 * TURN, 10, 5),
 ]
 
 #: So many are one test.

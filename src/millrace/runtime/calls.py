@@ -29,7 +29,7 @@ from millrace.model.errors import InvariantViolation, brief
 from millrace.runtime.call_pool import CallPool, PoolLoop
 
 #: Sources wait while so many calls are pending in a task for each that may be in flight.
-_PENDING_MOST: Final = 8
+PENDING_MOST: Final = 8
 
 
 class Pool(Protocol):
@@ -145,7 +145,7 @@ class TaskCalls:
         self.pool = pool
         self.pending = self.kept = 0
         self._title = spec.title
-        self._most = _PENDING_MOST * one.calls.concurrency
+        self._most = PENDING_MOST * one.calls.concurrency
         self._in_order = one.calls.order == "key"
         self._again = {*again}
         self._queues: dict[tuple[int, bytes], deque[bytes]] = {}
