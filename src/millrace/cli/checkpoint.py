@@ -299,9 +299,9 @@ def _head(path: str, state: LocalHardState | ObjectHardState, found: Checkpoint)
     overview = found.overview
     return {
         "location": path if is_object_store(path) else str(local_path(path)),
-        "format": state.form.format,
-        "created_by": state.form.created_by,
-        "pipeline": state.form.pipeline,
+        "format": state.format.format,
+        "created_by": state.format.created_by,
+        "pipeline": state.format.pipeline,
         "uuid": state.uuid,
         "generation": overview.generation,
         "epoch": overview.epoch,

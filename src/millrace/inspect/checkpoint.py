@@ -317,7 +317,7 @@ def plan_of(topology: Topology, location: str | os.PathLike[str]) -> ChangePlan:
         refused = {change.where for change in found.refused}
         waiting = [change for change in now.refused if change.where not in refused]
         found = msgspec.structs.replace(found, under_way=found.epoch + 1, waiting=tuple(waiting))
-    owner = state.form.pipeline
+    owner = state.format.pipeline
     if owner == topology.name:
         return found
     whose = PartChange(

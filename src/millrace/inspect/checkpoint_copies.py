@@ -120,7 +120,7 @@ def copy_checkpoint(
     claim = _claim(state, found, completion)
     _check_live(completion)
     files = offset_files(source, target, completion)
-    made = open_location(target, pipeline=state.form.pipeline, segments=segments, copied=True)
+    made = open_location(target, pipeline=state.format.pipeline, segments=segments, copied=True)
     # First of all that it is not whole yet: a start would take it for new.
     if made.epochs.last() or not made.epochs.append(1, encode_entry(replace(claim, copying=True))):
         there = end_of(made.epochs).claim
@@ -432,7 +432,7 @@ def restore_checkpoint(checkpoint: Location, savepoint: str, *, accept: bool = F
         )
     kept = open_checkpoint(place)
     then = ended(state_at(place).epochs)
-    state = open_location(checkpoint, pipeline=state_at(checkpoint).form.pipeline)
+    state = open_location(checkpoint, pipeline=state_at(checkpoint).format.pipeline)
     end = end_of(state.epochs)
     assert then.claim is not None, "a savepoint has a claim"
     assert then.completion is not None, "a savepoint is of a completed epoch"

@@ -17,11 +17,11 @@ from millrace.store.cache import (
 )
 from millrace.store.cache_eviction import CacheLimit
 from millrace.store.checkpoint_format import (
-    Form,
+    CheckpointFormat,
     check_pipeline,
-    decode_form,
-    encode_form,
-    new_form,
+    decode_format,
+    encode_format,
+    new_format,
 )
 from millrace.store.collection import Collectable, Collected, Collector, Given
 from millrace.store.commit import COMMIT_BYTES, Commit, Identity, chain_of, payload_bytes
@@ -86,7 +86,7 @@ __all__ = [
     "Covered",
     "EpochLog",
     "Finding",
-    "Form",
+    "CheckpointFormat",
     "Given",
     "GrownSegment",
     "HardState",
@@ -120,10 +120,10 @@ __all__ = [
     "bring",
     "chain_of",
     "check_pipeline",
-    "decode_form",
+    "decode_format",
     "decode_segment",
     "decode_snapshot",
-    "encode_form",
+    "encode_format",
     "encode_segment",
     "encode_snapshot",
     "is_object_store",
@@ -131,7 +131,7 @@ __all__ = [
     "location_of",
     "looked_at",
     "mailbox_at",
-    "new_form",
+    "new_format",
     "open_location",
     "payload_bytes",
     "replay_cost",

@@ -32,7 +32,7 @@ import subprocess
 from pathlib import Path
 
 from millrace.model.errors import PipelineError, StoreError
-from millrace.store.checkpoint_format import decode_form, file_name
+from millrace.store.checkpoint_format import decode_format, file_name
 
 _log = logging.getLogger(__name__)
 
@@ -126,22 +126,24 @@ def _is_dead(home: Path) -> bool:
     if not checkpoint.is_absolute():
         return False
     try:
-        form = decode_form((checkpoint / "FORMAT").read_bytes(), str(checkpoint))
+        written = decode_format((checkpoint / "FORMAT").read_bytes(), str(checkpoint))
     except (FileNotFoundError, NotADirectoryError):
         return True
     except StoreError:
         return False  # Damaged, or of another version: it may be repaired yet.
-    return file_name(form.uuid) != home.name
+    return file_name(written.uuid) != home.name
 
 
 #: Then nothing tells a torn file from a whole one, and LMDB has to fsync.
 UNKNOWN = "unknown"
 
 
-def home_of_boot(directory: str | os.PathLike[str], uuid: str, form: int) -> Path:
+def home_of_boot(directory: str | os.PathLike[str], uuid: str, format_number: int) -> Path:
     """Return where the caches of a checkpoint lie that this boot of this host may use."""
     host = file_name(socket.gethostname())
-    return Path(os.path.abspath(directory)) / file_name(uuid) / f"{form}-{host}-{boot_id()}"
+    return (
+        Path(os.path.abspath(directory)) / file_name(uuid) / f"{format_number}-{host}-{boot_id()}"
+    )
 
 
 @functools.cache

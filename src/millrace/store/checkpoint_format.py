@@ -1,8 +1,8 @@
 """The format of a checkpoint: what it says of itself, and how its files are named.
 
-:class:`Form` is what it says of itself, in one small JSON object named ``FORMAT``. It is compared
-before anything is written, so a checkpoint of another pipeline, or of a newer version, is left as
-it is. ``xxh3_64`` is the checksum of the object without that member, as JSON with sorted keys and
+:class:`CheckpointFormat` is what it says of itself, in a JSON object named ``FORMAT``. It is
+compared before anything is written, so a checkpoint of another pipeline, or of a newer version, is
+left as it is. ``xxh3_64`` is the checksum of the object without that member, as JSON with sorted keys and
 no spaces.
 
 File names of computations are readable when short, and always different.
@@ -27,7 +27,7 @@ FORMAT = 1
 _CHECKSUM = "xxh3_64"
 
 
-class Form(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class CheckpointFormat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What ``FORMAT`` says.
 
     Args:
@@ -48,15 +48,15 @@ class Form(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     copied: bool = False
 
 
-def new_form(
+def new_format(
     pipeline: str,
     uuid: str,
     segments: str | None = None,
     *,
     copied: bool = False,
-) -> Form:
-    """Return the form of a checkpoint made now, by this version."""
-    return Form(
+) -> CheckpointFormat:
+    """Return what ``FORMAT`` says of a checkpoint made now, by this version."""
+    return CheckpointFormat(
         format=FORMAT,
         uuid=uuid,
         pipeline=pipeline,
@@ -66,17 +66,17 @@ def new_form(
     )
 
 
-def encode_form(form: Form) -> bytes:
+def encode_format(written: CheckpointFormat) -> bytes:
     """Return the content of ``FORMAT``.
 
-    >>> decode_form(encode_form(new_form("zeitgeist", "u-1")), "c").pipeline
+    >>> decode_format(encode_format(new_format("zeitgeist", "u-1")), "c").pipeline
     'zeitgeist'
     """
-    plain = msgspec.to_builtins(form)
+    plain = msgspec.to_builtins(written)
     return json.dumps(plain | {_CHECKSUM: _checksum(plain)}, indent=2).encode() + b"\n"
 
 
-def decode_form(data: bytes, where: str) -> Form:
+def decode_format(data: bytes, where: str) -> CheckpointFormat:
     """Return what ``FORMAT`` says, checked.
 
     Args:
@@ -101,23 +101,23 @@ def decode_form(data: bytes, where: str) -> Form:
         )
     checksum = plain.pop(_CHECKSUM, None)
     try:
-        form = msgspec.convert(plain, Form)
+        written = msgspec.convert(plain, CheckpointFormat)
     except msgspec.ValidationError:
-        form = None
-    if form is None or form.format != FORMAT or checksum != _checksum(plain):
+        written = None
+    if written is None or written.format != FORMAT or checksum != _checksum(plain):
         raise DamagedStore(
             f"checkpoint {where}: FORMAT is damaged: expected JSON with format, uuid and pipeline "
             f"and their checksum, found {data[:80]!r}. Restore the file from a copy of the "
             f"checkpoint; the rest of the checkpoint may be whole."
         )
-    return form
+    return written
 
 
-def check_pipeline(form: Form, pipeline: str, where: str) -> None:
+def check_pipeline(written: CheckpointFormat, pipeline: str, where: str) -> None:
     """Raise CheckpointMismatch unless the checkpoint is ``pipeline``'s."""
-    if form.pipeline != pipeline:
+    if written.pipeline != pipeline:
         raise CheckpointMismatch(
-            f"checkpoint {where}: it belongs to pipeline {form.pipeline!r}, this pipeline is "
+            f"checkpoint {where}: it belongs to pipeline {written.pipeline!r}, this pipeline is "
             f"{pipeline!r}. Give each pipeline a checkpoint of its own; if this one was "
             f"renamed, give it its old name back."
         )

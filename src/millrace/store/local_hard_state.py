@@ -24,11 +24,11 @@ from typing import Any
 
 from millrace.model.errors import CheckpointMismatch, CheckpointUnwritable, DamagedStore
 from millrace.store.checkpoint_format import (
-    Form,
+    CheckpointFormat,
     check_pipeline,
-    decode_form,
-    encode_form,
-    new_form,
+    decode_format,
+    encode_format,
+    new_format,
 )
 from millrace.store.commit_log import CommitLog
 from millrace.store.durable_files import (
@@ -72,10 +72,10 @@ class LocalHardState:
     millrace.model.errors.CheckpointMismatch: checkpoint ...: it belongs to pipeline 'zeitgeist'...
     """
 
-    def __init__(self, path: Path, form: Form, disk: Disk = os) -> None:
+    def __init__(self, path: Path, written: CheckpointFormat, disk: Disk = os) -> None:
         self.path = path
-        self.form = form
-        self.uuid = form.uuid
+        self.format = written
+        self.uuid = written.uuid
         self.blobs = LocalBlobs(path, disk, _FOLDERS)
         self.incarnations = Incarnations(self.blobs)
         self.commits = CommitLog(self.blobs, self.incarnations)
@@ -103,17 +103,17 @@ class LocalHardState:
             DamagedStore: ``FORMAT`` cannot be read.
         """
         root = Path(os.path.abspath(path))
-        form = _read_form(root, disk)
-        if form is None:
-            form = _create(root, new_form(pipeline, str(uuid.uuid4()), copied=copied), disk)
-        check_pipeline(form, pipeline, str(root))
+        written = _read_format(root, disk)
+        if written is None:
+            written = _create(root, new_format(pipeline, str(uuid.uuid4()), copied=copied), disk)
+        check_pipeline(written, pipeline, str(root))
         with translated(root):
             _settle_path(root, disk)
         for name in _FOLDERS:
             make_directory(root / name, disk)
         with translated(root):
             remove_leftovers(root / "tmp", disk)
-        return cls(root, form, disk)
+        return cls(root, written, disk)
 
     @classmethod
     def open(
@@ -131,19 +131,19 @@ class LocalHardState:
             DamagedStore: there is no checkpoint, or ``FORMAT`` cannot be read.
         """
         root = Path(os.path.abspath(path))
-        form = _read_form(root, disk)
-        if form is None:
+        written = _read_format(root, disk)
+        if written is None:
             raise DamagedStore(
                 f"checkpoint {root}: there is no FORMAT file on host {socket.gethostname()}. Was "
                 f"it removed, or is it a directory that the hosts of the cluster do not share?"
             )
-        if uuid is not None and form.uuid != uuid:
+        if uuid is not None and written.uuid != uuid:
             raise CheckpointMismatch(
-                f"checkpoint {root}: its uuid on host {socket.gethostname()} is {form.uuid}, "
+                f"checkpoint {root}: its uuid on host {socket.gethostname()} is {written.uuid}, "
                 f"the run was started with {uuid}. Was it replaced under a running pipeline, or is "
                 f"it a directory that the hosts of the cluster do not share?"
             )
-        return cls(root, form, disk)
+        return cls(root, written, disk)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopen, (str(self.path), self.uuid)
@@ -156,7 +156,7 @@ def _reopen(path: str, uuid: str) -> LocalHardState:
     return LocalHardState.open(path, uuid=uuid)
 
 
-def _create(root: Path, form: Form, disk: Disk) -> Form:
+def _create(root: Path, written: CheckpointFormat, disk: Disk) -> CheckpointFormat:
     """Make FORMAT, unless another driver does so first, and return what it then says.
 
     Only ``tmp/`` is made before it, so what a crash leaves here is known for our own.
@@ -176,7 +176,7 @@ def _create(root: Path, form: Form, disk: Disk) -> Form:
             ) from error
         scratch = root / "tmp"
         if names and (names != ["tmp"] or _foreign(scratch, disk)):
-            made = _read_form(root, disk)
+            made = _read_format(root, disk)
             if made is not None:  # by another driver, since this one looked for it
                 return made
             raise CheckpointMismatch(
@@ -185,8 +185,8 @@ def _create(root: Path, form: Form, disk: Disk) -> Form:
                 f"directory; if this was a checkpoint, restore FORMAT from a copy."
             )
     make_directory(scratch, disk)
-    put_if_absent(encode_form(form), root / "FORMAT", scratch=scratch, disk=disk)
-    created = _read_form(root, disk)
+    put_if_absent(encode_format(written), root / "FORMAT", scratch=scratch, disk=disk)
+    created = _read_format(root, disk)
     if created is None:
         raise DamagedStore(f"checkpoint {root}: FORMAT has gone right after it was written")
     return created
@@ -212,7 +212,7 @@ def _foreign(scratch: Path, disk: Disk) -> bool:
     return len(temporaries(names)) != len(names)
 
 
-def _read_form(root: Path, disk: Disk) -> Form | None:
+def _read_format(root: Path, disk: Disk) -> CheckpointFormat | None:
     """Return FORMAT as read and checked, None when there is none."""
     path = root / "FORMAT"
     with translated(path):
@@ -220,4 +220,4 @@ def _read_form(root: Path, disk: Disk) -> Form | None:
             data = read_file(path, disk)
         except (FileNotFoundError, NotADirectoryError):
             return None
-    return decode_form(data, str(root))
+    return decode_format(data, str(root))

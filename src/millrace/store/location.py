@@ -54,7 +54,7 @@ def open_location(
     (True, 1)
     """
     state = _opened(location, pipeline, uuid, segments, copied=copied)
-    if state.form.copied and not copied and not _is_begun(state):
+    if state.format.copied and not copied and not _is_begun(state):
         raise CheckpointMismatch(
             f"{os.fspath(location)}: this is a copy of another checkpoint, and it was cut off "
             "before it was whole. Remove it, and copy again."

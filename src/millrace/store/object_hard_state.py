@@ -49,11 +49,11 @@ from millrace.model.errors import (
     PipelineError,
 )
 from millrace.store.checkpoint_format import (
-    Form,
+    CheckpointFormat,
     check_pipeline,
-    decode_form,
-    encode_form,
-    new_form,
+    decode_format,
+    encode_format,
+    new_format,
 )
 from millrace.store.commit_log import CommitLog
 from millrace.store.durable_files import exists, make_directory, put_if_absent, translated
@@ -85,11 +85,11 @@ class ObjectHardState:
     True
     """
 
-    def __init__(self, bucket: ObjectBlobs, form: Form) -> None:
-        self.form = form
-        self.uuid = form.uuid
+    def __init__(self, bucket: ObjectBlobs, written: CheckpointFormat) -> None:
+        self.format = written
+        self.uuid = written.uuid
         self.blobs = bucket
-        self.incarnations = _incarnations(bucket, form)
+        self.incarnations = _incarnations(bucket, written)
         self.commits = CommitLog(bucket, self.incarnations)
         self.snapshots = Snapshots(bucket)
         self.epochs = EpochLog(bucket)
@@ -111,8 +111,8 @@ class ObjectHardState:
 
     def size(self, folder: str) -> int:
         """Return the bytes of what is in a folder, such as ``epochs`` or ``commits``."""
-        if folder == FOLDER and self.form.segments is not None:
-            return size_of(self.form.segments, self.uuid)
+        if folder == FOLDER and self.format.segments is not None:
+            return size_of(self.format.segments, self.uuid)
         return self._bucket.size(folder)
 
     @classmethod
@@ -144,10 +144,10 @@ class ObjectHardState:
         data = bucket.read("FORMAT")
         if data is None:
             data = _create(bucket, pipeline, segments, copied=copied)
-        form = decode_form(data, str(bucket.url))
-        check_pipeline(form, pipeline, str(bucket.url))
-        if segments is not None and form.segments != segments:
-            there = form.segments or "the checkpoint"
+        written = decode_format(data, str(bucket.url))
+        check_pipeline(written, pipeline, str(bucket.url))
+        if segments is not None and written.segments != segments:
+            there = written.segments or "the checkpoint"
             raise CheckpointMismatch(
                 f"checkpoint {bucket.url}: its grown segments are in {there}, this start says "
                 f"segments={segments!r}. Where they are is chosen when a checkpoint is made. "
@@ -162,7 +162,7 @@ class ObjectHardState:
                 f"as Amazon S3, Google Cloud Storage or Azure Blob Storage, or a newer version of "
                 f"this one."
             )
-        return cls(bucket, form)
+        return cls(bucket, written)
 
     @classmethod
     def open(cls, bucket: ObjectBlobs, *, uuid: str | None = None) -> ObjectHardState:
@@ -179,14 +179,14 @@ class ObjectHardState:
                 f"checkpoint {bucket.url}: there is no FORMAT object, as seen from host {host}. "
                 f"Was it removed, or does the host reach another store under that name?"
             )
-        form = decode_form(data, str(bucket.url))
-        if uuid is not None and form.uuid != uuid:
+        written = decode_format(data, str(bucket.url))
+        if uuid is not None and written.uuid != uuid:
             raise CheckpointMismatch(
-                f"checkpoint {bucket.url}: its uuid, as seen from host {host}, is {form.uuid}, the "
-                f"run was started with {uuid}. Was it replaced under a running pipeline, or does "
-                f"the host reach another store under that name?"
+                f"checkpoint {bucket.url}: its uuid, as seen from host {host}, is {written.uuid}, "
+                f"the run was started with {uuid}. Was it replaced under a running pipeline, or "
+                f"does the host reach another store under that name?"
             )
-        return cls(bucket, form)
+        return cls(bucket, written)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopen, (self._bucket.url, self._bucket.options, self.uuid)
@@ -199,10 +199,10 @@ def _reopen(url: BucketUrl, options: BucketOptions, uuid: str) -> ObjectHardStat
     return ObjectHardState.open(ObjectBlobs(url, options), uuid=uuid)
 
 
-def _incarnations(bucket: ObjectBlobs, form: Form) -> Incarnations:
-    if form.segments is None:
+def _incarnations(bucket: ObjectBlobs, written: CheckpointFormat) -> Incarnations:
+    if written.segments is None:
         return Incarnations(bucket)
-    return incarnations_in(form.segments, form.uuid, str(bucket.url))
+    return incarnations_in(written.segments, written.uuid, str(bucket.url))
 
 
 def _create(bucket: ObjectBlobs, pipeline: str, segments: str | None, *, copied: bool) -> bytes:
@@ -215,11 +215,11 @@ def _create(bucket: ObjectBlobs, pipeline: str, segments: str | None, *, copied:
             f"no FORMAT, so it is no checkpoint. Choose another prefix; if this was a checkpoint, "
             f"restore FORMAT from a copy."
         )
-    form = new_form(pipeline, str(uuid.uuid4()), segments, copied=copied)
+    written = new_format(pipeline, str(uuid.uuid4()), segments, copied=copied)
     if segments is not None:
-        make_place(segments, form.uuid, str(bucket.url))
-    if not bucket.put_if_absent("FORMAT", encode_form(form)) and segments is not None:
-        remove_place(segments, form.uuid)
+        make_place(segments, written.uuid, str(bucket.url))
+    if not bucket.put_if_absent("FORMAT", encode_format(written)) and segments is not None:
+        remove_place(segments, written.uuid)
     created = bucket.read("FORMAT")
     if created is None:
         raise DamagedStore(f"checkpoint {bucket.url}: FORMAT has gone right after it was written")

@@ -153,7 +153,7 @@ def test_a_damaged_format_is_refused(root: Path, data: bytes) -> None:
 
 
 def test_every_damaged_bit_of_format_is_refused(root: Path) -> None:
-    form = LocalHardState.create_or_open(root, pipeline="p").form
+    written = LocalHardState.create_or_open(root, pipeline="p").format
     path = root / "FORMAT"
     whole = path.read_bytes()
     for offset in range(len(whole)):
@@ -162,7 +162,9 @@ def test_every_damaged_bit_of_format_is_refused(root: Path) -> None:
             copy[offset] ^= 1 << bit
             path.write_bytes(copy)
             with contextlib.suppress(DamagedStore, CheckpointMismatch):
-                assert LocalHardState.open(root).form == form, "at most white space was altered"
+                assert LocalHardState.open(root).format == written, (
+                    "at most white space was altered"
+                )
 
 
 def test_a_file_in_the_place_of_the_directory(root: Path) -> None:

@@ -32,7 +32,7 @@ class Objects(ObjectHardState):
         bucket = in_memory()
         for name in self._bucket.names(""):
             assert bucket.put_if_absent(name, self._bucket.read(name) or b"")
-        return Objects(bucket, self.form)
+        return Objects(bucket, self.format)
 
 
 def in_memory() -> ObjectBlobs:
