@@ -48,8 +48,8 @@ def replays(patch, change):
     """Have what a replay sends changed by a function of its result and productions."""
     replay = commit_writer.replay
 
-    def changed(commit, moment, mine):
-        result, productions = replay(commit, moment, mine)
+    def changed(commit, weak):
+        result, productions = replay(commit, weak)
         change(result, productions)
         return result, productions
 
@@ -61,7 +61,8 @@ def keep(productions, kept):
     chosen = [n for n, value in enumerate(productions.values) if kept(value)]
     for name in RowsBuilder.__slots__:
         column = getattr(productions, name)
-        column[:] = [column[n] for n in chosen]
+        if column is not None:
+            column[:] = [column[n] for n in chosen]
 
 
 # -- what a replay sends ---------------------------------------------------------------------------
@@ -104,8 +105,8 @@ def only_the_last_pane_is_sent_again(patch):
 
 @harmless_without_faults(10)
 def weak_productions_are_not_made_again(patch):
-    def forget(commit, moment, mine):
-        return replay(commit, moment, RowsBuilder())
+    def forget(commit, _weak):
+        return replay(commit, RowsBuilder())
 
     replay = commit_writer.replay
     patch.setattr(commit_writer, "replay", forget)
