@@ -2,8 +2,8 @@
 
 :class:`CheckpointFormat` is what it says of itself, in a JSON object named ``FORMAT``. It is
 compared before anything is written, so a checkpoint of another pipeline, or of a newer version, is
-left as it is. ``xxh3_64`` is the checksum of the object without that member, as JSON with sorted keys and
-no spaces.
+left as it is. ``xxh3_64`` is the checksum of the object without that member, as JSON with sorted
+keys and no spaces.
 
 File names of computations are readable when short, and always different.
 """
