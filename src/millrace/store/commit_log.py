@@ -491,10 +491,17 @@ class ComputationSegments:
             }
             if not thin:
                 return 0
-            for interval, line in self._lines.items():
-                for number, key in zip(line.numbers, line.segments, strict=True):
-                    if key in thin and (commit := self.read(interval, number)) is not None:
-                        thin[key].append(commit)
+            # A copy: a read that finds a segment gone looks anew, and changes the index.
+            needed = [
+                (interval, number, key)
+                for interval, line in self._lines.items()
+                for number, key in zip(line.numbers, line.segments, strict=True)
+                if key in thin
+            ]
+            for interval, number, key in needed:
+                if (commit := self.read(interval, number)) is not None:
+                    thin[key].append(commit)
+            count = 0
             for key, commits in thin.items():
                 if (segment := self._segments.get(key)) is None or len(commits) != segment.left:
                     continue  # it was found to be another while it was read
@@ -503,7 +510,8 @@ class ComputationSegments:
                 whole = Segment(segment.name, len(data), lambda start, stop: data[start:stop])  # noqa: B023
                 self._forget({key})
                 self._add(segment.name, len(data), whole.index())
-            return len(thin)
+                count += 1
+            return count
 
     # -- the index ---------------------------------------------------------------------------------
 

@@ -228,3 +228,17 @@ def test_what_grown_segments_cost_in_requests(store: Counting) -> None:
     assert store.state().commits.read("count", 0, 5) == commit(0, 5)
     # An index each, the frames of the one that has none but for that in the seal, and one frame.
     assert store.requests["get_range"] == 2 * 2 + (1 + 2) + 1
+
+
+def test_thinning_goes_on_where_a_segment_has_gone_and_another_has_come(store: Counting) -> None:
+    """A thinned segment was removed by another process; the next look finds a new interval."""
+    state = store.state()
+    put(state, 1, 0, *(commit(interval, 1, b"x" * 10_000) for interval in range(16)))
+    put(state, 9, 0, commit(0, 9))
+    state.commits.numbers("count")
+    for interval in range(2, 16):
+        state.commits.remove("count", interval, [1])
+    store.store.delete(f"commits/count/{1:012x}-{0:08x}")
+    put(state, 10, 0, commit(99, 1, epoch=10))
+    assert state.commits.thin("count", 7, 8) == 0
+    assert state.commits.numbers("count") == {0: [9], 99: [1]}
