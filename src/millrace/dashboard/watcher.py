@@ -260,7 +260,7 @@ class Watcher:
     def _unread(self) -> dict[str, Any]:
         """Return what there is to show where nothing can be read: what was, if anything."""
         nothing: dict[str, Any] = {
-            "pipeline": getattr(getattr(self._state, "form", None), "pipeline", ""),
+            "pipeline": getattr(getattr(self._state, "format", None), "pipeline", ""),
             "checkpoint": self._location,
             "generation": 0,
             "epoch": -1,
