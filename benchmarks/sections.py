@@ -637,8 +637,7 @@ def _sections() -> Iterator[Section]:
     yield Section(
         "Fail-over of a lost driver",
         "driver_failover",
-        "Seconds from SIGKILL of a driver to a record of each key that was written after it, where "
-        "another waits by `millrace run --standby --lease \"2 s\"`, at 200 records/s.",
+        "Seconds from SIGKILL of a driver to a newer record of each key; another waits, lease 2 s.",
         [
             Table(
                 lambda result: result["failovers"],

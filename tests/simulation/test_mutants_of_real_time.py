@@ -306,12 +306,12 @@ def the_floor_of_low_watermarks_is_not_taken_up(patch):
 def low_watermarks_are_told_before_the_rows_they_follow(patch):
     leave = IncarnationHost._leave
 
-    def told_first(self, batches, few=None, **more):
-        rows = list(batches)
-        if (rows or few) and self._outlet is None:
+    def told_first(self, leaving, **more):
+        rows = list(leaving)
+        if (rows or more.get("through")) and self._outlet is None:
             message = self._watermarks.message()
             yield from self._pipes.send((), message=message, wall_us=self._wall_us)
-        yield from leave(self, rows, few, **more)
+        yield from leave(self, rows, **more)
 
     patch.setattr(IncarnationHost, "_leave", told_first)
 

@@ -255,7 +255,8 @@ class Followed:
         changed = manifest.changed
         if changed is None or changed.since is None:
             return [*self._read(manifest, manifest.follows, known)]
-        return [*self._read(manifest, changed.since, known), changed]
+        missed = [] if changed.since == known else self._read(manifest, changed.since, known)
+        return [*missed, changed]
 
     def _read(self, manifest: Manifest, number: int, known: int = 0) -> list[Completion]:
         """Return what the log says up to a completion, since a known one."""

@@ -70,7 +70,8 @@ def test_it_is_what_the_claim_gives(changed: Callable[[], mr.Pipeline]) -> None:
     manifest = before.begin(0, wall_time_us=0, injectors={})
     assert manifest is not None
     # An epoch is under way when it is asked for, and over when the checkpoint is claimed.
-    known = foreseen(end_of(state.epochs), changed().build())
+    known, registry = foreseen(end_of(state.epochs), changed().build())
     before.complete(manifest, [])
     claimed = RunLog(changed().build(), state, intervals=1)
     assert numbers(known) == numbers(claimed.topology)
+    assert registry == claimed.registry
