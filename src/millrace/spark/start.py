@@ -242,7 +242,7 @@ class _Opening:
         self._publisher = WatermarkPublisher.of(topology)
         self._allowed = allowed = allowed_tasks(options["tasks"], setup.fitting)
         self._tasks = tasks = self._tasks_to_begin_with(before)
-        waits = options["lease"] and self._lease is None
+        waits = bool(options["lease"]) and self._lease is None
         setup.check(tasks, allowed, slots_later=waits)
         most, each = allowed.most, setup.intervals_each
         self._intervals = intervals_of(options["intervals"], most, each=each)
@@ -389,7 +389,7 @@ class _Opening:
     # -- while another program holds the lease -----------------------------------------------------
 
     def _keep_ready(self) -> None:
-        """Have done what takes long, and would fit what goes on now: a query that waits, say."""
+        """Keep this program ready to take over what runs now: in real time, a query waits."""
         beside = self._setup.beside if isinstance(self._setup, RealtimeSetup) else None
         if beside is not None and beside.ready and not self._told_ready:
             self._told_ready = True
@@ -400,7 +400,7 @@ class _Opening:
         self._spark.conf.get("spark.app.name")  # a session of Connect that is idle expires
         try:
             if beside is not None and (failure := beside.failure) is not None:
-                _log.warning("the tasks that wait have failed: %s", headline(failure))
+                _log.warning("the waiting tasks have failed, others start: %s", headline(failure))
                 self._drop_started()
             if not self._fits():
                 self._drop_started()
@@ -410,7 +410,7 @@ class _Opening:
             if self._fits():
                 self._setup.warm_up(self._plan_as_foreseen(), self._tasks)
         except Exception as error:  # noqa: BLE001  without it the run begins later, and no worse
-            _log.warning("what takes long cannot be done before: %s", headline(error))
+            _log.warning("this program is not ready to take over: %s", headline(error))
 
     def _fits(self) -> bool:
         """Return whether live tasks have left nothing for another number of them."""

@@ -126,7 +126,7 @@ def test_another_is_started_when_it_has_failed(
     query.failure = RuntimeError("an executor was lost")
     assert waiting.look() is not query
     assert query.ended
-    assert "the tasks that wait have failed: an executor was lost" in caplog.text
+    assert "the waiting tasks have failed, others start: an executor was lost" in caplog.text
 
 
 def test_it_waits_on_while_the_checkpoint_cannot_be_read(
@@ -141,7 +141,7 @@ def test_it_waits_on_while_the_checkpoint_cannot_be_read(
     with monkeypatch.context() as patch:
         patch.setattr(waiting.opening, "_foreseen", fail)
         assert waiting.look() is query
-    assert "what takes long cannot be done before: the bucket is away" in caplog.text
+    assert "this program is not ready to take over: the bucket is away" in caplog.text
     assert waiting.look() is query
     assert not query.ended
 
