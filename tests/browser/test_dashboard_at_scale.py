@@ -23,15 +23,15 @@ def test_a_page_that_is_left_open_keeps_no_more(browser, dashboard, flights):
     with browser.first_running(script.replace("HISTORY", json.dumps(history))):
         browser.open(dashboard.url)
     sizes = []
-    for epochs in (400, 800):  # before the first, charts of all that is furthest behind are made
+    for epochs in (300, 500):  # before the first, charts of all that is furthest behind are made
         browser.run(f"window.pulses.until = {epochs}")
         browser.wait(lambda n=epochs: browser.run("return window.pulses.drawn") >= n)
         sizes.append(browser.memory())
-    assert f"to {19_999 + 800}." in browser.until("Epochs ", "time-words")
+    assert f"to {19_999 + 500}." in browser.until("Epochs ", "time-words")
     before, after = sizes
-    assert after["nodes"] <= before["nodes"] + 50, sizes
-    assert after["listeners"] <= before["listeners"] + 10, sizes
-    assert after["bytes"] < before["bytes"] + 250_000, sizes
+    assert after["nodes"] <= before["nodes"] + 25, sizes
+    assert after["listeners"] <= before["listeners"] + 5, sizes
+    assert after["bytes"] < before["bytes"] + 200_000, sizes
 
 
 def test_ten_thousand_intervals_and_more_are_there_within_a_second(browser, run, tmp_path):

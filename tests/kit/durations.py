@@ -41,7 +41,7 @@ BUDGETS = {
     "properties": 215.0,
     "faults": 195.0,
     "simulation": 240.0,
-    "browser": 60.0,
+    "browser": 75.0,
     "spark": 620.0,
     "spark/processes": 780.0,
 }
