@@ -37,8 +37,8 @@ chaos: setup ## N schedules of simulated faults on each of PLANES, for MINUTES a
 chaos-processes: setup ## kill real drivers, executors and workers for MINUTES, by default 10
 	CHAOS_MINUTES=$(or $(MINUTES),10) $(BIN)/pytest -s tests/spark/processes tests/spark/test_zeitgeist.py $(ARGS)
 
-chaos-realtime: setup ## kill what runs mixes in real time KILLS times, by default 100, and pause it PAUSES times, or for MINUTES, FAULTS a round; STANDBY is the share of rounds with one; every SCALES seconds other tasks take over; SEED draws
-	CHAOS_SEED=$(or $(SEED),$(strip $(shell od -An -N3 -tu4 /dev/urandom))) CHAOS_KILLS=$(or $(KILLS),100) CHAOS_PAUSES=$(or $(PAUSES),20) CHAOS_FAULTS=$(or $(FAULTS),20) CHAOS_LONGEST=$(or $(LONGEST),30) $(if $(MINUTES),CHAOS_MINUTES=$(MINUTES)) $(if $(REMAPS),CHAOS_REMAPS=$(REMAPS)) $(if $(STANDBY),CHAOS_STANDBY=$(STANDBY)) CHAOS_SCALES=$(or $(SCALES),20) $(BIN)/pytest -s tests/spark/processes/test_live_chaos.py $(ARGS)
+chaos-realtime: setup ## kill what runs mixes in real time KILLS times, by default 100, and pause it PAUSES times, or for MINUTES, FAULTS a round; STANDBY is the share of rounds with one; every SCALES seconds other tasks take over, and every UPDATES a changed pipeline; LEASES is the share of rounds with a driver that waits; SEED draws
+	CHAOS_SEED=$(or $(SEED),$(strip $(shell od -An -N3 -tu4 /dev/urandom))) CHAOS_KILLS=$(or $(KILLS),100) CHAOS_PAUSES=$(or $(PAUSES),20) CHAOS_FAULTS=$(or $(FAULTS),20) CHAOS_LONGEST=$(or $(LONGEST),30) $(if $(MINUTES),CHAOS_MINUTES=$(MINUTES)) $(if $(REMAPS),CHAOS_REMAPS=$(REMAPS)) $(if $(STANDBY),CHAOS_STANDBY=$(STANDBY)) CHAOS_SCALES=$(or $(SCALES),20) CHAOS_UPDATES=$(or $(UPDATES),30) CHAOS_LEASES=$(or $(LEASES),0.3) $(BIN)/pytest -s tests/spark/processes/test_live_chaos.py $(ARGS)
 
 test-hosts: setup ## four hosts, as network namespaces: killed KILLS times, by default 3, switched off, cut off, set wrong; takes root
 	HOSTS_KILLS=$(or $(KILLS),3) $(BIN)/pytest -s tests/spark/processes/cluster/test_hosts.py $(ARGS)

@@ -101,10 +101,17 @@ def family(pid: int) -> list[int]:
     return found
 
 
-def start_another(scene: Scene) -> None:
-    """Start a driver, and wait for its workers: those of the one before may be at work yet."""
-    scene.stream.start()
-    some(scene.stream.workers, 180)
+def go_on(scene: Scene) -> None:
+    """Have another driver go on: the one that waits for the lease, or else a new one.
+
+    Its workers are waited for: those of the one before may be at work yet.
+    """
+    stream = scene.stream
+    if stream.waiting is not None and stream.waiting.alive():
+        stream.wait_until_taken_over()
+    else:
+        stream.start()
+    some(stream.workers, 180)
 
 
 # -- kills -----------------------------------------------------------------------------------------
@@ -139,7 +146,7 @@ def kill_driver(scene: Scene) -> Befallen:
         send(signal.SIGKILL, driver.find(DRIVER))
     else:
         driver.end()
-    start_another(scene)
+    go_on(scene)
     return Befallen(f"killed the driver ({how})", began)
 
 
@@ -167,15 +174,16 @@ def pause_driver(scene: Scene) -> Befallen:
     driver, seconds = scene.stream.driver, scene.some_time()
     with paused([driver.process.pid, *driver.find(DRIVER)]):
         time.sleep(seconds)
-    return Befallen(f"paused the driver for {seconds} s")
+    by = "" if scene.stream.driver is driver else ", and another has taken over"
+    return Befallen(f"paused the driver for {seconds} s{by}")
 
 
 def supersede_driver(scene: Scene) -> Befallen:
-    """Stop program and JVM, and start another; the one that wakes up is to be told that it is."""
+    """Stop program and JVM, and have another go on; the one that wakes up is to be told of it."""
     driver = scene.stream.driver
     began = time.monotonic()
     with paused([driver.process.pid, *driver.find(DRIVER)]):
-        start_another(scene)
+        go_on(scene)
         scene.stream.wait_until_back(time.monotonic())
     deadline = time.monotonic() + 180
     while driver.alive():
@@ -183,7 +191,7 @@ def supersede_driver(scene: Scene) -> Befallen:
         time.sleep(0.1)
     assert driver.process.returncode, driver.output()
     assert "ZombieWriter" in driver.output(), driver.output()
-    return Befallen(f"paused the driver for {time.monotonic() - began:.1f} s, and started another")
+    return Befallen(f"paused the driver for {time.monotonic() - began:.1f} s, and another went on")
 
 
 # -- surroundings ----------------------------------------------------------------------------------

@@ -20,6 +20,8 @@ from tests.spark.processes.live_pipeline import (
 from tests.spark.processes.mixes import MIXES, SHARE, Mix, rows_of
 
 PROGRAM = Path(__file__).with_name("live_chaos.py")
+#: What a driver says when its run has begun.
+BEGUN = "the run of this driver has begun"
 #: The input ends so much later than is decided.
 ENDS_S = 3
 
@@ -38,6 +40,7 @@ class LiveStream:
         remaps: After how many seconds the run is remapped, again and again; 0: it is not.
         scales: After how many seconds others take over, of two tasks a level and of one, again and
             again; 0: they stay two.
+        updates: After how many seconds a changed pipeline takes over, again and again; 0: none.
         mixes: Names of those that the pipeline has beside the numbers.
         conninfo: Of a PostgreSQL server.
         environment: Variables of the drivers.
@@ -45,9 +48,14 @@ class LiveStream:
         filled: Whether a task that does nothing has a slot, too.
 
     Attributes:
+        drivers: All that there ever were.
+        waiting: One that waits for the lease, if there is one.
+        take_overs: How often one that waited went on.
         executors: The process with the executors' Python processes, where it is not the driver.
     """
 
+    waiting: Any = None
+    take_overs = 0
     executors: Any = None
 
     def __init__(
@@ -60,6 +68,7 @@ class LiveStream:
         options: dict[str, Any] | None = None,
         remaps: float = 0,
         scales: float = 0,
+        updates: float = 0,
         mixes: list[str] | None = None,
         conninfo: str = "",
         environment: dict[str, str] | None = None,
@@ -69,6 +78,7 @@ class LiveStream:
         self.root = root
         self.options = dict(options or {})
         self.mixes: list[Mix] = [MIXES[name](root, conninfo) for name in mixes or ()]
+        self.lease = lease
         self._program = program
         self._environment = environment or {}
         self.drivers: list[Any] = []
@@ -81,6 +91,7 @@ class LiveStream:
             "options": self.options,
             "remaps": remaps,
             "scales": scales,
+            "updates": updates,
             "mixes": mixes or [],
             "conninfo": conninfo,
             "lease": lease,
@@ -90,16 +101,44 @@ class LiveStream:
 
     @property
     def driver(self) -> Any:
-        """The one that was started last."""
-        return self.drivers[-1]
+        """The one whose run goes on, or is to; one that waited is it as soon as it runs."""
+        if self.waiting is not None and BEGUN in self.waiting.output():
+            self._driver, self.waiting = self.waiting, None
+            self.take_overs += 1
+        return self._driver
 
     def start(self, **how: Any) -> None:
         """Start a driver; the stream begins with the first."""
         if not self.drivers:
             (self.root / "began").write_text(repr(time.monotonic()))
+        self._driver = self._start(**how)
+
+    def start_waiting(self) -> None:
+        """Start a driver that waits for the lease, if none does."""
+        if self.waiting is None or not self.waiting.alive():
+            self.waiting = self._start()
+
+    def _start(self, **how: Any) -> Any:
         folder = self.root / f"driver-{len(self.drivers)}"
         folder.mkdir()
         self.drivers.append(self._program(PROGRAM, folder, **self._environment, **how))
+        return self.drivers[-1]
+
+    def wait_until_waiting(self, seconds: float = 60) -> None:
+        """Wait until a driver waits with all its tasks, though not for ever."""
+        deadline = time.monotonic() + seconds
+        while self.driver and self.waiting is not None and time.monotonic() < deadline:
+            if "all tasks are started, and wait for the lease" in self.waiting.output():
+                return
+            time.sleep(0.2)
+
+    def wait_until_taken_over(self, seconds: float = 180) -> None:
+        """Wait until the driver that waits runs."""
+        waiting, deadline = self.waiting, time.monotonic() + seconds
+        while self.driver is not waiting:
+            assert waiting.alive(), waiting.output()
+            assert time.monotonic() < deadline, waiting.output()
+            time.sleep(0.1)
 
     def wait_for_standby(self, seconds: float = 60) -> None:
         """Wait until a standby is ready, though not for ever: an executor may be away."""
@@ -112,11 +151,11 @@ class LiveStream:
             time.sleep(0.2)
 
     def wait_for(self, words: str, seconds: float = 60) -> None:
-        """Wait until the last driver has said something."""
-        deadline = time.monotonic() + seconds
-        while words not in self.driver.output():
-            assert self.driver.alive(), self.driver.output()
-            assert time.monotonic() < deadline, self.driver.output()
+        """Wait until the driver that was started last has said something."""
+        driver, deadline = self.drivers[-1], time.monotonic() + seconds
+        while words not in driver.output():
+            assert driver.alive(), driver.output()
+            assert time.monotonic() < deadline, driver.output()
             time.sleep(0.1)
 
     def log(self) -> str:
@@ -150,7 +189,7 @@ class LiveStream:
         places = {file: file.stat().st_size for file in (self.root / "seen").iterdir()}
         first: dict[int, float] = {}
         while len(first) < KEYS:
-            assert self.driver.alive(), self.driver.output()
+            assert self.driver.alive() or self.waiting is not None, self.driver.output()
             assert time.monotonic() < deadline, self.driver.output()
             time.sleep(0.1)
             for file in (self.root / "seen").iterdir():
@@ -199,7 +238,7 @@ class LiveStream:
         # Of keys, and of what mixes read, there is no part.
         rows = rows_after(seconds) // (KEYS * SHARE) * (KEYS * SHARE)
         Numbers(self.root / "limit").allow(rows)
-        assert self.driver.process.wait(300) == 0, self.driver.output()
+        self._wait_for_end()
         found = passed(self.root / "disk" / "out")
         assert found == wanted(rows), self._wrong("passed", found, wanted(rows))
         seen = found.total()
@@ -211,6 +250,19 @@ class LiveStream:
                     raise AssertionError(self._wrong(sink, outputs[sink], right[sink]))
                 seen += outputs[sink].total()
         return seen
+
+    def _wait_for_end(self, seconds: float = 300) -> None:
+        """Wait for the end of the run, with which all drivers have ended."""
+        deadline = time.monotonic() + seconds
+        while self.driver.alive() or (self.driver.process.returncode and self.waiting is not None):
+            assert time.monotonic() < deadline, self.driver.output()
+            time.sleep(0.1)
+        assert self.driver.process.returncode == 0, self.driver.output()
+        for driver in self.drivers:
+            left = max(1.0, deadline - time.monotonic())
+            assert driver.process.wait(left) or driver is self.driver, driver.output()
+        if self.waiting is not None:
+            assert "LeaseReleased" in self.waiting.output(), self.waiting.output()
 
     def _wrong(self, sink: str, found: Counter[Any], right: Counter[Any]) -> str:
         missing, more = right - found, found - right

@@ -18,7 +18,7 @@ def test_when_the_driver_is_killed_the_tasks_that_wait_take_over(
     try:
         stream.start()
         stream.wait_until_back(time.monotonic())
-        stream.start()
+        stream.start_waiting()
         stream.wait_for("all tasks are started, and wait for the lease")
         stream.drivers[0].end()
         stream.wait_until_back(time.monotonic())

@@ -40,6 +40,11 @@ LONGEST_S = float(os.environ.get("CHAOS_LONGEST", 5))
 REMAPS_S = float(os.environ.get("CHAOS_REMAPS", 5))
 #: The same of the number of tasks, which others take over with.
 SCALES_S = float(os.environ.get("CHAOS_SCALES", 0))
+#: The same of updates, by each of which a computation comes or goes.
+UPDATES_S = float(os.environ.get("CHAOS_UPDATES", 0))
+#: Of ten rounds, so many have a driver that waits for the lease, and its term.
+LEASES = float(os.environ.get("CHAOS_LEASES", 0))
+TERM = "4 s"
 #: A task that does nothing for so long is ended: pauses are shorter, and longer.
 HANG_LIMIT_S = 10
 #: So many of the mixes are in a pipeline.
@@ -87,6 +92,7 @@ def scenes(tmp_path: Path, program: Any, postgres: Any) -> Iterator[Callable[...
                 conf["spark.driver.host"] = environment["SPARK_LOCAL_IP"] = network.host
                 conf["spark.executorEnv.JAVA_HOME"] = str(network.java_home)
             standby = draw.random() < STANDBY
+            lease = TERM if LEASES and draw.random() < LEASES else ""
             stream = LiveStream(
                 root,
                 program,
@@ -97,6 +103,8 @@ def scenes(tmp_path: Path, program: Any, postgres: Any) -> Iterator[Callable[...
                 options={"hang_limit": f"{HANG_LIMIT_S} s", "marks": "1 s", "standby": standby},
                 remaps=REMAPS_S,
                 scales=SCALES_S,
+                updates=UPDATES_S,
+                lease=lease,
                 mixes=draw.sample(list(MIXES), MIXED),
                 conninfo=f"host={postgres.passfile.parent} port={postgres.port} "
                 f"user={postgres.user} dbname=postgres",
@@ -115,7 +123,7 @@ class Tally:
         self.done: Counter[str] = Counter()
         self.mixes: Counter[str] = Counter()
         self.back: list[float] = []
-        self.rows = self.taken_over = self.scaled = 0
+        self.rows = self.taken_over = self.scaled = self.updated = self.leases = 0
 
     def add(self, fault: live_faults.Fault, back_s: float | None) -> None:
         self.done[fault.__name__] += 1
@@ -135,7 +143,8 @@ class Tally:
             f"mixes: {mixes}\n"
             f"back after {p50:.1f} s (p50), {p99:.1f} s (p99); a standby took over "
             f"{self.taken_over} times\n"
-            f"other tasks were asked for {self.scaled} times\n"
+            f"other tasks were asked for {self.scaled} times, {self.updated} updates were done\n"
+            f"a driver that waited took over {self.leases} times\n"
             f"{self.rows} rows, none lost, none doubled\n"
         )
 
@@ -159,8 +168,10 @@ def test_whatever_befalls_them_pipelines_have_the_outputs_of_no_fault(
         draw = random.Random(seed)
         scene = scenes(number, draw)
         names = [mix.name for mix in scene.stream.mixes]
-        standby = "; a standby" if scene.stream.options["standby"] else ""
-        _say(f"round {number}: {'; '.join(names)}{standby}\n  again: {again(seed)}")
+        names_of_round = "; ".join(names)
+        names_of_round += "; a standby" if scene.stream.options["standby"] else ""
+        names_of_round += "; a driver that waits" if scene.stream.lease else ""
+        _say(f"round {number}: {names_of_round}\n  again: {again(seed)}")
         try:
             run_round(scene, draw, tally)
         except BaseException:
@@ -175,7 +186,8 @@ def again(seed: int) -> str:
     """Return the command that runs a round again."""
     return (
         f"make chaos-realtime SEED={seed} KILLS=1 PAUSES=0 FAULTS={FAULTS} "
-        f"LONGEST={LONGEST_S:g} REMAPS={REMAPS_S:g} SCALES={SCALES_S:g} STANDBY={STANDBY:g}"
+        f"LONGEST={LONGEST_S:g} REMAPS={REMAPS_S:g} SCALES={SCALES_S:g} STANDBY={STANDBY:g} "
+        f"UPDATES={UPDATES_S:g} LEASES={LEASES:g}"
     )
 
 
@@ -188,6 +200,10 @@ def run_round(scene: Scene, draw: random.Random, tally: Tally) -> None:
     for n, fault in enumerate(faults, 1):
         if stream.options["standby"] and draw.random() < WAITED:
             stream.wait_for_standby()
+        if stream.lease:
+            stream.start_waiting()
+            if draw.random() < WAITED:
+                stream.wait_until_waiting()
         # Somewhere between two marks, or in one.
         time.sleep(draw.random())
         befallen = fault(scene)
@@ -206,3 +222,5 @@ def run_round(scene: Scene, draw: random.Random, tally: Tally) -> None:
     assert "another incarnation has begun, after" in log
     tally.taken_over += log.count("the standby takes over")
     tally.scaled += log.count("tasks a level: ")
+    tally.updated += log.count("updated: ")
+    tally.leases += stream.take_overs
