@@ -79,7 +79,7 @@ class KeyTimers:
         clocks: Clock -> where it stands, in microseconds; see :func:`~.rows.clock_of`.
         heap: Due timers, earliest first, some of them moved or deleted meanwhile.
         rearmed: How many were set when they were due already.
-        touched: Whether there is anything to fire or to write.
+        touched: Whether anything is known of timers: there may be some to fire or to write.
     """
 
     def __init__(self, key_rows: KeyRows) -> None:
@@ -126,6 +126,8 @@ class KeyTimers:
                 stored = self._rows.view.get(timer_named(self._rows.key_row, domain, tag))
                 pending = None if stored is None else unpack_setting(stored)
                 if pending is not None:
+                    # Though nothing is to be written: the next key must not find it here.
+                    self.touched = True
                     self._stored[name] = pending
         if pending is None or pending[0] < at_us:
             self.set(tag, domain, (at_us, None, 100))

@@ -1,6 +1,6 @@
 """Cells that expire: by event time and by the wall clock, value by value and entry by entry."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given, settings
@@ -103,6 +103,33 @@ def test_a_write_keeps_it_on_and_a_late_one_does_not_shorten_that() -> None:
     assert (state["last"], state["total"]) == (2, 10)
     assert timers[1:] == [("(expiry)", 115)] * 3
     assert "last" not in run(SET, (("set", 1), 105), ("watermark", 115))[0]
+
+
+def test_each_key_of_a_bundle_has_an_expiry_of_its_own() -> None:
+    """One whose write moves no expiry is followed by others, which have none yet."""
+
+    class Last(mr.Computation):
+        inputs: ClassVar = {"said": mr.by(lambda word: word)}
+        last = mr.ValueState(str, expires=10)
+
+        def process_record(self, record: mr.Record) -> None:
+            self.last.set(record.value)
+
+    p = mr.Pipeline("last")
+    p.inject("said", format=str)
+    p.add(Last)
+    with mr.testing.Harness(p, intervals=1) as h:
+        for word in "abcd":
+            h.inject("said", [(word, 105)])
+            h.inject("said", [(word, 101)] + [(f"{word}{n}", 102) for n in range(8)])
+        expiries = [(timer.key, timer.at) for timer in h.checkpoint()["Last"].timers()]
+        h.advance_watermark("said", 112)
+        left = sorted(one.key for one in h.checkpoint()["Last"].scan() if one.cells)
+
+    assert sorted(expiries) == sorted(
+        [(word, 115) for word in "abcd"] + [(f"{w}{n}", 112) for w in "abcd" for n in range(8)]
+    )
+    assert left == ["a", "b", "c", "d"]
 
 
 def test_what_is_written_too_late_to_be_kept_is_not() -> None:
