@@ -2,6 +2,8 @@
 
 import json
 import pickle
+import struct
+import zlib
 
 from millrace.injectors.offsets import advanced, pieces, rows
 
@@ -45,3 +47,26 @@ class Lakeside:
                 found.append((numbers, json.loads(json.dumps(one.offset))))
         follower.close()
         return found
+
+
+def deletion_vector(root, *gone):
+    """Write a deletion vector for rows of a file, as Delta's protocol has it; return its entry."""
+    bitmap = struct.pack("<IIHHI", 12346, 1, 0, len(gone) - 1, 16)
+    bitmap += b"".join(struct.pack("<H", n) for n in gone)
+    data = struct.pack("<IQI", 1681511377, 1, 0) + bitmap
+    file = root / "vector.bin"
+    file.write_bytes(
+        b"\1" + struct.pack(">I", len(data)) + data + struct.pack(">I", zlib.crc32(data))
+    )
+    return {
+        "storageType": "p",
+        "pathOrInlineDv": file.as_uri(),
+        "offset": 1,
+        "sizeInBytes": len(data),
+        "cardinality": len(gone),
+    }
+
+
+def delta_log(root, version):
+    """Return the file of a version of a Delta table."""
+    return root / "_delta_log" / f"{version:020}.json"

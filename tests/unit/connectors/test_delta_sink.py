@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ from millrace.connectors.parquet.files import STAGING
 from millrace.model.errors import CheckpointMismatch, PipelineError, SinkError
 from millrace.runtime.sink_contract import Binding
 from millrace.runtime.values import SinkColumns
+from tests.unit.connectors.lakeside import delta_log, deletion_vector
 
 deltalake = pytest.importorskip("deltalake", reason="an extra: pip install 'millrace-spark[delta]'")
 
@@ -309,6 +311,68 @@ def test_what_others_have_rewritten_cannot_be_taken_back(tmp_path: Path) -> None
     with pytest.raises(SinkError, match=r"part-2-.*were rewritten by another writer"):
         sink(tmp_path).take_back(1, 3)
     assert seen(tmp_path) == [1, 2, 3]
+
+
+def commit(root: Path, *actions: dict[str, Any]) -> None:
+    """Add a version of these actions, as another engine may write them."""
+    lines = [json.dumps(action, ensure_ascii=False) for action in actions]
+    delta_log(root, commits(root) + 1).write_text("\n".join(lines), "utf-8")
+
+
+def added(root: Path, version: int) -> dict[str, Any]:
+    actions = map(json.loads, delta_log(root, version).read_text("utf-8").splitlines())
+    (add,) = [action["add"] for action in actions if "add" in action]
+    return dict(add)
+
+
+def test_rows_that_a_deletion_vector_takes_cannot_be_taken_back(tmp_path: Path) -> None:
+    sink(tmp_path).publish(1, [written(tmp_path, 1, 2, epoch=1)])
+    features = ["deletionVectors"]
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7}
+    commit(
+        tmp_path, {"protocol": protocol | {"readerFeatures": features, "writerFeatures": features}}
+    )
+    add = added(tmp_path, 1)
+    commit(
+        tmp_path,
+        {"remove": {"path": add["path"], "dataChange": True, "deletionTimestamp": 0}},
+        {"add": add | {"deletionVector": deletion_vector(tmp_path, 1)}},
+    )
+
+    with pytest.raises(SinkError, match=r"part-1-.*were rewritten by another writer"):
+        sink(tmp_path).take_back(0, 3)
+
+
+def cleaned(root: Path) -> None:
+    """Have the log begin with a checkpoint, as cleaning it does."""
+    deltalake.DeltaTable(str(root)).create_checkpoint()
+    for version in range(commits(root)):
+        delta_log(root, version).unlink(missing_ok=True)
+
+
+def test_rows_are_not_lost_sight_of_when_the_log_is_cleaned(tmp_path: Path) -> None:
+    for epoch in (1, 2, 3):
+        sink(tmp_path).publish(epoch, [written(tmp_path, epoch, epoch=epoch)])
+    cleaned(tmp_path)
+    sink(tmp_path).take_back(2, 3)
+    assert seen(tmp_path) == [1, 2]
+
+    deltalake.DeltaTable(str(tmp_path)).optimize.compact()
+    sink(tmp_path).publish(4, [written(tmp_path, 4, epoch=4)])
+    cleaned(tmp_path)
+    for epoch in (5, 6):
+        sink(tmp_path).publish(epoch, [written(tmp_path, epoch, epoch=epoch)])
+    with pytest.raises(SinkError, match=r"history does not go back to epoch 1 any more"):
+        sink(tmp_path).take_back(1, 6)
+    sink(tmp_path).take_back(5, 6)
+    assert seen(tmp_path) == [1, 2, 4, 5]
+
+
+def test_a_commit_of_others_may_hold_any_text(tmp_path: Path) -> None:
+    sink(tmp_path).publish(1, [written(tmp_path, 1, epoch=1)])
+    commit(tmp_path, {"commitInfo": {"userName": "a\u2028b"}, "add": None, "txn": None})
+    sink(tmp_path).take_back(0, 1)
+    assert seen(tmp_path) == []
 
 
 def test_a_table_without_rows_takes_nothing_back(tmp_path: Path) -> None:

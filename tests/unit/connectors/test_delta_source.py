@@ -3,8 +3,6 @@
 import datetime as dt
 import json
 import shutil
-import struct
-import zlib
 from decimal import Decimal
 from itertools import chain, pairwise
 
@@ -15,7 +13,7 @@ import pytest
 import millrace as mr
 from millrace.injectors.offsets import pieces, pieces_until_now, rows
 from millrace.model.errors import InputLost, PipelineError
-from tests.unit.connectors.lakeside import Lakeside
+from tests.unit.connectors.lakeside import Lakeside, deletion_vector
 
 deltalake = pytest.importorskip("deltalake", reason="an extra: pip install 'millrace-spark[delta]'")
 
@@ -478,24 +476,6 @@ def add(path, **more):
     return {"add": found | {"dataChange": True} | more}
 
 
-def vector(lake, *gone):
-    """Write a deletion vector for rows of a file, as Delta's protocol has it; return its entry."""
-    bitmap = struct.pack("<IIHHI", 12346, 1, 0, len(gone) - 1, 16)
-    bitmap += b"".join(struct.pack("<H", n) for n in gone)
-    data = struct.pack("<IQI", 1681511377, 1, 0) + bitmap
-    file = lake.path / "vector.bin"
-    file.write_bytes(
-        b"\1" + struct.pack(">I", len(data)) + data + struct.pack(">I", zlib.crc32(data))
-    )
-    return {
-        "storageType": "p",
-        "pathOrInlineDv": file.as_uri(),
-        "offset": 1,
-        "sizeInBytes": len(data),
-        "cardinality": len(gone),
-    }
-
-
 def with_features(lake, *features):
     lake.commit(
         {
@@ -519,7 +499,7 @@ def test_rows_that_a_deletion_vector_takes_are_never_read(lake):
     (added,) = [one["add"] for one in lake.lines(version) if "add" in one]
     gone = lake.commit(
         {"remove": {"path": path, "dataChange": True, "deletionTimestamp": 0}},
-        {"add": added | {"deletionVector": vector(lake, 1)}},
+        {"add": added | {"deletionVector": deletion_vector(lake.path, 1)}},
     )
     with pytest.raises(PipelineError, match=rf"version {gone} .*takes rows away"):
         lake.read()
@@ -529,7 +509,9 @@ def test_rows_that_a_deletion_vector_takes_are_never_read(lake):
         PipelineError, match=rf"at version {gone} rows of .*{path}.* vector, .*PURGE"
     ):
         lake.read()
-    cloned = lake.commit({"add": added | {"path": "x", "deletionVector": vector(lake, 1)}})
+    cloned = lake.commit(
+        {"add": added | {"path": "x", "deletionVector": deletion_vector(lake.path, 1)}}
+    )
     lake.reader(version=cloned)
     lake.plan()
     with pytest.raises(PipelineError, match=rf"at version {cloned} rows of x are deleted"):

@@ -216,6 +216,31 @@ def test_others_append_and_expire_meanwhile(root: Path, monkeypatch: pytest.Monk
     assert seen(root) == [1, 3, 7, 7]
 
 
+def test_rows_are_not_lost_sight_of_when_snapshots_expire(root: Path) -> None:
+    for epoch in (1, 2, 3):
+        sink(root).publish(epoch, [written(root, epoch, epoch=epoch)])
+    expire(root)
+    sink(root).take_back(2, 3)
+    assert seen(root) == [1, 2]
+
+    opened(root).overwrite(opened(root).scan().to_arrow())  # as a compaction does
+    sink(root).publish(4, [written(root, 4, epoch=4)])
+    expire(root)
+    for epoch in (5, 6):
+        sink(root).publish(epoch, [written(root, epoch, epoch=epoch)])
+    with pytest.raises(SinkError, match=r"history does not go back to epoch 1 any more"):
+        sink(root).take_back(1, 6)
+    sink(root).take_back(5, 6)
+    assert seen(root) == [1, 2, 4, 5]
+
+
+def expire(root: Path) -> None:
+    """Keep no more than the newest snapshot."""
+    table = opened(root)
+    *older, _ = (snapshot.snapshot_id for snapshot in table.snapshots())
+    table.maintenance.expire_snapshots().by_ids(older).commit()
+
+
 def test_a_commit_of_which_the_answer_was_lost_is_not_made_twice(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

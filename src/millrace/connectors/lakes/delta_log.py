@@ -138,6 +138,18 @@ class Version(NamedTuple):
     shadowed: str | None
 
 
+def actions_of(file: Path) -> list[dict[str, Any]]:
+    """Return the actions of a version's file; a null, which stands for none, is left out.
+
+    Raises:
+        FileNotFoundError: It is not kept.
+    """
+    # Not splitlines: text in JSON may have other characters that end a line for Python.
+    lines = file.read_text("utf-8").split("\n")
+    actions = [json.loads(line) for line in lines if line.strip()]
+    return [{kind: one[kind] for kind in one if one[kind] is not None} for one in actions]
+
+
 class Log:
     """A table's log, on a path that is mounted here.
 
@@ -180,14 +192,12 @@ class Log:
     def version(self, number: int) -> Version | None:
         """Return what a version did; None if its lines are not kept."""
         try:
-            lines = self._json(number).read_text("utf-8").split("\n")
+            actions = actions_of(self._json(number))
             modified_us = self._json(number).stat().st_mtime_ns // 1000
         except FileNotFoundError:
             return None
-        actions = [json.loads(line) for line in lines if line.strip()]
-        # A null stands for no action, as some writers have all of them in each line.
         of = {
-            kind: [one[kind] for one in actions if one.get(kind) is not None]
+            kind: [one[kind] for one in actions if kind in one]
             for kind in ("commitInfo", "add", "remove")
         }
         info = of["commitInfo"][0] if of["commitInfo"] else {}

@@ -37,6 +37,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from millrace.connectors.lakes.delta_log import actions_of
 from millrace.connectors.lakes.table import Commits, epoch_of, placed
 from millrace.connectors.latest import newest, retracted
 from millrace.connectors.parquet.files import STAGING
@@ -193,8 +194,13 @@ class DeltaCommits(Commits):
     def _remove(self, table: Any, after: int, until: int) -> None:
         there = {unquote(uri).rpartition("/")[2] for uri in table.file_uris()}
         ours = [file for file in there if after < epoch_of(file) <= until]
-        added, removed = self._logged(after, until)
-        if lost := sorted(added - there - removed):
+        added, removed, whole = self._logged(after, until)
+        foreign = sorted(file for file in there if epoch_of(file) < 0)
+        if foreign and not whole:
+            raise self._unknown(after, foreign[0])
+        vectors = pa.table(table.deletion_vectors()).column("filepath").to_pylist()
+        shadowed = {unquote(path).rpartition("/")[2] for path in vectors}
+        if lost := sorted((added - there - removed) | shadowed.intersection(ours)):
             raise self._rewritten(lost)
         if not ours:
             return
@@ -215,18 +221,27 @@ class DeltaCommits(Commits):
             made.unlink(missing_ok=True)
         self._sync(version)
 
-    def _logged(self, after: int, until: int) -> tuple[set[str], set[str]]:
-        """Return files that epochs have added, and those that were taken back, by the log."""
+    def _logged(self, after: int, until: int) -> tuple[set[str], set[str], bool]:
+        """Return files that epochs have added, and those that were taken back, by the log.
+
+        And whether the log goes back to where the first of these epochs began.
+        """
         added, removed = set[str](), set[str]()
+        whole = self._log.joinpath(f"{0:020}.json").exists()
         for file in self._log.glob("*.json"):
-            actions = [json.loads(line) for line in file.read_text().splitlines()]
+            actions = actions_of(file)
+            whole |= any(
+                one["txn"]["appId"] == self._application and one["txn"]["version"] <= after
+                for one in actions
+                if "txn" in one
+            )
             if any(one.get("commitInfo", {}).get("operation") == _TAKEN_BACK for one in actions):
                 removed |= {one["remove"]["path"] for one in actions if "remove" in one}
             for one in actions:
                 name = unquote(one["add"]["path"]) if "add" in one else ""
                 if after < epoch_of(name) <= until:
                     added.add(name)
-        return added, removed
+        return added, removed, whole
 
     def _settle(self, table: Any) -> None:
         self._sync(0)
@@ -269,10 +284,9 @@ class DeltaCommits(Commits):
 
     def _settle_merge(self, merged: Any) -> None:
         """Make what a merge has written durable: files of delta-rs, then the log."""
-        for line in (self._log / f"{merged.version():020}.json").read_text().splitlines():
-            added = json.loads(line).get("add")
-            if added is not None:
-                with (self._root / unquote(added["path"])).open("rb") as written:
+        for action in actions_of(self._log / f"{merged.version():020}.json"):
+            if "add" in action:
+                with (self._root / unquote(action["add"]["path"])).open("rb") as written:
                     os.fsync(written.fileno())
         self._sync(merged.version())
         note(self._root, merged)

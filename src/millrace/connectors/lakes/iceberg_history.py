@@ -78,8 +78,7 @@ class IcebergHistory:
         first = next((n for n, one in enumerate(chain) if committed_us(one) >= since_us), None)
         if first != 0:
             return _at(chain[-1 if first is None else first - 1])
-        # PyIceberg, unlike Spark, lets what it expires be no parent any more.
-        if chain[0].parent_snapshot_id is None and chain[0].sequence_number == _FIRST:
+        if is_first(chain[0]):
             return _at(chain[0], 0, whole=True)
         raise InputLost(
             f"{self._who}: snapshots before {_named(chain[0])} are expired, and some of them may "
@@ -214,6 +213,12 @@ class IcebergHistory:
 
 def _at(snapshot: Any, files: int | None = None, *, whole: bool = False) -> IcebergOffset:
     return IcebergOffset(snapshot.snapshot_id, snapshot.sequence_number, files, whole)
+
+
+def is_first(snapshot: Any) -> bool:
+    """Return whether a snapshot is the first that a table has had."""
+    # PyIceberg, unlike Spark, lets what it expires be no parent any more.
+    return snapshot.parent_snapshot_id is None and snapshot.sequence_number == _FIRST
 
 
 def committed_us(snapshot: Any) -> int:

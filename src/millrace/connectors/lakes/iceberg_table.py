@@ -21,6 +21,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from millrace.connectors.lakes.iceberg_catalog import open_catalog
+from millrace.connectors.lakes.iceberg_history import is_first
 from millrace.connectors.lakes.table import Commits, epoch_of, placed
 from millrace.model.errors import CheckpointMismatch, MillraceError, PipelineError
 from millrace.store import local_path
@@ -129,10 +130,14 @@ class IcebergCommits(Commits):
             return
         known = table.inspect.all_data_files().column("file_path").to_pylist()
         added = {uri for uri in known if after < epoch_of(uri) <= until}
-        tasks = [task for task in table.scan().plan_files() if task.file.file_path in added]
+        there = list(table.scan().plan_files())
+        tasks = [task for task in there if task.file.file_path in added]
         whole = {task.file.file_path for task in tasks if not task.delete_files}
         if lost := sorted(added - whole):
             raise self._rewritten(lost)
+        foreign = sorted(uri for task in there if epoch_of(uri := task.file.file_path) < 0)
+        if foreign and not self._goes_back(table, after):
+            raise self._unknown(after, foreign[0])
         if not tasks:
             return
         quick = table.metadata.properties | _NO_RETRY
@@ -143,6 +148,19 @@ class IcebergCommits(Commits):
                 for task in tasks:
                     change.delete_data_file(task.file)
         _sync(_written(table))
+
+    def _goes_back(self, table: Any, after: int) -> bool:
+        """Return whether the kept snapshots go back to where the epoch after one began."""
+        kept = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
+        snapshot = kept.get(table.metadata.current_snapshot_id)
+        while snapshot is not None:
+            says = {} if snapshot.summary is None else snapshot.summary.additional_properties
+            if says.get(_OWNER) == self._owner and int(says.get(_EPOCH, after + 1)) <= after:
+                return True
+            if is_first(snapshot):
+                return True
+            snapshot = kept.get(snapshot.parent_snapshot_id)
+        return False
 
     def _refused(self, table: Any) -> str:
         self._has(table, 0)

@@ -165,6 +165,14 @@ class Commits:
             "copy with another table."
         )
 
+    def _unknown(self, after: int, foreign: str) -> SinkError:
+        return SinkError(
+            f"{self._sink}: the table's history does not go back to epoch {after} any more, and "
+            f"{foreign} is not one of the sink's files. It may have rows of the epochs that are to "
+            "be taken back: was the table compacted, and its log cleaned, or were its snapshots "
+            "expired? Copy the savepoint, and go on from the copy with another table."
+        )
+
     def _open(self) -> Any:
         """Return the table as it is now; None if there is none."""
         raise NotImplementedError
