@@ -18,7 +18,7 @@ from millrace.connectors.parquet.files import STAGING
 from millrace.model.errors import CheckpointMismatch, PipelineError, SinkError
 from millrace.runtime.sink_contract import Binding
 from millrace.runtime.values import SinkColumns
-from tests.unit.connectors.lakeside import delta_log, deletion_vector
+from tests.unit.connectors.lakeside import deletion_vector, delta_log
 
 deltalake = pytest.importorskip("deltalake", reason="an extra: pip install 'millrace-spark[delta]'")
 

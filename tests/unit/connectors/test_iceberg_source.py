@@ -248,6 +248,22 @@ def test_a_table_that_was_set_back_is_refused(lake):
         lake.read()
 
 
+def test_a_table_that_was_made_again_is_refused(lake):
+    """Also where the sequence numbers of its snapshots would follow, as others are expired."""
+    lake.append(1)
+    between = lake.plan(), lake.plan()
+    opened = load_catalog(**lake.catalog)
+    opened.drop_table(NAME)
+    lake.table = opened.create_table(NAME, of().schema)
+    first = lake.append(8)
+    lake.append(9)
+    lake.expire(first)
+    with pytest.raises(InputLost, match="the table was made again: its id is"):
+        lake.read()
+    with pytest.raises(InputLost, match="the table was made again: its id is"):
+        lake.read(between[1])
+
+
 def at_ms(lake, *times):
     """Say when the snapshots of a table were committed; the clock of a test."""
     metadata = lake.table.metadata

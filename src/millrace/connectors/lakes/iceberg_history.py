@@ -25,6 +25,7 @@ class IcebergOffset(NamedTuple):
     """How far a table was read; as JSON a list.
 
     Attributes:
+        table: UUID of the table: sequence numbers of another one say nothing of this one's.
         snapshot: Id of a snapshot.
         sequence: Its sequence number, one more with each commit: whether another one was in between
             can be told by it when the snapshot is expired.
@@ -32,6 +33,7 @@ class IcebergOffset(NamedTuple):
         whole: Whether its files are all that the table has at it, and not only those it added.
     """
 
+    table: str
     snapshot: int
     sequence: int
     files: int | None = None
@@ -74,12 +76,12 @@ class IcebergHistory:
             chain.append(self._kept[parent])
         chain.reverse()
         if since_us is None:
-            return _at(chain[0], 0, whole=True)
+            return self._at(chain[0], 0, whole=True)
         first = next((n for n, one in enumerate(chain) if committed_us(one) >= since_us), None)
         if first != 0:
-            return _at(chain[-1 if first is None else first - 1])
+            return self._at(chain[-1 if first is None else first - 1])
         if is_first(chain[0]):
-            return _at(chain[0], 0, whole=True)
+            return self._at(chain[0], 0, whole=True)
         raise InputLost(
             f"{self._who}: snapshots before {_named(chain[0])} are expired, and some of them may "
             f"be of {format_timestamp(since_us)}, since when it is to be read, or later. Name a "
@@ -88,8 +90,25 @@ class IcebergHistory:
         )
 
     def place(self, offset: Any) -> IcebergOffset:
-        """Return the place that an offset stands for."""
-        return IcebergOffset(*offset)
+        """Return the place that an offset stands for.
+
+        Raises:
+            InputLost: It is of another table.
+        """
+        place, table = IcebergOffset(*offset), str(self._table.metadata.table_uuid)
+        if place.table != table:
+            raise InputLost(
+                f"{self._who}: the table was made again: its id is {table}, and that of the one "
+                f"that was read is {place.table}. Start with a new checkpoint, which reads all "
+                "that it has now."
+            )
+        return place
+
+    def _at(
+        self, snapshot: Any, files: int | None = None, *, whole: bool = False
+    ) -> IcebergOffset:
+        table = str(self._table.metadata.table_uuid)
+        return IcebergOffset(table, snapshot.snapshot_id, snapshot.sequence_number, files, whole)
 
     def after(
         self, place: IcebergOffset, until: IcebergOffset | None = None
@@ -113,7 +132,7 @@ class IcebergHistory:
                 return
         for snapshot in self.later(place, until):
             added = self._added(snapshot) if self._adds(snapshot) else []
-            yield CommitFiles(_at(snapshot, 0), committed_us(snapshot), 0, added)
+            yield CommitFiles(self._at(snapshot, 0), committed_us(snapshot), 0, added)
 
     def waiting(self, place: IcebergOffset) -> int | None:
         """Return how many rows there are after a place; None if a snapshot does not say."""
@@ -209,10 +228,6 @@ class IcebergHistory:
             "the table as it is in the oldest snapshot that is kept, and then what was appended "
             "to it; and keep snapshots for longer."
         )
-
-
-def _at(snapshot: Any, files: int | None = None, *, whole: bool = False) -> IcebergOffset:
-    return IcebergOffset(snapshot.snapshot_id, snapshot.sequence_number, files, whole)
 
 
 def is_first(snapshot: Any) -> bool:

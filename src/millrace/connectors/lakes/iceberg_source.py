@@ -104,10 +104,12 @@ class IcebergAppends(Appends):
         from pyiceberg.expressions import AlwaysTrue
         from pyiceberg.io.pyarrow import ArrowScan
 
-        table, place = self._load(), IcebergOffset(*start)
+        table = self._load()
+        history = self._of_table(table)
+        place = history.place(start)
         columns = self._columns(table)
         scan = ArrowScan(table.metadata, table.io, columns, AlwaysTrue())
-        for file in self._of_table(table).files(place)[place.files : end]:
+        for file in history.files(place)[place.files : end]:
             where = f"{self!r}, {file.what.file.file_path}"
             try:
                 for batch in scan.to_record_batches([file.what]):
