@@ -35,8 +35,13 @@ _FAMILIES = (
 )
 
 
-def cast(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+def cast(column: pa.Array, wanted: pa.DataType, *, grown: bool = False) -> pa.Array:
     """Return a column as one of another type that holds the same values.
+
+    Args:
+        column: The column.
+        wanted: The type.
+        grown: Whether fields may have been added to structs since, which are null then.
 
     Raises:
         ArrowException: It would lose something, or is of another family.
@@ -50,9 +55,9 @@ def cast(column: pa.Array, wanted: pa.DataType) -> pa.Array:
     if given == wanted:
         return column
     if isinstance(column, pa.ExtensionArray):
-        return cast(column.storage, wanted)
+        return cast(column.storage, wanted, grown=grown)
     if pa.types.is_dictionary(given):
-        return cast(column.dictionary_decode(), wanted)
+        return cast(column.dictionary_decode(), wanted, grown=grown)
     if pa.types.is_null(given):
         return pa.nulls(len(column), wanted)
     if pa.types.is_timestamp(given) and pa.types.is_timestamp(wanted):
@@ -66,7 +71,7 @@ def cast(column: pa.Array, wanted: pa.DataType) -> pa.Array:
     if pa.types.is_decimal(given) and pa.types.is_decimal(wanted):
         return column.cast(wanted)
     if pa.types.is_nested(given):
-        return _nested(column, wanted)
+        return _nested(column, wanted, grown=grown)
     if any(family(given) and family(wanted) for family in _FAMILIES):
         return column.cast(wanted)
     raise pa.ArrowInvalid("they are different kinds of values")
@@ -102,25 +107,24 @@ def _instants(column: pa.Array, wanted: pa.DataType) -> pa.Array:
     return column.cast(wanted)
 
 
-def _nested(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+def _nested(column: pa.Array, wanted: pa.DataType, *, grown: bool) -> pa.Array:
     given = column.type
     if pa.types.is_struct(given) and pa.types.is_struct(wanted):
-        return _struct(column, wanted)
+        return _struct(column, wanted, grown=grown)
     if pa.types.is_map(given) and pa.types.is_map(wanted):
         pairs = column.cast(pa.map_(given.key_type, given.item_type))
         offsets, part = _offsets(pairs)
         keys, items = cast(part(pairs.keys), wanted.key_type), part(pairs.items)
         made = pa.MapArray.from_arrays(
-            offsets, keys, cast(items, wanted.item_type), mask=column.is_null()
+            offsets, keys, cast(items, wanted.item_type, grown=grown), mask=column.is_null()
         )
         return made if made.type == wanted else made.cast(wanted)
     lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
     if pa.types.is_list(wanted) and any(holds(given) for holds in lists):
         plain = column.cast(pa.list_(given.value_field))
         offsets, part = _offsets(plain)
-        made = pa.ListArray.from_arrays(
-            offsets, cast(part(plain.values), wanted.value_type), mask=column.is_null()
-        )
+        values = cast(part(plain.values), wanted.value_type, grown=grown)
+        made = pa.ListArray.from_arrays(offsets, values, mask=column.is_null())
         return made if made.type == wanted else made.cast(wanted)
     raise pa.ArrowInvalid("they are different kinds of values")
 
@@ -134,13 +138,16 @@ def _offsets(column: pa.Array) -> tuple[pa.Array, Callable[[pa.Array], pa.Array]
     return pc.subtract(column.offsets, first), lambda values: values.slice(first, end - first)
 
 
-def _struct(column: pa.StructArray, wanted: pa.StructType) -> pa.Array:
+def _struct(column: pa.StructArray, wanted: pa.StructType, *, grown: bool) -> pa.Array:
     fields = []
     for field in wanted:
         position = column.type.get_field_index(field.name)
-        if position < 0:
+        if position >= 0:
+            fields.append(cast(column.field(position), field.type, grown=grown))
+        elif grown:
+            fields.append(pa.nulls(len(column), field.type))
+        else:
             raise pa.ArrowInvalid(f"it has no field {field.name!r}")
-        fields.append(cast(column.field(position), field.type))
     return pa.StructArray.from_arrays(fields, fields=list(wanted), mask=column.is_null())
 
 
@@ -340,7 +347,12 @@ def batch_of(
 
 
 def conformed(
-    batch: pa.RecordBatch, ddl: str, where: str, names: Sequence[str] = ()
+    batch: pa.RecordBatch,
+    ddl: str,
+    where: str,
+    names: Sequence[str] = (),
+    *,
+    grown: bool = False,
 ) -> pa.RecordBatch:
     """Return a batch with the columns of a schema, in their order, and no others.
 
@@ -353,6 +365,7 @@ def conformed(
         ddl: The schema.
         where: It came from, for messages.
         names: Of all columns that are there; by default those of the batch.
+        grown: Whether fields may have been added to structs since, which are null then.
 
     Raises:
         PipelineError: A column is missing, or of another type than is declared.
@@ -375,8 +388,9 @@ def conformed(
             )
         column = batch.column(position)
         if column.type != field.type:
-            _cast(column.slice(0, 0), field, where)  # whether the type is one of its family
-            column, misfits = _fitting(column, field)
+            # Whether the type is one of its family.
+            _cast(column.slice(0, 0), field, where, grown=grown)
+            column, misfits = _fitting(column, field, grown=grown)
             for n, reason in misfits.items():
                 row = batch.slice(n, 1)
                 refusals.setdefault(n, Refusal.of_row(reason, where, _plain_row(row)))
@@ -389,13 +403,13 @@ def conformed(
     return with_refusals(made, refusals_of(column_of(batch)) | refusals)
 
 
-def _fitting(column: pa.Array, field: pa.Field) -> tuple[pa.Array, dict[int, str]]:
+def _fitting(column: pa.Array, field: pa.Field, *, grown: bool) -> tuple[pa.Array, dict[int, str]]:
     """Return a column as a field declares it, null where it cannot be, and why."""
     found, refused = list[pa.Array](), dict[int, str]()
 
     def add(first: int, some: pa.Array) -> None:
         try:
-            found.append(_cast(some, field, ""))
+            found.append(_cast(some, field, "", grown=grown))
         except PipelineError as misfit:
             if len(some) == 1:
                 refused[first] = str(misfit)
@@ -416,9 +430,9 @@ def _plain_row(row: pa.RecordBatch) -> Any:
         return str(row)
 
 
-def _cast(column: pa.Array, field: pa.Field, where: str) -> pa.Array:
+def _cast(column: pa.Array, field: pa.Field, where: str, *, grown: bool) -> pa.Array:
     try:
-        return cast(column, field.type)
+        return cast(column, field.type, grown=grown)
     except pa.ArrowException as refused:
         raise PipelineError(
             f"{where and f'{where}: '}column {field.name!r} is {column.type}, and the schema "

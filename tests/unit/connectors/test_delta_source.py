@@ -426,6 +426,7 @@ def test_columns_of_partitions_are_those_of_their_files(tmp_path):
         "paid": ("boolean", pa.array([True, False])),
         "ratio": ("double", pa.array([0.1, -2.0])),
         "count": ("int", pa.array([7, -7], pa.int32())),
+        "digest": ("binary", pa.array([b"ab", b"\xff\0\\u"])),
     }
     ddl = ", ".join(f"{name} {kind}" for name, (kind, _) in columns.items())
     table = pa.table({name: values for name, (_, values) in columns.items()})
@@ -460,6 +461,45 @@ def test_a_column_that_was_added_is_null_in_older_files(lake):
     lake.reader(schema="more string, n long")
     (epoch,) = lake.read_all()
     assert sorted(epoch, key=str) == [None, "x"]
+
+
+def test_a_partition_value_of_another_type_is_named(lake):
+    lake.plan()
+    pq.write_table(of(1).drop_columns("at"), lake.path / "a.parquet")
+    lake.commit(add("a.parquet", partitionValues={"at": "noon"}))
+    lake.reader(schema="n long, at long", version=1)
+    lake.plan()
+    with pytest.raises(PipelineError, match=r"a\.parquet: its partition says 'at' is 'noon'"):
+        lake.read()
+
+
+def test_a_field_that_was_added_is_null_in_older_files(tmp_path):
+    """In a struct, in one of a list, and of a map."""
+
+    def row(n, **fields):
+        return {"n": n, "s": fields, "l": [fields], "m": [("k", fields)]}
+
+    def table(n, fields):
+        nested = [("n", pa.int64()), ("s", fields), ("l", pa.list_(fields))]
+        schema = pa.schema([*nested, ("m", pa.map_(pa.string(), fields))])
+        return pa.Table.from_pylist([row(n, a=n)], schema)
+
+    old, new = pa.struct([("a", pa.int64())]), pa.struct([("a", pa.int64()), ("b", pa.string())])
+    lake = Lake(tmp_path / "grows", table(1, old))
+    lake.write(table(2, new), mode="append", schema_mode="merge")
+    kind = "struct<b: string, a: long>"
+    lake.reader(schema=f"s {kind}, l array<{kind}>, m map<string, {kind}>, n long")
+    lake.plan()
+    planned = pieces(lake.injector, *lake.plan())
+    found = [row[:4] for piece in planned for row in rows(lake.injector, piece) if not row[-1]]
+    one, two = ({"b": None, "a": n} for n in (1, 2))
+    assert sorted(found, key=lambda row: row[3]) == [
+        (one, [one], [("k", one)], 1),
+        (two, [two], [("k", two)], 2),
+    ]
+    lake.reader(schema="s struct<a: long, c: long>")
+    with pytest.raises(PipelineError, match="it has no field 'c'"):
+        lake.plan()
 
 
 def test_columns_that_are_not_as_declared_are_refused_at_once(lake):

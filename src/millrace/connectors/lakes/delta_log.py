@@ -97,21 +97,35 @@ def rows_of(file: DataFile, schema: str, who: str) -> Iterator[pa.RecordBatch]:
             for field in wanted:
                 if batch.schema.get_field_index(field.name) < 0:
                     value = file.partition.get(field.name)
-                    column = pa.repeat(_parsed(value, field.type), batch.num_rows)
+                    column = pa.repeat(_parsed(value, field, f"{who}, {file.path}"), batch.num_rows)
                     batch = batch.append_column(field, column)
-            yield conformed(batch, schema, f"{who}, {file.path}")
+            yield conformed(batch, schema, f"{who}, {file.path}", grown=True)
 
 
-def _parsed(value: str | None, kind: pa.DataType) -> pa.Scalar:
+def _parsed(value: str | None, field: pa.Field, where: str) -> pa.Scalar:
     """Return a partition's value; an empty text is null, as Delta has it."""
-    if not value:
+    try:
+        return _value(value or None, field.type)
+    except pa.ArrowInvalid as refused:
+        raise PipelineError(
+            f"{where}: its partition says {field.name!r} is {value!r}, which is no {field.type}: "
+            f"{refused}. Declare it as string, or write the table anew."
+        ) from refused
+
+
+def _value(value: str | None, kind: pa.DataType) -> pa.Scalar:
+    if value is None:
         return pa.scalar(None, kind)
+    if pa.types.is_binary(kind) and _ESCAPED.fullmatch(value):
+        return pa.scalar(bytes.fromhex(value.replace("\\u00", "")), kind)
     if pa.types.is_timestamp(kind):
         # An instant may be written without a zone; it is then in UTC.
         value = value.removesuffix("Z") + ("Z" if kind.tz else "")
     return pa.scalar(value).cast(kind)
 
 
+#: How delta-rs writes bytes of a partition: each as an escape of JSON, escaped once more.
+_ESCAPED: Final = re.compile(r"(\\u00[0-9A-Fa-f]{2})+")
 #: What a reader has to know of, and this one does. A file with a deletion vector is refused when it
 #: is met, and so is a table that maps its columns; to be told that there may be some does no harm.
 _KNOWN: Final = frozenset({"columnMapping", "deletionVectors", "timestampNtz"})

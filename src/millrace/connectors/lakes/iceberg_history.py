@@ -104,9 +104,7 @@ class IcebergHistory:
             )
         return place
 
-    def _at(
-        self, snapshot: Any, files: int | None = None, *, whole: bool = False
-    ) -> IcebergOffset:
+    def _at(self, snapshot: Any, files: int | None = None, *, whole: bool = False) -> IcebergOffset:
         table = str(self._table.metadata.table_uuid)
         return IcebergOffset(table, snapshot.snapshot_id, snapshot.sequence_number, files, whole)
 
