@@ -235,6 +235,31 @@ def test_a_table_that_cannot_take_the_rows_is_refused(case: str, tmp_path: Path)
     assert not (tmp_path / "_millrace").exists()
 
 
+@pytest.mark.parametrize(
+    ("writers", "says"),
+    [
+        ({"minWriterVersion": 6}, r"\['identityColumns'\]"),
+        ({"minWriterVersion": 7, "writerFeatures": ["appendOnly", "rowTracking"]}, "rowTracking"),
+    ],
+)
+def test_a_table_that_asks_more_of_writers_is_refused_at_once(
+    writers: dict[str, Any], says: str, tmp_path: Path
+) -> None:
+    sink(tmp_path).publish(1, [written(tmp_path, 1, epoch=1)])
+    commit(tmp_path, {"protocol": {"minReaderVersion": 1} | writers})
+    with pytest.raises(PipelineError, match=f"its writers must know .*{says}"):
+        sink(tmp_path)
+
+
+def test_a_table_that_takes_appends_alone_takes_no_rows_by_key(tmp_path: Path) -> None:
+    schema = deltalake.Schema.from_arrow(pa.schema(list(COLUMNS.arrow)))
+    only = {"delta.appendOnly": "true"}
+    deltalake.DeltaTable.create(str(tmp_path), schema, configuration=only)
+    sink(tmp_path).publish(1, [written(tmp_path, 1, epoch=1)])
+    with pytest.raises(PipelineError, match=r"'delta\.appendOnly' is set"):
+        mr.sinks.Delta(tmp_path, key="_key").bind(Binding("p", "s", "me", COLUMNS))
+
+
 def test_a_column_more_that_may_be_null_is_left_so(tmp_path: Path) -> None:
     fields = [*COLUMNS.arrow, pa.field("note", pa.string())]
     deltalake.DeltaTable.create(str(tmp_path), deltalake.Schema.from_arrow(pa.schema(fields)))

@@ -294,6 +294,11 @@ TABLES: dict[str, tuple[list[pa.Field] | None, dict[str, Any], str]] = {
         {},
         "column 'note' may not be null",
     ),
+    "one of ours, not null": (
+        [COLUMNS.arrow[0].with_nullable(False), *list(COLUMNS.arrow)[1:]],
+        {},
+        "column 'value' may not be null",
+    ),
     "elsewhere": (
         None,
         {"location": "{there}"},
@@ -322,6 +327,15 @@ def test_a_table_that_cannot_take_the_rows_is_refused(case: str, root: Path) -> 
     with pytest.raises((PipelineError, CheckpointMismatch), match=rf"sink Iceberg\(.*{says}"):
         sink(root)
     assert not (root / "_millrace").exists()
+
+
+def test_a_directory_may_be_called_what_a_uri_would_quote(tmp_path: Path) -> None:
+    root = tmp_path / "50%25 of a b"
+    for epoch in (1, 2):
+        sink(root).publish(epoch, [written(root, epoch, epoch=epoch)])
+    assert seen(root) == [1, 2]
+    with pytest.raises(PipelineError, match="under a path with '#'"):
+        made(tmp_path / "a#b")
 
 
 def test_a_partitioned_table_is_refused(root: Path) -> None:

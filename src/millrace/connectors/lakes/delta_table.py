@@ -280,7 +280,12 @@ class DeltaCommits(Commits):
         )
 
     def _refused(self, table: Any) -> str:
-        return refused(table, self._columns) or (rewritten(self._root, table) if self._key else "")
+        why = refused(table, self._columns)
+        if why or not self._key:
+            return why
+        if table.metadata().configuration.get("delta.appendOnly") == "true":
+            return "'delta.appendOnly' is set, and a record replaces the row of its key. Unset it."
+        return rewritten(self._root, table)
 
     def _settle_merge(self, merged: Any) -> None:
         """Make what a merge has written durable: files of delta-rs, then the log."""
@@ -301,6 +306,18 @@ class DeltaCommits(Commits):
         sync_directory(self._root)
 
 
+#: What a writer may have to know of, and delta-rs and this one do. Whether columns are mapped,
+#: generated or checked is looked at by itself.
+_WRITTEN: Final = frozenset(
+    {
+        "appendOnly", "changeDataFeed", "checkConstraints", "columnMapping", "deletionVectors",
+        "generatedColumns", "invariants", "timestampNtz", "v2Checkpoint", "variantType",
+    }
+)  # fmt: skip
+#: The version of a table's writers that asks for identity columns, and the one that names features.
+_IDENTITY, _BY_FEATURES = 6, 7
+
+
 def refused(table: Any, columns: pa.Schema) -> str:
     """Return why rows cannot be added to a table; empty if they can.
 
@@ -310,6 +327,13 @@ def refused(table: Any, columns: pa.Schema) -> str:
     """
     from deltalake import Schema
 
+    protocol = table.protocol()
+    unknown = sorted(set(protocol.writer_features or ()) - _WRITTEN)
+    if protocol.min_writer_version == _IDENTITY:
+        unknown = ["identityColumns"]
+    if unknown or protocol.min_writer_version > _BY_FEATURES:
+        asks_for = unknown or f"version {protocol.min_writer_version} of the protocol"
+        return f"its writers must know {asks_for}, and this one does not. Name a table without."
     if by := table.metadata().partition_columns:
         return f"the table is partitioned by {by}. Name one that is not."
     there = {field.name: field for field in table.schema().fields}

@@ -59,7 +59,12 @@ class Iceberg(TableSink):
                 "a table in an object store write with a callable (DataFrame, epoch) and Spark's "
                 "own Iceberg, on the epoch plane."
             )
-        super().__init__(local_path(self.path))
+        root = local_path(self.path)
+        if wrong := [character for character in "#?" if character in str(root)]:
+            raise PipelineError(
+                f"{self!r}: PyIceberg finds nothing under a path with {wrong[0]!r}. Name another."
+            )
+        super().__init__(root)
 
     def commits(self, binding: Binding) -> IcebergCommits:
         """Return what commits a checkpoint's epochs; nothing is written yet."""

@@ -24,7 +24,6 @@ from millrace.connectors.lakes.iceberg_catalog import open_catalog
 from millrace.connectors.lakes.iceberg_history import is_first
 from millrace.connectors.lakes.table import Commits, epoch_of, placed
 from millrace.model.errors import CheckpointMismatch, MillraceError, PipelineError
-from millrace.store import local_path
 from millrace.store.durable_files import sync_directory
 
 #: Properties of the table, and of a snapshot's summary.
@@ -164,7 +163,7 @@ class IcebergCommits(Commits):
 
     def _refused(self, table: Any) -> str:
         self._has(table, 0)
-        if local_path(table.location()) != self._root:
+        if _path(table.location()) != self._root:
             return (
                 f"the table's location is {table.location()}, and not {self._root}. Name that one."
             )
@@ -206,9 +205,11 @@ def refused(table: Any, columns: pa.Schema) -> str:
                 f"column {field.name!r} of the table is {there[field.name].field_type}, and of the "
                 f"records {field.field_type}. Name another table, or produce another format."
             )
-    asks = [name for name, field in there.items() if field.required and name not in columns.names]
-    if asks:
-        return f"column {asks[0]!r} may not be null, and no record has it. Name a table without."
+    if asks := [name for name, field in there.items() if field.required]:
+        why = (
+            "no record has it" if asks[0] not in columns.names else "its files do not promise that"
+        )
+        return f"column {asks[0]!r} may not be null, and {why}. Name a table without."
     return ""
 
 
@@ -218,7 +219,13 @@ def _written(table: Any) -> Iterable[Path]:
     manifests = snapshot.manifests(table.io)
     own = [one for one in manifests if one.added_snapshot_id == snapshot.snapshot_id]
     uris = [table.metadata_location, snapshot.manifest_list, *(one.manifest_path for one in own)]
-    return map(local_path, uris)
+    return map(_path, uris)
+
+
+def _path(location: str) -> Path:
+    """Return the path of a location, in which nothing is quoted, as it would be in a URI."""
+    path = location.removeprefix("file:")
+    return Path(path[2:] if path.startswith("//") else path)
 
 
 def _sync(files: Iterable[Path]) -> None:
