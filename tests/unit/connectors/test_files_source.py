@@ -2,11 +2,14 @@
 
 import bz2
 import codecs
+import datetime as dt
 import gzip
 import json
 import lzma
 import os
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import millrace as mr
@@ -293,8 +296,6 @@ def test_a_directory_that_is_not_there_is_an_error(tmp_path):
 
 
 def parquet(directory, name, numbers, *, rows=1000, **columns):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
 
     path = directory.path / name
     path.parent.mkdir(exist_ok=True)
@@ -373,8 +374,6 @@ def test_a_parquet_file_of_another_schema_is_an_error(directory, schema, words):
 
 
 def test_instants_of_spark_are_read_as_such(directory):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
 
     at = pa.array([1_700_000_000_000_001], pa.timestamp("us", "UTC"))
     for name, int96 in (("1.parquet", True), ("2.parquet", False)):
@@ -397,6 +396,65 @@ def test_folders_are_read_too_where_that_is_wanted(tmp_path):
     assert directory.read() == [1, 2]
     assert directory.promised == 1_767_312_000 * mr.SECOND
     assert Directory(tmp_path, pattern="*.json").read() == [3]
+
+
+def in_folders(path, schema, **options):
+    """Return the rows of all files in a directory and its folders, in order of their paths."""
+    options.setdefault("recursive", True)
+    files = mr.sources.Files(path, schema=schema, **options)
+    planned = pieces(files, {}, advanced("s", files, {}, ()))
+    found = [row[:-3] for piece in planned for row in rows(files, piece) if not row[-1]]
+    return sorted(found, key=lambda row: row[0])
+
+
+def test_what_a_folder_is_called_is_a_column_that_its_files_have_not(tmp_path):
+    """As Hive and Spark write them."""
+    folders = {
+        "day=2026-11-29/zone=a%2Fb %25": (dt.date(2026, 11, 29), "a/b %"),
+        "zone=x=y/day=2026-11-30": (dt.date(2026, 11, 30), "x=y"),
+        "zone=ü/day=__HIVE_DEFAULT_PARTITION__": (None, "ü"),
+        "other=1/none": (None, None),
+    }
+    schema = "n long, day date, zone string"
+    for n, folder in enumerate(folders):
+        (tmp_path / "lines" / folder).mkdir(parents=True)
+        (tmp_path / "lines" / folder / f"{n}.json").write_text(f'{{"n": {n}}}\n')
+        if n < 3:
+            (tmp_path / "tables" / folder).mkdir(parents=True)
+            file = tmp_path / "tables" / folder / f"{n}.parquet"
+            pq.write_table(pa.table({"n": [n], "other": [n]}), file)
+    expected = [(n, *named) for n, named in enumerate(folders.values())]
+    assert in_folders(tmp_path / "lines", schema) == expected
+    assert in_folders(tmp_path / "tables", schema) == expected[:3]
+    one = tmp_path / "tables" / "other=1" / "3.parquet"
+    one.parent.mkdir()
+    pq.write_table(pa.table({"n": [3]}), one)
+    with pytest.raises(PipelineError, match=r"3\.parquet has no column 'day'"):
+        in_folders(tmp_path / "tables", schema)
+
+
+@pytest.mark.parametrize("parse", [False, True])
+def test_what_a_line_says_itself_counts_more_than_its_folder(tmp_path, parse):
+    def pair(line):
+        fields = json.loads(line)
+        return (fields["n"], fields["day"]) if "day" in fields else (fields["n"],)
+
+    more = {"parse": pair} if parse else {}
+    (tmp_path / "day=7").mkdir()
+    file = tmp_path / "day=7" / "1.json"
+    for days in ([None, None], [8, 9], [None, 8]):
+        text = ({"n": n} | ({} if day is None else {"day": day}) for n, day in enumerate(days))
+        file.write_text("\n".join(map(json.dumps, text)))
+        found = in_folders(tmp_path, "n long, day int", **more)
+        assert found == [(n, 7 if day is None else day) for n, day in enumerate(days)]
+
+
+@pytest.mark.parametrize("schema", ["day date", "day timestamp", "day array<int>"])
+def test_a_folder_that_is_called_what_its_column_cannot_be_is_named(tmp_path, schema):
+    (tmp_path / "day=2026-11-29 10%3A00").mkdir()
+    (tmp_path / "day=2026-11-29 10%3A00" / "1.json").write_text("{}\n")
+    with pytest.raises(PipelineError, match=r"the folder 'day=2026.* is '2026-11-29 10:00', which"):
+        in_folders(tmp_path, schema)
 
 
 def test_a_large_file_of_lines_is_cut_between_lines(tmp_path, monkeypatch):

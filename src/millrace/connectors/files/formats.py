@@ -11,15 +11,17 @@ from __future__ import annotations
 import codecs
 import itertools
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, BinaryIO, Final, Protocol
+from urllib.parse import unquote
 
 import pyarrow as pa
 
 from millrace.connectors.files.lines import RowMaker
-from millrace.injectors.columns import column_names, conformed
+from millrace.injectors.columns import arrow_schema, column_names, conformed
 from millrace.model.errors import InputLost, PipelineError
 
 #: Rows that are decoded at once.
@@ -63,6 +65,8 @@ def row_batches(
         yield batch
 
 
+#: How a folder is called whose files have null in its column.
+_NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
 #: How much is read at once while looking for the end of a line.
 _BLOCK: Final = 1 << 16
 #: Bytes of lines that one task reads. To start a task takes as long as to read a tenth of that.
@@ -86,6 +90,37 @@ _NO_LINES: Final = {
 _MAGIC: Final = max(map(len, _NO_LINES))
 #: Lines that are decoded at once.
 _LINES: Final = 20_000
+
+
+def folder_columns(name: str, schema: str, where: str) -> dict[str, pa.Scalar]:
+    """Return the columns of a schema that a file's folders name, as Hive and Spark write them.
+
+    Args:
+        name: Its path in the directory.
+        schema: As Spark writes it.
+        where: The directory, for messages.
+
+    Raises:
+        PipelineError: A folder's value is not of its column's type.
+
+    >>> folder_columns("zone=a%2Fb/1.parquet", "n long, day date, zone string", "")
+    {'zone': <pyarrow.StringScalar: 'a/b'>}
+    """
+    columns, values = arrow_schema(schema), dict[str, pa.Scalar]()
+    for folder in name.split("/")[:-1]:
+        column, equals, text = map(unquote, folder.partition("="))
+        if not equals or column not in columns.names:
+            continue
+        kind = columns.field(column).type
+        value = pa.scalar(None if text == _NO_VALUE else text, pa.string())
+        try:
+            values[column] = value.cast(kind)
+        except pa.ArrowException as refused:
+            raise PipelineError(
+                f"{where}: the folder {folder!r} says that the column {column!r} is {text!r}, "
+                f"which is no {kind}: {refused}. Declare it as string, or rename the folder."
+            ) from refused
+    return values
 
 
 class Format(Protocol):
@@ -117,10 +152,12 @@ class Lines:
 
     Args:
         make: Makes rows of them.
+        folders: Columns that a file's folders name, for lines that have nothing for them.
     """
 
-    def __init__(self, make: RowMaker) -> None:
+    def __init__(self, make: RowMaker, folders: Mapping[str, pa.Scalar] = MappingProxyType({})):
         self._make = make
+        self._folders = folders
 
     def end(self, file: BinaryIO, start: int, room: int, size: int, *, settled: bool) -> int:
         """Return the end of a line; of the last one, which needs none, in a settled file.
@@ -160,7 +197,8 @@ class Lines:
         place = _Places(path, file, start, lines)
         for first in range(0, len(full), _LINES):
             some = full[first : first + _LINES]
-            yield self._make.batch([line for line, _ in some], partial(place.of, some))
+            beside = {name: pa.repeat(value, len(some)) for name, value in self._folders.items()}
+            yield self._make.batch([line for line, _ in some], partial(place.of, some), beside)
 
 
 class ParquetFormat:
@@ -168,10 +206,12 @@ class ParquetFormat:
 
     Args:
         schema: As Spark writes it.
+        folders: Columns that a file's folders name, for files that have them not.
     """
 
-    def __init__(self, schema: str) -> None:
+    def __init__(self, schema: str, folders: Mapping[str, pa.Scalar] = MappingProxyType({})):
         self._schema = schema
+        self._folders = folders
 
     def end(self, file: BinaryIO, start: int, room: int, size: int, *, settled: bool) -> int:
         """Return the end of a row group; a file that is not settled has no footer yet."""
@@ -197,7 +237,10 @@ class ParquetFormat:
         cuts = _cuts(found, file.seek(0, os.SEEK_END))
         groups = [n for at, before in cuts if start < at <= end for n in before]
         names = found.schema_arrow.names
+        folders = {name: value for name, value in self._folders.items() if name not in names}
         for batch in row_batches(found, column_names(self._schema), groups):
+            for name, value in folders.items():
+                batch = batch.append_column(name, pa.repeat(value, batch.num_rows))
             yield conformed(batch, self._schema, str(path), names)
 
 

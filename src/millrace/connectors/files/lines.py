@@ -181,7 +181,9 @@ class RowMaker:
             if isinstance(found, Mapping):
                 fields = found
             else:
-                names = [name for name in self._names if name not in beside]
+                names = self._names
+                if len(found) != len(names):
+                    names = [name for name in names if name not in beside]
                 fields = dict(zip(names, found, strict=True))
         return tuple(
             self._beside(name, beside[name])
@@ -270,7 +272,9 @@ class RowMaker:
         if kinds == {dict}:
             made = {name: [fields.get(name) for fields in found] for name in self._names}
         elif kinds == {tuple}:
-            names = [name for name in self._names if name not in beside]
+            names = self._names
+            if len(found[0]) != len(names):
+                names = [name for name in names if name not in beside]
             if set(map(len, found)) != {len(names)}:
                 return None
             made = {name: list(map(itemgetter(n), found)) for n, name in enumerate(names)}
@@ -281,11 +285,12 @@ class RowMaker:
     def _columns_of(
         self, values: Mapping[str, Sequence[Any]], beside: Mapping[str, Sequence[Any]]
     ) -> list[Sequence[Any]] | None:
-        """Return columns in order; None if a line has itself what stands beside it."""
+        """Return columns in order; None if some lines have themselves what stands beside them."""
         made = list[Sequence[Any]]()
         for name in self._names:
-            if name in beside:
-                if any(value is not None for value in values.get(name, ())):
+            own = [value is not None for value in values.get(name, ())]
+            if name in beside and not (own and all(own)):
+                if any(own):
                     return None
                 if name in self._times:
                     made.append(pa.array(beside[name], pa.timestamp("us", "UTC")))

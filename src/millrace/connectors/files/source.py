@@ -29,7 +29,12 @@ from millrace.connectors.files.directory import (
     Directory,
     checksum,
 )
-from millrace.connectors.files.formats import Format, Lines, ParquetFormat
+from millrace.connectors.files.formats import (
+    Format,
+    Lines,
+    ParquetFormat,
+    folder_columns,
+)
 from millrace.connectors.files.lines import Parse, RowMaker, json_object
 from millrace.injectors.advance import Advance, Backlog
 from millrace.injectors.injector import Injector
@@ -80,7 +85,8 @@ class Files(Injector):
         pattern: Which names count; with ``recursive``, which paths in the directory: ``"*.log"`` is
             any, ``"2026/*"`` those in one folder.
         recursive: Whether the files of its folders are read too. A file is read once, not
-            again by a symbolic link to it.
+            again by a symbolic link to it. A column of the schema that a file does not have, or a
+            line has nothing for, is what a folder says of it: ``day=2026-11-29``.
         created: When a file was created: a function of its path, in microseconds or as a datetime.
             Or a pattern that its name follows, such as ``"searches-%Y%m%d-%H.log"`` (UTC); with a
             ``/`` in it, its path in the directory. By default its modification time when it is
@@ -142,7 +148,7 @@ class Files(Injector):
         self.path = _directory(path)
         self.schema = schema
         self._format = format
-        self._lines = Lines(RowMaker(schema, parse, unit, "Files"))
+        self._make = RowMaker(schema, parse, unit, "Files")
         self._directory = Directory(
             self.path, pattern=pattern, recursive=recursive, created=created, rotated=rotated
         )
@@ -252,7 +258,8 @@ class Files(Injector):
 
     def _format_of(self, name: str) -> Format:
         parquet = name.endswith(".parquet") if self._format is None else self._format == "parquet"
-        return ParquetFormat(self.schema) if parquet else self._lines
+        folders = folder_columns(name, self.schema, repr(self))
+        return ParquetFormat(self.schema, folders) if parquet else Lines(self._make, folders)
 
     def _advance_file(self, state: list[Any], room: int) -> list[Any]:
         """Return a file's state when another ``room`` bytes of it have been read, about."""
