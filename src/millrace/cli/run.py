@@ -17,7 +17,7 @@ from millrace.dashboard import Dashboard
 from millrace.inspect import state_at
 from millrace.model.errors import LeaseReleased, MillraceError, PipelineError, ZombieWriter
 from millrace.spark import realtime_settings
-from millrace.spark.application import named_by, pipeline_at
+from millrace.spark.application import check_named, pipeline_at
 from millrace.spark.asks import ask
 from millrace.spark.connect import is_connect
 from millrace.spark.metrics.grafana import board
@@ -101,7 +101,7 @@ def run(
         raise click.UsageError("--lease is of --standby, which is not given")
     if standby:
         options["lease"] = lease or True
-    named_by(pipeline)  # a Spark takes some seconds to start, only to hear that it is misspelt
+    check_named(pipeline)  # a Spark takes some seconds to start, only to hear that it is misspelt
     needed = realtime_settings(least_of(tasks or _REALTIME_TASKS)) if realtime else {}
     settings = {**_QUIET, **needed, **dict(map(_setting, conf))}
     at = "" if master is None else f" on {master}"

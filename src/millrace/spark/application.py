@@ -8,19 +8,27 @@ imported, so the classes of these modules travel to them by value.
 from __future__ import annotations
 
 import importlib
+import importlib.machinery
 import importlib.util
 import inspect
+import re
+import symtable
 import sys
 import traceback
 from pathlib import Path, PurePath
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 import cloudpickle
 
 from millrace.model.declarations import Declarations
 from millrace.model.errors import MillraceError, PipelineError
 
+#: What gives a module names that are not in its text.
+_BINDS_BY_RUNNING: Final = re.compile(
+    r"import\s*\(?\s*\*|\b(global|__getattr__|globals|locals|vars|exec|eval|setattr|__dict__)\b"
+    r"|sys\s*\.\s*modules"
+)
 #: Folders in which modules are no more than neighbours.
 _SHARED = ("site-packages", "dist-packages")
 
@@ -44,11 +52,7 @@ def pipeline_at(path: str, command: str, *, anew: bool = False, **given: Any) ->
     try:
         found: Any = getattr(module, attribute)
     except AttributeError:
-        there = [*_pipelines_of(module), *_functions_of(module)]
-        raise PipelineError(
-            f"module {name!r} has no {attribute!r}."
-            + (f" It has {', '.join(there)}." if there else "")
-        ) from None
+        raise _lacks(name, attribute, _pipelines_of(module) + _functions_of(module)) from None
     made = _made(path, found, command, given) if callable(found) else found
     if not isinstance(made, Declarations):
         raise PipelineError(
@@ -76,6 +80,63 @@ def named_by(path: str) -> tuple[str, str]:
     elif not _is_there(name.partition(".")[0]):
         raise _nowhere(name)
     return name, attribute
+
+
+def check_named(path: str) -> None:
+    """Refuse an argument that names nothing, as far as the text of the module says; nothing is run.
+
+    Raises:
+        PipelineError: As of :func:`named_by`; or the module gives nothing that name.
+    """
+    name, attribute = named_by(path)
+    source = _source(name)
+    if source is None or _BINDS_BY_RUNNING.search(source):
+        return
+    try:
+        names = symtable.symtable(source, name, "exec")
+    except SyntaxError:  # to be told with the rest of what importing it meets
+        return
+    bound = {symbol.get_name(): symbol for symbol in names.get_symbols() if _is_bound(symbol)}
+    if attribute in bound:
+        return
+    own = [
+        known
+        for known, symbol in bound.items()
+        if not known.startswith("_")
+        and not symbol.is_imported()
+        and all(space.get_type() == "function" for space in symbol.get_namespaces())
+    ]
+    raise _lacks(name, attribute, own)
+
+
+def _source(name: str) -> str | None:
+    """Return the text of a module or file; None if it is not told without importing a package."""
+    if name.endswith(".py"):
+        return _decoded(Path(name).read_bytes())
+    if "." in name or name in sys.modules:
+        return None
+    spec = importlib.machinery.PathFinder.find_spec(name, [str(Path.cwd()), *sys.path])
+    # What a package imports of itself becomes a name of it.
+    if spec is None or spec.submodule_search_locations is not None or spec.origin is None:
+        return None
+    return _decoded(Path(spec.origin).read_bytes()) if spec.origin.endswith(".py") else None
+
+
+def _decoded(code: bytes) -> str | None:
+    try:
+        return importlib.util.decode_source(code)
+    except (SyntaxError, UnicodeDecodeError):
+        return None
+
+
+def _is_bound(symbol: symtable.Symbol) -> bool:
+    return symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace()
+
+
+def _lacks(name: str, attribute: str, there: list[str]) -> PipelineError:
+    return PipelineError(
+        f"module {name!r} has no {attribute!r}." + (f" It has {', '.join(there)}." if there else "")
+    )
 
 
 def _is_there(root: str) -> bool:

@@ -118,6 +118,8 @@ def test_what_is_no_number_of_tasks(millrace: Any, started: Any, tasks: str) -> 
         ("app.py", "Expected MODULE:NAME"),
         ("nothing.py:pipeline", "there is no file 'nothing.py' in "),
         ("no_such_module.jobs:pipeline", "there is no module 'no_such_module.jobs' in "),
+        ("app.py:pipelin", "module 'app.py' has no 'pipelin'. It has pipeline."),
+        ("app:pipelin", "module 'app' has no 'pipelin'. It has pipeline."),
     ],
 )
 def test_what_is_not_there_is_said_before_a_spark_is_started(
@@ -130,11 +132,38 @@ def test_what_is_not_there_is_said_before_a_spark_is_started(
     assert not hasattr(started, "settings"), "no session was made"
 
 
-def test_of_a_name_that_is_misspelt_those_that_are_there_are_told(
-    millrace: Any, started: Any
+@pytest.mark.parametrize(
+    "text",
+    [
+        "if True:\n    import math as made",
+        "try:\n    from os import sep as made\nexcept ImportError:\n    pass",
+        "for made in range(2):\n    pass",
+        "from starred_names import *",
+        "globals()['made'] = 1",
+        "def __getattr__(name):\n    return 1",
+        "def build():\n    global made\n    made = 1\nbuild()",
+        "text = 'no end",
+    ],
+)
+def test_a_name_that_a_module_may_have_is_looked_for_when_it_is_run(
+    millrace: Any, started: Any, tmp_path: Path, text: str
 ) -> None:
-    shown = millrace("run", "app.py:pipelin", "--checkpoint", "ckpt")
-    assert "'app.py' has no 'pipelin'. It has pipeline." in shown.output
+    (tmp_path / "starred_names.py").write_text("made = 1")
+    (tmp_path / "app.py").write_text(text)
+    shown = millrace("run", "app.py:made", "--checkpoint", "ckpt")
+    assert hasattr(started, "settings"), "a session was made"
+    assert " has no 'made'" not in shown.output
+
+
+def test_of_a_package_it_is_not_known_what_it_imports_of_itself(
+    millrace: Any, started: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "teashop_app").mkdir()
+    (tmp_path / "teashop_app" / "__init__.py").write_text("import teashop_app.jobs")
+    (tmp_path / "teashop_app" / "jobs.py").write_text(PIPELINE)
+    assert millrace("run", "teashop_app.jobs:pipeline", "--checkpoint", "ckpt").exit_code == 0
+    shown = millrace("run", "teashop_app:jobs", "--checkpoint", "ckpt")
+    assert "teashop_app:jobs is module; expected an mr.Pipeline" in shown.output
 
 
 def test_a_function_that_needs_more_than_a_session_is_told_so(
