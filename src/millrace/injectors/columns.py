@@ -62,6 +62,9 @@ def cast(column: pa.Array, wanted: pa.DataType, *, grown: bool = False) -> pa.Ar
         return pa.nulls(len(column), wanted)
     if pa.types.is_timestamp(given) and pa.types.is_timestamp(wanted):
         return _instants(column, wanted)
+    if pa.types.is_timestamp(given) and given.tz is None and pa.types.is_string(wanted):
+        # It names no instant, so it is left to the program, as it is in JSON.
+        return _instants(column, pa.timestamp("us")).cast(wanted)
     if pa.types.is_integer(given) and _is_number(wanted):
         return _integers(column, wanted)
     if pa.types.is_float16(given) and pa.types.is_floating(wanted):
@@ -100,7 +103,10 @@ def _unchanged(column: pa.Array, made: pa.Array) -> pa.Array:
 def _instants(column: pa.Array, wanted: pa.DataType) -> pa.Array:
     given = column.type
     if (given.tz is None) != (wanted.tz is None):
-        raise pa.ArrowInvalid("only one of the two has a time zone")
+        raise pa.ArrowInvalid(
+            "only one of the two has a time zone. A time without one names no instant; it can be "
+            "declared as string"
+        )
     if given.unit == "ns" and wanted.unit == "us":
         floor = pc.floor_temporal(column.cast(pa.timestamp("ns")), unit="microsecond")
         return floor.cast(pa.timestamp("us")).cast(pa.int64()).cast(wanted)

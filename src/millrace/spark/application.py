@@ -11,10 +11,13 @@ import importlib
 import importlib.machinery
 import importlib.util
 import inspect
+import os
 import re
 import symtable
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePath
 from types import ModuleType
 from typing import Any, Final
@@ -24,6 +27,8 @@ import cloudpickle
 from millrace.model.declarations import Declarations
 from millrace.model.errors import MillraceError, PipelineError
 
+#: What Python says of ``from .formats import Bid`` in a file that is run by itself.
+_NO_PARENT: Final = "attempted relative import with no known parent package"
 #: What gives a module names that are not in its text.
 _BINDS_BY_RUNNING: Final = re.compile(
     r"import\s*\(?\s*\*|\b(global|__getattr__|globals|locals|vars|exec|eval|setattr|__dict__)\b"
@@ -48,12 +53,13 @@ def pipeline_at(path: str, command: str, *, anew: bool = False, **given: Any) ->
         PipelineError: It names none, or the code that makes it fails.
     """
     name, attribute = named_by(path)
-    module = _again(name, command) if anew else _module(name, command)
-    try:
-        found: Any = getattr(module, attribute)
-    except AttributeError:
-        raise _lacks(name, attribute, _pipelines_of(module) + _functions_of(module)) from None
-    made = _made(path, found, command, given) if callable(found) else found
+    with _importable(name):
+        module = _again(name, command) if anew else _module(name, command)
+        try:
+            found: Any = getattr(module, attribute)
+        except AttributeError:
+            raise _lacks(name, attribute, _pipelines_of(module) + _functions_of(module)) from None
+        made = _made(path, found, command, given) if callable(found) else found
     if not isinstance(made, Declarations):
         raise PipelineError(
             f"{path} is {type(made).__name__}; expected an mr.Pipeline, or a function that returns "
@@ -155,6 +161,34 @@ def _nowhere(name: str) -> PipelineError:
     return PipelineError(f"there is no module {name!r} in {Path.cwd()} or among what is installed.")
 
 
+@contextmanager
+def _importable(name: str) -> Iterator[None]:
+    """Let a module or file, and what makes its pipeline, import what is beside it.
+
+    Workers import that too where they look. Where they do not, it travels to them by value.
+    """
+    of_file = name.endswith(".py")
+    folder = Path(name).resolve().parent if of_file else Path.cwd()
+    before = set(sys.modules)
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
+    looked_in = [Path.cwd(), *map(Path, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    if of_file and folder not in (known.resolve() for known in looked_in):
+        for known in sys.modules.keys() - before:
+            if _home(known.partition(".")[0]) == folder:
+                cloudpickle.register_pickle_by_value(sys.modules[known])
+
+
+def _home(root: str) -> Path | None:
+    """Return the folder in which a module, or package, is; None of what is in no file."""
+    module = sys.modules.get(root)
+    places = [*getattr(module, "__path__", ())] or [getattr(module, "__file__", None)]
+    return Path(places[0]).resolve().parent if isinstance(places[0], str) else None
+
+
 def _pipelines_of(module: ModuleType) -> list[str]:
     return [name for name, value in vars(module).items() if isinstance(value, Declarations)]
 
@@ -209,19 +243,16 @@ def _belonging(name: str) -> list[str]:
 def _module(name: str, command: str) -> ModuleType:
     if name.endswith(".py"):
         return _file(Path(name), command)
-    sys.path.insert(0, str(Path.cwd()))
     try:
         return importlib.import_module(name)
     except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
             raise _nowhere(name) from None
         raise _failed(f"module {name!r} cannot be imported", error, command) from error
-    finally:
-        sys.path.remove(str(Path.cwd()))
 
 
 def _file(path: Path, command: str) -> ModuleType:
-    """Return a file as a module; what is beside it can be imported by it, as in a script."""
+    """Return a file as a module."""
     # Under a name that hides no module, and is no __main__: what stands there only starts it.
     spec = importlib.util.spec_from_file_location(f"millrace_app_{path.stem}", path)
     assert spec is not None, "a file of Python can be loaded"
@@ -229,13 +260,10 @@ def _file(path: Path, command: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     # Where a class says it is from, it must be found.
     sys.modules[module.__name__] = module
-    sys.path.insert(0, str(path.resolve().parent))
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         raise _failed(f"file {str(path)!r} cannot be imported", error, command) from error
-    finally:
-        sys.path.remove(str(path.resolve().parent))
     # Nobody else can import it under that name, so its classes travel to workers by value.
     cloudpickle.register_pickle_by_value(module)
     return module
@@ -284,6 +312,8 @@ def _failed(what: str, error: BaseException, command: str) -> PipelineError:
     else:
         last = traceback.extract_tb(error.__traceback__)[-1]
         said, file, line = str(error), last.filename, last.lineno
+        if said == _NO_PARENT:
+            said += "; to be part of its package it is named package.module:NAME"
     where = f"{PurePath(file).name}, line {line}" if file else "its place is unknown"
     return PipelineError(
         f"{what}: {type(error).__name__}: {said} ({where}). `millrace --debug {command} ...` "

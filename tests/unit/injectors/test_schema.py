@@ -101,6 +101,16 @@ def test_columns_that_are_not_of_the_schema_are_an_error(given, words):
         conformed(pa.RecordBatch.from_pydict(given), "n int, at timestamp", "here")
 
 
+@pytest.mark.parametrize("unit", ["ms", "us", "ns"])
+def test_a_time_without_a_zone_can_be_read_as_text(unit):
+    given = pa.record_batch([pa.array([-1, None], pa.timestamp(unit))], ["at"])
+    fraction = {"ms": "999000", "us": "999999", "ns": "999999"}[unit]
+    text = [f"1969-12-31 23:59:59.{fraction}", None]
+    assert conformed(given, "at string", "here").column("at").to_pylist() == text
+    with pytest.raises(PipelineError, match="names no instant; it can be declared as string"):
+        conformed(given, "at timestamp", "here")
+
+
 def test_a_file_with_several_columns_of_one_name_is_an_error():
     batch = pa.record_batch([pa.array([1]), pa.array([2])], ["a", "a"])
     with pytest.raises(PipelineError, match=r"rows\.parquet has several columns 'a'"):

@@ -39,7 +39,7 @@ def imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def written(folder: Path, name: str, text: str) -> None:
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(exist_ok=True, parents=True)
     (folder / name).write_text(text)
 
 
@@ -76,3 +76,39 @@ def test_where_it_cannot_be_imported_all_is_as_it_was(tmp_path: Path) -> None:
         pipeline_at("firm_jobs:shop", "update", anew=True)
     assert sys.modules["firm_jobs"] is before
     assert sys.modules["json"].loads("1") == 1
+
+
+_FOLDED = """
+import millrace as mr
+from shop_formats import Bid
+def shop():
+    from shop_parts.names import Name
+    p = mr.Pipeline(Name.__name__)
+    p.inject("bids", format=dict)
+    return p
+"""
+
+
+@pytest.mark.parametrize("workers_look_there", [False, True])
+def test_what_is_beside_a_file_travels_by_value_unless_workers_find_it(
+    workers_look_there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also a package there; and what only the call imports."""
+    folder = tmp_path / "a folder #1"
+    written(folder, "shop_formats.py", "class Bid: pass")
+    written(folder / "shop_parts", "names.py", "import zipfile\nclass Name: pass")
+    written(folder, "shop_jobs.py", _FOLDED)
+    monkeypatch.setenv("PYTHONPATH", str(folder) if workers_look_there else str(tmp_path))
+    before = cloudpickle.list_registry_pickle_by_value()
+    made: Any = pipeline_at(f"{folder}/shop_jobs.py:shop", "run")
+    assert made.name == "Name"
+    by_value = cloudpickle.list_registry_pickle_by_value() - before
+    modules = {"millrace_app_shop_jobs", "shop_formats", "shop_parts", "shop_parts.names"}
+    assert by_value == ({"millrace_app_shop_jobs"} if workers_look_there else modules)
+    assert str(folder) not in sys.path
+
+
+def test_a_file_of_a_package_is_told_how_to_be_part_of_it(tmp_path: Path) -> None:
+    written(tmp_path, "part.py", "from .names import NAME")
+    with pytest.raises(PipelineError, match=r"parent package; to be part .* package\.module:NAME"):
+        pipeline_at(f"{tmp_path}/part.py:shop", "run")
