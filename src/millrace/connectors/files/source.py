@@ -85,8 +85,8 @@ class Files(Injector):
         pattern: Which names count; with ``recursive``, which paths in the directory: ``"*.log"`` is
             any, ``"2026/*"`` those in one folder.
         recursive: Whether the files of its folders are read too. A file is read once, not
-            again by a symbolic link to it. A column of the schema that a file does not have, or a
-            line has nothing for, is what a folder says of it: ``day=2026-11-29``.
+            again by a symbolic link to it. A folder ``day=2026-11-29`` gives its files the column
+            ``day``, if the schema declares it, and they or their lines lack it.
         created: When a file was created: a function of its path, in microseconds or as a datetime.
             Or a pattern that its name follows, such as ``"searches-%Y%m%d-%H.log"`` (UTC); with a
             ``/`` in it, its path in the directory. By default its modification time when it is
