@@ -238,8 +238,18 @@ class PickleCoder:
     __slots__ = ()
 
     def encode(self, value: Any) -> bytes:
-        """Return the value pickled."""
-        return pickle.dumps(value, protocol=5)
+        """Return the value pickled.
+
+        Raises:
+            CoderError: It is of a class that is not found by its name, as one of a script.
+        """
+        try:
+            return pickle.dumps(value, protocol=5)
+        except pickle.PicklingError as error:
+            raise CoderError(
+                f"{error}. Pickle names a class by its module, where it is found again. Put the "
+                "class in a module that workers import, not in the script or notebook itself."
+            ) from error
 
     def decode(self, data: bytes) -> Any:
         """Return the value unpickled."""

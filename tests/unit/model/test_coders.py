@@ -206,3 +206,10 @@ def test_no_type_ever_means_pickle(format):
 )  # fmt: skip
 def test_only_what_cannot_change_in_place_counts_as_immutable(format, immutable):
     assert is_immutable(coder_for(format)) is immutable
+
+
+def test_pickle_says_where_a_class_must_be_that_it_does_not_find_by_its_name() -> None:
+    """As one of a script, which a worker has by value."""
+    lost = type("Lost", (), {"__module__": "__main__"})
+    with pytest.raises(CoderError, match=r"Lost.*Put the class in a module that workers import"):
+        mr.coders.Pickle().encode(lost())
