@@ -433,6 +433,20 @@ def test_what_a_folder_is_called_is_a_column_that_its_files_have_not(tmp_path):
         in_folders(tmp_path / "tables", schema)
 
 
+def test_a_folder_of_a_column_is_read_or_it_is_logged_that_it_is_not(tmp_path, caplog):
+    """Also that of a column whose name hides other folders and files."""
+    for folder in ("_day=7", "_temporary", ".day=8"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "1.json").write_text('{"n": 1}\n')
+    assert in_folders(tmp_path, "n long, _day int") == [(1, 7)]
+    assert not caplog.records
+    files = mr.sources.Files(tmp_path, schema="n long")
+    for _ in range(2):
+        files.advance(str(tmp_path), None)
+    (message,) = (record.message for record in caplog.records)
+    assert message.startswith(f"{tmp_path}/_day=7 is not read: the files of folders are read with")
+
+
 @pytest.mark.parametrize("parse", [False, True])
 def test_what_a_line_says_itself_counts_more_than_its_folder(tmp_path, parse):
     def pair(line):

@@ -100,6 +100,13 @@ class Directory:
                 format_timestamp(horizon_us),
             )
 
+    def _say_left_out(self, folder: str) -> None:
+        if str(self.path) not in self._said:
+            self._said.add(str(self.path))
+            log.warning(
+                "%s is not read: the files of folders are read with Files(recursive=True).", folder
+            )
+
     def look(
         self, known: dict[str, list[Any]], process_watermark_us: int, horizon_us: int
     ) -> dict[str, list[Any]]:
@@ -353,8 +360,12 @@ class Directory:
         with entries:
             for entry in entries:
                 name = prefix + entry.name
-                if entry.name[0] in "._":
+                # A column of a table in folders, as Hive and Spark write them, may have any name.
+                is_column = entry.name[0] != "." and "=" in entry.name and entry.is_dir()
+                if entry.name[0] in "._" and not is_column:
                     continue
+                if is_column and not self._recursive:
+                    self._say_left_out(entry.path)
                 by_link = linked or entry.is_symlink()
                 if self._recursive and entry.is_dir():
                     if not (entry.is_symlink() and _leads_back(entry.path, folder)):
