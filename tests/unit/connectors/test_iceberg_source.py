@@ -15,8 +15,10 @@ import pyarrow as pa
 from pyiceberg.catalog import load_catalog
 from pyiceberg.expressions import EqualTo
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.table.update import snapshot
+from pyiceberg.typedef import Record
 from pyiceberg.types import LongType
 
 NAME = "lake.trips"
@@ -179,6 +181,27 @@ def test_a_delete_is_refused_when_what_came_before_is_read(lake):
     lake.reader(skip=[deletes])
     lake.offsets = offsets
     assert lake.read_all() == [[4]]
+
+
+def test_equality_deletes_are_refused_and_never_passed_over(lake):
+    """As Flink writes them."""
+    lake.append(1, 2)
+    file = DataFile.from_args(
+        content=DataFileContent.EQUALITY_DELETES,
+        file_path=f"{lake.table.location()}/data/gone.parquet",
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        record_count=1,
+        file_size_in_bytes=1,
+        equality_ids=[1],
+    )
+    file.spec_id = 0
+    with lake.table.transaction() as commit, commit.update_snapshot().fast_append() as change:
+        change.append_data_file(file)
+    lake.expire(lake.table.snapshots()[0].snapshot_id)
+    lake.plan()
+    with pytest.raises(PipelineError, match=r"cannot read snapshot .*equality deletes.*since="):
+        lake.read()
 
 
 def test_what_is_skipped_is_not_an_append(lake):

@@ -179,11 +179,18 @@ class IcebergHistory:
 
         Raises:
             InputLost: The snapshot is not kept.
+            PipelineError: PyIceberg cannot read it.
         """
         snapshot = self._snapshot(place.snapshot)
-        if place.whole:
+        if not place.whole:
+            return self._added(snapshot)
+        try:
             return _ordered(self._table.scan(snapshot_id=snapshot.snapshot_id).plan_files())
-        return self._added(snapshot)
+        except (ValueError, NotImplementedError) as refused:  # as of equality deletes
+            raise PipelineError(
+                f"{self._who}: PyIceberg cannot read {_named(snapshot)}: {refused}. Have the files "
+                "rewritten and that snapshot expired; or begin after it with since=."
+            ) from refused
 
     def _rows_of(self, snapshot: Any) -> int | None:
         if not self._adds(snapshot):
