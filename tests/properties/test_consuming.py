@@ -53,7 +53,7 @@ live.boot()
 task = Task(live.runtime(0), decode_entry(live.state.epochs.read(live.state.epochs.last())), 0)
 (spec,) = [s for s in live.topology.computations if s.name == "Both"]
 edges = {edge.stream: edge for edge in live.topology.edges if edge.computation == "Both"}
-intervals = IntervalMap.uniform(4)
+maps = {spec.name: IntervalMap.uniform(4)}
 
 senders = st.one_of(
     st.tuples(st.just("produced"), st.integers(0, 2), st.integers(1, 4), st.integers(0, 2)),
@@ -113,8 +113,8 @@ def test_few_rows_are_consumed_as_many_are(turns):
     known = [ChannelRow(0, 1, 2, 1)]
     few_input: dict[tuple[int, int], int] = {}
     table_input: dict[tuple[int, int], int] = {}
-    by_hand = ChannelAdmission(live.topology, spec, intervals, lambda _: known, few_input)
-    columnar = ChannelAdmission(live.topology, spec, intervals, lambda _: known, table_input)
+    by_hand = ChannelAdmission(live.topology, spec, maps, lambda _: known, few_input)
+    columnar = ChannelAdmission(live.topology, spec, maps, lambda _: known, table_input)
     for drawn in turns:
         rows = few_rows(drawn)
         inbox = Inbox(task, 2, Outbox(task), TaskReport())

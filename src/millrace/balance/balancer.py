@@ -161,7 +161,10 @@ class Balancer:
         return self._decided
 
     def _decision(self, name: str) -> _Decided | None:
-        intervals, tasks = self._run_log.positions.maps[name], self.tasks
+        positions, tasks = self._run_log.positions, self.tasks
+        intervals, spec = positions.maps[name], self._run_log.topology.computation(name)
+        if positions.behind(spec, range(len(intervals))):
+            return None  # Intervals whose state has two shapes cannot be one; soon it has not.
         weights = self._loads[name].weights(intervals)
         if name in self._left or not uneven(intervals, weights, tasks, self._how):
             return None

@@ -14,7 +14,7 @@ authority keeps).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Protocol, TypeVar
+from typing import Protocol, Required, TypedDict, TypeVar, Unpack
 
 from msgspec.structs import replace
 
@@ -121,8 +121,31 @@ class LogWriter:
 _CLAIM_ENTRIES = 200
 
 _NO_SOURCES: Mapping[str, SourceStats] = {}
-_NO_OFFSETS: Mapping[str, Offsets] = {}
 _NO_INJECTORS: Mapping[str, int] = {}
+
+
+class EpochRequest(TypedDict, total=False):
+    """What an epoch is to be like.
+
+    Attributes:
+        wall_time_us: What time it is; of a clock that was set back, the last epoch's time.
+        injectors: Injected stream -> low watermark that it publishes with this epoch's records.
+        draining: Let every low watermark go to the end of time after this epoch's records.
+        percentiles: Percentile -> injected stream -> what it publishes; at least its low one.
+        splitting: Settings by which the input is cut into partitions.
+        offsets: Where the epoch ends, of the streams that the driver reads.
+        live: How many live tasks a level run it; 0 if none do.
+        tasks: How many that end with it; 0 if none do.
+    """
+
+    wall_time_us: Required[int]
+    injectors: Required[Mapping[str, int]]
+    draining: bool
+    percentiles: Mapping[int, Mapping[str, int]] | None
+    splitting: Mapping[str, str] | None
+    offsets: Mapping[str, Offsets]
+    live: int
+    tasks: int
 
 
 class EpochObserver(Protocol):
@@ -233,51 +256,17 @@ class RunLog:
         """Return what to publish for percentiles with the next epoch; see :class:`Percentiles`."""
         return self._percentiles.estimated(injectors, ahead_of(self.sources), self.completed + 1)
 
-    def begin(
-        self,
-        epoch: int,
-        *,
-        wall_time_us: int,
-        injectors: Mapping[str, int],
-        draining: bool = False,
-        percentiles: Mapping[int, Mapping[str, int]] | None = None,
-        splitting: Mapping[str, str] | None = None,
-        offsets: Mapping[str, Offsets] = _NO_OFFSETS,
-        live: int = 0,
-        tasks: int = 0,
-    ) -> Manifest | None:
+    def begin(self, epoch: int, **asked: Unpack[EpochRequest]) -> Manifest | None:
         """Write and return the manifest of an epoch; None if the epoch is completed already.
 
         See :meth:`planned`, which takes the same.
         """
-        manifest = self.planned(
-            epoch,
-            wall_time_us=wall_time_us,
-            injectors=injectors,
-            draining=draining,
-            percentiles=percentiles,
-            splitting=splitting,
-            offsets=offsets,
-            live=live,
-            tasks=tasks,
-        )
+        manifest = self.planned(epoch, **asked)
         if manifest is not None:
             self.write(manifest)
         return manifest
 
-    def planned(
-        self,
-        epoch: int,
-        *,
-        wall_time_us: int,
-        injectors: Mapping[str, int],
-        draining: bool = False,
-        percentiles: Mapping[int, Mapping[str, int]] | None = None,
-        splitting: Mapping[str, str] | None = None,
-        offsets: Mapping[str, Offsets] = _NO_OFFSETS,
-        live: int = 0,
-        tasks: int = 0,
-    ) -> Manifest | None:
+    def planned(self, epoch: int, **asked: Unpack[EpochRequest]) -> Manifest | None:
         """Return the manifest of an epoch, unwritten; None if the epoch is completed already.
 
         An epoch that was begun before gets the manifest it had then, whatever is asked for now.
@@ -285,14 +274,7 @@ class RunLog:
 
         Args:
             epoch: The one after the last completed.
-            wall_time_us: What time it is; of a clock that was set back, the last epoch's time.
-            injectors: Injected stream -> low watermark that it publishes with this epoch's records.
-            draining: Let every low watermark go to the end of time after this epoch's records.
-            percentiles: Percentile -> injected stream -> what it publishes; at least its low one.
-            splitting: Settings by which the input is cut into partitions.
-            offsets: Where the epoch ends, of the streams that the driver reads.
-            live: How many live tasks a level run it; 0 if none do.
-            tasks: How many that end with it; 0 if none do.
+            asked: What it is to be like.
 
         Raises:
             CheckpointMismatch: The epoch is not the next one.
@@ -306,16 +288,18 @@ class RunLog:
         if self.open is not None or epoch != self.completed + 1:
             raise self.superseded() or out_of_step(epoch, self.open, self.completed)
         self.renew_claim()
+        injectors, draining = asked["injectors"], asked.get("draining", False)
         if draining:
             injectors = {spec.name: MAX_TIMESTAMP for spec in self.topology.injected()}
+        wall_us = max(asked["wall_time_us"], self.wall_time_us)
         return replace(
-            self._manifest(epoch, max(wall_time_us, self.wall_time_us), injectors, percentiles),
+            self._manifest(epoch, wall_us, injectors, asked.get("percentiles")),
             draining=draining,
             changed=self._changed,
-            splitting=dict(splitting or {}),
-            offsets=dict(offsets),
-            live=live,
-            tasks=tasks,
+            splitting=dict(asked.get("splitting") or {}),
+            offsets=dict(asked.get("offsets", {})),
+            live=asked.get("live", 0),
+            tasks=asked.get("tasks", 0),
         )
 
     def write(self, manifest: Manifest) -> None:

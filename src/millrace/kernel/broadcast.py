@@ -89,7 +89,7 @@ def told(
             counters.counted[UNTOLD] = counters.counted.get(UNTOLD, 0) + 1
             continue
         by_key[key_row] = key_row, encoded, decode_key(encoded), 0, 0, None
-    made, groups = list[Signal](), list[KeyGroup]()
+    made, groups, places = list[Signal](), list[KeyGroup](), list[int | None]()
     for key_row, encoded, key, start, stop, due in (by_key[row] for row in sorted(by_key)):
         first = len(made)
         made += [
@@ -97,11 +97,13 @@ def told(
              records.sequences[n])
             for n in range(start, stop)
         ]  # fmt: skip
+        places += range(start, stop)
         for signal in signals:
             at = len(made)
             if before is not None:
                 at = bisect.bisect_right(made, signal[0], lo=first, key=_time)
             made.insert(at, signal)
+            places.insert(at, None)
         groups.append((key_row, encoded, key, first, len(made), due))
     columns = [list(column) for column in zip(*made, strict=True)] or [[], [], [], [], []]
     timestamps, values, of, origins, sequences = columns
@@ -115,6 +117,7 @@ def told(
         origins,
         sequences,
         [0, *(part[4] for part in groups)],
+        again=records.again_among(values, places),
     )
     return replace(bundle, records=spread), groups
 

@@ -350,6 +350,23 @@ class KeyedRecords:
         """Return the n-th value as it arrived, whatever user code has done to it since."""
         return self.values[n] if self.again is None else self.again(n)
 
+    def again_among(self, values: Sequence[Any], places: Sequence[int | None]) -> Again | None:
+        """Return what decodes values again of which some are of these records.
+
+        Args:
+            values: Those, in any order.
+            places: Which record each is of; None for one of no record, which stays as it is.
+        """
+        decode = self.again
+        if decode is None:
+            return None
+
+        def again(n: int) -> Any:
+            place = places[n]
+            return values[n] if place is None else decode(place)
+
+        return again
+
     def record(self, n: int, key: Any, *, late: bool) -> Record:
         """Return the n-th record, of a key, as it arrived."""
         return Record(

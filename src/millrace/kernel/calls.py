@@ -15,7 +15,7 @@ Source: docs/design/2026-11-28-calls.md.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import blake2b
 from pathlib import Path
 from types import TracebackType
@@ -464,7 +464,11 @@ def _spliced(
     values, timestamps = [*records.values], [*records.timestamps]
     streams: list[str]
     streams = [records.streams] * count if isinstance(records.streams, str) else [*records.streams]
-    origins, sequences, from_n = [*records.origins], [*records.sequences], list[int]()
+    origins, sequences, places = (
+        [*records.origins],
+        [*records.sequences],
+        list[int | None](range(count)),
+    )
     by_key = {part[0]: part for part in parts}
     for key_row, (encoded, of_key) in events.items():
         first = len(values)
@@ -474,7 +478,7 @@ def _spliced(
             streams.append(OUTCOMES)
             origins.append(0)
             sequences.append(0)
-            from_n.append(-1)
+            places.append(None)
         part = by_key.get(key_row)
         due = None
         if part is None:
@@ -486,7 +490,7 @@ def _spliced(
             streams += streams[start:stop]
             origins += origins[start:stop]
             sequences += sequences[start:stop]
-            from_n += range(start, stop)
+            places += range(start, stop)
         by_key[key_row] = (key_row, encoded, key, first, len(values), due)
     groups = [by_key[key_row] for key_row in sorted(by_key)]
     spliced = KeyedRecords(
@@ -499,22 +503,6 @@ def _spliced(
         origins,
         sequences,
         [0, len(values)],
-        again=_again(records, values, from_n),
+        again=records.again_among(values, places),
     )
     return replace(bundle, records=spliced), groups
-
-
-def _again(
-    records: KeyedRecords, values: Sequence[Any], from_n: Sequence[int]
-) -> Callable[[int], Any] | None:
-    """Return what decodes the n-th value of spliced records again; events are as they are."""
-    decode = records.again
-    if decode is None:
-        return None
-    count = len(records.values)
-
-    def again(n: int) -> Any:
-        at = n if n < count else from_n[n - count]
-        return values[n] if at < 0 else decode(at)
-
-    return again

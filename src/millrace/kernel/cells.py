@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 import msgspec
+from sortedcontainers import SortedList
 
 from millrace.dataflow.side_stream import SIZES
 from millrace.kernel import families, row_codec, timer_families
@@ -110,6 +111,8 @@ _UNREAD: Any = object()
 
 #: So many entries that were walked over are at hand when they are read next.
 _SEEN_MAX = 64
+#: Up to so many entries are sorted when they are walked over.
+_FEW = 64
 
 
 class BoundMap(Bound, MapState[Any]):
@@ -127,6 +130,7 @@ class BoundMap(Bound, MapState[Any]):
         self._changed: set[bytes] = set()
         self._read: dict[bytes, bytes] = {}
         self._seen: dict[bytes, bytes] = {}
+        self._ordered: SortedList[bytes] | None = None
         self._cleared = False
 
     def begin(self) -> None:
@@ -138,6 +142,7 @@ class BoundMap(Bound, MapState[Any]):
             self._entries = {}
             self._changed = set()
             self._read = {}
+            self._ordered = None
             self._cleared = False
 
     def get(self, entry: Any, default: Any = None) -> Any:
@@ -197,6 +202,7 @@ class BoundMap(Bound, MapState[Any]):
         self._changed = set()
         self._read = {}
         self._seen = {}
+        self._ordered = None
         self._cleared = True
 
     def flush(self) -> None:
@@ -262,11 +268,7 @@ class BoundMap(Bound, MapState[Any]):
                 if self._entries.get(entry) is not GONE:
                     yield entry
             return
-        changed = (
-            (entry, 0)
-            for entry in sorted(self._entries)
-            if first <= entry and (end is None or entry < end)
-        )
+        changed = ((entry, 0) for entry in self._touched(first, end))
         last = None
         stored_ones = zip(self._stored(first, end), itertools.repeat(1))
         for entry, stored in heapq.merge(changed, stored_ones):
@@ -277,6 +279,22 @@ class BoundMap(Bound, MapState[Any]):
                 entry, GONE
             ) is not GONE:
                 yield entry
+
+    def _touched(self, first: bytes, end: bytes | None) -> list[bytes]:
+        """Return the entries of a range that were read or changed, those that are gone too."""
+        entries = self._entries
+        if len(entries) <= _FEW:
+            return [
+                entry
+                for entry in sorted(entries)
+                if first <= entry and (end is None or entry < end)
+            ]
+        # Who looks at a map with each record would have all entries sorted each time.
+        if self._ordered is None:
+            self._ordered = SortedList(entries)
+        elif missing := len(entries) - len(self._ordered):
+            self._ordered.update(itertools.islice(reversed(entries), missing))
+        return list(self._ordered.irange(first, end, inclusive=(True, False)))
 
     def _stored(self, first: bytes, end: bytes | None) -> Iterator[bytes]:
         """Yield every stored entry of a range, in the order of the entries.

@@ -25,6 +25,8 @@ from millrace.kernel.record_ids import FIRST_INJECTED, ROW_BITS, are_weak, is_we
 Sender = tuple[int, int]
 #: Of a record's id: its number among what the sender sent.
 Number = tuple[int, int]
+#: Interval -> rows of its channels that change.
+Consumed = Mapping[int, Mapping[bytes, bytes | None]]
 
 _ORIGIN_BITS: Final = 48
 _ORIGIN_MASK: Final = (1 << _ORIGIN_BITS) - 1
@@ -38,6 +40,7 @@ _PART_BITS: Final = 31
 WEAK_PART: Final = 1 << 30
 _PART_MASK: Final = (1 << _PART_BITS) - 1
 _NONE: Final[Number] = (-1, -1)
+_NOTHING: Final[Number] = (0, 0)
 
 Ints = npt.NDArray[np.int64]
 
@@ -74,15 +77,32 @@ class Channels:
     def __init__(self, *, weak: bool = True) -> None:
         self.weak = weak
         self._known: dict[int, dict[Sender, Number]] = {}
-        self._moved: dict[int, dict[Sender, Number]] = {}
+        self._moved: dict[int, dict[Sender, Number | None]] = {}
 
     def knows(self, interval: int) -> bool:
         """Return whether an interval's channels have been read."""
         return interval in self._known
 
-    def load(self, interval: int, found: Iterable[families.ChannelRow]) -> None:
-        """Take an interval's rows."""
-        self._known[interval] = {(row.who, row.part): (row.origin, row.sequence) for row in found}
+    def load(
+        self,
+        interval: int,
+        found: Iterable[families.ChannelRow],
+        is_gone: Callable[[Sender], bool] = lambda _: False,
+    ) -> None:
+        """Take an interval's rows; those of senders that are gone go with its next commit.
+
+        Args:
+            interval: Its id.
+            found: The rows.
+            is_gone: Whether nothing of a sender can ever come again.
+        """
+        known = {(row.who, row.part): (row.origin, row.sequence) for row in found}
+        gone = list(filter(is_gone, known))
+        for sender in gone:
+            del known[sender]
+        self._known[interval] = known
+        if gone:
+            self._moved.setdefault(interval, {}).update(dict.fromkeys(gone))
 
     def fresh(
         self,
@@ -214,15 +234,15 @@ class Channels:
         self._known[interval][sender] = number
         self._moved.setdefault(interval, {})[sender] = number
 
-    def take(self) -> dict[int, dict[bytes, bytes]]:
+    def take(self) -> Consumed:
         """Return interval -> rows of the channels that have moved since, for its commit."""
         moved, self._moved = self._moved, {}
-        changes: dict[int, dict[bytes, bytes]] = {}
+        changes: dict[int, dict[bytes, bytes | None]] = {}
         for interval, senders in moved.items():
             packed = changes[interval] = {}
             for sender, number in senders.items():
-                row, value = families.ChannelRow(*sender, *number).pack()
-                packed[row] = value
+                row, value = families.ChannelRow(*sender, *(number or _NOTHING)).pack()
+                packed[row] = None if number is None else value
         return changes
 
 

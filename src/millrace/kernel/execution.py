@@ -64,7 +64,7 @@ class Fence(Protocol):
         ...
 
 
-_NOTHING_CONSUMED: Final[Mapping[bytes, bytes]] = MappingProxyType({})
+_NOTHING_CONSUMED: Final[Mapping[bytes, bytes | None]] = MappingProxyType({})
 
 
 class Attempted(NamedTuple):
@@ -335,7 +335,7 @@ class Execution:
         effects: Effects,
         repair: Repair,
         *,
-        consumed: Mapping[bytes, bytes] = _NOTHING_CONSUMED,
+        consumed: Mapping[bytes, bytes | None] = _NOTHING_CONSUMED,
         weak: bool = False,
     ) -> Attempted:
         """Return what came of a bundle, as a commit that is not durable yet.
@@ -348,7 +348,7 @@ class Execution:
             computation: Its name.
             effects: What user code did.
             repair: What it took to bring the cache to where the interval stands.
-            consumed: Rows of the interval's channels that have moved.
+            consumed: Rows of the interval's channels that change.
             weak: Whether the commit is without the productions.
         """
         interval, position, attempt = bundle.interval.id, bundle.position, bundle.attempt

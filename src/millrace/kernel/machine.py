@@ -159,7 +159,7 @@ def starting(calls: UserApi, user: Computation, stream: str, process_record: Hoo
     def process_or_start(record: Record) -> Any:
         if record.stream != stream:
             return process_record(record)
-        calls.at_hand_us = user.wall_time
+        calls.at_hand_us, calls.pane_at_hand = user.wall_time, None
         return user.process_start()
 
     return process_or_start
@@ -571,6 +571,7 @@ class Machine:
                 except CAUGHT as error:
                     letter = self._failures.of_waiting(bundle, self._user.key, error, *record)
                     return self._failed(due, letter, error)
+                self._calls.pane_at_hand = None  # it was the record's
                 continue
             if poisoned and due in poisoned:
                 failed = Timer(decode_key(tag), at_us, _DOMAINS[domain], hold_us, percentile)

@@ -276,11 +276,14 @@ class Deduplicator:
     def run(self, bundle: Bundle, view: View) -> Filtered:
         """See :meth:`Deduplication.run`."""
         interval, records, attempt = bundle.interval.id, bundle.records, bundle.attempt
-        interval_filter = self._filters.get(interval)
+        interval_filter = self._filters.pop(interval, None)
         if interval_filter is None:
             budget = self._bytes_max // max(1, attempt.intervals)
             interval_filter = _IntervalFilter(RotatingFilter(self._span_us, budget))
-            self._filters[interval] = interval_filter
+        # Last, so that those which a remap has ended come to be the first, and go.
+        self._filters[interval] = interval_filter
+        while len(self._filters) > max(1, attempt.intervals):
+            del self._filters[next(iter(self._filters))]
         filtered = Filtered(records)
         input_watermark_us = attempt.input_watermark_us
         if records.ids is not None and len(records.cuts) > 1:

@@ -169,6 +169,9 @@ class UserApi:
             ) from None
         if timestamp is None:
             at_us = self.at_hand_us
+            if not EARLIEST_RECORD <= at_us <= LATEST_RECORD:
+                # A timer may be at any time, a record may not.
+                at_us = max(EARLIEST_RECORD, min(at_us, LATEST_RECORD))
         else:
             if type(timestamp) is int and EARLIEST_RECORD <= timestamp <= LATEST_RECORD:
                 at_us = timestamp

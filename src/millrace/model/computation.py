@@ -198,7 +198,8 @@ class Computation(Generic[Produced]):
             stream: A key of ``outputs``.
             value: Of that stream's record format.
             timestamp: Event time, in microseconds or as a datetime; by default that of the record
-                at hand. That of a timer is its ``hold`` if it has one, else its ``at``.
+                at hand. That of a timer is its ``hold`` if it has one, else its ``at``; of a timer
+                before 1970 or after 2262, the nearest time that a record may have.
             key: The record's key as sinks and ``by_key()`` consumers see it; by default the current
                 key. Other consumers extract their own.
             pane: The pane that the value carries; by default that of the record at hand, so that

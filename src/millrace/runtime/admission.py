@@ -18,7 +18,15 @@ import pyarrow as pa
 from millrace.compile.topology import ComputationSpec, Topology
 from millrace.kernel import families, row_codec
 from millrace.kernel.bundle import Bundle, KeyedRecords
-from millrace.kernel.channels import Channels, Number, Sender, number_of, sender_of
+from millrace.kernel.channels import (
+    WEAK_PART,
+    Channels,
+    Consumed,
+    Number,
+    Sender,
+    number_of,
+    sender_of,
+)
 from millrace.kernel.ordering import Ints, coded, lasts
 from millrace.kernel.record_ids import (
     FIRST_INJECTED,
@@ -119,7 +127,7 @@ Through = Mapping[int, Mapping[Sender, Number]]
 _Arrived = tuple[int, bytes, int, int, int, int]
 
 _FIRST_ORIGIN = FIRST_INJECTED << 48
-_NOTHING: Final[Mapping[int, Mapping[bytes, bytes]]] = {}
+_NOTHING: Final[Consumed] = {}
 
 
 class Admission(Protocol):
@@ -146,7 +154,7 @@ class Admission(Protocol):
         """
         ...
 
-    def consumed(self, bundles: Sequence[Bundle]) -> Mapping[int, Mapping[bytes, bytes]]:
+    def consumed(self, bundles: Sequence[Bundle]) -> Consumed:
         """Return interval -> what its commit has to say of what it has consumed.
 
         Args:
@@ -176,7 +184,7 @@ class EpochAdmission:
         found = inbox.received(table, table.column("edge").to_numpy(), self.spec)
         return found.of_intervals(self.intervals)
 
-    def consumed(self, bundles: Sequence[Bundle]) -> Mapping[int, Mapping[bytes, bytes]]:
+    def consumed(self, bundles: Sequence[Bundle]) -> Consumed:
         """Return nothing: the epoch says it."""
         return _NOTHING
 
@@ -187,7 +195,7 @@ class ChannelAdmission:
     Args:
         topology: The pipeline.
         spec: The computation.
-        intervals: Its interval map.
+        maps: Computation -> its interval map; of those that are not there, nothing is forgotten.
         load: Returns the rows of an interval's channels.
         input: (injected stream, process) -> the last of its records that the task has consumed;
             brought forward here.
@@ -202,7 +210,7 @@ class ChannelAdmission:
         self,
         topology: Topology,
         spec: ComputationSpec,
-        intervals: IntervalMap,
+        maps: Mapping[str, IntervalMap],
         load: Callable[[int], Iterable[families.ChannelRow]],
         input: dict[tuple[int, int], int],
     ) -> None:
@@ -218,12 +226,15 @@ class ChannelAdmission:
         }
         self._decode = [topology.streams[edge.stream].coder.decode for edge in edges]
         self._to_it = topology.edge_mask({spec.name})
-        self.intervals = intervals
-        self._ids = np.array([one.id for one in intervals.intervals], np.int64)
+        self.intervals = maps[spec.name]
+        self._senders = {
+            one.number: maps[one.name] for one in topology.computations if one.name in maps
+        }
+        self._ids = np.array([one.id for one in self.intervals.intervals], np.int64)
         self._load = load
         self._input = input
 
-    def consumed(self, bundles: Sequence[Bundle]) -> Mapping[int, Mapping[bytes, bytes]]:
+    def consumed(self, bundles: Sequence[Bundle]) -> Consumed:
         """Return interval -> rows of the channels that have moved; those of all are known then."""
         for bundle in bundles:
             self._know(bundle.interval.id)
@@ -232,7 +243,13 @@ class ChannelAdmission:
     def _know(self, interval: int) -> None:
         """Have an interval's channels read, unless they are known."""
         if not self.channels.knows(interval):
-            self.channels.load(interval, self._load(interval))
+            self.channels.load(interval, self._load(interval), self._is_gone)
+
+    def _is_gone(self, sender: Sender) -> bool:
+        """Return whether a sender is a key interval that was split or merged: all of it is here."""
+        who, part = sender
+        intervals = self._senders.get(who)
+        return intervals is not None and not part & WEAK_PART and part not in intervals.places
 
     def records(
         self, rows: Rows, through: Through, inbox: Inbox | None, received: dict[str, int]

@@ -33,7 +33,7 @@ from millrace.epochlog.fence import IncarnationFence
 from millrace.epochlog.positions import Positions
 from millrace.kernel import families, row_codec
 from millrace.kernel.bundle import Attempt, Bundle, Position
-from millrace.kernel.channels import WEAK_PART
+from millrace.kernel.channels import WEAK_PART, Consumed
 from millrace.kernel.execution import Attempted, Execution, Fence
 from millrace.kernel.machine import Effects
 from millrace.kernel.record_ids import WEAK_ORIGIN, ids_of_causes, production_ids
@@ -66,10 +66,7 @@ _AHEAD_BYTES: Final = 16 << 20
 #: Where a task is whose disk does not answer.
 _SEGMENT: Final = "its segment, which it appends to"
 
-#: Interval -> rows of its channels that have moved.
-Consumed = Mapping[int, Mapping[bytes, bytes]]
-
-_NOTHING: Final[Mapping[bytes, bytes]] = {}
+_NOTHING: Final[Mapping[bytes, bytes | None]] = {}
 _NONE_MOVED: Final[Consumed] = {}
 _NONE_WEAK: Final[Mapping[str, bool]] = {}
 

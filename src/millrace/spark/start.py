@@ -67,7 +67,7 @@ from millrace.spark.plan import StreamPlan
 from millrace.spark.progress_display import where_to_show
 from millrace.spark.realtime.retry_policy import Downtime
 from millrace.spark.realtime.standby import Standby
-from millrace.spark.realtime_engine import RealtimeSetup
+from millrace.spark.realtime_setup import RealtimeSetup
 from millrace.spark.run import Run
 from millrace.store import HardState, is_object_store, local_path, open_location
 

@@ -116,6 +116,29 @@ def test_intervals_of_a_run_follow_its_load() -> None:
         assert balancing.splits > 0
 
 
+def test_a_load_is_followed_though_state_changes_its_shape_meanwhile(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Changed(Busy):
+        more = mr.ValueState(int)
+
+    def pipeline(computation: Any) -> mr.Pipeline:
+        p = mr.Pipeline("busy")
+        p.inject("numbers", format=int)
+        p.add(computation, name="Busy")
+        return p
+
+    with mr.testing.Harness(pipeline(Busy), intervals=32) as h:
+        h.inject("numbers", [(n, 0) for n in range(400)])
+        h.update(pipeline(Changed))
+        balancing = Balancer(h._run_log, h._process.loads, 2, Balance(intervals=32), every=2)
+        for epoch in range(12):
+            h.inject("numbers", [(8 + n % 4, epoch) for n in range(90)])
+            balancing.after_epoch(busy=True)
+        assert balancing.merges > 0
+        assert "no more" not in caplog.text
+
+
 def test_what_the_balancer_decides_takes_effect_when_it_is_read() -> None:
     p = mr.Pipeline("busy")
     p.inject("numbers", format=int)

@@ -74,6 +74,44 @@ def test_late_record_is_told_as_it_arrived_though_its_key_runs_again():
         assert [output.value for output in h.outputs("out")] == [1]
 
 
+class Pulls(mr.CombineFn):
+    """Takes what it adds out of the element; 100 raises."""
+
+    accumulator = list
+
+    def create(self):
+        return []
+
+    def add(self, accumulator, element):
+        n = element.pop("n")
+        if n == 100:
+            raise ValueError("a hundred")
+        return [*accumulator, n]
+
+    def merge(self, accumulator, other):
+        return accumulator + other
+
+    def extract(self, accumulator):
+        return accumulator
+
+
+def test_rerun_in_a_bundle_with_a_signal_sees_elements_as_they_arrived():
+    p = mr.Pipeline("p")
+    rows = p.inject("in", format=dict)
+    rows.filter(lambda value: value["k"] == "now").to("now")
+    trigger = mr.Repeat(mr.OnSignal("now", every_key=True))
+    rows.filter(lambda value: value["k"] != "now").key_by("k").window(
+        mr.GlobalWindow(), trigger=trigger, mode=mr.DISCARDING
+    ).aggregate(Pulls()).to("lists")
+    p.sink("lists", print)
+    p.dead_letter("letters")
+    with mr.testing.Harness(p) as h:
+        h.inject("in", [*ROWS, ({"k": "now"}, 4)])
+        assert [output.value for output in h.outputs("lists")] == [[1, 2, 3]]
+        (letter,) = h.outputs("letters")
+        assert letter.value.value == "{'k': 'a', 'n': 100}"
+
+
 def popped(value):
     value.pop("n")
     return value

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import millrace as mr
+from millrace.balance.transfer import remap
 from millrace.epochlog.run_log import RunLog
 from millrace.kernel.bundle import ReceivedRecords
 from millrace.kernel.execution import Execution
@@ -174,3 +175,17 @@ def test_memory_is_shared_by_the_intervals():
     for start in range(0, 200_000, 50_000):
         run.epoch(execution, range(start, start + 50_000))
     assert found.filter_bytes() <= 1 << 20
+
+
+def test_memory_of_intervals_that_are_no_more_is_given_back():
+    run = Run()
+    execution = run.execution()
+    run.epoch(execution, IDS)
+    for _ in range(4):
+        ids = [one.id for one in run.run_log.positions.maps["Tell"].intervals]
+        remap(run.run_log, {"Tell": [mr.ops.Merge(*ids)]})
+        assert run.epoch(execution, IDS) == []
+        [one] = run.run_log.positions.maps["Tell"].intervals
+        remap(run.run_log, {"Tell": [mr.ops.Split(one.id)]})
+        assert run.epoch(execution, IDS) == []
+    assert execution.deduplicators["Tell"].filter_bytes() <= 2 * 1024

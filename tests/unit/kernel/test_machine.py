@@ -9,6 +9,7 @@ from millrace.kernel.machine import Machine
 from millrace.kernel.router import Router
 from millrace.model.errors import DamagedCache
 from millrace.model.keys import encode_key, hash_key
+from millrace.model.pane import Pane, Paned, Window
 from millrace.store import Commit, MemoryCache
 from millrace.watermark.intervals import IntervalMap
 from millrace.watermark.report import NOTHING_PENDING, Report
@@ -233,3 +234,34 @@ def test_timers_of_both_domains_that_become_due_at_once_fire_in_order_of_time():
 
     decode = topology.streams["fired"].coder.decode
     assert [decode(value) for value in outcome.productions.values] == [3, 5, 7, 10]
+
+
+def test_a_key_that_begins_has_no_pane_of_the_record_before_it():
+    class Begins(mr.Computation):
+        inputs = {"panes": mr.by_key()}
+        outputs = {"out": mr.coders.Paned(int, retracts=True)}
+
+        def process_start(self):
+            self.produce("out", 1)
+
+        def process_record(self, record):
+            self.produce("out", 2)
+
+    p = mr.Pipeline("p")
+    p.inject("panes", format=mr.coders.Paned(int, retracts=True))
+    p.add(Begins, keys=[0])
+    p.sink("out", print)
+    topology = p.build()
+    [spec] = topology.computations
+    machine = Machine(topology, spec, Router(topology))
+    bundle = work(1, [4, 0])
+    bundle.records.streams = ["panes", spec.starts]
+    bundle.records.values = [Paned(4, Pane(Window(0, 10), retraction=True)), 0]
+    with MemoryCache("Begins", 0).view() as view:
+        effects = machine.run(bundle, view)
+    out = [
+        spec.coder.decode(value)
+        for value in effects.productions.values
+        for spec in [topology.streams["out"]]
+    ]
+    assert [getattr(one, "pane", None) for one in out] == [bundle.records.values[0].pane, None]

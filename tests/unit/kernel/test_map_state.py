@@ -243,3 +243,23 @@ def test_zero_has_one_entry_and_so_has_nan(steps):
         return m[0.0], m[nan], len(m)
 
     assert steps(int, put) == [(2, 4, 3)]
+
+
+def test_a_map_of_many_entries_of_one_hook_is_walked_in_order_whatever_came_between(steps):
+    def work(m):
+        known = dict(m)
+        for n in range(200):
+            entry = n * 67 % 211
+            if entry % 5:
+                m[entry] = known[entry] = n
+            elif known.pop(entry, None) is not None:
+                del m[entry]
+            low, high = entry - 20, entry + 20
+            assert list(m.between(low, high)) == [e for e in sorted(known) if low <= e < high]
+            if n == 120:
+                m.clear()
+                known.clear()
+        assert list(m) == sorted(known)
+        return len(known)
+
+    assert steps(int, lambda m: m.update(dict.fromkeys(range(90), 0)), work)[-1] > 50

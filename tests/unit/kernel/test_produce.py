@@ -4,6 +4,7 @@ import pytest
 
 import millrace as mr
 from millrace.model.errors import PipelineError, UserCodeError
+from millrace.model.time import LATEST_RECORD
 
 
 def producing(*calls, timer=None):
@@ -36,6 +37,29 @@ def test_a_timers_productions_have_its_time(harness):
     h.advance_watermark("events", 100)
 
     assert [(o.key, o.timestamp) for o in h.outputs("out")] == [("k", 10)]
+
+
+@pytest.mark.parametrize(("at", "time"), [(-1, 0), (mr.MAX_TIMESTAMP, LATEST_RECORD)])
+def test_a_timers_productions_have_the_time_next_to_its_that_a_record_may_have(at, time):
+    class Ends(mr.Computation):
+        inputs = {"events": mr.by("key")}
+        outputs = {"out": str}
+
+        def process_record(self, record):
+            self.set_timer("t", at=at)
+
+        def process_timer(self, timer):
+            self.produce("out", "x")
+
+    p = mr.Pipeline("ends")
+    p.inject("events")
+    p.add(Ends)
+    p.stream("out").key_by(len).window(mr.FixedWindows(10)).count().to("counts")
+    with mr.testing.Harness(p) as h:
+        h.inject("events", [({"key": "k"}, 7)])
+        h.advance_watermark("events", mr.MAX_TIMESTAMP)
+        assert [o.timestamp for o in h.outputs("out")] == [time]
+        assert [o.value for o in h.outputs("counts")] == [1]
 
 
 def test_key_and_timestamp_may_be_chosen(harness):

@@ -318,3 +318,38 @@ def test_what_is_no_side_input_is_refused(computation: Any, words: str) -> None:
 def test_nor_is_what_no_stream_or_limit_can_be(said: Any) -> None:
     with pytest.raises(PipelineError, match=r"SideInput.*expected"):
         mr.SideInput(**said)
+
+
+class Reports(mr.Computation):
+    """Answers a record that has waited, and later a timer; neither with a value of its own."""
+
+    inputs = {"totals": mr.by_key()}
+    outputs = {"reports": mr.coders.Paned(str, retracts=True)}
+    rates = mr.SideInput("rates", "currency")
+
+    def process_record(self, record: Any) -> None:
+        self.produce("reports", "record")
+        self.set_timer("t", at=record.timestamp + 1)
+
+    def process_timer(self, timer: Any) -> None:
+        self.produce("reports", "timer")
+
+
+def test_a_timer_has_no_pane_though_a_retraction_has_waited_before_it() -> None:
+    p = mr.Pipeline("retracting")
+    p.inject("rates", format=Rate)
+    p.inject("sales", format=Sale).key_by("shop").window(
+        mr.FixedWindows(10),
+        trigger=mr.Repeat(mr.AfterCount(1)),
+        mode=mr.ACCUMULATING_AND_RETRACTING,
+    ).sum("amount").to("totals")
+    p.add(Reports)
+    with mr.testing.Harness(p) as h:
+        sale(h, 1, shops="a")
+        sale(h, 2, shops="a")
+        for stream in ("sales", "rates"):
+            h.advance_watermark(stream, 50)
+        reports = [(out.value, out.pane and out.pane.retraction) for out in h.outputs("reports")]
+        assert reports == [
+            ("record", False), ("record", True), ("record", False), ("timer", None)
+        ]  # fmt: skip

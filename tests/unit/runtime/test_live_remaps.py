@@ -12,8 +12,9 @@ import pytest
 
 import millrace as mr
 from millrace.balance.preparation import Preparation
-from millrace.balance.transfer import remap
+from millrace.balance.transfer import remap, rows_at
 from millrace.epochlog.fence import seal_left
+from millrace.kernel import families
 from millrace.model.errors import PipelineError, StoreError, ZombieWriter
 from millrace.runtime.realtime.incarnation_start import decode_note, to_other_intervals
 from millrace.runtime.realtime.messages import RenewTask, StartTask, StopTask, TaskReady
@@ -144,6 +145,35 @@ def test_no_remap_between_incarnations_and_no_crash_changes_an_output(
     assert live.coordinator.ended
     assert ever >= 5
     assert values(kept.rows) == expected
+
+
+def test_nothing_is_kept_of_senders_that_a_remap_has_ended() -> None:
+    pipeline, kept = counting()
+    live = Live(pipeline)
+    live.boot()
+    for rows in range(10, 70, 10):
+        live.feed(rows)
+        live.plane.settle(live.clock_us)
+        to_rest(live)
+        seal_left(live.state.incarnations)
+        if rows < 60:
+            low, high, *_ = [one.id for one in live.run_log.positions.maps["Counted"].intervals]
+            remap(live.run_log, {"Counted": [Merge(low, high) if rows % 20 else Split(low)]})
+            on(live)
+    positions, read = live.run_log.positions, rows_at(live.state, "Parity")
+    number = live.run_log.topology.computation("Counted").number
+    channels = set[int]()
+    for one in positions.maps["Parity"].intervals:
+        stands = positions.of("Parity", one.id)
+        rows = [families.unpack(*pair) for pair in read(one, stands.number, stands.chain)]
+        channels |= {
+            row.part for row in rows if isinstance(row, families.ChannelRow) and row.who == number
+        }
+    assert channels
+    assert channels <= {one.id for one in positions.maps["Counted"].intervals}
+    on(live)
+    live.finish()
+    assert values(kept.rows) == values(undisturbed(counting))
 
 
 def test_what_a_remap_reads_is_read_beside_live_tasks(monkeypatch: pytest.MonkeyPatch) -> None:

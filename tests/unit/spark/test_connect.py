@@ -11,7 +11,7 @@ from millrace.spark.compat import set_if_allowed
 from millrace.spark.parallelism import is_local
 from millrace.spark.realtime import settings
 from millrace.spark.realtime.settings import check_settings
-from millrace.spark.realtime_engine import _board
+from millrace.spark.realtime_setup import _board
 
 
 class Client:

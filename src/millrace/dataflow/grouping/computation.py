@@ -10,7 +10,9 @@ Source: Dataflow patent, "GroupByKeyAndWindow", FIG. 5; "Triggers API 400".
 from __future__ import annotations
 
 import struct
+from bisect import insort
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -184,7 +186,7 @@ class GroupByKeyAndWindow(WindowTimers):
         if not old:
             if end_us(whole) + self._lateness_us <= self.low_watermark:
                 return None
-            address = max((known.address for known in active), default=-1) + 1
+            address = max(map(_address, active), default=-1) + 1
             self._activate(active, whole, address)
             row = self.windows[address] = WindowRow(whole, accumulator=self.combine.create())
             return address, row, ()
@@ -194,14 +196,14 @@ class GroupByKeyAndWindow(WindowTimers):
 
     def _activate(self, active: list[Active], whole: Window, address: int) -> None:
         """Note a window among those of the key that still count."""
-        active.append(Active(whole.start or 0, end_us(whole), address))
-        active.sort()
+        insort(active, Active(whole.start or 0, end_us(whole), address))
         self.active.set(tuple(active))
 
     def _merge(self, active: list[Active], whole: Window, old: list[Active]) -> _Found:
         """Make one row, under the address of the first, of those of several windows, by start."""
         addresses = [known.address for known in old]
-        active[:] = [known for known in active if known not in old]
+        for known in old:
+            active.remove(known)
         self._activate(active, whole, addresses[0])
         rows: list[WindowRow] = [self.windows[address] for address in addresses]
         first = rows[0]
@@ -289,9 +291,10 @@ class GroupByKeyAndWindow(WindowTimers):
             self._disarm(address, row)
         del self.windows[address]
         if self._window_fn.merges:
-            left = tuple(known for known in self.active.get(()) if known.address != address)
-            self.active.set(left or None)
+            left = [known for known in self.active.get(()) if known[2] != address]
+            self.active.set(tuple(left) or None)
 
 
 _encode = msgspec.msgpack.Encoder().encode
 _pack = struct.Struct(">qq").pack
+_address = attrgetter("address")

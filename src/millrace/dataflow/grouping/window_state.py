@@ -11,6 +11,7 @@ FIG. 5, "MergeWindows".
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
 from typing import Any, NamedTuple
 
 import msgspec
@@ -256,11 +257,15 @@ class Merging:
         if start is None:
             raise PipelineError(f"{self._window_fn!r}: the global window cannot merge with others.")
         if self._overlapping:
-            old = [known for known in active if known.start < end and start < known.end]
+            # They do not overlap, so those that this one does stand together.
+            first, stop = bisect_left(active, (start,)), bisect_left(active, (end,))
+            if first and active[first - 1].end > start:
+                first -= 1
+            old = active[first:stop]
             if not old:
                 return [WindowMerge(window, old)]
-            first, last = min(old[0].start, start), max(old[-1].end, end)
-            return [WindowMerge(Window(first, last), old)]
+            whole = Window(min(old[0].start, start), max(old[-1].end, end))
+            return [WindowMerge(whole, old)]
         for known in active:
             if known.start == start and known.end == end:
                 return [WindowMerge(window, [known])]

@@ -205,7 +205,7 @@ class IncarnationHost:
 
     def _admission(self, spec: ComputationSpec) -> ChannelAdmission:
         """Return what takes the records of a computation."""
-        intervals, positions = self._manifest.interval_map(spec.name), self._positions
+        positions = self._positions
 
         def load(interval: int) -> list[families.ChannelRow]:
             position = positions.of(spec.name, interval)
@@ -213,7 +213,7 @@ class IncarnationHost:
             self._report.repaired(spec.name, interval, repair)
             return found
 
-        return ChannelAdmission(self._topology, spec, intervals, load, self._consumed)
+        return ChannelAdmission(self._topology, spec, positions.maps, load, self._consumed)
 
     def at_hand(self) -> str:
         """Return what it is in the middle of, in words; "" if it waits for others."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import millrace as mr
-from millrace.spark.realtime_engine import pickled_clock
+from millrace.spark.realtime_setup import pickled_clock
 from millrace.testing.on_spark import ScriptedClock
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from millrace.spark import realtime_engine
-from millrace.spark.realtime_engine import RealtimeSetup
+from millrace.spark import realtime_setup
+from millrace.spark.realtime_setup import RealtimeSetup
 
 
 def test_while_standbys_fail_the_session_of_the_query_that_works_stays(
@@ -16,7 +16,7 @@ def test_while_standbys_fail_the_session_of_the_query_that_works_stays(
 ) -> None:
     closed: list[Any] = []
     monkeypatch.setattr(
-        realtime_engine, "close_session", lambda session, *_, **__: closed.append(session)
+        realtime_setup, "close_session", lambda session, *_, **__: closed.append(session)
     )
     setup = RealtimeSetup.__new__(RealtimeSetup)
     setup._sessions, setup._spark = [], SimpleNamespace()  # type: ignore[assignment]

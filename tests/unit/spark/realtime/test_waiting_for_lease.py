@@ -12,8 +12,8 @@ import millrace as mr
 from millrace.epochlog.run_log import RunLog
 from millrace.model.errors import CheckpointUnwritable, LeaseReleased, PipelineError, RunFailed
 from millrace.options import RealtimeOptions, with_defaults
-from millrace.spark import realtime_engine, start
-from millrace.spark.realtime_engine import RealtimeSetup
+from millrace.spark import realtime_setup, start
+from millrace.spark.realtime_setup import RealtimeSetup
 from millrace.spark.start import SparkStarter, _Opening, lease_term
 from millrace.store import open_location
 
@@ -86,7 +86,7 @@ class Waiting:
         monkeypatch.setattr(start, "time", SimpleNamespace(monotonic=lambda: self.now))
         monkeypatch.setattr(start, "tasks_left", lambda _: self.left)
         monkeypatch.setattr(
-            realtime_engine, "has_slots", lambda _spark, wanted, _counted: self.slots > wanted
+            realtime_setup, "has_slots", lambda _spark, wanted, _counted: self.slots > wanted
         )
 
     def _prepare(self) -> None:
