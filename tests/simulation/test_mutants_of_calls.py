@@ -1,6 +1,7 @@
 """Bugs planted into calls: schedules whose calls return in any order bring them out."""
 
 import pytest
+from msgspec.structs import replace
 
 from millrace.balance import transfer
 from millrace.kernel import calls as kernel_calls
@@ -75,8 +76,8 @@ def an_outcome_is_given_to_another_record_of_its_key(patch):
     def crossed(self, outcome):
         first = self._first()
         if first is not None:
-            source = outcome.call.source._replace(name=first[0])
-            outcome = outcome._replace(call=outcome.call._replace(source=source))
+            source = replace(outcome.call.source, name=first[0])
+            outcome = replace(outcome, call=replace(outcome.call, source=source))
         take(self, outcome)
 
     patch.setattr(CallHooks, "_take", crossed)
@@ -170,8 +171,8 @@ def a_retry_asks_for_another_record(patch):
         waiting = [one for one in self._unanswered if one not in calls]
         if calls[0].attempts and waiting:
             call, other = calls[0].call, waiting[0].call
-            calls[0].call = call._replace(request=other.request)
-        begin(self, calls, now_s)
+            calls[0].call = replace(call, request=other.request)
+        return begin(self, calls, now_s)
 
     patch.setattr(CallPool, "_begin", crossed)
 

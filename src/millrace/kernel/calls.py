@@ -19,8 +19,9 @@ from collections.abc import Callable, Iterator, Mapping
 from hashlib import blake2b
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+import msgspec
 from msgspec.structs import replace
 
 from millrace.compile.topology import ComputationSpec, Topology
@@ -42,7 +43,7 @@ from millrace.store import View
 OUTCOMES: Final = "\0outcomes"
 
 
-class CallSource(NamedTuple):
+class CallSource(msgspec.Struct, frozen=True, gc=False):
     """Where an outcome belongs.
 
     Attributes:
@@ -62,7 +63,7 @@ class CallSource(NamedTuple):
     timestamp_us: int
 
 
-class PendingRecord(NamedTuple):
+class PendingRecord(msgspec.Struct, frozen=True, gc=False):
     """A record whose call has no outcome.
 
     Attributes:
@@ -82,7 +83,7 @@ class PendingRecord(NamedTuple):
     sequence: int
 
 
-class PendingChange(NamedTuple):
+class PendingChange(msgspec.Struct, frozen=True):
     """What a bundle changes of what is pending of a key, where it is kept in memory.
 
     Attributes:
@@ -100,10 +101,12 @@ PendingRecords = dict[bytes, dict[bytes, PendingRecord]]
 
 def remember(pending: PendingRecords, changes: Mapping[bytes, PendingChange]) -> None:
     """Change what is pending as a bundle says."""
-    for key_row, (added, removed) in changes.items():
-        of_key = pending.setdefault(key_row, {})
-        of_key |= added
-        for name in removed:
+    for key_row, change in changes.items():
+        of_key = pending.get(key_row)
+        if of_key is None:
+            of_key = pending[key_row] = {}
+        of_key |= change.added
+        for name in change.removed:
             of_key.pop(name, None)
         if not of_key:
             del pending[key_row]
@@ -163,6 +166,8 @@ class CallHooks:
         self._paned = spec.paned
         self._one_by_one = user._reads_state and user.calls.order == "key"
         self._needs_all = not user._reads_state
+        #: Whether the request is the value: then no user code is called for it.
+        self._asks_value = type(user).request is AsyncComputation.request
         #: Stream -> what names calls of its records, with key and id.
         self._salts: dict[str, bytes] = {}
         self.calls: list[Call] = []
@@ -203,14 +208,18 @@ class CallHooks:
             parts: Of each key.
             view: The rows of its interval, as they were before it.
         """
-        events: dict[bytes, tuple[bytes, list[tuple[Any, int]]]] = {}
+        events: dict[bytes, _KeyEvents] = {}
         if bundle.again:
             for key_row, encoded in _keys_pending(view):
-                events[key_row] = encoded, [(_AGAIN, 0)]
+                events[key_row] = _KeyEvents(encoded, decode_key(encoded), [_AGAIN], [0])
         for outcome in bundle.outcomes:
             source: CallSource = outcome.call.source
-            _, of_key = events.setdefault(source.key_row, (source.encoded, []))
-            of_key.append((outcome, source.timestamp_us))
+            of_key = events.get(source.key_row)
+            if of_key is None:
+                of_key = _KeyEvents(source.encoded, outcome.call.key, [], [])
+                events[source.key_row] = of_key
+            of_key.values.append(outcome)
+            of_key.timestamps.append(source.timestamp_us)
         if not events:
             return bundle, parts
         return _spliced(bundle, parts, events)
@@ -245,7 +254,10 @@ class CallHooks:
             record.stream, record.value, record.timestamp, record.late, record.origin,
             record.sequence,
         )  # fmt: skip
-        self._keep_or_ask(pending)
+        if self._one_by_one:
+            self._keep_or_ask(pending)
+        else:
+            self._ask(None, pending)
 
     def _keep_or_ask(self, pending: PendingRecord) -> None:
         """Ask for a record, unless one of its key waits that must be answered first."""
@@ -308,18 +320,13 @@ class CallHooks:
 
     def _ask(self, name: bytes | None, pending: PendingRecord) -> bool:
         """Ask for a record, pending by a name or not; return whether it waits for an outcome."""
-        api, user = self._api, self._user
-        api.at_hand_us = pending.timestamp_us
-        produced = api.productions.edges
-        before = len(produced)
-        record, around = self._record(pending), self._around
-        request = user.request(record) if around is None else around(user.request, user.key, record)
-        refuse_unrun(request, "request")
-        if len(produced) > before:
-            raise PipelineError(
-                f"{self._spec.title}.request produced a value. It may be called again after a "
-                "failure, so it must change nothing. Produce in process_response."
-            )
+        user = self._user
+        if self._asks_value:
+            request = pending.value
+            if self._paned and type(request) is Paned:
+                request = request.value
+        else:
+            request = self._requested(pending)
         if request is None and not self._needs_all:
             if name is not None:
                 self._pop(name)
@@ -336,6 +343,22 @@ class CallHooks:
         self._asked.append(Call(self._id(key_row, pending), user.key, request, source))
         return True
 
+    def _requested(self, pending: PendingRecord) -> Any:
+        """Return what user code asks for a record."""
+        api, user = self._api, self._user
+        api.at_hand_us = pending.timestamp_us
+        produced = api.productions.edges
+        before = len(produced)
+        record, around = self._record(pending), self._around
+        request = user.request(record) if around is None else around(user.request, user.key, record)
+        refuse_unrun(request, "request")
+        if len(produced) > before:
+            raise PipelineError(
+                f"{self._spec.title}.request produced a value. It may be called again after a "
+                "failure, so it must change nothing. Produce in process_response."
+            )
+        return request
+
     def _answer(self, pending: PendingRecord, response: Any) -> None:
         """Have user code take a response."""
         self._api.at_hand_us = pending.timestamp_us
@@ -349,8 +372,11 @@ class CallHooks:
 
     def _record(self, pending: PendingRecord) -> Record:
         """Return a pending record as hooks are given it."""
-        stream, value, at_us, late, origin, sequence = pending
-        record = Record(self._user.key, value, at_us, stream, late, origin, sequence)
+        value = pending.value
+        record = Record(
+            self._user.key, value, pending.timestamp_us, pending.stream, pending.late,
+            pending.origin, pending.sequence,
+        )  # fmt: skip
         if self._paned:
             if type(value) is Paned:
                 record.pane, record.value = value.pane, value.value
@@ -375,12 +401,12 @@ class CallHooks:
         if self._within is not None:
             self._added[name] = pending
             return name
-        stream, value, at_us, late, origin, sequence = pending
-        data = self._streams[stream].coder.encode(value)
-        self._cell[name] = (stream, bytes(data), at_us, late, origin, sequence)
+        stream, at_us = pending.stream, pending.timestamp_us
+        data = bytes(self._streams[stream].coder.encode(pending.value))
+        self._cell[name] = (stream, data, at_us, pending.late, pending.origin, pending.sequence)
         self._more += 1
         # Behind the low watermark nothing can be held.
-        hold_us = None if late else at_us
+        hold_us = None if pending.late else at_us
         self._timers.set(_tag(name), WALL_TIME, (MAX_TIMESTAMP, hold_us, 100))
         return name
 
@@ -450,10 +476,24 @@ def _keys_pending(view: View) -> Iterator[tuple[bytes, bytes]]:
             yield row.key_row, row.key
 
 
+class _KeyEvents(msgspec.Struct, gc=False):
+    """Outcomes of a key, or that it is to be asked again.
+
+    Attributes:
+        encoded: The key, encoded.
+        key: The key.
+        values: What takes the place of records' values.
+        timestamps: Of each, in microseconds.
+    """
+
+    encoded: bytes
+    key: Any
+    values: list[Any]
+    timestamps: list[int]
+
+
 def _spliced(
-    bundle: Bundle,
-    parts: list[KeyGroup],
-    events: Mapping[bytes, tuple[bytes, list[tuple[Any, int]]]],
+    bundle: Bundle, parts: list[KeyGroup], events: Mapping[bytes, _KeyEvents]
 ) -> tuple[Bundle, list[KeyGroup]]:
     """Return a bundle and parts with the events of keys, each before the records of its key.
 
@@ -470,20 +510,17 @@ def _spliced(
         list[int | None](range(count)),
     )
     by_key = {part[0]: part for part in parts}
-    for key_row, (encoded, of_key) in events.items():
-        first = len(values)
-        for event, at_us in of_key:
-            values.append(event)
-            timestamps.append(at_us)
-            streams.append(OUTCOMES)
-            origins.append(0)
-            sequences.append(0)
-            places.append(None)
+    for key_row, of_key in events.items():
+        first, more = len(values), len(of_key.values)
+        values += of_key.values
+        timestamps += of_key.timestamps
+        streams += [OUTCOMES] * more
+        origins += [0] * more
+        sequences += [0] * more
+        places += [None] * more
         part = by_key.get(key_row)
-        due = None
-        if part is None:
-            key = decode_key(encoded)
-        else:
+        encoded, key, due = of_key.encoded, of_key.key, None
+        if part is not None:
             _, encoded, key, start, stop, due = part
             values += values[start:stop]
             timestamps += timestamps[start:stop]

@@ -606,7 +606,11 @@ class Machine:
         if asking is None or asking.at_hand is None:
             return self._failed(n, self._failures.of_record(bundle, key, error, n), error)
         name, pending = asking.at_hand
-        letter = self._failures.of_pending(bundle, key, error, pending)
+        record = Record(
+            key, pending.value, pending.timestamp_us, pending.stream, pending.late,
+            pending.origin, pending.sequence,
+        )  # fmt: skip
+        letter = self._failures.of_pending(bundle, key, error, record)
         return self._failed(name, letter, error)
 
     def _failed(

@@ -146,11 +146,13 @@ class CallStats(msgspec.Struct, array_like=True):
         """How long attempts took."""
         return HookTimes(self.durations, self.seconds)
 
-    def took(self, seconds: float) -> None:
-        """Count how long an attempt took."""
-        exponent = min(frexp(max(seconds, _SHORTEST_S))[1], LONGEST)
-        self.durations[exponent] = self.durations.get(exponent, 0) + 1
-        self.seconds += seconds
+    def took(self, *seconds: float) -> None:
+        """Count how long attempts took."""
+        exponents = [frexp(max(one, _SHORTEST_S))[1] for one in seconds]
+        for exponent, n in Counter(exponents).items():
+            exponent = min(exponent, LONGEST)
+            self.durations[exponent] = self.durations.get(exponent, 0) + n
+        self.seconds += sum(seconds)
 
     def add(self, other: CallStats) -> None:
         """Add what another task counts at the same time."""

@@ -44,7 +44,7 @@ from millrace.model.errors import (
 )
 from millrace.model.keys import encode_key
 from millrace.model.pane import Paned, plain
-from millrace.model.record import DeadLetter, DeadLetterLimit, Timer
+from millrace.model.record import DeadLetter, DeadLetterLimit, Record, Timer
 from millrace.model.time import (
     EARLIEST_RECORD,
     LATEST_RECORD,
@@ -423,7 +423,7 @@ class Failures:
         return self._letter_or_raise(hook, where, letter, error)
 
     def of_pending(
-        self, bundle: Bundle, key: Any, error: BaseException, record: tuple[Any, ...]
+        self, bundle: Bundle, key: Any, error: BaseException, record: Record
     ) -> DeadLetter:
         """Return the dead letter of a record whose call was pending, and failed.
 
@@ -431,18 +431,18 @@ class Failures:
             bundle: In which it failed.
             key: Of the record.
             error: What was raised.
-            record: The record: stream, value, timestamp, lateness and both halves of its id.
+            record: The record, with its pane beside the value if it has one.
 
         Raises:
             UserCodeError: No stream takes dead letters.
         """
-        stream, value, timestamp_us, _, *ids = record
+        stream, value, timestamp_us = record.stream, record.value, record.timestamp
         letter = self.of_waiting(
             bundle, key, error, stream, value, timestamp_us, hook="the call, or process_response,"
         )
         if letter.place or self._provenance is None:
             return letter
-        place = self._provenance.place(None, (int(ids[0]), int(ids[1])))
+        place = self._provenance.place(None, (record.origin, record.sequence))
         return msgspec.structs.replace(letter, place=place)
 
     def of_timer(self, bundle: Bundle, key: Any, error: BaseException, timer: Timer) -> DeadLetter:

@@ -17,6 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, get_args, get_type_hints
 
+import msgspec
+
 from millrace.model.errors import PipelineError, brief, brief_error
 from millrace.model.time import MILLISECOND, SECOND, Duration, duration_literal, duration_us
 
@@ -26,7 +28,7 @@ CallOrder = Literal["key", "none"]
 RetryOn = type[BaseException] | tuple[type[BaseException], ...]
 
 
-class Call(NamedTuple):
+class Call(msgspec.Struct, frozen=True, gc=False):
     """A request to a service, made for one record.
 
     Attributes:
@@ -59,7 +61,7 @@ class CallAttempt(NamedTuple):
     attempt: int
 
 
-class Outcome(NamedTuple):
+class Outcome(msgspec.Struct, frozen=True):
     """What came of a call.
 
     Attributes:

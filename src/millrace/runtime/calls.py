@@ -148,8 +148,9 @@ class TaskCalls:
         self._most = PENDING_MOST * one.calls.concurrency
         self._in_order = one.calls.order == "key"
         self._again = {*again}
-        self._queues: dict[tuple[int, bytes], deque[bytes]] = {}
-        self._early: dict[tuple[int, bytes], Outcome] = {}
+        #: Key row -> names of its pending records, in order; and those, with an outcome too early.
+        self._queues: dict[bytes, deque[bytes]] = {}
+        self._early: dict[bytes, Outcome] = {}
 
     def is_full(self, was: bool) -> bool:
         """Return whether so many calls are pending that no more records are to be read for them.
@@ -170,13 +171,14 @@ class TaskCalls:
         calls = [*calls]
         self.pending += len(calls)
         if self._in_order:
+            queues = self._queues
             for call in calls:
                 source: CallSource = call.source
-                where = source.interval, source.key_row
-                queue = self._queues.get(where)
+                queue = queues.get(source.key_row)
                 if queue is None:
-                    queue = self._queues[where] = deque()
-                queue.append(source.name)
+                    queues[source.key_row] = deque((source.name,))
+                else:
+                    queue.append(source.name)
         self.pool.submit(calls)
 
     def take(self, wait_s: float | None = 0.0) -> tuple[dict[int, list[Outcome]], set[int]]:
@@ -191,10 +193,15 @@ class TaskCalls:
             completed = self.pool.completed(wait_s)
             if wait_s is None and not completed:
                 raise InvariantViolation("calls are pending, and their pool knows none of them")
-            for outcome in completed:
-                for next_one in self._released(outcome) if self._in_order else (outcome,):
-                    found.setdefault(next_one.call.source.interval, []).append(next_one)
-                    self.pending -= 1
+            released = self._released(completed) if self._in_order else completed
+            self.pending -= len(released)
+            for outcome in released:
+                interval = outcome.call.source.interval
+                of_interval = found.get(interval)
+                if of_interval is None:
+                    found[interval] = [outcome]
+                else:
+                    of_interval.append(outcome)
         return found, again
 
     def at_hand(self) -> str:
@@ -212,24 +219,25 @@ class TaskCalls:
         self._early.clear()
         self.pending = 0
 
-    def _released(self, outcome: Outcome) -> list[Outcome]:
-        """Return the outcomes of a key whose turn has come with this one."""
-        source: CallSource = outcome.call.source
-        where = source.interval, source.key_row
-        queue, early = self._queues[where], self._early
-        if queue[0] != source.name:
-            early[source.interval, source.key_row + source.name] = outcome
-            return []
-        queue.popleft()
-        released = [outcome]
-        while queue and early:
-            following = early.pop((source.interval, source.key_row + queue[0]), None)
-            if following is None:
-                break
+    def _released(self, completed: list[Outcome]) -> list[Outcome]:
+        """Return the outcomes whose turn within their keys has come with these."""
+        queues, early, released = self._queues, self._early, list[Outcome]()
+        for outcome in completed:
+            source: CallSource = outcome.call.source
+            key_row, queue = source.key_row, queues[source.key_row]
+            if queue[0] != source.name:
+                early[key_row + source.name] = outcome
+                continue
             queue.popleft()
-            released.append(following)
-        if not queue:
-            del self._queues[where]
+            released.append(outcome)
+            while queue and early:
+                following = early.pop(key_row + queue[0], None)
+                if following is None:
+                    break
+                queue.popleft()
+                released.append(following)
+            if not queue:
+                del queues[key_row]
         return released
 
 
