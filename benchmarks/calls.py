@@ -1,8 +1,12 @@
 """Calls to a service of 20 ms, 200 in flight: records a second, beside others on the same cores.
 
-The service is a process of its own that answers over HTTP after 20 ms (``http_service``). All ask
-it with the same client, aiohttp, from one process. So 10,000 a second is what the concurrency
-allows, and less is what two cores do with client and server:
+The service is a process of its own that answers over HTTP after 20 ms (``http_service``). So 10,000
+a second is what the concurrency allows, and less is what two cores do with client and server:
+
+    server      200 connections that ask again when they are answered: what the service does alone
+
+All others ask from one process, each with aiohttp, and with a client as small as can be
+(``http_client``). What aiohttp does for a call takes more than all that is around it:
 
     client      200 coroutines in one loop, and nothing around them: what there is to share
     pool        the call pool of Millrace, fed and emptied by a thread
@@ -10,8 +14,9 @@ allows, and less is what two cores do with client and server:
     millrace    ``map_async`` in a batch on Spark, one task, keys in order, with its start
     bytewax     ``flat_map_batch`` with a loop in a thread beside it, one worker
 
-They take turns. What counts is each one's share of what the client does in the same round; and of
-those that are one process, the CPU time of a record, which the service has no part in.
+They take turns. What counts is each one's share of what the same client does in the same round, and
+of what the service does alone; and of those that are one process, the CPU time of a record, which
+the service has no part in.
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, NamedTuple
 
 import aiohttp
@@ -32,6 +37,7 @@ from rich.console import Console
 from rich.table import Table
 
 import benchmarks.result as result
+from benchmarks.http_client import HttpClient, load
 from benchmarks.http_service import HttpService
 
 SECONDS = 0.02
@@ -50,47 +56,67 @@ class Cost(NamedTuple):
     cpu_s: float | None = None
 
 
-def session() -> aiohttp.ClientSession:
-    """Return the client that all use."""
+class Client(NamedTuple):
+    """What asks the service.
+
+    Attributes:
+        open: Opens it, in a loop.
+        ask: Asks once; called with the client and a URL.
+    """
+
+    open: Callable[[], Any]
+    ask: Callable[[Any, str], Awaitable[str]]
+
+
+def _session() -> aiohttp.ClientSession:
     return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
 
 
-async def ask(client: aiohttp.ClientSession, url: str) -> str:
-    """Ask the service once."""
+async def _ask(client: aiohttp.ClientSession, url: str) -> str:
     async with client.get(url) as response:
         return await response.text()
 
 
-def client(url: str, records: int) -> Cost:
+CLIENTS = {"small": Client(HttpClient, HttpClient.get), "aiohttp": Client(_session, _ask)}
+
+
+def server(url: str, records: int, _: Client) -> Cost:
+    """Return what the service takes."""
+    return Cost(*asyncio.run(load(url, records, CONCURRENCY)))
+
+
+def client(url: str, records: int, http: Client) -> Cost:
     """Return what the calls take with nothing around them."""
 
     async def all_of_them() -> Cost:
         numbers = iter(range(records))
 
-        async def some(client: aiohttp.ClientSession) -> None:
+        async def some(client: Any) -> None:
             for _ in numbers:
-                await ask(client, url)
+                await http.ask(client, url)
 
-        async with session() as client:
-            began, cpu_s = time.monotonic(), time.process_time()
-            async with asyncio.TaskGroup() as group:
-                for _ in range(CONCURRENCY):
-                    group.create_task(some(client))
-            return Cost(time.monotonic() - began, time.process_time() - cpu_s)
+        client = http.open()
+        began, cpu_s = time.monotonic(), time.process_time()
+        async with asyncio.TaskGroup() as group:
+            for _ in range(CONCURRENCY):
+                group.create_task(some(client))
+        cost = Cost(time.monotonic() - began, time.process_time() - cpu_s)
+        await client.close()
+        return cost
 
     return asyncio.run(all_of_them())
 
 
-def pool(url: str, records: int) -> Cost:
+def pool(url: str, records: int, http: Client) -> Cost:
     """Return what a call pool takes."""
     from millrace.model.calls import Call, CallPolicy
     from millrace.runtime.call_pool import CallPool
 
-    async def opened() -> aiohttp.ClientSession:
-        return session()
+    async def opened() -> Any:
+        return http.open()
 
-    async def call(client: aiohttp.ClientSession, request: str) -> str:
-        return await ask(client, request)
+    async def call(client: Any, request: str) -> str:
+        return await http.ask(client, request)
 
     calls = CallPool(call, CallPolicy(concurrency=CONCURRENCY, timeout="10 s"), setup=opened)
     began, cpu_s = time.monotonic(), time.process_time()
@@ -105,7 +131,7 @@ def pool(url: str, records: int) -> Cost:
     return cost
 
 
-def task(url: str, records: int) -> Cost:
+def task(url: str, records: int, http: Client) -> Cost:
     """Return what a level task takes for an epoch of records that have been encoded."""
     import millrace as mr
     from millrace.epochlog.entries import Manifest
@@ -119,11 +145,11 @@ def task(url: str, records: int) -> Cost:
     from millrace.store import MemoryCaches, MemoryHardState
     from millrace.testing.feed import Feed, Read
 
-    async def opened() -> aiohttp.ClientSession:
-        return session()
+    async def opened() -> Any:
+        return http.open()
 
-    async def call(client: aiohttp.ClientSession, _: object) -> str:
-        return await ask(client, url)
+    async def call(client: Any, _: object) -> str:
+        return await http.ask(client, url)
 
     p = mr.Pipeline("calls")
     numbers = p.inject("numbers", format=dict).key_by("card")
@@ -148,16 +174,16 @@ def task(url: str, records: int) -> Cost:
     return costs[0]
 
 
-def millrace(url: str, records: int) -> Cost:
+def millrace(url: str, records: int, http: Client) -> Cost:
     """Return what a batch on Spark takes; a short one before it starts the workers."""
     import millrace as mr
     from benchmarks.spark_session import build_session
 
-    async def opened() -> aiohttp.ClientSession:
-        return session()
+    async def opened() -> Any:
+        return http.open()
 
-    async def call(client: aiohttp.ClientSession, _: object) -> str:
-        return await ask(client, url)
+    async def call(client: Any, _: object) -> str:
+        return await http.ask(client, url)
 
     spark = build_session("calls", 1)
     taken = 0.0
@@ -177,7 +203,7 @@ def millrace(url: str, records: int) -> Cost:
     return Cost(taken)
 
 
-def bytewax(url: str, records: int) -> Cost:
+def bytewax(url: str, records: int, http: Client) -> Cost:
     """Return what bytewax takes, with a loop in a thread."""
     import bytewax.operators as op
     from bytewax.dataflow import Dataflow
@@ -186,14 +212,14 @@ def bytewax(url: str, records: int) -> Cost:
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, daemon=True).start()
 
-    async def opened() -> tuple[aiohttp.ClientSession, asyncio.Semaphore]:
-        return session(), asyncio.Semaphore(CONCURRENCY)
+    async def opened() -> tuple[Any, asyncio.Semaphore]:
+        return http.open(), asyncio.Semaphore(CONCURRENCY)
 
     client, free = asyncio.run_coroutine_threadsafe(opened(), loop).result()
 
     async def one(record: tuple[str, int]) -> tuple[str, str]:
         async with free:
-            return record[0], await ask(client, url)
+            return record[0], await http.ask(client, url)
 
     async def several(batch: list[tuple[str, int]]) -> list[tuple[str, str]]:
         return list(await asyncio.gather(*map(one, batch)))
@@ -214,7 +240,8 @@ def bytewax(url: str, records: int) -> Cost:
     return cost
 
 
-CONTENDERS: dict[str, Callable[[str, int], Cost]] = {
+CONTENDERS: dict[str, Callable[[str, int, Client], Cost]] = {
+    "server": server,
     "client": client,
     "pool": pool,
     "task": task,
@@ -223,35 +250,53 @@ CONTENDERS: dict[str, Callable[[str, int], Cost]] = {
 }
 
 
-def _apart(contender: str, url: str, records: int) -> Cost:
+def _apart(contender: str, http: str, url: str, records: int) -> Cost:
     """Run a contender in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.calls", "--contender", contender]
-    command += ["--url", url, "--records", str(records)]
+    command += ["--clients", http, "--url", url, "--records", str(records)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return Cost(*json.loads(done.stdout.splitlines()[-1]))
 
 
-def measure(records: int, rounds: int, contenders: Iterable[str]) -> dict[str, Any]:
-    """Return records a second by contender and round, and each one's share of the client's.
+def measure(
+    records: int, rounds: int, clients: Iterable[str], contenders: Iterable[str]
+) -> dict[str, Any]:
+    """Return records a second by contender and round, and shares: of the client's, of the server's.
 
     Of the CPU time of a record it is the least of all rounds: what the machine does besides only
     adds to it.
     """
-    rates: dict[str, list[float]] = {name: [] for name in ("client", *contenders)}
+    asking = {
+        f"{name}, {http}": (name, http) for http in clients for name in ("client", *contenders)
+    }
+    asking = {"server": ("server", "small"), **asking}
+    rates: dict[str, list[float]] = {title: [] for title in asking}
     cpu_us: dict[str, float] = {}
     with HttpService(SECONDS) as service:
         for _ in range(rounds):
-            for name, of in rates.items():
-                cost = _apart(name, service.url, records)
-                of.append(round(records / cost.seconds))
+            for title, (name, http) in asking.items():
+                cost = _apart(name, http, service.url, records)
+                rates[title].append(round(records / cost.seconds))
                 if cost.cpu_s is not None:
                     us = round(cost.cpu_s / records * 1e6, 1)
-                    cpu_us[name] = min(us, cpu_us.get(name, us))
+                    cpu_us[title] = min(us, cpu_us.get(title, us))
+
+    def share(title: str, of: str) -> float:
+        pairs = zip(rates[title], rates[of], strict=True)
+        return round(statistics.median(rate / whole for rate, whole in pairs), 3)
+
     shares = {
-        name: round(statistics.median(a / b for a, b in zip(rate, rates["client"], strict=True)), 3)
-        for name, rate in rates.items()
+        title: share(title, f"client, {http}")
+        for title, (name, http) in asking.items()
+        if name != "server"
     }
-    return {"records": records, "rates": rates, "shares": shares, "cpu_us": cpu_us}
+    return {
+        "records": records,
+        "rates": rates,
+        "shares": shares,
+        "of_server": {title: share(title, "server") for title in asking},
+        "cpu_us": cpu_us,
+    }
 
 
 def main() -> None:
@@ -262,21 +307,32 @@ def main() -> None:
     parser.add_argument(
         "--only", default="pool,task,millrace,bytewax", help="contenders beside the client"
     )
+    parser.add_argument("--clients", default="small,aiohttp", help="what they ask with")
     parser.add_argument("--write", action="store_true", help="leave a result")
     parser.add_argument("--contender", choices=CONTENDERS, help=argparse.SUPPRESS)
     parser.add_argument("--url", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.contender:
-        cost = CONTENDERS[arguments.contender](arguments.url, arguments.records)
+        http = CLIENTS[arguments.clients]
+        cost = CONTENDERS[arguments.contender](arguments.url, arguments.records, http)
         sys.stdout.write(f"{json.dumps(cost)}\n")
         return
-    figures = measure(arguments.records, arguments.rounds, arguments.only.split(","))
-    table = Table("", "records/s", "of the client", "CPU us a record")
+    figures = measure(
+        arguments.records, arguments.rounds, arguments.clients.split(","),
+        arguments.only.split(","),
+    )  # fmt: skip
+    table = Table("", "records/s", "of the client", "of the server", "CPU us a record")
     for name, rates in figures["rates"].items():
         rate = statistics.median(rates)
         cpu = figures["cpu_us"].get(name)
-        shown = "" if cpu is None else f"{cpu:,.0f}"
-        table.add_row(name, f"{rate:,.0f}", f"{figures['shares'][name]:.0%}", shown)
+        share = figures["shares"].get(name)
+        table.add_row(
+            name,
+            f"{rate:,.0f}",
+            "" if share is None else f"{share:.0%}",
+            f"{figures['of_server'][name]:.0%}",
+            "" if cpu is None else f"{cpu:,.0f}",
+        )
     Console().print(table)
     if arguments.write:
         Console().print(result.write("calls", command=sys.argv[1:], **figures))

@@ -60,7 +60,8 @@ def called(result: Result) -> Rows:
         {
             "contender": name,
             "rate": statistics.median(rates),
-            "share": result["shares"][name],
+            "share": result["shares"].get(name),
+            "of_server": result.get("of_server", {}).get(name),
             "cpu_us": result.get("cpu_us", {}).get(name),
         }
         for name, rates in result["rates"].items()

@@ -524,9 +524,8 @@ def _sections() -> Iterator[Section]:
     yield Section(
         "Calls to a service",
         "calls",
-        "A service of 20 ms over HTTP on the same two cores, 200 calls in flight, and one client "
-        "for all. The rate of Millrace includes the start of its batch on Spark. CPU time is that "
-        "of the asking process, without the service.",
+        "A service of 20 ms over HTTP, 200 calls in flight. `millrace` includes its start on "
+        "Spark. CPU time excludes the service.",
         [
             Table(
                 called,
@@ -534,6 +533,7 @@ def _sections() -> Iterator[Section]:
                     "contender": "contender",
                     "records/s": "rate:,.0f",
                     "of the client": "share:.0%",
+                    "of the server": "of_server:.0%",
                     "CPU us a record": "cpu_us:.0f",
                 },
             )

@@ -148,7 +148,7 @@ class CallStats(msgspec.Struct, array_like=True):
 
     def took(self, *seconds: float) -> None:
         """Count how long attempts took."""
-        exponents = [frexp(max(one, _SHORTEST_S))[1] for one in seconds]
+        exponents = [frexp(max(duration, _SHORTEST_S))[1] for duration in seconds]
         for exponent, n in Counter(exponents).items():
             exponent = min(exponent, LONGEST)
             self.durations[exponent] = self.durations.get(exponent, 0) + n
