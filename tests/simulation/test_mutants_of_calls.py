@@ -83,6 +83,11 @@ def an_outcome_is_given_to_another_record_of_its_key(patch):
     patch.setattr(CallHooks, "_take", crossed)
 
 
+@found_by(None, 15000)
+def pending_calls_of_a_key_are_not_counted(patch):
+    patch.setattr(timer_families, "count_calls", lambda _: {})
+
+
 @found_by(None, 15002)
 def the_low_watermark_is_not_held(patch):
     set_timer = KeyTimers.set

@@ -119,6 +119,10 @@ class _Again:
 _AGAIN: Final = _Again()
 _NONE: Final[dict[bytes, PendingRecord]] = {}
 _NONE_POISONED: Final[dict[Any, DeadLetter]] = {}
+_NONE_COUNTED: Final[dict[bytes, int]] = {}
+#: So many rows of an interval's pending calls are read for each key of a bundle at most: that takes
+#: as long as one scan.
+_COUNTED_MOST: Final = 16
 
 
 class CallHooks:
@@ -187,6 +191,8 @@ class CallHooks:
         self._removed: set[bytes] = set()
         #: Whether a record of the key is known to be pending.
         self._waits = False
+        #: Key row -> how many records were pending in rows before the bundle; None: not counted.
+        self._counts: Mapping[bytes, int] | None = None
 
     # -- of a bundle -------------------------------------------------------------------------------
 
@@ -194,7 +200,7 @@ class CallHooks:
         """Start a bundle."""
         self.calls, self.changes = [], {}
         self.at_hand, self.poisoned = None, _NONE_POISONED
-        self._bundle, self._within = bundle, bundle.within
+        self._bundle, self._within, self._counts = bundle, bundle.within, None
         self.count, self.kept = bundle.calls_before, 0
         self._numbered = bundle.number.to_bytes(8)
 
@@ -220,6 +226,11 @@ class CallHooks:
                 events[source.key_row] = of_key
             of_key.values.append(outcome)
             of_key.timestamps.append(source.timestamp_us)
+        if self._one_by_one and self._within is None and not bundle.again:
+            # To find the first that is pending of a key takes a scan, where all of them take one.
+            pending, keys = bundle.position.report.wall_timers, len(parts) + len(events)
+            if pending <= _COUNTED_MOST * keys:
+                self._counts = timer_families.count_calls(view) if pending else _NONE_COUNTED
         if not events:
             return bundle, parts
         return _spliced(bundle, parts, events)
@@ -431,6 +442,9 @@ class CallHooks:
     def _first(self) -> tuple[bytes, PendingRecord] | None:
         """Return the first pending record of the key, and its name."""
         if self._within is None:
+            counts = self._counts
+            if counts is not None and counts.get(self._rows.key_row, 0) + self._more <= 0:
+                return None
             name = next(iter(self._cell), None)
             return None if name is None else (name, self._stored(name))
         for kept in (self._within.get(self._rows.key_row, _NONE), self._added):

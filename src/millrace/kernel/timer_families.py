@@ -351,6 +351,15 @@ def is_call(tag: bytes) -> bool:
     return tag[:1] == _CALL
 
 
+def count_calls(view: View) -> dict[bytes, int]:
+    """Return key row -> how many calls of the key are pending at most; keys without one lack."""
+    counts: dict[bytes, int] = {}
+    for row, _ in scan(view, _CLOCKS[1] + time8(MAX_TIMESTAMP)):
+        key_row = key_row_at(row, 10)
+        counts[key_row] = counts.get(key_row, 0) + 1
+    return counts
+
+
 def pending_calls(view: View) -> Iterator[TimerRow]:
     """Yield the timers of an interval's pending calls: by key, in order of arrival."""
     for row, value in scan(view, _CLOCKS[1] + time8(MAX_TIMESTAMP)):
