@@ -223,9 +223,7 @@ def _repeat(
         at = run.bundle.position.number, run.bundle.position.chain
         check(at == (commit.number - 1, commit.previous), f"{where}: it was made at {at}")
         channels = {
-            row: value
-            for row, value in commit.mutations
-            if row.startswith(families.CHANNELS) and value is not None
+            row: value for row, value in commit.mutations if row.startswith(families.CHANNELS)
         }
         draws[:] = run.draws
         ((_, _, again),) = writer.run(spec, [run.bundle], {interval: channels})
