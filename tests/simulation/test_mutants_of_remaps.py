@@ -88,7 +88,7 @@ def a_child_reports_nothing_before_it_has_worked(patch):
     patch.setattr(transfer, "remade", silent)
 
 
-@found_at(1, calm=True)
+@found_at(2, calm=True)
 def the_next_epoch_has_the_map_of_before(patch):
     remapped = RunLog._remapped
 
