@@ -16,6 +16,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from random import Random
 
@@ -74,7 +75,7 @@ class SimulatedDisk:
 
     def open(self, path: AnyPath, flags: int, mode: int = 0o777, /) -> int:
         """As :func:`os.open`."""
-        path = Path(path)
+        path = _path(path)
         if flags & os.O_CREAT:
             self._leave("create", path)
             directory, name = self._parent(path)
@@ -139,13 +140,13 @@ class SimulatedDisk:
 
     def stat(self, path: AnyPath, /) -> os.stat_result:
         """As :func:`os.stat`."""
-        path = Path(path)
+        path = _path(path)
         self._leave("stat", path)
         return _stat(self._node(path))
 
     def link(self, source: AnyPath, target: AnyPath, /) -> None:
         """As :func:`os.link`; its reply may be lost, as over NFS."""
-        source, target = Path(source), Path(target)
+        source, target = _path(source), _path(target)
         refused = self._ask("link", target)
         if refused > 0:
             raise _error(refused, target)
@@ -159,7 +160,7 @@ class SimulatedDisk:
 
     def rename(self, source: AnyPath, target: AnyPath, /) -> None:
         """As :func:`os.rename`: what had the name loses it at once."""
-        source, target = Path(source), Path(target)
+        source, target = _path(source), _path(target)
         self._leave("rename", target)
         node = self._node(source)
         directory, name = self._parent(target)
@@ -169,7 +170,7 @@ class SimulatedDisk:
 
     def unlink(self, path: AnyPath, /) -> None:
         """As :func:`os.unlink`."""
-        path = Path(path)
+        path = _path(path)
         self._leave("unlink", path)
         directory, name = self._parent(path)
         if name not in directory.names:
@@ -180,7 +181,7 @@ class SimulatedDisk:
 
     def mkdir(self, path: AnyPath, /) -> None:
         """As :func:`os.mkdir`."""
-        path = Path(path)
+        path = _path(path)
         self._leave("mkdir", path)
         directory, name = self._parent(path)
         if name in directory.names:
@@ -189,7 +190,7 @@ class SimulatedDisk:
 
     def listdir(self, path: AnyPath, /) -> list[str]:
         """As :func:`os.listdir`, newest first: no caller may rely on an order."""
-        path = Path(path)
+        path = _path(path)
         self._leave("list", path)
         node = self._node(path)
         if isinstance(node, _File):
@@ -249,8 +250,11 @@ class SimulatedDisk:
         return opened
 
     def _node(self, path: Path) -> _File | _Directory:
+        return self._below_root(path, path.parts[1:])
+
+    def _below_root(self, path: Path, names: tuple[str, ...]) -> _File | _Directory:
         node: _File | _Directory | None = self._root
-        for name in path.parts[1:]:
+        for name in names:
             if isinstance(node, _File):
                 raise _error(errno.ENOTDIR, path)
             node = node.names.get(name) if node is not None else None
@@ -260,10 +264,17 @@ class SimulatedDisk:
         return node
 
     def _parent(self, path: Path) -> tuple[_Directory, str]:
-        node = self._node(path.parent)
+        names = path.parts[1:]
+        node = self._below_root(path, names[:-1])
         if isinstance(node, _File):
             raise _error(errno.ENOTDIR, path)
-        return node, path.name
+        return node, names[-1]
+
+
+@lru_cache(1 << 14)
+def _path(path: AnyPath) -> Path:
+    """Return a path; those of a checkpoint are asked for again and again."""
+    return Path(path)
 
 
 def _error(code: int, path: Path) -> OSError:

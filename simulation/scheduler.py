@@ -161,13 +161,19 @@ class Scheduler:
                 return
             if self.steps > STEPS_MAX:
                 raise Stuck(f"no end after {self.steps} steps; alive: {self.processes}")
-            ready = [
+            now = self.steps
+            awake = [
                 process
                 for process in self.processes
-                if process.waits_for is None or process.waits_for()
+                if process.paused_until <= now
+                and (process.waits_for is None or process.waits_for())
             ]
-            awake = [process for process in ready if process.paused_until <= self.steps]
             if not awake:
+                ready = [
+                    process
+                    for process in self.processes
+                    if process.waits_for is None or process.waits_for()
+                ]
                 if not ready:
                     raise Stuck(f"nothing can run; alive: {self.processes}")
                 # All that could run is asleep: time passes until the first one wakes up.

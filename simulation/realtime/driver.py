@@ -163,11 +163,11 @@ class Run:
         """Return whether all records were read, and all keys that begin by themselves."""
         places, topology = self.run_log.places, self.run_log.topology
         read = sum(place.count for place in places.get(STREAM, {}).values())
+        if read < len(self._world.work.records):
+            return False
         sources = injectors(topology)
         keys = {spec.starts for spec in topology.computations if spec.starts is not None}
-        return read >= len(self._world.work.records) and all(
-            nothing_left(sources[stream], places.get(stream, {})) for stream in keys
-        )
+        return all(nothing_left(sources[stream], places.get(stream, {})) for stream in keys)
 
     def _completed(self, marked: Marked) -> None:
         self._failures = 0

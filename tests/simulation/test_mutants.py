@@ -64,7 +64,7 @@ FOUND_AT = {
     "nobody_looks_after_a_replay_whether_the_epoch_is_over": 191,
     "the_loser_of_a_segment_takes_itself_for_the_winner": 117,
     "a_claim_that_is_there_is_taken_for_its_own": 12,
-    "an_older_commit_is_applied_again": 54,
+    "an_older_commit_is_applied_again": 57,
     "the_cache_is_written_before_the_commit": 251,
     "due_timers_are_taken_off_before_the_commit": 31,
     "weak_productions_are_made_again_over_the_state_after": 942,

@@ -34,7 +34,7 @@ def found_by(epochs, realtime):
 # -- pending records -------------------------------------------------------------------------------
 
 
-@found_by(15000, 15000)
+@found_by(15000, 15002)
 def an_outcome_is_applied_twice(patch):
     take = TaskCalls.take
 

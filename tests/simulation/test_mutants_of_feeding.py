@@ -27,7 +27,7 @@ def found_by(epochs, realtime):
 # -- event time by ingress -------------------------------------------------------------------------
 
 
-@found_by(None, 10066)
+@found_by(None, 10099)
 def when_records_came_is_not_written_down(patch):
     # A crash between reading and consuming, and a clock that has gone on: then who had consumed
     # them already and who had not do not agree on their time.
@@ -40,12 +40,12 @@ def when_records_came_is_not_written_down(patch):
     patch.setattr(IngressTimes, "stamp", forget)
 
 
-@found_by(None, 10019)
+@found_by(None, 10030)
 def what_is_read_again_holds_nothing_back(patch):
     patch.setattr(IngressTimes, "pending_us", lambda *_: 1 << 62)
 
 
-@found_by(None, 10280)
+@found_by(None, 10302)
 def when_records_came_is_forgotten_before_the_mark_is_complete(patch):
     def passed(self, counts):
         self.stamps, self._counts = IngressTimes(self.stamps, counts).stamps, counts

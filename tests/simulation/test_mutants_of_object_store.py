@@ -81,7 +81,7 @@ def a_request_without_an_answer_is_taken_for_done(patch):
     puts(patch, attempt)
 
 
-@mutant(389)
+@mutant(472)
 def a_failing_read_is_taken_for_nothing_there(patch):
     tried = ObjectBlobs._tried
 

@@ -277,7 +277,7 @@ def a_weak_computation_begins_where_its_readers_had_come(patch):
 # -- order -----------------------------------------------------------------------------------------
 
 
-@mutant(357)
+@mutant(370)
 def few_rows_reach_sinks_behind_many_that_came_after_them(patch):
     sort = Demultiplexer.sorted
 
@@ -292,7 +292,7 @@ def few_rows_reach_sinks_behind_many_that_came_after_them(patch):
 # -- low watermarks --------------------------------------------------------------------------------
 
 
-@mutant(2)
+@mutant(12)
 def the_floor_of_low_watermarks_is_not_taken_up(patch):
     made = task_watermarks.TaskWatermarks.__init__
 
@@ -338,7 +338,7 @@ def a_mark_forgets_what_was_decided_and_not_read(patch):
     patch.setattr(InjectorTask, "start", as_the_mark_left_it)
 
 
-@mutant(13)
+@mutant(39)
 def a_mark_says_how_far_was_read_at_the_one_before(patch):
     pass_mark = InjectorTask._pass_mark
 
@@ -382,12 +382,12 @@ def a_group_is_not_synced(patch):
     patch.setattr(LocalAppender, "__init__", lazily)
 
 
-@mutant(1876)
+@mutant(1918)
 def a_seal_does_not_fence(patch):
     patch.setattr(Incarnations, "superseded", lambda *_: False)
 
 
-@mutant(23, without_faults=True)
+@mutant(32, without_faults=True)
 def parts_are_collected_before_snapshots_cover_them(patch):
     patch.setattr(collection, "removable", lambda segments, _: sorted(segments))
 

@@ -88,7 +88,7 @@ def a_child_reports_nothing_before_it_has_worked(patch):
     patch.setattr(transfer, "remade", silent)
 
 
-@found_at(1, calm=True)
+@found_at(2, calm=True)
 def the_next_epoch_has_the_map_of_before(patch):
     remapped = RunLog._remapped
 
@@ -269,13 +269,13 @@ def an_injector_task_goes_on_with_the_map_of_the_incarnation_before(patch):
 #: As above, in real time.
 LIVE = {
     a_level_task_goes_on_with_the_map_of_the_incarnation_before: (0, True),
-    an_injector_task_goes_on_with_the_map_of_the_incarnation_before: (5, False),
+    an_injector_task_goes_on_with_the_map_of_the_incarnation_before: (28, False),
     a_child_forgets_its_holds: (2, True),
     ids_go_with_the_other_half: (38, True),
     a_merge_has_the_timers_of_one_parent: (89, True),
     a_child_reports_nothing_before_it_has_worked: (0, True),
     the_next_epoch_has_the_map_of_before: (0, True),
-    what_is_committed_after_it_was_read_is_not_applied: (9, False),
+    what_is_committed_after_it_was_read_is_not_applied: (12, False),
     what_live_tasks_left_is_not_sealed: (6, True),
     live_tasks_go_on_from_the_mark_of_a_remap: (0, True),
     a_remap_forgets_what_live_tasks_left: (0, True),

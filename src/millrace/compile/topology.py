@@ -253,6 +253,10 @@ class Topology:
 
     def injected(self) -> tuple[StreamSpec, ...]:
         """Return the injected streams, by name: Spark's offsets go by it."""
+        return self._injected
+
+    @cached_property
+    def _injected(self) -> tuple[StreamSpec, ...]:
         specs = [spec for spec in self.streams.values() if spec.injection is not None]
         return tuple(sorted(specs, key=lambda spec: spec.name))
 
