@@ -24,7 +24,7 @@ from math import ceil, sqrt
 from typing import Final, NamedTuple
 
 #: Level and number of a task.
-Where = tuple[int, int]
+TaskKey = tuple[int, int]
 
 #: A level gets more tasks above the one, fewer below the other, to be as busy as the third.
 BUSY: Final = 0.8
@@ -90,9 +90,9 @@ class LiveTaskCount:
         self._allowed = allowed
         self._tasks = tasks
         #: When each task was how many seconds in turns, the oldest first.
-        self._looks: deque[tuple[float, Mapping[Where, float]]] = deque()
+        self._looks: deque[tuple[float, Mapping[TaskKey, float]]] = deque()
 
-    def look(self, now_s: float, busy_s: Mapping[Where, float]) -> int | None:
+    def look(self, now_s: float, busy_s: Mapping[TaskKey, float]) -> int | None:
         """Take how busy tasks are; return how many there are to be, or None for as many as now.
 
         Args:

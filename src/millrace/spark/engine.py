@@ -40,7 +40,7 @@ from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.metrics.lines import MetricLines
 from millrace.spark.metrics.prometheus import Scrapes
 from millrace.spark.plan import StreamPlan
-from millrace.spark.progress_display import Where
+from millrace.spark.progress_display import ProgressTarget
 from millrace.spark.realtime.retry_policy import Downtime
 from millrace.spark.source import Source
 from millrace.spark.status import Status
@@ -109,7 +109,7 @@ class RunParts:
     explanation: PipelineExplanation
     clock: Callable[[], int]
     console: Quiet
-    shown: Where
+    shown: ProgressTarget
     scrapes: Scrapes | None
     lines: MetricLines
     mailbox: Mailbox

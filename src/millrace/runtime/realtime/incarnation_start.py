@@ -135,7 +135,7 @@ def consumed_by_any(notes: Iterable[TaskNote]) -> list[tuple[int, int, int]]:
 
 
 #: Level and number of a task.
-Where = tuple[int, int]
+TaskKey = tuple[int, int]
 #: Injected stream -> process -> where it is read on.
 Places = dict[str, dict[str, SourceOffset]]
 #: Injected stream -> names of processes.
@@ -156,7 +156,7 @@ def joined(known: Processes, now: Processes) -> str:
     return ", ".join(f"{names} of stream {stream!r}" for stream, names in new.items() if names)
 
 
-def noted(lasts: Mapping[Where, bytes]) -> Numbers:
+def noted(lasts: Mapping[TaskKey, bytes]) -> Numbers:
     """Return the numbers of processes that injector tasks have noted, by :func:`last_notes`."""
     found: Numbers = {}
     for (level, _), note in lasts.items():
@@ -222,7 +222,7 @@ def input_of(
     topology: Topology,
     known: Mapping[str, Mapping[str, SourceOffset]],
     now: Processes,
-    lasts: Mapping[Where, bytes],
+    lasts: Mapping[TaskKey, bytes],
 ) -> tuple[Places, Numbers]:
     """Return where each process is read on, and the numbers of those that no complete mark knows.
 
@@ -282,7 +282,7 @@ def share_input(start: StartTask, places: Places, task: int, tasks: int, sources
             start.ahead[stream] = stats.ahead.shared(len(among))[among.index(task)]
 
 
-def last_notes(seal: Seal, left: LiveMark | None) -> dict[Where, bytes]:
+def last_notes(seal: Seal, left: LiveMark | None) -> dict[TaskKey, bytes]:
     """Return task -> the note of its last group.
 
     What injector tasks decided in an incarnation before the one that completed the last mark is in
@@ -294,7 +294,7 @@ def last_notes(seal: Seal, left: LiveMark | None) -> dict[Where, bytes]:
         left: What live tasks left behind with the last mark, if they did.
     """
     since = 0 if left is None else left.incarnation
-    found: dict[Where, bytes] = {}
+    found: dict[TaskKey, bytes] = {}
     for name in sorted(map(_named, seal.lengths)):
         note = seal.notes.get(str(name), b"")
         if note and (name.level or name.incarnation >= since):
@@ -303,8 +303,8 @@ def last_notes(seal: Seal, left: LiveMark | None) -> dict[Where, bytes]:
 
 
 def known_to(
-    topology: Topology, tasks: int, lasts: Mapping[Where, bytes], left: LiveMark | None
-) -> dict[Where, TaskNote]:
+    topology: Topology, tasks: int, lasts: Mapping[TaskKey, bytes], left: LiveMark | None
+) -> dict[TaskKey, TaskNote]:
     """Return what each level task is known to have known.
 
     A task that had no commit for long has not noted how far its low watermarks had come. But who

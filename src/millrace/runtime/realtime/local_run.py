@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from millrace.runtime.realtime.coordinator import Coordinator, Orders, Where
+from millrace.runtime.realtime.coordinator import Coordinator, Orders, TaskKey
 from millrace.runtime.realtime.messages import RenewTask, StartTask, StopTask, TaskReady
 from millrace.runtime.realtime.task import LiveTask, Sent
 
@@ -40,8 +40,8 @@ class LocalPlane:
         self._coordinator = coordinator
         self._where = [(level, n) for level in range(depth + 1) for n in range(tasks)]
         self._depth = depth
-        self._tasks: dict[Where, LiveTask] = {}
-        self._arrived: dict[Where, deque[bytes]] = {}
+        self._tasks: dict[TaskKey, LiveTask] = {}
+        self._arrived: dict[TaskKey, deque[bytes]] = {}
 
     @property
     def running(self) -> bool:
@@ -65,7 +65,7 @@ class LocalPlane:
         for where in tasks:
             self._coordinator.lost(*where, ConnectionError("crash"))
 
-    def turn(self, where: Where, wall_us: int, most: int | None = None) -> bool:
+    def turn(self, where: TaskKey, wall_us: int, most: int | None = None) -> bool:
         """Let a task have a turn; return whether anything arrived, left or was said.
 
         Args:
@@ -107,12 +107,12 @@ class LocalPlane:
         self.tick(wall_us)
         self.settle(wall_us)
 
-    def _seat(self, where: Where) -> None:
+    def _seat(self, where: TaskKey) -> None:
         """Let a task that knows nothing take a place."""
         level, n = where
         self._tasks[where] = self._level(level, n) if level else self._reader(n)
 
-    def _send(self, where: Where, sent: Iterator[Sent]) -> int:
+    def _send(self, where: TaskKey, sent: Iterator[Sent]) -> int:
         count = 0
         for pid, packet in sent:
             self._arrived[where[0] + 1, pid].append(packet)

@@ -38,7 +38,7 @@ from millrace.runtime.realtime.messages import (
 )
 
 #: Level and number of a task.
-Where = tuple[int, int]
+TaskKey = tuple[int, int]
 
 _KEY_BYTES = 32
 #: Connections that wait to be let in. All tasks of a query call within a moment.
@@ -164,8 +164,8 @@ class Switchboard:
         self._host = host
         self._bound = bound if bound is not None else host
         self._lock = threading.Lock()
-        self._connections: dict[_DriversEnd, Where | None] = {}
-        self._at: dict[Where, _DriversEnd] = {}
+        self._connections: dict[_DriversEnd, TaskKey | None] = {}
+        self._at: dict[TaskKey, _DriversEnd] = {}
         # Those of queries that are over: what they still have in their buffers is not heard.
         self._over: set[_DriversEnd] = set()
         self._query = self._heard_in = 0
@@ -185,7 +185,7 @@ class Switchboard:
         ).start()
         return Address(self._host, port, key)
 
-    def listen(self, timeout_s: float) -> list[tuple[Where, Said | None]]:
+    def listen(self, timeout_s: float) -> list[tuple[TaskKey, Said | None]]:
         """Return what tasks have said, in order; None of a task whose connection has broken.
 
         Args:
@@ -197,7 +197,7 @@ class Switchboard:
         for connection in connections:
             connection.send()
         waited: list[Any] = [self._rung, *connections]
-        heard: list[tuple[Where, Said | None]] = []
+        heard: list[tuple[TaskKey, Said | None]] = []
         for ready in wait(waited, timeout_s):
             if ready is self._rung:
                 self._rung.recv(1024)
@@ -210,7 +210,7 @@ class Switchboard:
         """See the class."""
         return self._heard_in != self._query
 
-    def tell(self, where: Where, message: ToTask) -> None:
+    def tell(self, where: TaskKey, message: ToTask) -> None:
         """Send a message to a task; nothing happens if it is gone, which :meth:`listen` says.
 
         What a task does not take at once is kept, and sent when somebody listens: the driver waits
@@ -322,12 +322,12 @@ class Switchboard:
             self.strangers,
         )
 
-    def _hear(self, connection: _DriversEnd) -> list[tuple[Where, Said | None]]:
+    def _hear(self, connection: _DriversEnd) -> list[tuple[TaskKey, Said | None]]:
         try:
             messages = [decode_said(data) for data in connection.receive()]
         except (OSError, EOFError):
             return self._lost(connection)
-        heard: list[tuple[Where, Said | None]] = []
+        heard: list[tuple[TaskKey, Said | None]] = []
         for message in messages:
             where = message.level, message.task
             with self._lock:
@@ -341,7 +341,7 @@ class Switchboard:
             heard.append((where, message))
         return heard
 
-    def _lost(self, connection: _DriversEnd) -> list[tuple[Where, Said | None]]:
+    def _lost(self, connection: _DriversEnd) -> list[tuple[TaskKey, Said | None]]:
         connection.close()
         with self._lock:
             self._over.discard(connection)

@@ -24,7 +24,7 @@ from typing import Final
 
 from millrace.model.errors import MillraceError
 from millrace.model.time import SECOND, format_duration
-from millrace.runtime.realtime.coordinator import Where
+from millrace.runtime.realtime.coordinator import TaskKey
 from millrace.runtime.realtime.messages import At, Said, StatusQuery, TaskReady, ToTask
 from millrace.spark.realtime.process_id import ProcessId
 
@@ -69,7 +69,7 @@ class Liveness:
 
     def __init__(
         self,
-        tell: Callable[[Where, ToTask], None],
+        tell: Callable[[TaskKey, ToTask], None],
         limit_s: float = inf,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -77,8 +77,8 @@ class Liveness:
         self._clock = clock
         self._looked_s, self.now_s = clock(), 0.0
         self._every_s = min(_ASKED_S, limit_s / 4)
-        self._tasks: dict[Where, Activity] = {}
-        self._asked_s: dict[Where, float] = {}
+        self._tasks: dict[TaskKey, Activity] = {}
+        self._asked_s: dict[TaskKey, float] = {}
         self.limit_s = limit_s
 
     def heard(self, message: Said) -> None:
@@ -96,7 +96,7 @@ class Liveness:
             task.since_s = now
         task.what, task.outside, task.moves = message.what, message.outside, message.moves
 
-    def look(self, watched: Collection[Where]) -> list[Where]:
+    def look(self, watched: Collection[TaskKey]) -> list[TaskKey]:
         """Ask tasks that are silent; return those that have been at one thing for too long.
 
         Args:
@@ -120,7 +120,7 @@ class Liveness:
             where for where, task in self._tasks.items() if now - task.since_s >= self.limit_s
         )
 
-    def said_of(self, where: Where) -> tuple[str, bool]:
+    def said_of(self, where: TaskKey) -> tuple[str, bool]:
         """Return what a task does, in words; "" if it waits. And whether that is up to outside."""
         task = self._tasks.get(where)
         if task is None or self.now_s - task.since_s < self._every_s:
@@ -153,10 +153,10 @@ class StalledMark:
 
     def __init__(self, liveness: Liveness) -> None:
         self._liveness = liveness
-        self._awaited: list[Where] = []
+        self._awaited: list[TaskKey] = []
         self._told_at = 0.0
 
-    def look(self, awaited: Iterable[Where], hosts: Mapping[Where, TaskReady]) -> None:
+    def look(self, awaited: Iterable[TaskKey], hosts: Mapping[TaskKey, TaskReady]) -> None:
         """Take which tasks have not passed the mark under way; called often.
 
         Args:
@@ -174,7 +174,7 @@ class StalledMark:
                 self._said(hosts),
             )
 
-    def _said(self, hosts: Mapping[Where, TaskReady]) -> str:
+    def _said(self, hosts: Mapping[TaskKey, TaskReady]) -> str:
         # A mark goes level by level: who comes first holds up the others, unless it waits for one
         # that does not take what it sends.
         said_of = {where: self._liveness.said_of(where)[0] for where in self._awaited}
@@ -184,7 +184,7 @@ class StalledMark:
         return f"{said}; {others} others wait" if others else said
 
 
-def name_of(where: Where, host: TaskReady | None) -> str:
+def name_of(where: TaskKey, host: TaskReady | None) -> str:
     """Return what people call a task."""
     level, task = where
     said = f"task {task} of level {level}"
@@ -213,8 +213,8 @@ class TaskHung(MillraceError):
 
 
 def task_hung(
-    hung: Sequence[Where],
-    hosts: Mapping[Where, TaskReady],
+    hung: Sequence[TaskKey],
+    hosts: Mapping[TaskKey, TaskReady],
     liveness: Liveness,
     has: Mapping[str, Sequence[object]],
 ) -> TaskHung:

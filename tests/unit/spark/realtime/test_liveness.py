@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millrace.runtime.realtime.coordinator import Where
+from millrace.runtime.realtime.coordinator import TaskKey
 from millrace.runtime.realtime.messages import At, StatusQuery, TaskStatus, ToTask
 from millrace.spark.realtime.liveness import Liveness
 
@@ -16,19 +16,19 @@ class Tasks:
 
     def __init__(self, limit_s: float = 60.0) -> None:
         self.now = 1000.0
-        self.asked: list[Where] = []
-        self.answers: dict[Where, At] = {}
-        self.turns: set[Where] = set()
+        self.asked: list[TaskKey] = []
+        self.answers: dict[TaskKey, At] = {}
+        self.turns: set[TaskKey] = set()
         self.liveness = Liveness(self._tell, limit_s, lambda: self.now)
         self.liveness.look([ONE, OTHER])
 
-    def _tell(self, where: Where, message: ToTask) -> None:
+    def _tell(self, where: TaskKey, message: ToTask) -> None:
         assert message == StatusQuery()
         self.asked.append(where)
         if where in self.answers:
             self.liveness.heard(self.answers[where])
 
-    def go_on(self, seconds: int) -> list[Where]:
+    def go_on(self, seconds: int) -> list[TaskKey]:
         """Let time pass; return who hangs then."""
         for _ in range(seconds):
             for where in self.turns:
