@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.arguments import integers
 from benchmarks.broker import broker_in
-from benchmarks.contest import ContenderFailed, tidy_when_told
+from benchmarks.contest import ContenderFailed, clean_up_when_terminated
 from benchmarks.latency.cell import Measurement, measure
 from benchmarks.latency.course import CODE, Cell, Course
 from benchmarks.latency.report import in_brief, markdown, write_results
@@ -64,7 +64,7 @@ def main() -> None:
         vars(arguments).update(_QUICK)
     work_dir = arguments.work_dir or Path(tempfile.gettempdir()) / "millrace-benchmarks"
     work_dir.mkdir(parents=True, exist_ok=True)
-    tidy_when_told()
+    clean_up_when_terminated()
     machine = describe()
     started = dt.datetime.fromisoformat(machine["at"])
     name = "realtime-soak" if arguments.soak else "realtime-growth"

@@ -230,7 +230,7 @@ class Definition:
             raise Wrong(f"panes of windows without elements: {others}")
         contents = {where: there for where, there in contents.items() if _left(there)}
         self._check_numbers(panes, low_watermarks)
-        left = _standing(panes)
+        left = _current_panes(panes)
         if self.mode == "DISCARDING":
             self._check_parts(contents, panes)
         elif self.mode == "ACCUMULATING":
@@ -364,7 +364,7 @@ def _left(elements: Sequence[Element]) -> list[Any]:
     return values
 
 
-def _standing(panes: Iterable[Shown]) -> Counter[tuple[Any, ...]]:
+def _current_panes(panes: Iterable[Shown]) -> Counter[tuple[Any, ...]]:
     """Return the panes that were not taken back, as key, window and value.
 
     Raises:

@@ -24,7 +24,7 @@ from simulation.composition import FAR_US, WHOLE, regrouping, without_punctuatio
 from simulation.definitions import Aggregate, Definition, Element, Wrong, at_the_end
 from simulation.groupings import Groupings, Shape, is_left, is_right, number, of_source, shown
 from simulation.program import NEVER_US, Evidence
-from simulation.tables import Row, at_once, standing
+from simulation.tables import Row, at_once, rows_in_force
 from simulation.user_state import Keep, Recent, check_kept, check_kept_at_all, check_recent
 
 
@@ -158,7 +158,7 @@ def _enriched(self: Groupings, random: Random, p: Pipeline, events: Stream) -> s
                     answers += at_once(_reach(rows_of, element, waits), element.at, epoch, expires)
                     answers += [None] if late else []
                 else:
-                    answers += standing(rows_of, element.at, expires)
+                    answers += rows_in_force(rows_of, element.at, expires)
             _check_answers(what, found[what], answers, len(elements), inner=kind == "inner")
 
     self._checks.append(check)

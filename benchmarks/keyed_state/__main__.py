@@ -13,7 +13,7 @@ from rich.console import Console
 from benchmarks import keyed_state
 from benchmarks.arguments import among, integers
 from benchmarks.broker import servers_for
-from benchmarks.contest import ContenderFailed, tidy_when_told
+from benchmarks.contest import ContenderFailed, clean_up_when_terminated
 from benchmarks.keyed_state.contender import CONTENDERS
 from benchmarks.keyed_state.report import print_report, write_results
 from benchmarks.keyed_state.runner import Measurement, measure
@@ -32,7 +32,7 @@ def main() -> None:
     if arguments.quick:
         vars(arguments).update(_QUICK)
     console = Console(width=max(_WIDTH, Console().width))
-    tidy_when_told()
+    clean_up_when_terminated()
     machine = describe()
     console.print(
         f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB, "

@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks import latency
 from benchmarks.arguments import among, integers
 from benchmarks.broker import broker_in
-from benchmarks.contest import ContenderFailed, tidy_when_told
+from benchmarks.contest import ContenderFailed, clean_up_when_terminated
 from benchmarks.latency.cell import Measurement, measure
 from benchmarks.latency.contender import CONTENDERS
 from benchmarks.latency.course import CODE, KAFKA, POSTGRES, Cell
@@ -30,7 +30,7 @@ def main() -> None:
     arguments = _parser().parse_args()
     if arguments.quick:
         vars(arguments).update(_QUICK)
-    tidy_when_told()
+    clean_up_when_terminated()
     machine = describe()
     print(
         f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB, "

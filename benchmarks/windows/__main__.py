@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks import windows
 from benchmarks.arguments import among, integers
 from benchmarks.broker import servers_for
-from benchmarks.contest import ContenderFailed, tidy_when_told
+from benchmarks.contest import ContenderFailed, clean_up_when_terminated
 from benchmarks.machine import describe
 from benchmarks.windows.contender import CONTENDERS
 from benchmarks.windows.report import markdown, write_results
@@ -34,7 +34,7 @@ def main() -> None:
     arguments = _parser().parse_args()
     if arguments.quick:
         vars(arguments).update(_QUICK)
-    tidy_when_told()
+    clean_up_when_terminated()
     machine = describe()
     print(
         f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB, "

@@ -124,7 +124,7 @@ class Drivers:
             explanation=nothing,
             clock=lambda: 0,
             console=Quiet(nothing),
-            shown=ProgressTarget.NOWHERE,
+            progress_target=ProgressTarget.NOWHERE,
             scrapes=None,
             lines=MetricLines(None),
             mailbox=Mailbox(LocalBlobs(self.folder)),

@@ -180,17 +180,17 @@ def a_row_of_a_table_comes_to_one_interval_only(patch):
 
 @found_by(5000, 5002)
 def a_record_sees_rows_of_later_times(patch):
-    standing = BoundSide._standing
+    visible_row = BoundSide._visible_row
 
     def seen(self, entry):
         as_of = self.as_of
         self.as_of = lambda: as_of() + 5_000_000
         try:
-            return standing(self, entry)
+            return visible_row(self, entry)
         finally:
             self.as_of = as_of
 
-    patch.setattr(BoundSide, "_standing", seen)
+    patch.setattr(BoundSide, "_visible_row", seen)
 
 
 @found_by(5000, 5002)

@@ -481,30 +481,30 @@ def carried(
     numbers = completion.numbers.get(name, {})
     chains, reports = completion.chains.get(name, {}), completion.reports.get(name, {})
 
-    def standing(one: KeyInterval, *, rows: bool = True) -> IntervalSeed:
+    def interval_seed(one: KeyInterval, *, rows: bool = True) -> IntervalSeed:
         number, last = numbers[one.id], chains.get(one.id, 0)
         report = reports.get(one.id, NOTHING_PENDING)
         return IntervalSeed(one, number, last, report, read(one, number, last) if rows else ())
 
-    stand, staying = list[IntervalSeed](), {*before}
+    seeds, staying = list[IntervalSeed](), {*before}
     had = [one for one in before if numbers.get(one.id)]
     for interval in target.intervals:
         over = [one for one in had if one.start < interval.end and interval.start < one.end]
         if interval in staying:
-            made = standing(interval, rows=whole) if over else None
+            made = interval_seed(interval, rows=whole) if over else None
         else:
-            made = remade(interval, [standing(one) for one in over], cut_chunk)
+            made = remade(interval, [interval_seed(one) for one in over], cut_chunk)
         if made is None:
             continue
         if whole or interval not in staying:
             _write(name, made, snapshots)
-        stand.append(without(made, pairs=()))
+        seeds.append(without(made, pairs=()))
     return replace(
         completion,
         intervals=completion.intervals | {name: partition_of(target)},
-        numbers=completion.numbers | {name: {one.interval.id: one.number for one in stand}},
-        chains=completion.chains | {name: {one.interval.id: one.chain for one in stand}},
-        reports=completion.reports | {name: {one.interval.id: one.report for one in stand}},
+        numbers=completion.numbers | {name: {one.interval.id: one.number for one in seeds}},
+        chains=completion.chains | {name: {one.interval.id: one.chain for one in seeds}},
+        reports=completion.reports | {name: {one.interval.id: one.report for one in seeds}},
     )
 
 

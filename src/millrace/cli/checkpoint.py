@@ -255,7 +255,7 @@ def show(path: str, as_json: bool) -> None:
         *(made(computations) for made in (_work, _times, _stored, _counted)),
     ]
     shown = [part for table in tables for part in table.without_noughts(_RARE).parts()]
-    click.echo(text_of(_said(head, sizes(state)), shown))
+    click.echo(text_of(_status_rows(head, sizes(state)), shown))
 
 
 @checkpoint.command(short_help="Check every checksum.")
@@ -333,7 +333,7 @@ def _plain(one: ComputationInspection) -> dict[str, Any]:
     }
 
 
-def _said(head: dict[str, Any], sizes: dict[str, int]) -> list[tuple[str, str]]:
+def _status_rows(head: dict[str, Any], sizes: dict[str, int]) -> list[tuple[str, str]]:
     state = {
         "open": "open: a run can go on from here, or is under way",
         "drained": "drained: the input has ended, and all results are out",

@@ -205,11 +205,11 @@ def _table(rows: list[dict[str, Any]], *, cut: bool = True) -> PlainTable:
     columns = tuple(rows[0]) if rows else ()
     shorten = _cut if cut else str
     return PlainTable(
-        columns, [tuple(shorten(_shown(name, row[name])) for name in columns) for row in rows]
+        columns, [tuple(shorten(_value_text(name, row[name])) for name in columns) for row in rows]
     )
 
 
-def _shown(name: str, value: Any) -> str:
+def _value_text(name: str, value: Any) -> str:
     if value is None:
         return "-"
     if name in ("key", "tag"):

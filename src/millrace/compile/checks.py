@@ -649,15 +649,15 @@ def _misuse(name: str, value: Any) -> str:
     if isinstance(value, StateDescriptor):
         return "a state cell"
     if name in _GIVEN:
-        return "a method" if inspect.isroutine(value) else _shown(value)
+        return "a method" if inspect.isroutine(value) else _kind_text(value)
     if name in _DECLARED and inspect.isroutine(value):
         return "a method"
     if name in _HOOKS and not (callable(value) or hasattr(value, "__get__")):
-        return _shown(value)
+        return _kind_text(value)
     return ""
 
 
-def _shown(value: Any) -> str:
+def _kind_text(value: Any) -> str:
     return "a property" if isinstance(value, property) else repr(value)
 
 

@@ -353,7 +353,7 @@ class _LimitedCoder:
 
 
 def _error(value: Any, why: str) -> CoderError:
-    for pattern, plain in _SAID.items():
+    for pattern, plain in _EXPECTATIONS.items():
         why = why.replace(f"`str` matching regex {pattern!r}", plain)
     kind = type(value).__name__
     return CoderError(
@@ -556,7 +556,7 @@ def _not_json(value: Any, limits: SinkLimits) -> str:
             if isinstance(part, dt.datetime) and part.tzinfo is None:
                 return f"{part!r} is naive, so it names no instant; give it a time zone"
             if not limits.nul and isinstance(part, str) and "\0" in part:
-                return f"Expected {_SAID[_NO_NUL]}"
+                return f"Expected {_EXPECTATIONS[_NO_NUL]}"
     except (TypeError, ValueError, RecursionError) as refused:
         return f"it is written as JSON: {str(refused) or type(refused).__name__}"
     return ""
@@ -593,7 +593,7 @@ def _decimals(before: int, scale: int) -> str:
         rf"(?=\d(\.\d+)?E-)({'|'.join(minus)})",
     ]
     pattern = rf"\A-?({'|'.join(forms)})\Z"
-    _SAID[pattern] = (
+    _EXPECTATIONS[pattern] = (
         f"a Decimal of at most {before} digits before the point and {scale} behind it (quantize it "
         "where you make it)"
     )
@@ -602,7 +602,7 @@ def _decimals(before: int, scale: int) -> str:
 
 _NO_NUL: Final = r"\A[^\x00]*\Z"
 #: Pattern -> what it expects, for messages.
-_SAID: Final = {_NO_NUL: "text without the character NUL"}
+_EXPECTATIONS: Final = {_NO_NUL: "text without the character NUL"}
 _DECIMAL: Final = _decimals(DECIMAL_DIGITS - DECIMAL_SCALE, DECIMAL_SCALE)
 _PLAIN: Final = frozenset(
     {bool, int, bytes, type(None), dt.date, dt.time, dt.timedelta, decimal.Decimal, uuid.UUID}

@@ -191,10 +191,10 @@ def _edge(
         rate = points.rate("injected", stream)
     else:
         rate = points.rate("productions", sender)
-    shown_us = MIN_TIMESTAMP
+    output_us = MIN_TIMESTAMP
     if completion is not None:
-        shown_us = completion.after.outputs.get(sender, MIN_TIMESTAMP)
-    lag = behind(shown_us, newest_us)
+        output_us = completion.after.outputs.get(sender, MIN_TIMESTAMP)
+    lag = behind(output_us, newest_us)
     return {"from": sender, "to": to, "rate": rate, "exact": alone, "lag": lag}
 
 

@@ -15,7 +15,7 @@ import msgspec
 
 from millrace.compile.change.schemas import Schema
 from millrace.compile.state_values import reader
-from millrace.dashboard.plain import key_shown, millis, shown
+from millrace.dashboard.plain import key_line, millis, one_line
 from millrace.inspect import Checkpoint, Interval, WindowState, keys_of
 from millrace.kernel.router import RowsBuilder
 from millrace.model.errors import MillraceError
@@ -73,7 +73,7 @@ def panes_of(checkpoint: Checkpoint, computation: str, text: str | None) -> dict
         if made or windows:
             return {
                 "epoch": checkpoint.epoch,
-                "key": key_shown(decode_key(key)),
+                "key": key_line(decode_key(key)),
                 "panes": made[::-1],
                 "open": windows,
             }
@@ -105,7 +105,7 @@ def _pane(data: bytes, read: Callable[[bytes], Any]) -> dict[str, Any] | None:
         inner, pane = _decode(data)
         if pane is None:
             return None
-        value = shown(read(inner))
+        value = one_line(read(inner))
     except (msgspec.MsgspecError, MillraceError):
         return None  # a step has made something else of it
     return {
@@ -130,7 +130,7 @@ def _open(cells: dict[str, Any]) -> list[dict[str, Any]]:
             "size": one.size,
             "pending": one.pending,
             "panes": one.panes,
-            "accumulator": shown(one.accumulator),
+            "accumulator": one_line(one.accumulator),
         }
         for one in list(kept)[:_PANES_MAX]
         if isinstance(one, WindowState)

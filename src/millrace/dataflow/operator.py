@@ -86,7 +86,7 @@ class Operator:
         """
         return False
 
-    def shown_tag(self, tag: Any) -> Any:
+    def display_tag(self, tag: Any) -> Any:
         """Return what errors and dead letters show for a timer's tag of the current key.
 
         Asked of the computation that runs, while user code may.

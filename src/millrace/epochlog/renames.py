@@ -36,7 +36,7 @@ def titled(completion: Completion, called: Mapping[str, str]) -> Completion:
         return completion
     by_name = ("intervals", "numbers", "chains", "reports", "counters", "moved")
     members = {member: renamed(getattr(completion, member), called) for member in by_name}
-    return replace(completion, after=_shown(completion.after, called), **members)
+    return replace(completion, after=_renamed_watermarks(completion.after, called), **members)
 
 
 def titled_claim(claim: Claim) -> Claim:
@@ -66,11 +66,11 @@ def renamed(by_name: Mapping[str, _Value], called: Mapping[str, str]) -> dict[st
     return found | {called[name]: value for name, value in by_name.items() if name in called}
 
 
-def _shown(known: LowWatermarks, called: Mapping[str, str]) -> LowWatermarks:
+def _renamed_watermarks(known: LowWatermarks, called: Mapping[str, str]) -> LowWatermarks:
     return LowWatermarks(
         renamed(known.inputs, called),
         renamed(known.outputs, called),
-        {p: _shown(of, called) for p, of in known.percentiles.items()},
+        {p: _renamed_watermarks(of, called) for p, of in known.percentiles.items()},
     )
 
 

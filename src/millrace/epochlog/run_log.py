@@ -443,11 +443,11 @@ class RunLog:
         """
         self._ids = claims.ids_after(self._ids, made)
         self._claim()
-        whole = self.standing()
+        whole = self.current_completion()
         completion = self._log.ours(lambda: carried(whole))
         self._log.append(completion, lambda: self._remapped(completion, made))
 
-    def standing(self) -> Completion:
+    def current_completion(self) -> Completion:
         """Return what a completion would say now, after the last completed epoch, of all."""
         every = self.positions.every(Changes(None))
         said = self._completion(every, self.completed, self.wall_time_us, live=self.live)

@@ -229,11 +229,11 @@ def nothing_left(
         if process in held:
             continue
         place = places.get(process, SourceOffset(0))
-        standing = Advances.of(place.offset)
-        if standing.ahead:
+        advances = Advances.of(place.offset)
+        if advances.ahead:
             return False
-        offset, process_watermark_us = injector.advance(process, standing.start)
-        if offset != standing.start:
+        offset, process_watermark_us = injector.advance(process, advances.start)
+        if offset != advances.start:
             return False
         if process_watermark_us is not None and (
             place.process_watermark_us is None or process_watermark_us > place.process_watermark_us

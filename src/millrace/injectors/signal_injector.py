@@ -127,12 +127,12 @@ def backlog_of(injector: Injector, places: Mapping[str, SourceOffset]) -> Backlo
     """
     found = []
     for process in injector.processes():
-        standing = Advances.of(places.get(process, SourceOffset(0)).offset)
-        backlog = injector.backlog(process, standing.start)
+        advances = Advances.of(places.get(process, SourceOffset(0)).offset)
+        backlog = injector.backlog(process, advances.start)
         if backlog is None:
             return None
         if backlog.records is not None:
-            backlog = backlog._replace(records=max(0, backlog.records - standing.rows))
+            backlog = backlog._replace(records=max(0, backlog.records - advances.rows))
         found.append(backlog)
     return Backlog.together(found) if found else None
 

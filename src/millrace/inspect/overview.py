@@ -414,14 +414,14 @@ def _load_of(loads: Loads) -> ComputationLoad:
         state_bytes=loads.state_bytes,
         busiest=loads.busiest(),
         intervals=loads.shares(),
-        hottest=[KeyShare(_shown(decode_key(key)), share) for key, share in loads.hottest()],
+        hottest=[KeyShare(_key_text(decode_key(key)), share) for key, share in loads.hottest()],
         cache_hits=loads.cache_hits,
         cache_misses=loads.cache_misses,
         times=loads.times,
     )
 
 
-def _shown(key: Any) -> str:
+def _key_text(key: Any) -> str:
     return shortened(key_text(key), key)
 
 

@@ -423,13 +423,13 @@ def _window(
 def _injector_pin(claim: Claim, completion: Completion, sender: str) -> Pin:
     stream = sender.removeprefix(INJECTOR)
     entry = claim.injectors.get(stream, InjectorEntry("", (), None))
-    shown_us = completion.after.outputs[sender]
+    output_us = completion.after.outputs[sender]
     slowest = _slowest(entry, completion, stream)
-    process, known = slowest or _heard_last(completion, stream)
+    process, known = slowest or _most_recent_process(completion, stream)
     return Pin(
-        kind=NOTHING if shown_us >= MAX_TIMESTAMP else INJECTED,
+        kind=NOTHING if output_us >= MAX_TIMESTAMP else INJECTED,
         where=stream,
-        timestamp=shown_us,
+        timestamp=output_us,
         policy=entry.policy or None,
         process=process if process != ONLY else None,
         newest=None if known.newest_us == MIN_TIMESTAMP else known.newest_us,
@@ -472,7 +472,7 @@ def _slowest(
     )
 
 
-def _heard_last(completion: Completion, stream: str) -> tuple[str, ProcessState]:
+def _most_recent_process(completion: Completion, stream: str) -> tuple[str, ProcessState]:
     """Return the process of an injector that was heard last, and what is known of it."""
     return max(
         completion.sources[stream].processes.items(), key=lambda one: (one[1].heard_us, one[0])
@@ -496,14 +496,14 @@ def _first(
         ours = [row for row in changed if row.startswith(prefix) and row not in gone]
         put = min((row for row in ours if changed[row] is not None), default=None)
         if put is not None:
-            return _told(put, changed.get), commit.epoch
+            return _hold_or_timer(put, changed.get), commit.epoch
         gone.update(ours)
     with checkpoint.rows(name, interval) as view:
         row, _ = next(row_codec.scan(view, prefix))
-        return _told(row, view.get), None
+        return _hold_or_timer(row, view.get), None
 
 
-def _told(row: bytes, get: Callable[[bytes], bytes | None]) -> PendingHold | PendingTimer:
+def _hold_or_timer(row: bytes, get: Callable[[bytes], bytes | None]) -> PendingHold | PendingTimer:
     """Return the hold or the timer that a row tells of."""
     found = families.unpack(row, get(row) or b"")
     if isinstance(found, timer_families.HoldRow):

@@ -79,7 +79,7 @@ class Reshaping:
         if self._reshape.gone or self._makers:
             mutations.update(self._entries(view, refused))
             mutations.update(self._blocks(view, refused))
-        return mutations, OverView(view, SortedDict(mutations), view.standing)
+        return mutations, OverView(view, SortedDict(mutations), view.cache_position)
 
     def reported(self, report: Report) -> Report:
         """Return an interval's report with the shape that its rows have after its bundle."""

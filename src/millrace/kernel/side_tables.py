@@ -90,17 +90,17 @@ class BoundSide(SideInput[Any]):
     # -- what user code calls ----------------------------------------------------------------------
 
     def get(self, key: Any, default: Any = None) -> Any:
-        row = self._standing(key)
+        row = self._visible_row(key)
         return default if row is None else row
 
     def __getitem__(self, key: Any) -> Any:
-        row = self._standing(key)
+        row = self._visible_row(key)
         if row is None:
             raise KeyError(key)
         return row
 
     def __contains__(self, key: Any) -> bool:
-        return self._standing(key) is not None
+        return self._visible_row(key) is not None
 
     def __iter__(self) -> Iterator[Any]:
         changed = ((entry, b"") for entry in sorted(self._changed))
@@ -112,7 +112,7 @@ class BoundSide(SideInput[Any]):
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
-    def _standing(self, key: Any) -> Any:
+    def _visible_row(self, key: Any) -> Any:
         """Return the row of a key that is seen now; None if there is none."""
         history = self._found.get(key) if type(key) in _PLAIN else None
         if history is None:

@@ -196,13 +196,13 @@ class PutWriter:
         name, attempt = spec.name, bundles[0].attempt
         log, execution = self.execution.state.commits, self.execution
         # In this order: if the cache has what another attempt committed, so has the log.
-        standing = [execution.standing(spec, bundle.interval.id) for bundle in bundles]
+        cache_positions = [execution.cache_position(spec, bundle.interval.id) for bundle in bundles]
         segment = self._segments[name] = log.of_task(name, attempt.epoch, self._task)
         weak = spec.guarantees.productions is WEAK
         if weak:
             self._weak.add(name)
         found, ran = list[Attempted](), list[tuple[Bundle, Effects, Repair]]()
-        for bundle, stands in zip(bundles, standing, strict=True):
+        for bundle, cache_position in zip(bundles, cache_positions, strict=True):
             committed = segment.read(bundle.interval.id, bundle.number)
             if committed is None and segment.over:
                 continue
@@ -211,7 +211,7 @@ class PutWriter:
                 continue
             if rounds is not None:
                 bundle = rounds.begun(bundle)
-            effects, repair = execution.run(spec, bundle, self._fence, stands)
+            effects, repair = execution.run(spec, bundle, self._fence, cache_position)
             if rounds is not None:
                 rounds.add(bundle, effects)
                 ran.append((bundle, effects, repair))

@@ -105,14 +105,14 @@ class _Run:
             origins=find,
         )
         if accepted and source.names_processes:
-            told = _told(rows.take(pa.array(accepted)))
-            observe_processes(self.report, stream, told, task.latest_us[stream])
+            columns = _process_columns(rows.take(pa.array(accepted)))
+            observe_processes(self.report, stream, columns, task.latest_us[stream])
 
     def _punctuation(self, rows: pa.RecordBatch, source: SourceColumns) -> pa.RecordBatch:
         """Take the low watermarks that come in rows of their own; return the others."""
         flags = rows.column("punctuation")
-        told = _told(rows.filter(flags))
-        observe_processes(self.report, source.stream, told, self._task.latest_us[source.stream])
+        columns = _process_columns(rows.filter(flags))
+        observe_processes(self.report, source.stream, columns, self._task.latest_us[source.stream])
         return rows.filter(pc.invert(flags))
 
 
@@ -125,6 +125,6 @@ def _origins(
     return {positions[n]: origin for n, origin in found.items()}
 
 
-def _told(rows: pa.RecordBatch) -> pa.Table:
+def _process_columns(rows: pa.RecordBatch) -> pa.Table:
     """Return the columns that tell of processes."""
     return pa.Table.from_batches([rows.select(["ts", *reports.COLUMNS])])

@@ -35,7 +35,7 @@ from millrace.runtime import wire
 from millrace.runtime.refusal import refuse
 from millrace.runtime.reports import SourceObserver, TaskReport, count, observe_processes
 from millrace.runtime.rows import Outbox
-from millrace.runtime.values import shown
+from millrace.runtime.values import display_value
 from millrace.runtime.worker_process import SourceColumns, Task
 
 
@@ -195,7 +195,7 @@ class Inbox:
         if edge == self._topology.streams[edge.stream].edges[0]:
             origins = self._origins_of(edge.stream, rows, list(refused))
             for n, reason in refused.items():
-                self._refuse(rows, n, edge, reason, shown(struct, n), origins.get(n))
+                self._refuse(rows, n, edge, reason, display_value(struct, n), origins.get(n))
         kept = [n for n in range(len(read.values)) if n not in refused]
         accepted = rows.take(pa.array(kept, pa.int64())).combine_chunks()
         return accepted, [read.values[n] for n in kept]
@@ -263,7 +263,7 @@ class Inbox:
     ) -> None:
         stream = self._topology.streams[source.stream]
         at_us = table.column("ts")[n].as_py()
-        value = shown(table.column(f"s{source.number}").slice(n, 1).combine_chunks(), 0)
+        value = display_value(table.column(f"s{source.number}").slice(n, 1).combine_chunks(), 0)
         reason = self._task.event_times(source.stream).refusal(at_us)
         edge = stream.edges[0]
         if reason is None and source.id and not table.column(wire.FINGERPRINT)[n].is_valid:

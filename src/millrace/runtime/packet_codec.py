@@ -315,7 +315,7 @@ class LeftOut(msgspec.Struct, array_like=True):
         for name, near in self.near.items():
             columns[name] = pa.array(values_of(columns[name], near))
         if self.fields:
-            wholes = _said(columns, numbers=self.numbers)
+            wholes = _source_columns(columns, numbers=self.numbers)
             for name, fields in self.fields.items():
                 columns[name] = fields.put_back(columns.get(name), wholes)
         if self.numbers:
@@ -371,7 +371,7 @@ class Terse:
                 left_out.numbers = True
                 columns[_KEY] = numbers
                 del columns[_HASH]
-        wholes = _said(columns, numbers=left_out.numbers)
+        wholes = _source_columns(columns, numbers=left_out.numbers)
         for name, column in list(columns.items()):
             if pa.types.is_struct(column.type) and (parts := without(column, wholes)) is not None:
                 columns[name], left_out.fields[name] = parts
@@ -424,7 +424,7 @@ def _numbers(keys: pa.Array, hashes: pa.Array) -> pa.Array | None:
     return found if same else None
 
 
-def _said(columns: Mapping[str, Any], *, numbers: bool) -> dict[str, Wholes]:
+def _source_columns(columns: Mapping[str, Any], *, numbers: bool) -> dict[str, Wholes]:
     """Return the columns that fields of a record may be found in.
 
     Args:

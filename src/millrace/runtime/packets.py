@@ -69,8 +69,8 @@ class Telling:
     ) -> None:
         self._alone_us = alone_us
         self._with_rows_us = min(with_rows_us, alone_us)
-        self._told: list[Message | None] = [None] * receivers
-        self._told_us = [MIN_TIMESTAMP] * receivers
+        self._last_sent: list[Message | None] = [None] * receivers
+        self._sent_us = [MIN_TIMESTAMP] * receivers
         self.wake_us = MAX_TIMESTAMP
 
     def tell(
@@ -88,16 +88,16 @@ class Telling:
         everyone = everyone or bool(message.ahead)
         lasting = replace(message, ahead={}) if message.ahead else message
         self.wake_us = MAX_TIMESTAMP
-        for task, told in enumerate(self._told):
+        for task, told in enumerate(self._last_sent):
             if not everyone:
                 if told is lasting or told == lasting:
                     continue
                 after_us = self._with_rows_us if task in rows_for else self._alone_us
-                if not is_over(after_us, self._told_us[task], wall_us):
-                    self.wake_us = min(self.wake_us, self._told_us[task] + self._alone_us)
+                if not is_over(after_us, self._sent_us[task], wall_us):
+                    self.wake_us = min(self.wake_us, self._sent_us[task] + self._alone_us)
                     continue
             found.add(task)
-            self._told[task], self._told_us[task] = lasting, wall_us
+            self._last_sent[task], self._sent_us[task] = lasting, wall_us
         return found
 
 

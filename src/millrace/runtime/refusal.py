@@ -37,7 +37,7 @@ from millrace.model.time import (
     likelier_ranges,
     likelier_unit,
 )
-from millrace.runtime.values import shown
+from millrace.runtime.values import display_value
 from millrace.store import EpochLog
 
 
@@ -170,7 +170,7 @@ def _made(origin: Origin, value: Any) -> bool:
     if not isinstance(value, Mapping):
         return True
     names = [name for name in origin.row.schema.names if name in value]
-    read = {name: shown(origin.row.column(name), 0) for name in names}
+    read = {name: display_value(origin.row.column(name), 0) for name in names}
     was = {name: value[name] for name in names}
     return read == was or repr(read) == repr(was)  # NaN is no NaN, and yet the same
 

@@ -60,7 +60,7 @@ from millrace.runtime.partials_stage import Lifter, NativeLifter, lifted_schema
 from millrace.runtime.refusal import BatchOrigins, EventTimes, FindOrigins, refuse, refuse_again
 from millrace.runtime.reports import TaskReport, count
 from millrace.runtime.rows import Outbox, Rows, are_few
-from millrace.runtime.values import shown
+from millrace.runtime.values import display_value
 from millrace.runtime.worker_process import SourceColumns, Task, WorkerProcess
 from millrace.watermark.percentiles import Ahead
 
@@ -468,7 +468,7 @@ class RowEncoder:
             )
         read, refused = reader.read(values), refusals_of(refusals)
         for n, reason in read.refused.items():
-            read.values[n] = shown(values, n)  # what a dead letter or an error shows
+            read.values[n] = display_value(values, n)  # what a dead letter or an error shows
             # Where the time is a field as well, its format could only say that this is null.
             refused.setdefault(n, Refusal(self._times.refusal(timestamps[n]) or reason))
         return self.send(read.values, timestamps, fingerprints, refused, ids, origins)

@@ -150,7 +150,7 @@ class CallLimits(NamedTuple):
         hung_s: Before its process is ended, if nothing else is done there.
     """
 
-    told_s: float = inf
+    warn_after_s: float = inf
     ended_s: float = inf
     hung_s: float = inf
 
@@ -220,8 +220,8 @@ class Watch:
         self._clock = clock
         self._frames = frames
         self._call: FrameType | None = None
-        self._since = self._told_at = 0.0
-        self._told = False
+        self._since = self._reported_at_s = 0.0
+        self._is_reported = False
         shortest_s = after_s if limit is None else min(after_s, limit.limit_s)
         self._every_s = min(1.0, shortest_s / 4)
 
@@ -238,21 +238,21 @@ class Watch:
         machine, leaf = running.machine, self._frames().get(running.thread)
         call = None if machine is None else call_in(leaf)
         if call is not self._call:
-            if self._told:
+            if self._is_reported:
                 self._over()
-            self._call, self._since, self._told = call, now, False
+            self._call, self._since, self._is_reported = call, now, False
         elif call is not None and machine is not None:
             limit, seconds = self._limit, now - self._since
             if limit is not None and seconds >= limit.limit_s and call.f_code in machine.hooks:
                 limit.end(call, running.thread)
             if self._due(now):
-                self._told, self._told_at = True, now
+                self._is_reported, self._reported_at_s = True, now
                 self._tell(_stuck(machine, call, leaf, seconds))
         return True
 
     def _due(self, now: float) -> bool:
-        if self._told:
-            return now - self._told_at >= _AGAIN_S
+        if self._is_reported:
+            return now - self._reported_at_s >= _AGAIN_S
         return now - self._since >= self._after_s
 
     def _watch(self) -> None:
@@ -288,8 +288,8 @@ class CallWatch:
         self._tell = tell
         self._over = over
         self._clock = clock
-        self._told: bytes | None = None
-        self._told_at = 0.0
+        self._reported_id: bytes | None = None
+        self._reported_at_s = 0.0
 
     def start(self) -> None:
         """Look in a thread of its own, as long as there are pools."""
@@ -302,14 +302,14 @@ class CallWatch:
             return False
         longest = max(pools.waiting(), key=lambda one: one[1].waited_us, default=None)
         if longest is None or longest[1].waited_us < self._after_s * SECOND:
-            if self._told is not None:
-                self._told = None
+            if self._reported_id is not None:
+                self._reported_id = None
                 self._over()
             return True
         name, waiting = longest
         now = self._clock()
-        if self._told != waiting.call.id or now - self._told_at >= _AGAIN_S:
-            self._told, self._told_at = waiting.call.id, now
+        if self._reported_id != waiting.call.id or now - self._reported_at_s >= _AGAIN_S:
+            self._reported_id, self._reported_at_s = waiting.call.id, now
             self._tell(_waits(self._titles[name], waiting))
         return True
 

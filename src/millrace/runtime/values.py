@@ -311,11 +311,11 @@ def _is_of(column: pa.DataType, kind: Any) -> bool:
     return trusted is not None and trusted(column)
 
 
-def shown(array: pa.Array, n: int) -> Any:
+def display_value(array: pa.Array, n: int) -> Any:
     """Return a value for a message: what Python cannot hold is text, or bytes if it is no text."""
     if pa.types.is_struct(array.type):
         parts = zip(array.type.names, array.flatten(), strict=True)
-        return {name: shown(part, n) for name, part in parts}
+        return {name: display_value(part, n) for name, part in parts}
     try:
         (found,) = _to_list(array.slice(n, 1))
     except UnicodeDecodeError as error:

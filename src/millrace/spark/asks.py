@@ -287,7 +287,7 @@ def _status(run: Run, _: str) -> str:
 
 
 def _held(run: Run, stream: str) -> str:
-    return f"{stream}: {run.publisher.throttle.said().get(stream, 'read as it comes')}"
+    return f"{stream}: {run.publisher.throttle.descriptions().get(stream, 'read as it comes')}"
 
 
 def _pause(run: Run, stream: str) -> str:

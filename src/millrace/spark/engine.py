@@ -87,7 +87,7 @@ class RunParts:
         explanation: How the pipeline runs.
         clock: Returns wall-clock microseconds since 1970.
         console: Spark's share of it.
-        shown: Where progress is shown.
+        progress_target: Where progress is shown.
         scrapes: Answers Prometheus; None if nobody asked for that.
         lines: Where metrics are kept.
         mailbox: Where others ask something of the run.
@@ -109,7 +109,7 @@ class RunParts:
     explanation: PipelineExplanation
     clock: Callable[[], int]
     console: Quiet
-    shown: ProgressTarget
+    progress_target: ProgressTarget
     scrapes: Scrapes | None
     lines: MetricLines
     mailbox: Mailbox

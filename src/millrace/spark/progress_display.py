@@ -288,9 +288,9 @@ class LiveTable:
                 said,
                 f"{rates.get(name, 0.0):,.0f}",
                 "-" if lag is None else in_words(round(lag * SECOND)),
-                _told(counters.late, "yellow"),
-                _told(counters.dead_letters, "red"),
-                _told(stuck[name], "bold red"),
+                _count_text(counters.late, "yellow"),
+                _count_text(counters.dead_letters, "red"),
+                _count_text(stuck[name], "bold red"),
             )
         if others := len(status.counters) - len(worst):
             table.caption = Text(f"and {others} in less trouble: `millrace status` has all")
@@ -307,7 +307,7 @@ class LiveTable:
         return {name: (n - earlier.get(name, 0)) / (now - since) for name, n in records.items()}
 
 
-def _told(n: int, style: str) -> Text:
+def _count_text(n: int, style: str) -> Text:
     return Text(f"{n:,}", style=style if n else "dim")
 
 

@@ -103,7 +103,7 @@ class Run:
         self._progress = Progress(parts.topology.name, parts.housekeeping, self._backlog)
         self._display = ProgressDisplay(
             self._line,
-            parts.shown,
+            parts.progress_target,
             table=LiveTable(self.status).table,
             going=lambda: self.active,
             facts=lambda: values(self.status()),

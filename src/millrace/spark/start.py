@@ -353,7 +353,7 @@ class _Opening:
                 explanation=self._explanation(run_log.topology, plan, self._tasks),
                 clock=options["clock"] or now_us,
                 console=self._console,
-                shown=where_to_show(options["progress"], self._spark),
+                progress_target=where_to_show(options["progress"], self._spark),
                 scrapes=self._scrapes,
                 lines=lines_in(run_log.state),
                 mailbox=run_log.state.mailbox,

@@ -291,7 +291,7 @@ class Progress:
             injected_bytes=self._injected_bytes,
             received_bytes=self._received_bytes,
             calls=self._calls,
-            held_back=publisher.throttle.said(),
+            held_back=publisher.throttle.descriptions(),
         )
 
 

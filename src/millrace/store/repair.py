@@ -99,13 +99,13 @@ def bring(
     >>> bring(MemoryCache("count", 0), state, "count", 0, 2)
     Repair(deltas_applied=2, rebuilt=True, bytes_read=6, snapshot=0, damaged=0)
     """
-    standing = cache.standing
-    if standing.position == number and chain in (None, standing.chain):
+    cache_position = cache.cache_position
+    if cache_position.position == number and chain in (None, cache_position.chain):
         return NOTHING
     repairing = _Repairing(cache, state, computation, interval, number, chain)
-    if 0 < standing.position < number:
+    if 0 < cache_position.position < number:
         try:
-            return repairing.forward(standing.position)
+            return repairing.forward(cache_position.position)
         except DamagedStore as problem:
             # Most likely collected: a host that had the interval long ago has it again.
             _log.info("%s: %s", repairing.where, problem)
@@ -201,7 +201,7 @@ class _Repairing:
         return self._state.snapshots.numbers(computation).get(interval, ())
 
     def _check_chain(self) -> None:
-        found = self._cache.standing
+        found = self._cache.cache_position
         if found.position != self._number:  # by another process, so it says nothing of the log
             raise moved(*self._name, found.position, self._number)
         if self._chain not in (None, found.chain):

@@ -39,16 +39,16 @@ class OverView:
     Args:
         below: The view.
         over: The others.
-        standing: What the view is said to show.
+        cache_position: What the view is said to show.
     """
 
     def __init__(
-        self, below: View, over: SortedDict[bytes, bytes | None], standing: CachePosition
+        self, below: View, over: SortedDict[bytes, bytes | None], cache_position: CachePosition
     ) -> None:
         self._below = below
         self._over = over
-        self.standing = standing
-        self.position = standing.position
+        self.cache_position = cache_position
+        self.position = cache_position.position
 
     @property
     def size(self) -> Size:
@@ -135,7 +135,7 @@ class AheadCache:
     >>> cache = AheadCache("count", 0, MemoryCache("count", 0))
     >>> cache.keep(Commit("count", 0, 1, 1, 1, [(b"Sk", b"1")], chain=7), size=3)
     >>> with cache.view(at=1) as view:
-    ...     view.get(b"Sk"), view.standing.chain
+    ...     view.get(b"Sk"), view.cache_position.chain
     (b'1', 7)
     """
 
@@ -148,7 +148,7 @@ class AheadCache:
         self._commits: list[Commit] = []
         self._unordered: list[Commit] = []
         self._order: SortedDict[bytes, None] = SortedDict()
-        self._stands: CachePosition | None = None
+        self._cache_position: CachePosition | None = None
         self.kept_bytes = 0
         """About what the kept commits take in memory."""
         self.known_bytes = 0
@@ -159,17 +159,17 @@ class AheadCache:
     @property
     def position(self) -> int:
         """See :attr:`millrace.store.Cache.position`."""
-        return self.standing.position
+        return self.cache_position.position
 
     @property
-    def standing(self) -> CachePosition:
-        """See :attr:`millrace.store.Cache.standing`; what is kept costs nothing to read again."""
+    def cache_position(self) -> CachePosition:
+        """See :attr:`millrace.store.Cache.cache_position`; it is read once and remembered."""
         if self._commits:
             last = self._commits[-1]
             return CachePosition(last.number, last.chain)
-        if self._stands is None:
-            self._stands = self._below.standing
-        return self._stands
+        if self._cache_position is None:
+            self._cache_position = self._below.cache_position
+        return self._cache_position
 
     @property
     def size_bytes(self) -> int:
@@ -178,10 +178,10 @@ class AheadCache:
 
     def view(self, at: int | None = None) -> AbstractContextManager[View]:
         """See :meth:`millrace.store.Cache.view`; the cache below is opened when it is asked."""
-        standing = self.standing
-        if at is not None and at != standing.position:
-            raise moved(*self.name, standing.position, at)
-        return AheadView(self, standing)
+        cache_position = self.cache_position
+        if at is not None and at != cache_position.position:
+            raise moved(*self.name, cache_position.position, at)
+        return AheadView(self, cache_position)
 
     def open_below(self) -> AbstractContextManager[View]:
         """Return a view of the cache below, not entered yet."""
@@ -228,7 +228,7 @@ class AheadCache:
             _log.warning("the cache is brought forward later: %s", problem)
             return
         last, rows = commits[-1], self.rows
-        self._stands = CachePosition(last.number, last.chain)
+        self._cache_position = CachePosition(last.number, last.chain)
         if more:
             rows = self.rows = {}
         # Of a timer that has fired nothing is asked again.
@@ -243,7 +243,7 @@ class AheadCache:
 
     def forget(self) -> None:
         """Know nothing of the cache below; what is kept stays."""
-        self._stands = None
+        self._cache_position = None
         self.known_bytes = 0
         self.rows = {row: value for one in self._commits for row, value in one.mutations}
 
@@ -272,14 +272,14 @@ class AheadView:
 
     Args:
         cache: Of the interval.
-        standing: Where it stands.
+        cache_position: Where it stands.
     """
 
-    def __init__(self, cache: AheadCache, standing: CachePosition) -> None:
+    def __init__(self, cache: AheadCache, cache_position: CachePosition) -> None:
         self._cache = cache
         self._rows = cache.rows
-        self.standing = standing
-        self.position = standing.position
+        self.cache_position = cache_position
+        self.position = cache_position.position
         self._opened: AbstractContextManager[View] | None = None
         self._view: View | None = None
 

@@ -30,7 +30,7 @@ from millrace.runtime.refusal import EventTimes
 from millrace.runtime.reports import TaskReport, report_row
 from millrace.runtime.row_encoder import RowEncoder, fingerprints, microseconds
 from millrace.runtime.rows import Outbox
-from millrace.runtime.values import ROWS, ValueReader, shown, value_columns
+from millrace.runtime.values import ROWS, ValueReader, display_value, value_columns
 from millrace.runtime.worker_process import Task
 from millrace.watermark.report import ProcessState
 
@@ -293,5 +293,5 @@ def _reads(
         refused.setdefault(n, Refusal(reason))
     for n, (value, at_us) in enumerate(zip(found.values, times, strict=True)):
         if n in refused:
-            value = {name: shown(array, n) for name, array in arrays.items()}
+            value = {name: display_value(array, n) for name, array in arrays.items()}
         yield Read(value, at_us, process, ids[n], refused.get(n))

@@ -194,8 +194,8 @@ def play_on_spark(
     if len(mismatches) == 1:
         raise mismatches[0]
     if mismatches:
-        told = "\n".join(str(mismatch) for mismatch in mismatches)
-        raise TranscriptMismatch(f"{len(mismatches)} of {len(together)} transcripts:\n{told}")
+        on_epoch = "\n".join(str(mismatch) for mismatch in mismatches)
+        raise TranscriptMismatch(f"{len(mismatches)} of {len(together)} transcripts:\n{on_epoch}")
 
 
 def run_on_spark(
@@ -244,13 +244,13 @@ class _Panes:
 
     single_pass = True
 
-    def __init__(self, told: Callable[[int], None]) -> None:
+    def __init__(self, on_epoch: Callable[[int], None]) -> None:
         self.epochs: dict[int, list[Output]] = {}
-        self._told = told
+        self._on_epoch = on_epoch
 
     def __call__(self, rows: Any, epoch: int) -> None:
         self.epochs[epoch] = outputs_of(rows)
-        self._told(epoch)
+        self._on_epoch(epoch)
 
 
 class _Clock:
@@ -292,7 +292,7 @@ def _stream(
     clock, crashed, over = _Clock(), threading.Event(), threading.Event()
     last = len(timetable.epochs) - 1
 
-    def told(epoch: int) -> None:
+    def on_epoch(epoch: int) -> None:
         following = min(epoch + 1, last)
         clock.now_us = timetable.epochs[following].clock_us
         source.write(following)
@@ -301,7 +301,7 @@ def _stream(
         if epoch >= last:
             over.set()
 
-    panes = _Panes(told)
+    panes = _Panes(on_epoch)
     source.write(0)
     reader = spark.readStream.schema(COLUMNS)
     while not over.is_set():

@@ -108,12 +108,12 @@ class SenderWatermarks:
         self._senders = senders
         self._last: dict[int, Message] = {}
         self._estimates: dict[str, Estimate] = {}
-        self._shown = WatermarkPropagation(before, {}, {p: {} for p in topology.percentiles})
+        self._propagation = WatermarkPropagation(before, {}, {p: {} for p in topology.percentiles})
 
     @property
     def low_watermarks(self) -> LowWatermarks:
         """As far as they are known. Do not keep it: it moves on."""
-        return self._shown.low_watermarks
+        return self._propagation.low_watermarks
 
     def hear(self, said: Iterable[tuple[int, Message]]) -> None:
         """Take messages of senders, each later than what the same one said before."""
@@ -126,7 +126,7 @@ class SenderWatermarks:
         if len(self._last) < self._senders or (before == self._last and not counted):
             return
         messages = list(self._last.values())
-        known = self._shown.low_watermarks
+        known = self._propagation.low_watermarks
         for percentile, low_watermarks in [(100, known), *known.percentiles.items()]:
             told = [m.percentiles.get(percentile, m.outputs) for m in messages]
             outputs, pending = low_watermarks.outputs, messages[0].pending
@@ -142,11 +142,11 @@ class SenderWatermarks:
         for message in messages:
             for name, part in message.pending.items():
                 together[name] = together.get(name, Pending()).merged(part)
-        self._shown.take(together, self._topology)
+        self._propagation.take(together, self._topology)
 
     def inputs(self, spec: ComputationSpec) -> dict[int, int]:
         """Return the low watermarks of a computation's input, by percentile."""
-        return self._shown.inputs(spec)
+        return self._propagation.inputs(spec)
 
     def raise_inputs(self, inputs: Mapping[str, Mapping[int, int]]) -> None:
         """Let no input's low watermark be below what a task has worked at before.
@@ -154,7 +154,7 @@ class SenderWatermarks:
         Args:
             inputs: Computation -> percentile -> microseconds.
         """
-        known = self._shown.low_watermarks
+        known = self._propagation.low_watermarks
         for percentile, low_watermarks in [(100, known), *known.percentiles.items()]:
             mine = low_watermarks.inputs
             for name, clocks in inputs.items():
@@ -164,7 +164,7 @@ class SenderWatermarks:
 
     def message(self, pending: dict[str, Pending]) -> Message:
         """Return what this task tells the next level; see :meth:`WatermarkPropagation.message`."""
-        said = self._shown.message(pending)
+        said = self._propagation.message(pending)
         return Message(
             dict(said.outputs), {p: dict(us) for p, us in said.percentiles.items()}, said.pending
         )

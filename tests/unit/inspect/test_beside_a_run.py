@@ -44,7 +44,7 @@ def collect(state: HardState) -> None:
     number = max(state.commits.numbers("Sum")[0])
     cache = MemoryCache("Sum", 0)
     bring(cache, state, "Sum", 0, number)
-    head = SnapshotHead("Sum", 0, number, cache.standing.chain)
+    head = SnapshotHead("Sum", 0, number, cache.cache_position.chain)
     with cache.view() as view:
         state.snapshots.put("Sum", 0, number, encode_snapshot(head, view.everything()))
     state.commits.remove("Sum", 0, range(1, number + 1))

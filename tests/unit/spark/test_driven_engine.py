@@ -150,7 +150,7 @@ class Runs:
             explanation=nothing,
             clock=lambda: self.now_us,
             console=Quiet(nothing),
-            shown=ProgressTarget.NOWHERE,
+            progress_target=ProgressTarget.NOWHERE,
             scrapes=None,
             lines=MetricLines(None),
             mailbox=Mailbox(LocalBlobs(self.folder)),

@@ -127,7 +127,7 @@ class Starter:
             explanation=spark,
             clock=lambda: 0,
             console=Quiet(spark),
-            shown=ProgressTarget.NOWHERE,
+            progress_target=ProgressTarget.NOWHERE,
             scrapes=None,
             lines=MetricLines(None),
             mailbox=Mailbox(LocalBlobs(self._folder)),

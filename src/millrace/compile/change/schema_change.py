@@ -62,11 +62,11 @@ def _described(stored: Any, given: Any, name: str, where: str) -> Iterator[Diffe
     if _is_format(stored) and _is_format(given):
         yield from differences(stored["format"], given["format"], f"{where}, {name}")
     elif not _same(stored, given):
-        yield Difference(where, f"{name} was {_said(stored)}, is {_said(given)} now")
+        yield Difference(where, f"{name} was {_as_text(stored)}, is {_as_text(given)} now")
 
 
-def _is_format(said: Any) -> bool:
-    return isinstance(said, dict) and "format" in said
+def _is_format(schema: Any) -> bool:
+    return isinstance(schema, dict) and "format" in schema
 
 
 class _Comparison:
@@ -113,7 +113,9 @@ class _Comparison:
                 # What has no bound takes what had one.
                 loose = other is _ABSENT and old["kind"] != "custom"
                 yield Difference(
-                    where, f"{name} was {_said(mine)}, is {_said(other)} now", refused=not loose
+                    where,
+                    f"{name} was {_as_text(mine)}, is {_as_text(other)} now",
+                    refused=not loose,
                 )
 
     def _unions(
@@ -142,7 +144,7 @@ class _Comparison:
     def _classes(self, old: Schema, new: Schema, where: str) -> Iterator[Difference]:
         if not _same(old.get("tag"), new.get("tag")):
             yield Difference(
-                where, f"tag was {_said(old.get('tag'))}, is {_said(new.get('tag'))} now"
+                where, f"tag was {_as_text(old.get('tag'))}, is {_as_text(new.get('tag'))} now"
             )
         if "unknown fields" in new and "unknown fields" not in old:
             yield Difference(where, "unknown fields are forbidden now, and were passed over")
@@ -291,7 +293,7 @@ def _default_text(field: Schema) -> str:
     return "no value where it is missing" if "optional" in field else "no default"
 
 
-def _said(value: Any) -> str:
+def _as_text(value: Any) -> str:
     return "nothing" if value is _ABSENT or value is None else repr(value)
 
 

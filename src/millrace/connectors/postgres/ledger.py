@@ -102,8 +102,9 @@ def connect(conninfo: str) -> psycopg.Connection[Any]:
         return psycopg.connect(conninfo, autocommit=True, prepare_threshold=None)
     except psycopg.OperationalError as error:
         raise Away(
-            f"PostgreSQL cannot be reached: {said(error)} Is the server up, may this host and user "
-            "connect, and is the password in this process's environment or password file?"
+            f"PostgreSQL cannot be reached: {server_message(error)} Is the server up, may this "
+            "host and user connect, and is the password in this process's environment or "
+            "password file?"
         ) from None
 
 
@@ -129,7 +130,7 @@ def passing() -> tuple[type[psycopg.Error], ...]:
     return psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction
 
 
-def said(error: psycopg.Error) -> str:
+def server_message(error: psycopg.Error) -> str:
     """Return what the server or libpq said, in one line that ends as a sentence."""
     primary, detail = error.diag.message_primary, error.diag.message_detail
     text = " ".join(part for part in (primary, detail) if part) or str(error)
@@ -344,12 +345,12 @@ class Ledger:
                 self.clear(connection)
             except passing() as error:
                 # Also when the answer to COMMIT got lost: the next attempt finds it recorded.
-                raise Away(f"{where}: {said(error)}") from None
+                raise Away(f"{where}: {server_message(error)}") from None
             except psycopg.Error as error:
                 raise SinkError(
-                    f"{where}: the table refuses the epoch: {said(error)} Nothing of the epoch was "
-                    "written. Mend the computation that produced it, or change the table, and "
-                    "start again."
+                    f"{where}: the table refuses the epoch: {server_message(error)} Nothing of the "
+                    "epoch was written. Mend the computation that produced it, or change the "
+                    "table, and start again."
                 ) from error
 
     def clear(self, connection: psycopg.Connection[Any]) -> None:

@@ -33,7 +33,7 @@ from millrace.connectors.postgres.ledger import (
     connect,
     passing,
     prepare_statements,
-    said,
+    server_message,
 )
 from millrace.connectors.postgres.tables import in_turn
 from millrace.connectors.postgres.text import as_array, as_arrays
@@ -357,12 +357,14 @@ class TableWriter:
             self._consumed.add(news)
         except passing() as error:
             # Also when the answer got lost: the ledger is asked again before anything is written.
-            raise Away(f"{self._turns.sink}: the connection broke off: {said(error)}") from None
+            raise Away(
+                f"{self._turns.sink}: the connection broke off: {server_message(error)}"
+            ) from None
         except psycopg.Error as error:
             raise SinkError(
-                f"{self._turns.sink}: the table refuses rows: {said(error)} Nothing of this turn "
-                "was written. Mend the computation that produced them, or change the table, and "
-                "start again."
+                f"{self._turns.sink}: the table refuses rows: {server_message(error)} Nothing of "
+                "this turn was written. Mend the computation that produced them, or change the "
+                "table, and start again."
             ) from error
 
     def _enter(self) -> None:
@@ -392,8 +394,9 @@ class TableWriter:
         key, at, id = (bad.column(name)[0].as_py() for name in ("_key", "_timestamp", "_id"))
         return SinkError(
             f"{self._turns.sink}: the table refuses the record of key {brief(key)}, timestamp "
-            f"{at.isoformat()}, id {id.hex()}: {said(error)}\nNothing of this turn was written. "
-            "Mend the computation that produced it, or change the column's type, and start again."
+            f"{at.isoformat()}, id {id.hex()}: {server_message(error)}\nNothing of this turn was "
+            "written. Mend the computation that produced it, or change the column's type, and "
+            "start again."
         )
 
     def _culprit(self, rows: pa.RecordBatch) -> pa.RecordBatch:

@@ -19,7 +19,14 @@ import msgspec
 import pyarrow as pa
 
 from millrace.compile.sink_limits import SinkLimits
-from millrace.connectors.postgres.ledger import Away, Ledger, checked, connect, passing, said
+from millrace.connectors.postgres.ledger import (
+    Away,
+    Ledger,
+    checked,
+    connect,
+    passing,
+    server_message,
+)
 from millrace.connectors.postgres.tables import ID, RETRACTED, TASK, Column, Tables, identifier
 from millrace.connectors.postgres.text import as_csv
 from millrace.model.errors import PipelineError, SinkError, ZombieWriter, brief
@@ -133,15 +140,17 @@ class Copying:
         try:
             self._send(connection, batch)
         except passing() as error:
-            raise Away(f"{self._where}: the connection broke off: {said(error)}") from None
+            raise Away(
+                f"{self._where}: the connection broke off: {server_message(error)}"
+            ) from None
         except psycopg.DataError as error:
             bad = self._culprit(connection, batch)
             key, at, id = (bad.column(name)[0].as_py() for name in ("_key", "_timestamp", "_id"))
             raise SinkError(
                 f"{self._where}: the table refuses the record of key {brief(key)}, timestamp "
-                f"{at.isoformat()}, id {id.hex()}: {said(error)} {error.diag.context or ''}\n"
-                "Nothing of the epoch was written. Mend the computation that produced it, or "
-                "change the column's type, and start again."
+                f"{at.isoformat()}, id {id.hex()}: {server_message(error)} "
+                f"{error.diag.context or ''}\nNothing of the epoch was written. Mend the "
+                "computation that produced it, or change the column's type, and start again."
             ) from None
         except psycopg.errors.UndefinedTable:
             raise ZombieWriter(
@@ -150,7 +159,7 @@ class Copying:
             ) from None
         except psycopg.Error as error:
             raise SinkError(
-                f"{self._where}: {said(error)} Nothing of the epoch was written."
+                f"{self._where}: {server_message(error)} Nothing of the epoch was written."
             ) from None
 
     def _send(self, connection: psycopg.Connection[Any], batch: pa.RecordBatch) -> None:
@@ -283,7 +292,7 @@ class PostgreSQL:
                     self._ledger.check_owner(connection)
             except psycopg.Error as error:
                 raise SinkError(
-                    f"{self!r} cannot be checked: {said(error)} Nothing was written."
+                    f"{self!r} cannot be checked: {server_message(error)} Nothing was written."
                 ) from error
         return f"PostgreSQL {tables.sink}"
 
@@ -307,7 +316,7 @@ class PostgreSQL:
             self._ledger.claim(generation, completed)
         except psycopg.Error as error:
             raise SinkError(
-                f"{self!r} cannot be claimed: {said(error)} No record was written."
+                f"{self!r} cannot be claimed: {server_message(error)} No record was written."
             ) from error
 
     @property

@@ -276,7 +276,7 @@ class Nearness:
         said = (
             "for ever"
             if self.first_us is None and self.end_us is None
-            else f"{_shown(self.first_us)} <= right - left < {_shown(self.end_us)}"
+            else f"{_bound_text(self.first_us)} <= right - left < {_bound_text(self.end_us)}"
         )
         if not self.lateness_us:
             return said
@@ -344,7 +344,7 @@ def _offset_us(offset: Any, where: str) -> int | None:
     return us
 
 
-def _shown(us: int | None) -> str:
+def _bound_text(us: int | None) -> str:
     if us is None:
         return "any"
     return f"-{duration_literal(-us)}" if us < 0 else duration_literal(us)

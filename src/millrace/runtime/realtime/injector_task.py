@@ -354,8 +354,8 @@ class InjectorTask:
             if stream in counts and one.rows.num_rows:
                 last = int(one.places(counts[stream][one.process])[-1])
                 counts[stream][one.process] = last + 1
-                shown_us = self._promising.published[stream]
-                news |= self._times.stamp(stream, one.process, last, self._wall_us, shown_us)
+                published_us = self._promising.published[stream]
+                news |= self._times.stamp(stream, one.process, last, self._wall_us, published_us)
         if news:
             self._note_decided()
 

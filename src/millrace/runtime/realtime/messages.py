@@ -279,10 +279,10 @@ class TaskEnded(msgspec.Struct, array_like=True, tag="over"):
 
 FromTask = TaskReady | MarkPassed | SourceProgress | Backpressure | TaskStatus | TaskEnded
 #: What a line carries to the driver: of a task, and of who hosts it.
-Said = FromTask | Stepped | At
+ToDriver = FromTask | Stepped | At
 ToHost = StatusQuery | RenewTask | StopTask
 ToTask = StartTask | Mark | SlowestSource | Hold | SourcePause | Take | ToHost
 
 encode = msgspec.msgpack.Encoder().encode
-decode_said = msgspec.msgpack.Decoder(Said).decode
+decode_to_driver = msgspec.msgpack.Decoder(ToDriver).decode
 decode_to_task = msgspec.msgpack.Decoder(ToTask).decode

@@ -74,8 +74,8 @@ class Pacing:
     def __init__(self, topology: Topology, read: Iterable[str], before: Mapping[str, int]) -> None:
         known = steps(topology)
         self._steps = {stream: known[stream] for stream in read if stream in known}
-        self._said: dict[str, int] | None = None
-        self._said_us = MIN_TIMESTAMP
+        self._reported: dict[str, int] | None = None
+        self._reported_us = MIN_TIMESTAMP
         self.slowest = dict(before)
 
     def take(self, slowest: Mapping[str, int]) -> None:
@@ -89,15 +89,15 @@ class Pacing:
             low_watermarks: Injected stream -> this task's own, of those that it has a say in.
             now_us: What time it is, of any clock.
         """
-        last = self._said
+        last = self._reported
         now = {stream: low_watermarks[stream] for stream in self._steps if stream in low_watermarks}
         if now == last or not self._steps:
             return None
         if last is not None and now.keys() == last.keys():
             far = any(us - last[stream] >= self._steps[stream] for stream, us in now.items())
-            if not is_over(_OFTEN_US if far else _RARELY_US, self._said_us, now_us):
+            if not is_over(_OFTEN_US if far else _RARELY_US, self._reported_us, now_us):
                 return None
-        self._said, self._said_us = now, now_us
+        self._reported, self._reported_us = now, now_us
         return now
 
 
@@ -120,25 +120,25 @@ class Pace:
     def __init__(self, readers: Mapping[str, Collection[int]], before: Mapping[str, int]) -> None:
         self._readers = readers
         self._slowest = {stream: before[stream] for stream in readers}
-        self._said: dict[int, Mapping[str, int]] = {}
-        self._untold = False
-        self._told_us = MIN_TIMESTAMP
+        self._reported: dict[int, Mapping[str, int]] = {}
+        self._is_news = False
+        self._sent_us = MIN_TIMESTAMP
 
     def reached(self, task: int, low_watermarks: Mapping[str, int]) -> None:
         """Take what a task says; it has no say in a stream that it leaves out."""
-        self._said[task] = low_watermarks
+        self._reported[task] = low_watermarks
         for stream, readers in self._readers.items():
-            if any(n not in self._said for n in readers):
+            if any(n not in self._reported for n in readers):
                 continue
-            said = [self._said[n][stream] for n in readers if stream in self._said[n]]
+            said = [self._reported[n][stream] for n in readers if stream in self._reported[n]]
             if said and min(said) > self._slowest[stream]:
-                self._slowest[stream], self._untold = min(said), True
+                self._slowest[stream], self._is_news = min(said), True
 
     def news(self, now_us: int) -> dict[str, int] | None:
         """Return what all injector tasks are to be told now; None if nothing, or not yet."""
-        if not (self._untold and is_over(_OFTEN_US, self._told_us, now_us)):
+        if not (self._is_news and is_over(_OFTEN_US, self._sent_us, now_us)):
             return None
-        self._untold, self._told_us = False, now_us
+        self._is_news, self._sent_us = False, now_us
         return dict(self._slowest)
 
 
@@ -309,7 +309,7 @@ class IngressTimes:
         }
         self._counts = counts
 
-    def stamp(self, stream: str, process: str, last: int, wall_us: int, shown_us: int) -> bool:
+    def stamp(self, stream: str, process: str, last: int, wall_us: int, published_us: int) -> bool:
         """Give records up to a number a time if they have none; return whether any had none.
 
         Args:
@@ -317,10 +317,10 @@ class IngressTimes:
             process: Whose records they are.
             last: Number of the last one.
             wall_us: The time now.
-            shown_us: The stream's low watermark here: nothing is late.
+            published_us: The stream's low watermark here: nothing is late.
         """
         known = self.stamps[stream][process]
-        at_us = max(wall_us - wall_us % STEP_US, shown_us)
+        at_us = max(wall_us - wall_us % STEP_US, published_us)
         if known:
             through, before_us = known[-1]
             if last <= through:

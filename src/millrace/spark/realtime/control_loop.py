@@ -19,12 +19,12 @@ from millrace.runtime.realtime.messages import (
     At,
     Hold,
     RenewTask,
-    Said,
     StartTask,
     Stepped,
     StopTask,
     TaskEnded,
     TaskReady,
+    ToDriver,
 )
 from millrace.spark.realtime.control_connection import Address, Switchboard
 from millrace.spark.realtime.latency import StepsSeen
@@ -83,7 +83,7 @@ class ControlLoop:
         self._closed = False
         self._strangers = 0
         # What tasks that are taken over had said before.
-        self._early: list[tuple[TaskKey, Said | None]] = []
+        self._early: list[tuple[TaskKey, ToDriver | None]] = []
         self._thread = threading.Thread(target=self._run, name="millrace-coordinator", daemon=True)
         self._thread.start()
 
@@ -255,7 +255,7 @@ class ControlLoop:
             self._gone(where)
         return self._coordinator.lost(*first, error)
 
-    def _hear(self, where: TaskKey, message: Said | None) -> Orders:
+    def _hear(self, where: TaskKey, message: ToDriver | None) -> Orders:
         if message is not None:
             if where not in self._expected:
                 raise PipelineError(
@@ -263,11 +263,11 @@ class ControlLoop:
                     f"{self._where[-1][1]}. Has the topic of pacemaker= more partitions than there "
                     "are tasks? Give it as many."
                 )
-            self._liveness.heard(message)
+            self._liveness.receive(message)
             if isinstance(message, At):
                 return []
             if isinstance(message, Stepped):
-                self.steps.heard(message)
+                self.steps.receive(message)
                 return []
             if isinstance(message, TaskReady):
                 self._hosts[where] = message

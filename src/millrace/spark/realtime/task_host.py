@@ -34,13 +34,13 @@ from millrace.model.errors import MillraceError
 from millrace.runtime.realtime.messages import (
     At,
     RenewTask,
-    Said,
     StartTask,
     StatusQuery,
     StopTask,
     Take,
     TaskEnded,
     TaskReady,
+    ToDriver,
     ToTask,
 )
 from millrace.runtime.realtime.task import LiveTask, Sent
@@ -260,7 +260,7 @@ _LINGER_S = 20.0
 class Speaking(Protocol):
     """A task's connection to the coordinator."""
 
-    def say(self, message: Said) -> None:
+    def say(self, message: ToDriver) -> None:
         """Send a message."""
         ...
 
@@ -440,8 +440,8 @@ class _Loop:
             records, keys = stats.records - records, stats.keys - keys
             turn = TurnBudget(records, spent_s, waited_s, time.perf_counter(), keys)
             self._done(packets, turn)
-        if (told := self._steps.told(self._task.level, self._task.number)) is not None:
-            self._connection.say(told)
+        if (latencies := self._steps.due_report(self._task.level, self._task.number)) is not None:
+            self._connection.say(latencies)
         self._speak()
 
     def _sent(self) -> Iterator[list[Sent]]:

@@ -16,13 +16,13 @@ from millrace.runtime.realtime.messages import (
     Hold,
     Mark,
     RenewTask,
-    Said,
     StartTask,
     Stepped,
     StopTask,
     TaskEnded,
     TaskReady,
     TaskStatus,
+    ToDriver,
     ToTask,
 )
 from millrace.spark.realtime.control_connection import Address
@@ -36,7 +36,7 @@ class Board:
     """Lines that a test speaks on."""
 
     def __init__(self) -> None:
-        self.said: queue.SimpleQueue[tuple[TaskKey, Said | None] | None] = queue.SimpleQueue()
+        self.said: queue.SimpleQueue[tuple[TaskKey, ToDriver | None] | None] = queue.SimpleQueue()
         self.told: list[tuple[TaskKey, ToTask]] = []
         self.stale = False
         self.strangers = 0
@@ -45,7 +45,7 @@ class Board:
     def open(self) -> Address:
         return Address("127.0.0.1", 1, b"")
 
-    def listen(self, timeout_s: float) -> list[tuple[TaskKey, Said | None]]:
+    def listen(self, timeout_s: float) -> list[tuple[TaskKey, ToDriver | None]]:
         try:
             said = self.said.get(timeout=timeout_s)
         except queue.Empty:
@@ -73,11 +73,11 @@ class Script:
         self.failed: BaseException | None = None
         self.ended = False
         self.awaited: list[TaskKey] = []
-        self.heard_: list[Said] = []
+        self.heard_: list[ToDriver] = []
         self.lost_: list[tuple[TaskKey, BaseException | None]] = []
-        self.answer: Callable[[Said], Orders] = lambda _: []
+        self.answer: Callable[[ToDriver], Orders] = lambda _: []
 
-    def heard(self, message: Said, wall_us: int) -> Orders:
+    def heard(self, message: ToDriver, wall_us: int) -> Orders:
         self.heard_.append(message)
         return self.answer(message)
 
@@ -99,7 +99,7 @@ class Stage:
         script: Any = self.script
         self.loop = ControlLoop(script, board, lambda: 7, lambda: self.changed.put(None), ALL)
 
-    def say(self, where: TaskKey, message: Said | None, until: Callable[[], Any]) -> None:
+    def say(self, where: TaskKey, message: ToDriver | None, until: Callable[[], Any]) -> None:
         """Say something, and wait until it is seen."""
         self.board.said.put((where, message))
         for _ in range(1000):
@@ -166,7 +166,7 @@ def test_a_task_that_has_said_goodbye_is_not_lost(stage: Stage) -> None:
 
 
 def test_what_the_coordinator_raises_ends_the_incarnation_for_all(stage: Stage) -> None:
-    def refuse(message: Said) -> Orders:
+    def refuse(message: ToDriver) -> Orders:
         raise ZombieWriter("newer")
 
     stage.script.answer = refuse

@@ -27,7 +27,7 @@ class Stuck:
         assert isinstance(message, StatusQuery)
         self.asked.append(where)
         if where in self.answers:
-            self._liveness.heard(At(*where, self.answers[where], moves=1))
+            self._liveness.receive(At(*where, self.answers[where], moves=1))
 
     def go_on(self, seconds: int) -> None:
         for _ in range(seconds):

@@ -16,7 +16,6 @@ from millrace.runtime.realtime.messages import (
     FromTask,
     Mark,
     RenewTask,
-    Said,
     StartTask,
     StatusQuery,
     Stepped,
@@ -25,6 +24,7 @@ from millrace.runtime.realtime.messages import (
     TaskEnded,
     TaskReady,
     TaskStatus,
+    ToDriver,
     ToTask,
 )
 from millrace.runtime.realtime.task import Sent, TaskStats, silent
@@ -46,11 +46,11 @@ class Coordinator:
 
     def __init__(self, *says: ToTask) -> None:
         self._says: queue.SimpleQueue[ToTask] = queue.SimpleQueue()
-        self.told: list[Said] = []
+        self.told: list[ToDriver] = []
         for message in says:
             self._says.put(message)
 
-    def say(self, message: Said) -> None:
+    def say(self, message: ToDriver) -> None:
         self.told.append(message)
 
     def hear(self) -> ToTask:
@@ -242,7 +242,7 @@ class Asking(Coordinator):
         self.answers: list[At] = []
         self._answered = threading.Semaphore(0)
 
-    def say(self, message: Said) -> None:
+    def say(self, message: ToDriver) -> None:
         super().say(message)
         if isinstance(message, At):
             self.answers.append(message)
@@ -406,7 +406,7 @@ class Telling(Coordinator):
         self.closed: list[int] = []
         self.tasks: list[Echo] = []
 
-    def say(self, message: Said) -> None:
+    def say(self, message: ToDriver) -> None:
         super().say(message)
         if isinstance(message, TaskReady):
             self.closed.append(sum(task.closed for task in self.tasks))
