@@ -96,7 +96,7 @@ class Query:
         self._driver = driver
         self._levels = levels
         self._tasks = tasks
-        self.heard: deque[tuple[TaskKey, FromTask | None]] = deque()
+        self.received: deque[tuple[TaskKey, FromTask | None]] = deque()
         self.over = False
         self.pipes: dict[Pipe, deque[bytes]] = {}
         self.pressure = Pressure(world.topology, world.work.pending_most)
@@ -137,7 +137,7 @@ class Query:
 
     def lost(self, where: TaskKey) -> None:
         """Take it that a process has died without a word, or with its line."""
-        self.heard.append((where, None))
+        self.received.append((where, None))
 
     def hang_up(self, where: TaskKey) -> None:
         """Break the line to a task, which notices it when it next has something to say."""
@@ -260,7 +260,7 @@ class Query:
             sent = self._send(where, task.turn(world.host_clock(host), 0.0))
             sent += self._send(where, task.after_turn())
             is_full = level > 0 and bool(self.pressure) and self.pressure.turned(where, runtime)
-            said, task.said = task.said, []
+            said, task.outgoing = task.outgoing, []
             for one in said:
                 self._say(where, one)
             if not reads and _read(task) > read:
@@ -334,7 +334,7 @@ class Query:
         self._world.scheduler.step("say", type(message).__name__)
         if self._cut_off(where):
             raise LineBroken("the line to the driver is broken")
-        self.heard.append((where, message))
+        self.received.append((where, message))
 
     def _pipe(self, pipe: Pipe) -> deque[bytes]:
         return self.pipes.setdefault(pipe, deque())

@@ -1,10 +1,9 @@
 """Options: what ``p.start`` and ``p.run_batch`` take, plane by plane, with defaults.
 
-An editor and a type checker read the classes, as ``**options: Unpack[EpochOptions]``; a run reads
-them too, to refuse what is no option of its plane and to fill in what was not given. So there is
-one list.
+Editors and type checkers read the classes, as ``**options: Unpack[EpochOptions]``. A run reads the
+same classes to refuse unknown options and to fill in defaults, so there is one list.
 
-Source: PEP 692, of keyword arguments that a ``TypedDict`` describes.
+Source: PEP 692 (keyword arguments described by a ``TypedDict``).
 """
 
 from __future__ import annotations

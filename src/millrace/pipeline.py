@@ -184,14 +184,14 @@ class Pipeline(Declarations):
                 Keys that are added later begin then; those that are left out go on.
             productions: ``mr.STRONG`` or ``mr.WEAK``; by default what the class says.
             delivery: ``mr.EXACTLY_ONCE`` or ``mr.AT_LEAST_ONCE``; by default what the class says.
-            was: The name that it had in earlier versions, or several: what a checkpoint keeps for
-                it there goes on under the new one. The line may stay in the program.
-            dropped: Cells that earlier versions had, and whose state is to go.
-            migrate: Cell -> function that makes a value of what a checkpoint has: of a map each
-                entry's, of a bag each item. It is called once for each, and returns the new one, or
-                None for nothing. The value is plain data unless its format is the same: a dict of
-                the fields, where it was an object. It runs once for a checkpoint, which knows it by
-                its name; what it raises goes to the dead letters. See docs/changing.md.
+            was: Its name in earlier versions, or several: it takes over the state that a checkpoint
+                has under that name. The argument may stay in the program.
+            dropped: Cells of earlier versions whose state is deleted.
+            migrate: Cell -> function from a stored value to a new one: it is called with a cell's
+                value, each value of a map, or each item of a bag, and returns the new one, or None
+                to delete it. Unless the format is the same, it gets plain data: a dict of the
+                fields where there was an object. A checkpoint is migrated once by a function of
+                one name; a value for which it raises becomes a dead letter. See docs/changing.md.
 
         Raises:
             PipelineError: It is no computation, its name is taken, or an option is not one.
@@ -331,9 +331,9 @@ class Pipeline(Declarations):
         return build(self)
 
     def plan(self, checkpoint: str | os.PathLike[str]) -> ChangePlan:
-        """Return what a start would do with a checkpoint that this pipeline, changed, goes on with.
+        """Return what a start of this changed pipeline would do with a checkpoint.
 
-        Starts nothing, writes nothing, needs no Spark, and may be asked while a run goes on.
+        It starts and writes nothing, needs no Spark, and may be called beside a run.
 
         Args:
             checkpoint: As for :meth:`start`: a path or a URL.
@@ -445,7 +445,7 @@ class Pipeline(Declarations):
         Raises:
             PipelineError: The pipeline, a source or an option cannot do it: an injector without an
                 end, say. Nothing was written.
-            InputLost: Some of what an injector should read is gone.
+            InputLost: Some input of an injector is gone.
             RunFailed: User code or Spark failed; the cause is attached, and a log named.
 
         Source: VLDB 2015 Dataflow paper: batch is the case in which the low watermark goes from the
@@ -473,8 +473,8 @@ def _check_injection(
         )
     if id is None and slack is not None:
         raise PipelineError(
-            f"inject({stream!r}, slack={slack!r}) has no ids that could be kept so long. Name "
-            'their column: id="event_id".'
+            f"inject({stream!r}, slack={slack!r}) is the time for which ids are kept, and there "
+            'are none. Name their column: id="event_id".'
         )
     if source is not None and timestamp is None:
         raise PipelineError(
@@ -490,8 +490,8 @@ def _check_injection(
         )
     if unit is not None and column is None:
         raise PipelineError(
-            f"inject({stream!r}, unit={unit!r}) has no column of which that is the unit. Name "
-            'it: timestamp="time".'
+            f"inject({stream!r}, unit={unit!r}) gives the unit of a column of timestamps, and "
+            'names none. Name it: timestamp="time".'
         )
     schema = getattr(source, "schema", None)
     if isinstance(schema, str):  # of an Injector

@@ -420,8 +420,11 @@ def uneven(intervals: IntervalMap, weights: Mapping[int, Weight], tasks: int, ho
 
 def busiest(intervals: IntervalMap, weights: Mapping[int, Weight], tasks: int) -> float:
     """Return what the task with the most load has."""
-    loads, places = _loads(intervals, weights), map(intervals.owned, range(tasks), [tasks] * tasks)
-    return max(sum(loads[intervals.intervals[p].id] for p in of) for of in places)
+    loads, owned_ranges = (
+        _loads(intervals, weights),
+        map(intervals.owned, range(tasks), [tasks] * tasks),
+    )
+    return max(sum(loads[intervals.intervals[p].id] for p in of) for of in owned_ranges)
 
 
 def cut_by_load(intervals: IntervalMap, weights: Mapping[int, Weight], tasks: int) -> IntervalMap:

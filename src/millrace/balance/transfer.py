@@ -82,20 +82,20 @@ def of_range(pairs: Iterable[Pair], start: int, end: int, cut: Cut) -> Iterator[
         DamagedStore: A row is of no family.
     """
     for row, value in pairs:
-        letter = row[:1]
-        at = _KEYED.get(letter)
+        family = row[:1]
+        at = _KEYED.get(family)
         if at is not None:
             hashed = int.from_bytes(row[at : at + _HASH])
             if start <= hashed < end or row.startswith(ALL_KEYS_ROW, at):
                 yield row, value
-        elif letter == families.IDS_BY_COMMIT:
+        elif family == families.IDS_BY_COMMIT:
             yield from _id_batch(families.IdBatchRow.unpack(row, value), start, end)
-        elif letter == families.CHUNKS:
+        elif family == families.CHUNKS:
             if (left := cut(value, start, end)) is not None:
                 yield row, left
-        elif letter == families.CHANNELS:
+        elif family == families.CHANNELS:
             yield row, value
-        elif letter != families.IDS_BY_EXPIRY:  # made of the batches that are left
+        elif family != families.IDS_BY_EXPIRY:  # made of the batches that are left
             raise DamagedStore(f"row {row[:40]!r} is of no family that can be divided.")
 
 

@@ -124,15 +124,15 @@ def inputs_of(
     inputs: dict[str, dict[str, KeyExtractor]] = {}
     for name, computation in pipeline.computations.items():
         own = computation.inputs
-        mine = inputs[name] = dict(own) if isinstance(own, Mapping) else {}
+        keys = inputs[name] = dict(own) if isinstance(own, Mapping) else {}
         for stream, taken in side_streams[name].items():
-            if stream in mine:
+            if stream in keys:
                 problems.append(
                     f"computation {name!r} takes stream {stream!r} as an input, and beside its "
                     "inputs. Give it a second name, and take it by that: "
                     f'p.stream({stream!r}).to("...").'
                 )
-            mine.setdefault(stream, taken.extractor)
+            keys.setdefault(stream, taken.extractor)
     return inputs
 
 

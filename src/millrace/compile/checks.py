@@ -640,8 +640,8 @@ def _members(computation: Computation) -> dict[str, tuple[str, Any]]:
         members |= {
             name: (base.__name__, value) for name, value in vars(base).items() if name in taken
         }
-    mine = vars(computation).items()
-    return members | {name: (kind.__name__, value) for name, value in mine if name in taken}
+    own = vars(computation).items()
+    return members | {name: (kind.__name__, value) for name, value in own if name in taken}
 
 
 def _misuse(name: str, value: Any) -> str:

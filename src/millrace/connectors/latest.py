@@ -82,8 +82,8 @@ def newest(rows: pa.Table, key: Sequence[str], where: str) -> pa.Table:
             )
     rows = rows.take(pc.sort_indices(rows.column(_ID)))
     placed = _placed(rows, key).group_by(list(key), use_threads=False)
-    places = placed.aggregate([(_PLACE, "max")]).column(_LAST_PLACE)
-    return rows.take(_ascending(places))
+    last_rows = placed.aggregate([(_PLACE, "max")]).column(_LAST_PLACE)
+    return rows.take(_ascending(last_rows))
 
 
 def retracted(rows: pa.Table) -> pa.ChunkedArray:
@@ -110,9 +110,9 @@ def replaced(table: pa.Table, rows: pa.Table, key: Sequence[str]) -> pa.Table:
 
 
 def _placed(rows: pa.Table, key: Sequence[str]) -> pa.Table:
-    places = pa.array(np.arange(rows.num_rows, dtype=np.int64))
-    return rows.select(list(key)).append_column(_PLACE, places)
+    row_numbers = pa.array(np.arange(rows.num_rows, dtype=np.int64))
+    return rows.select(list(key)).append_column(_PLACE, row_numbers)
 
 
-def _ascending(places: pa.ChunkedArray) -> pa.ChunkedArray:
-    return places.take(pc.sort_indices(places))
+def _ascending(row_numbers: pa.ChunkedArray) -> pa.ChunkedArray:
+    return row_numbers.take(pc.sort_indices(row_numbers))

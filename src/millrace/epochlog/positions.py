@@ -103,7 +103,7 @@ class Positions:
         due = due + self.behind(spec, owned)
         if outcomes or again:
             due = [*due, *outcomes, *again]
-        places = sorted(map(intervals.places.__getitem__, {*records, *due}))
+        indexes = sorted(map(intervals.places.__getitem__, {*records, *due}))
         bundles = [
             Bundle(
                 interval,
@@ -111,7 +111,7 @@ class Positions:
                 attempt,
                 records.get(interval.id, NO_RECORDS),
             )
-            for interval in map(intervals.intervals.__getitem__, places)
+            for interval in map(intervals.intervals.__getitem__, indexes)
         ]
         if not (outcomes or again):
             return bundles
@@ -122,19 +122,19 @@ class Positions:
             for one in bundles
         ]
 
-    def behind(self, spec: ComputationSpec, places: range) -> list[int]:
+    def behind(self, spec: ComputationSpec, indexes: range) -> list[int]:
         """Return some intervals whose rows have not the last shape of their computation's state.
 
         Few at a time: each is made anew as a whole, and those of a task commit together.
 
         Args:
             spec: The computation.
-            places: Where to look in the interval map.
+            indexes: Where to look in the interval map.
         """
-        if spec.reshape is None or (spec.name, places) in self._reshaped:
+        if spec.reshape is None or (spec.name, indexes) in self._reshaped:
             return []
         numbers, reports = self.numbers[spec.name], self._bulletins[spec.name].reports
-        there = self.maps[spec.name].intervals[places.start : places.stop]
+        there = self.maps[spec.name].intervals[indexes.start : indexes.stop]
         found = [
             one.id
             for one in there
@@ -143,7 +143,7 @@ class Positions:
             and reports[one.id].version < spec.reshape.version
         ]
         if not found:
-            self._reshaped.add((spec.name, places))
+            self._reshaped.add((spec.name, indexes))
         return found[:_RESHAPED_AT_ONCE]
 
     def every(self, changed: Changes) -> Changes:

@@ -110,10 +110,10 @@ class LogWriter:
 
     def superseded(self) -> ZombieWriter | None:
         """Return the error to end with if a newer run has claimed the checkpoint, else None."""
-        mine = self.last
-        if self._unwritten is not None and self._log.read(mine + 1) == self._unwritten[0]:
-            mine += 1  # it was written, and the store said that it was not
-        return superseded_run(self.generation) if self._log.last() > mine else None
+        generation = self.last
+        if self._unwritten is not None and self._log.read(generation + 1) == self._unwritten[0]:
+            generation += 1  # it was written, and the store said that it was not
+        return superseded_run(self.generation) if self._log.last() > generation else None
 
 
 # A claim must not hold up the collection of all that came since: a run repeats it after so many

@@ -294,8 +294,8 @@ def _checked(values: list[Any], kind: pa.DataType) -> list[Any]:
 
 
 def _refuse_overflow(values: Sequence[Any], array: pa.Array) -> None:
-    for value, held in zip(values, array.to_pylist(), strict=True):
-        if held is not None and math.isinf(held) and not math.isinf(value):
+    for value, stored in zip(values, array.to_pylist(), strict=True):
+        if stored is not None and math.isinf(stored) and not math.isinf(value):
             raise ValueError(f"{brief(value, 120)} is out of range of a 32-bit float")
 
 

@@ -211,8 +211,10 @@ class WatermarkPublisher:
         """
         for name in self._waiting.get(stream, ()):
             self._held_until[stream, name] = wall_time_us
-        held = {name: self._held_until.get((stream, name), MIN_TIMESTAMP) for name in known}
-        return {name: one.merged(ProcessState(heard_us=held[name])) for name, one in known.items()}
+        held_until = {name: self._held_until.get((stream, name), MIN_TIMESTAMP) for name in known}
+        return {
+            name: one.merged(ProcessState(heard_us=held_until[name])) for name, one in known.items()
+        }
 
     def waiting(
         self,
@@ -278,7 +280,7 @@ class WatermarkPublisher:
         """
         self._read_until_us = asked_us
 
-    def heard(
+    def process_states(
         self,
         seen: Mapping[str, Mapping[str, ProcessState]],
         known: Mapping[str, Mapping[str, ProcessState]],

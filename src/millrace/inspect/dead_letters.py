@@ -153,8 +153,8 @@ def read_until(completion: Completion | None) -> int:
     """Return the number of the last message of letters that a completed epoch has read."""
     if completion is None:
         return 0
-    places = completion.places.get(AGAIN, {})
-    return letters_read(places[PROCESS].offset) if PROCESS in places else 0
+    offsets = completion.places.get(AGAIN, {})
+    return letters_read(offsets[PROCESS].offset) if PROCESS in offsets else 0
 
 
 def _letters(given: Any) -> Iterator[tuple[bytes, DeadLetter]]:

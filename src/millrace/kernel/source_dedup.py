@@ -95,8 +95,8 @@ class BloomFilter:
     def may_hold(self, ids: Column) -> npt.NDArray[np.bool_]:
         """Return for each id whether it may have been added."""
         masks = _masks(ids)
-        held: npt.NDArray[np.bool_] = (self._words[self._places(ids)] & masks) == masks
-        return held
+        may_hold: npt.NDArray[np.bool_] = (self._words[self._places(ids)] & masks) == masks
+        return may_hold
 
     def _places(self, ids: Column) -> npt.NDArray[np.int64]:
         return (ids[:, 0] >> self._shift).astype(np.int64)
@@ -146,10 +146,10 @@ class RotatingFilter:
 
     def may_hold(self, ids: Column) -> npt.NDArray[np.bool_]:
         """Return for each id whether it may have been added."""
-        held = np.zeros(len(ids), dtype=np.bool_)
+        may_hold = np.zeros(len(ids), dtype=np.bool_)
         for bloom in self._filters:
-            held |= bloom.may_hold(ids)
-        return held
+            may_hold |= bloom.may_hold(ids)
+        return may_hold
 
     def expire(self, low_watermark_us: int) -> None:
         """Drop the filters in which every id has expired."""

@@ -63,9 +63,9 @@ class KeyHold:
                 if held_us is not None:
                     delta[held_us] = delta.get(held_us, 0) + count
         if stored is not None:
-            held = timer_families.key_hold(row_codec.time_of(stored), key_row)
-            mutations[held] = None
-            self._rows.freed.append(held)
+            key_hold = timer_families.key_hold(row_codec.time_of(stored), key_row)
+            mutations[key_hold] = None
+            self._rows.freed.append(key_hold)
             mutations[by_key] = None
         if at_us is not None:
             mutations[by_key] = row_codec.time8(at_us)

@@ -25,19 +25,21 @@ from millrace.model.time import MIN_TIMESTAMP, Duration, Instant
 
 
 class ProductionMode(enum.Enum):
-    """What becomes of productions when an attempt has committed, and its work is asked for again.
+    """Whether a retry sends the productions of the first attempt, or those of the retry.
 
-    Under either, state, timers and holds change once: the numbered commit sees to that.
+    In both modes state, timers and holds change once: the commit is numbered.
 
-    ``STRONG``: productions are in the commit, so what is sent again are the first attempt's bytes,
-    whatever user code looked at. ``WEAK``: they are not. User code runs again, over the state, the
-    records, the low watermarks and the clock that it had; what it changes is dropped, and what it
-    produces is sent. For code whose productions depend on nothing else, or that does not mind.
+    ``STRONG``: the commit contains the productions. A retry sends the bytes of the first attempt,
+    even if user code reads a clock or draws random numbers.
+
+    ``WEAK``: the commit does not contain them. A retry runs user code again over the same state,
+    records, low watermarks and clock. Its changes to state are dropped, and its productions are
+    sent. Choose it for code whose productions depend on nothing else.
 
     In real time ``WEAK`` productions leave before the commit. After a failure user code runs again
-    over what came since the last mark, in another order perhaps, and over state that went back with
-    it: productions should depend on the record alone. Where what comes again could not be told,
-    they are strong all the same: see docs/realtime.md.
+    over the records since the last mark, perhaps in another order, and over the state of that mark:
+    productions should depend on the record alone. A computation whose consumers could not recognise
+    repeated records is ``STRONG`` all the same: see docs/realtime.md.
     """
 
     STRONG = "STRONG"

@@ -381,7 +381,7 @@ class Extension(Expression):
         return whole | self.of_value(value)
 
     def kinds(self) -> dict[str, Any]:
-        """Return the fields of what it makes: name -> type."""
+        """Return the fields of the results: name -> type."""
         return {**self.fields, **super().kinds()}
 
 

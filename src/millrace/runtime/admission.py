@@ -92,9 +92,9 @@ class Demultiplexer:
             if packet.mark != NO_MARK:
                 marked.add(packet.sender)  # it comes after the packet's own rows
             for some in rows_of(packet):
-                mine, others = some.parted(self._here)
-                if mine.count:
-                    here.append(mine)
+                local_rows, others = some.parted(self._here)
+                if local_rows.count:
+                    here.append(local_rows)
                 if others.count and ahead:
                     to_sinks, others = others.parted(self._to_sinks)
                     if to_sinks.count:
@@ -305,8 +305,8 @@ class ChannelAdmission:
                 names.append(name)
         encoded = [key for _, key in names]
         timestamps, decode = few.timestamps, self._decode
-        _, _, origins, sequences, ways, places = map(list, zip(*arrived, strict=True))
-        values, ids = list(map(few.values.__getitem__, places)), None
+        _, _, origins, sequences, ways, positions = map(list, zip(*arrived, strict=True))
+        values, ids = list(map(few.values.__getitem__, positions)), None
         if self._slacks:
             ids = self._unseal(values, ways, origins)
         if ids is not None:
@@ -325,7 +325,7 @@ class ChannelAdmission:
             encoded,
             list(map(decode_key, encoded)),
             decoded,
-            list(map(timestamps.__getitem__, places)),
+            list(map(timestamps.__getitem__, positions)),
             streams,
             origins,
             sequences,
@@ -360,17 +360,17 @@ class ChannelAdmission:
         """Return the computation's rows without those that its intervals have consumed."""
         edges = table.column("edge").to_numpy()
         lifted = (edges >= 0) & wire.are_lifted(edges)
-        mine = (edges >= 0) & self._to_it[np.maximum(wire.plain(edges), 0)]
-        if not mine.all():
-            table = wire.where(table, mine)
-            edges, lifted = edges[mine], lifted[mine]
+        addressed = (edges >= 0) & self._to_it[np.maximum(wire.plain(edges), 0)]
+        if not addressed.all():
+            table = wire.where(table, addressed)
+            edges, lifted = edges[addressed], lifted[addressed]
         if not table.num_rows:
             return table
         hashes = table.column("hash").to_numpy().view(np.uint64)
-        places = self.intervals.locate(hashes)
-        for place in np.flatnonzero(np.bincount(places)).tolist():
+        indexes = self.intervals.locate(hashes)
+        for place in np.flatnonzero(np.bincount(indexes)).tolist():
             self._know(int(self._ids[place]))
-        owners = self._ids[places]
+        owners = self._ids[indexes]
         if not lifted.all():
             # Nearly always there are no partials, and columns are looked at as they are.
             plain = ~lifted if lifted.any() else slice(None)

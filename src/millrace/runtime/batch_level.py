@@ -93,7 +93,7 @@ class _Run:
     def over(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run the level's computations over a sorted partition."""
         started = time.perf_counter()
-        held: pa.Table | None = None
+        carried: pa.Table | None = None
         for batch in batches:
             table = pa.Table.from_batches([batch])
             edges = table.column("edge").to_numpy()
@@ -102,15 +102,15 @@ class _Run:
                 outbox = Outbox(self._task, once=True)
                 self._inbox(outbox).refuse_unread(table, edges)
                 yield from outbox.batches()
-            mine = wire.where(table, self._of(edges) >= 0)
-            if not mine.num_rows:
+            rows = wire.where(table, self._of(edges) >= 0)
+            if not rows.num_rows:
                 continue
-            held = mine if held is None else pa.concat_tables([held, mine])
-            complete = self._complete(held)
-            yield from self._process(held.slice(0, complete))
-            held = held.slice(complete)
-        if held is not None:
-            yield from self._process(held)
+            carried = rows if carried is None else pa.concat_tables([carried, rows])
+            complete = self._complete(carried)
+            yield from self._process(carried.slice(0, complete))
+            carried = carried.slice(complete)
+        if carried is not None:
+            yield from self._process(carried)
         for spec in self._runtime.topology.computations:
             if spec.level == self._level and spec.makes_calls:
                 pool = self._runtime.call_pools.of(spec)

@@ -84,7 +84,7 @@ def sent_to(task: int, batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch
     """Return the rows that name a task, in their order."""
     found = []
     for batch in batches:
-        mine = batch.column("pid").to_numpy() == task
-        if mine.any():
-            found.append(wire.where(batch, mine))
+        addressed = batch.column("pid").to_numpy() == task
+        if addressed.any():
+            found.append(wire.where(batch, addressed))
     return found

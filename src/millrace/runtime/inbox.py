@@ -71,9 +71,9 @@ class ArrowKeys(KeyColumn):
     def __iter__(self) -> Iterator[bytes]:
         return iter(self._column.to_pylist())
 
-    def at(self, places: list[int]) -> list[bytes]:
+    def at(self, positions: list[int]) -> list[bytes]:
         """Return the keys at some places."""
-        return self._column.take(pa.array(places, pa.int64())).to_pylist()  # type: ignore[no-any-return]
+        return self._column.take(pa.array(positions, pa.int64())).to_pylist()  # type: ignore[no-any-return]
 
     def take(self, order: npt.NDArray[np.intp]) -> ArrowKeys:
         """Return the keys in another order."""
@@ -239,9 +239,9 @@ class Inbox:
         rows = wire.where(table, chosen)
         for source in self._runtime.sources:
             if source.names_processes and f"s{source.number}" in table.column_names:
-                mine = rows.filter(rows.column(f"s{source.number}").is_valid())
+                punctuation = rows.filter(rows.column(f"s{source.number}").is_valid())
                 latest_us = self._latest_us[source.stream]
-                observe_processes(self._report, source.stream, mine, latest_us)
+                observe_processes(self._report, source.stream, punctuation, latest_us)
 
     def refuse_unread(self, table: pa.Table, edges: npt.NDArray[np.int32]) -> None:
         """Set aside the rows that Spark itself could not give a key or a time."""
@@ -252,8 +252,8 @@ class Inbox:
             name = f"s{source.number}"
             if name not in table.column_names:
                 continue
-            mine = refused & table.column(name).is_valid().to_numpy()
-            found = np.flatnonzero(mine).tolist()
+            refused_rows = refused & table.column(name).is_valid().to_numpy()
+            found = np.flatnonzero(refused_rows).tolist()
             origins = self._origins_of(source.stream, table, found)
             for n in found:
                 self._refuse_unread(table, n, source, origins.get(n))

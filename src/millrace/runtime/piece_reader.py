@@ -146,11 +146,11 @@ class _Reading:
         Each has its row's number.
         """
         task, few = self._task, columns.where(apart)
-        places = place(piece.number, first + np.flatnonzero(apart))
+        row_ids = place(piece.number, first + np.flatnonzero(apart))
         origin = injected_origin(task.topology.streams[stream].number, task.manifest.epoch)
 
         def ids(counts: Ints) -> tuple[Ints, Ints]:
-            rows = np.repeat(places, counts)
+            rows = np.repeat(row_ids, counts)
             return np.full_like(rows, origin), rows
 
         sending = RowEncoder(

@@ -255,9 +255,9 @@ class Origins:
         """
         if stream not in self._injectors:
             return {}
-        places = self._known(manifest).get(stream, {})
+        offsets = self._known(manifest).get(stream, {})
         if self._live:
-            names = {place.number: name for name, place in places.items()}
+            names = {place.number: name for name, place in offsets.items()}
             names |= {number: name for name, number in self.numbers.get(stream, {}).items()}
             return self.of_offsets(
                 stream,
@@ -266,7 +266,7 @@ class Origins:
         return self._rows(
             stream,
             [
-                ((name, places[name].offset if name in places else None), low & LAST_ROW)
+                ((name, offsets[name].offset if name in offsets else None), low & LAST_ROW)
                 for name, (_, low) in zip(processes, ids, strict=True)
             ],
         )

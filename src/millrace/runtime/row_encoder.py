@@ -158,12 +158,12 @@ def _keys(column: pa.Array) -> tuple[pa.Array, npt.NDArray[np.uint64]]:
     distinct = column.dictionary_encode()
     keys = encoded(distinct.dictionary)
     hashes = np.fromiter(map(hash_key, keys.to_pylist()), np.uint64, len(keys))
-    places = distinct.indices
-    if places.null_count:
-        numbers = pc.fill_null(places, 0).to_numpy()
+    codes = distinct.indices
+    if codes.null_count:
+        numbers = pc.fill_null(codes, 0).to_numpy()
         found = hashes[numbers] if len(hashes) else np.zeros(len(column), np.uint64)
-        return keys.take(places), found
-    return keys.take(places), hashes[places.to_numpy()]
+        return keys.take(codes), found
+    return keys.take(codes), hashes[codes.to_numpy()]
 
 
 def _key_column(edge: Edge, struct: pa.StructArray) -> pa.Array:
@@ -560,8 +560,8 @@ class RowEncoder:
         # A record may have become several rows, or none.
         first = place(self._partition, self._sent)
         self._sent += len(productions)
-        places = range(first, first + len(productions))
-        self._outbox.add(productions, self._origin, places)
+        row_numbers = range(first, first + len(productions))
+        self._outbox.add(productions, self._origin, row_numbers)
 
 
 def _ints(timestamps: Sequence[int | None]) -> Ints:
@@ -709,8 +709,10 @@ class LiveRows:
             return None
         ids: Any
         if self._router.send_all(made, name, read.values, times, fingerprints):
-            places = numbers.tolist()
-            ids = tuple(zip(*(ids_of(stream.number, process, n) for n in places), strict=True))
+            record_numbers = numbers.tolist()
+            ids = tuple(
+                zip(*(ids_of(stream.number, process, n) for n in record_numbers), strict=True)
+            )
         else:
             rows = list[int]()
             for value, one_us, fingerprint in zip(

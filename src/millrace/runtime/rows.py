@@ -289,12 +289,12 @@ class Outbox:
             return
         if self._everywhere and not self._everywhere.keys().isdisjoint(productions.edges):
             productions, origins, sequences = self._copied(productions, origins, sequences)
-        mine = self._all
-        mine.edges += productions.edges
-        mine.hashes += productions.hashes
-        mine.keys += productions.keys
-        mine.values += productions.values
-        mine.timestamps += productions.timestamps
+        pending = self._all
+        pending.edges += productions.edges
+        pending.hashes += productions.hashes
+        pending.keys += productions.keys
+        pending.values += productions.values
+        pending.timestamps += productions.timestamps
         self._ids.append((origins, sequences))
 
     def _firsts(self, computation: str, *, once: bool) -> list[int]:
@@ -325,12 +325,14 @@ class Outbox:
 
     def rows(self) -> list[Rows]:
         """Return what was gathered since: one lot of rows, or none."""
-        mine = self._all
-        if not mine.edges:
+        pending = self._all
+        if not pending.edges:
             return []
         self._all, ids, self._ids = RowsBuilder(), self._ids, []
-        make = self._few if are_few(len(mine.edges), mine.keys, mine.values) else self._many
-        made = make(mine, ids)
+        make = (
+            self._few if are_few(len(pending.edges), pending.keys, pending.values) else self._many
+        )
+        made = make(pending, ids)
         return [made] if made.count else []
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -338,10 +340,10 @@ class Outbox:
         for made in self.rows():
             yield made.batch()
 
-    def _few(self, mine: RowsBuilder, ids: list[tuple[_Firsts, _Seconds]]) -> Rows:
+    def _few(self, pending: RowsBuilder, ids: list[tuple[_Firsts, _Seconds]]) -> Rows:
         made = RowColumns(
-            list(map(self._task_of, mine.edges, mine.hashes)),
-            mine.edges, mine.hashes, mine.keys, mine.values, mine.timestamps,
+            list(map(self._task_of, pending.edges, pending.hashes)),
+            pending.edges, pending.hashes, pending.keys, pending.values, pending.timestamps,
             [n for origins, sequences in ids for n in _origins(origins, len(sequences))],
             [n for _, sequences in ids for n in _listed(sequences)],
         )  # fmt: skip
@@ -349,17 +351,17 @@ class Outbox:
             made = made.where([wire.plain(edge) not in self._later for edge in made.edges])
         return Rows(made)
 
-    def _many(self, mine: RowsBuilder, ids: list[tuple[_Firsts, _Seconds]]) -> Rows:
-        edges = np.array(mine.edges, dtype=np.int32)
-        hashes = np.array(mine.hashes, dtype=np.uint64)
+    def _many(self, pending: RowsBuilder, ids: list[tuple[_Firsts, _Seconds]]) -> Rows:
+        edges = np.array(pending.edges, dtype=np.int32)
+        hashes = np.array(pending.hashes, dtype=np.uint64)
         batch = pa.RecordBatch.from_arrays(
             [
                 pa.array(self._tasks_of(edges, hashes)),
                 pa.array(edges),
                 pa.array(hashes.view(np.int64)),
-                _binary("keys", mine.keys),
-                _binary("values", mine.values),
-                pa.array(np.array(mine.timestamps, dtype=np.int64)),
+                _binary("keys", pending.keys),
+                _binary("values", pending.values),
+                pa.array(np.array(pending.timestamps, dtype=np.int64)),
                 pa.array(np.concatenate([np.full(len(s), o, np.int64) for o, s in ids])),
                 pa.array(np.concatenate([_array(sequences) for _, sequences in ids])),
             ],

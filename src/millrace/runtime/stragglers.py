@@ -134,8 +134,8 @@ class Decisions:
 
     def forget(self) -> None:
         """Remove all slots, when the batch has ended."""
-        mine = [name for name in self._mailbox.names() if name.startswith(self._enough.batch)]
-        self._mailbox.remove(mine)
+        names = [name for name in self._mailbox.names() if name.startswith(self._enough.batch)]
+        self._mailbox.remove(names)
 
     @property
     def _left(self) -> str:

@@ -53,20 +53,20 @@ class PlainTable(NamedTuple):
         ['a', 'b']
         """
         widths = [max(map(len, cells)) for cells in zip(self.columns, *self.rows, strict=True)]
-        places: list[int] = []
+        column_numbers: list[int] = []
         for place in range(1, len(self.columns)):
-            together = (0, *places, place)
-            if places and sum(widths[n] + len(_GAP) for n in together) - len(_GAP) > _LINE:
-                yield self._of(places)
-                places = []
-            places.append(place)
-        yield self._of(places)
+            together = (0, *column_numbers, place)
+            if column_numbers and sum(widths[n] + len(_GAP) for n in together) - len(_GAP) > _LINE:
+                yield self._of(column_numbers)
+                column_numbers = []
+            column_numbers.append(place)
+        yield self._of(column_numbers)
 
-    def _of(self, places: Sequence[int]) -> PlainTable:
+    def _of(self, column_numbers: Sequence[int]) -> PlainTable:
         """Return the table of the first column and some others."""
         return PlainTable(
-            (self.columns[0], *(self.columns[n] for n in places)),
-            [(row[0], *(row[n] for n in places)) for row in self.rows],
+            (self.columns[0], *(self.columns[n] for n in column_numbers)),
+            [(row[0], *(row[n] for n in column_numbers)) for row in self.rows],
         )
 
 

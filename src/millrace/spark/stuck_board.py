@@ -104,9 +104,9 @@ class Board:
     def now(self) -> list[Stuck]:
         """Return what is stuck, the longest first, with how long it has been by now."""
         now = self._clock()
-        held = [
+        current = [
             msgspec.structs.replace(stuck, seconds=stuck.seconds + now - since)
             for stuck, since in list(self._found.values())
             if now - since < _HOLDS_S
         ]
-        return sorted(held, key=lambda stuck: -stuck.seconds)
+        return sorted(current, key=lambda stuck: -stuck.seconds)

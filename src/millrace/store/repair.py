@@ -201,13 +201,15 @@ class _Repairing:
         return self._state.snapshots.numbers(computation).get(interval, ())
 
     def _check_chain(self) -> None:
-        found = self._cache.cache_position
-        if found.position != self._number:  # by another process, so it says nothing of the log
-            raise moved(*self._name, found.position, self._number)
-        if self._chain not in (None, found.chain):
+        cache_position = self._cache.cache_position
+        if (
+            cache_position.position != self._number
+        ):  # by another process, so it says nothing of the log
+            raise moved(*self._name, cache_position.position, self._number)
+        if self._chain not in (None, cache_position.chain):
             raise DamagedStore(
-                f"{self.where} has chain {found.chain} at commit {self._number}, but the manifest "
-                f"says {self._chain}: the snapshot or the log is of another history"
+                f"{self.where} has chain {cache_position.chain} at commit {self._number}, but the "
+                f"manifest says {self._chain}: the snapshot or the log is of another history"
             )
 
     def _tell(self, repair: Repair, problems: list[str]) -> None:

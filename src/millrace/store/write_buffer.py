@@ -92,18 +92,18 @@ def laid_over(
     [(b'a', b'1'), (b'c', b'3')]
     """
     ahead = iter(over)
-    mine = next(ahead, None)
+    buffered = next(ahead, None)
     for row, value_below in below:
-        while mine is not None and mine < row:
-            if (value := values[mine]) is not None:
-                yield mine, value
-            mine = next(ahead, None)
-        if mine != row:
+        while buffered is not None and buffered < row:
+            if (value := values[buffered]) is not None:
+                yield buffered, value
+            buffered = next(ahead, None)
+        if buffered != row:
             yield row, value_below
-    while mine is not None:
-        if (value := values[mine]) is not None:
-            yield mine, value
-        mine = next(ahead, None)
+    while buffered is not None:
+        if (value := values[buffered]) is not None:
+            yield buffered, value
+        buffered = next(ahead, None)
 
 
 _log = logging.getLogger(__name__)

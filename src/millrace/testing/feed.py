@@ -117,10 +117,10 @@ class Feed:
                 by_piece.setdefault(piece.number, (piece, []))[1].append(n)
         of_piece = task.runtime.origins.of_piece
         return {
-            mine[n]: origin
-            for piece, mine in by_piece.values()
+            sequences[n]: origin
+            for piece, sequences in by_piece.values()
             for n, origin in of_piece(
-                self.stream, piece, [self.records[at].row for at in mine]
+                self.stream, piece, [self.records[at].row for at in sequences]
             ).items()
         }
 

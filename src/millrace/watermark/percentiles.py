@@ -99,8 +99,8 @@ class Ahead(msgspec.Struct, array_like=True, frozen=True):
         """
         parts = list[Ahead]()
         for n in range(among):
-            mine = {b: (count + among - 1 - n) // among for b, count in self.counts.items()}
-            parts.append(Ahead({bucket: count for bucket, count in mine.items() if count}))
+            share = {b: (count + among - 1 - n) // among for b, count in self.counts.items()}
+            parts.append(Ahead({bucket: count for bucket, count in share.items() if count}))
         return parts
 
     def ahead_us(self, percentile: int) -> int:

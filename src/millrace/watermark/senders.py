@@ -115,10 +115,10 @@ class SenderWatermarks:
         """As far as they are known. Do not keep it: it moves on."""
         return self._propagation.low_watermarks
 
-    def hear(self, said: Iterable[tuple[int, Message]]) -> None:
+    def hear(self, messages_of_senders: Iterable[tuple[int, Message]]) -> None:
         """Take messages of senders, each later than what the same one said before."""
         before, counted = dict(self._last), False
-        for sender, message in said:
+        for sender, message in messages_of_senders:
             for injector, ahead in message.ahead.items():
                 self._estimates.setdefault(injector, Estimate()).add(sender, ahead)
                 counted = True
@@ -128,16 +128,17 @@ class SenderWatermarks:
         messages = list(self._last.values())
         known = self._propagation.low_watermarks
         for percentile, low_watermarks in [(100, known), *known.percentiles.items()]:
-            told = [m.percentiles.get(percentile, m.outputs) for m in messages]
+            outputs_of_senders = [m.percentiles.get(percentile, m.outputs) for m in messages]
             outputs, pending = low_watermarks.outputs, messages[0].pending
             for name in outputs:
                 if name not in pending:
                     outputs[name] = max(
-                        outputs[name], min(one.get(name, MIN_TIMESTAMP) for one in told)
+                        outputs[name],
+                        min(one.get(name, MIN_TIMESTAMP) for one in outputs_of_senders),
                     )
             for name, estimate in self._estimates.items():
-                said_us = {n: m.outputs.get(name, MIN_TIMESTAMP) for n, m in self._last.items()}
-                outputs[name] = max(outputs[name], estimate.us(percentile, said_us))
+                output_us = {n: m.outputs.get(name, MIN_TIMESTAMP) for n, m in self._last.items()}
+                outputs[name] = max(outputs[name], estimate.us(percentile, output_us))
         together: dict[str, Pending] = {}
         for message in messages:
             for name, part in message.pending.items():
@@ -156,15 +157,17 @@ class SenderWatermarks:
         """
         known = self._propagation.low_watermarks
         for percentile, low_watermarks in [(100, known), *known.percentiles.items()]:
-            mine = low_watermarks.inputs
+            input_watermarks = low_watermarks.inputs
             for name, clocks in inputs.items():
-                if name in mine and clocks:
-                    us = clocks.get(percentile, clocks.get(100, mine[name]))
-                    mine[name] = max(mine[name], us)
+                if name in input_watermarks and clocks:
+                    us = clocks.get(percentile, clocks.get(100, input_watermarks[name]))
+                    input_watermarks[name] = max(input_watermarks[name], us)
 
     def message(self, pending: dict[str, Pending]) -> Message:
         """Return what this task tells the next level; see :meth:`WatermarkPropagation.message`."""
-        said = self._propagation.message(pending)
+        propagated = self._propagation.message(pending)
         return Message(
-            dict(said.outputs), {p: dict(us) for p, us in said.percentiles.items()}, said.pending
+            dict(propagated.outputs),
+            {p: dict(us) for p, us in propagated.percentiles.items()},
+            propagated.pending,
         )

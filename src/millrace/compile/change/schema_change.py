@@ -101,20 +101,20 @@ class _Comparison:
     def _parts(self, old: Schema, new: Schema, where: str) -> Iterator[Difference]:
         """Yield what differs in the types inside a type, and in its bounds."""
         for name in sorted({*old, *new} - {"kind"}):
-            mine, other = old.get(name, _ABSENT), new.get(name, _ABSENT)
-            if name == "items" and len(mine) == len(other):
-                for n, (one, two) in enumerate(zip(mine, other, strict=True)):
+            was, other = old.get(name, _ABSENT), new.get(name, _ABSENT)
+            if name == "items" and len(was) == len(other):
+                for n, (one, two) in enumerate(zip(was, other, strict=True)):
                     yield from self.of(one, two, f"{where}, item {n}")
             elif name == "items":
                 yield Difference(where, f"was {text(old)}, is {text(new)} now")
             elif name in ("item", "key", "value"):
-                yield from self.of(mine, other, f"{where}, {name}s")
-            elif not _same(mine, other):
+                yield from self.of(was, other, f"{where}, {name}s")
+            elif not _same(was, other):
                 # What has no bound takes what had one.
                 loose = other is _ABSENT and old["kind"] != "custom"
                 yield Difference(
                     where,
-                    f"{name} was {_as_text(mine)}, is {_as_text(other)} now",
+                    f"{name} was {_as_text(was)}, is {_as_text(other)} now",
                     refused=not loose,
                 )
 
@@ -124,10 +124,10 @@ class _Comparison:
         left = list(new["of"]) if new["kind"] == "union" else [given]
         tagged = False
         for member in old["of"] if old["kind"] == "union" else [stored]:
-            mine = _resolved(member, self._stored)
-            tagged = tagged or "tag" in mine
+            resolved = _resolved(member, self._stored)
+            tagged = tagged or "tag" in resolved
             match = next(
-                (each for each in left if _alike(mine, _resolved(each, self._given))), None
+                (each for each in left if _alike(resolved, _resolved(each, self._given))), None
             )
             if match is None:
                 yield Difference(where, f"was {text(stored)}, is {text(given)} now")
@@ -166,15 +166,15 @@ class _Comparison:
 
     def _positions(self, old: list[Schema], new: list[Schema], where: str) -> Iterator[Difference]:
         """Yield what differs in fields that are written by position alone."""
-        for n, (mine, other) in enumerate(zip(old, new, strict=False)):
-            if mine["name"] != other["name"]:
+        for n, (was, other) in enumerate(zip(old, new, strict=False)):
+            if was["name"] != other["name"]:
                 yield Difference(
                     where,
-                    f"field {n} was {mine['name']!r}, is {other['name']!r} now; it is written by "
+                    f"field {n} was {was['name']!r}, is {other['name']!r} now; it is written by "
                     "position, so one would be read as the other. New fields go to the end",
                 )
                 return
-            yield from self._fields(mine, other, where)
+            yield from self._fields(was, other, where)
         for field in old[len(new) :]:
             yield _gone(field, [], where)
         yield from (_fresh(field, where) for field in new[len(old) :])

@@ -146,7 +146,7 @@ def together(aggregates: Mapping[str, Any]) -> tuple[Several, Picks]:
         _check(name, aggregate)
     sources: dict[str, tuple[Chosen, list[Filter]]] = {}
     wheres: dict[str, Filter] = {}
-    places: list[tuple[str, Aggregate, str | None, str | None]] = []
+    inputs: list[tuple[str, Aggregate, str | None, str | None]] = []
     for name, aggregate in aggregates.items():
         source = condition = None
         if not isinstance(aggregate.combine, VectorFold) or aggregate.combine.needs_values:
@@ -155,7 +155,7 @@ def together(aggregates: Mapping[str, Any]) -> tuple[Several, Picks]:
         if aggregate.where is not None:
             condition = _identity(aggregate.where)
             wheres[condition] = aggregate.where
-        places.append((name, aggregate, source, condition))
+        inputs.append((name, aggregate, source, condition))
     of_source, of_where = list(sources), list(wheres)
     needed = tuple(
         None if None in users else tuple(of_where.index(_identity(each)) for each in users)
@@ -169,7 +169,7 @@ def together(aggregates: Mapping[str, Any]) -> tuple[Several, Picks]:
             None if condition is None else len(of_source) + of_where.index(condition),
             _about(aggregate),
         )
-        for name, aggregate, source, condition in places
+        for name, aggregate, source, condition in inputs
     )
     chosen = tuple(value for value, _ in sources.values())
     return Several(parts), Picks(chosen, tuple(wheres.values()), needed)
@@ -196,6 +196,6 @@ def _check(name: str, aggregate: Any) -> None:
         )
     if not name.isidentifier() or keyword.iskeyword(name) or name.startswith("_"):
         raise PipelineError(
-            f"aggregate({name}=...): {name!r} cannot name a result. Expected a name as a field has "
-            "one; those that begin with an underscore are of columns that sinks add, such as _key."
+            f"aggregate({name}=...): {name!r} cannot name a result. Expected the name of a field; "
+            "names with a leading underscore belong to columns that sinks add, such as _key."
         )

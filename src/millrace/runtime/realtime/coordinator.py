@@ -314,7 +314,7 @@ class Coordinator:
 
     # -- what comes in -----------------------------------------------------------------------------
 
-    def heard(self, message: FromTask, wall_us: int) -> Orders:
+    def receive(self, message: FromTask, wall_us: int) -> Orders:
         """Take a message of a task."""
         where = message.level, message.task
         if isinstance(message, TaskReady):

@@ -102,7 +102,7 @@ class IncarnationHost:
         self._turns, self._weak_turns = kept_turns, weak_turns
         self._tell_us, self._make_outlet = tell_us, outlet
         self.level, self.number = level, number
-        self.said: list[FromTask] = []
+        self.outgoing: list[FromTask] = []
         #: Called in another thread when the task wants a turn.
         self.ring: Callable[[], None] = silent
         #: When the task wants a turn, though nothing may have arrived.
@@ -279,7 +279,7 @@ class IncarnationHost:
         self.wake_us = min(self._watermarks.wake_us, self._pipes.wake_us)
         self.stats.groups = self._live_writer.groups
         if self.stats.due(self._wall_us):
-            self.said.append(self.stats.status(self._wall_us, self._watermarks.input_us()))
+            self.outgoing.append(self.stats.status(self._wall_us, self._watermarks.input_us()))
         self._spend(began)
 
     def _waits_for_calls(self) -> bool:
@@ -292,8 +292,8 @@ class IncarnationHost:
         full = {name for name, calls in self._calls.items() if calls.is_full(name in before)}
         if self._calls and full != self._full:
             self._full = full
-            said = Backpressure(self.level, self.number, self._incarnation, sorted(full))
-            self.said.append(said)
+            backpressure = Backpressure(self.level, self.number, self._incarnation, sorted(full))
+            self.outgoing.append(backpressure)
 
     def _spend(self, began: float) -> None:
         spent = time.perf_counter() - began
@@ -402,7 +402,7 @@ class IncarnationHost:
             snapshots.offer(name, [*intervals], mark)
         snapshots.passed(mark)
         report.written = snapshots.take()
-        self.said.append(
+        self.outgoing.append(
             MarkPassed(
                 mark,
                 self.level,

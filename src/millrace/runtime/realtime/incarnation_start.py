@@ -40,13 +40,13 @@ class TaskNote(msgspec.Struct, array_like=True):
         inputs: Computation of its level -> percentile -> low watermark of its input: never worked
             below again.
         consumed: (injected stream, process) by number -> last record of it that was consumed.
-        heard: As ``inputs``, as far as those know of it who read from the task.
+        published: As ``inputs``, as far as those know of it who read from the task.
     """
 
     wall_time_us: int
     inputs: dict[str, dict[int, int]]
     consumed: list[tuple[int, int, int]]
-    heard: dict[str, dict[int, int]] = {}
+    published: dict[str, dict[int, int]] = {}
 
     def floor(self, weak: Container[str]) -> dict[str, dict[int, int]]:
         """Return computation -> percentile -> low watermark of its input that it begins at.
@@ -55,7 +55,7 @@ class TaskNote(msgspec.Struct, array_like=True):
         that were in time come again, and must not be late.
         """
         floor = {name: dict(clocks) for name, clocks in self.inputs.items()}
-        for name, clocks in self.heard.items():
+        for name, clocks in self.published.items():
             if name not in weak:
                 raise_clocks(floor, name, clocks)
         return floor
@@ -137,7 +137,7 @@ def consumed_by_any(notes: Iterable[TaskNote]) -> list[tuple[int, int, int]]:
 #: Level and number of a task.
 TaskKey = tuple[int, int]
 #: Injected stream -> process -> where it is read on.
-Places = dict[str, dict[str, SourceOffset]]
+InputOffsets = dict[str, dict[str, SourceOffset]]
 #: Injected stream -> names of processes.
 Processes = Mapping[str, Sequence[str]]
 
@@ -184,12 +184,12 @@ def unmarked(
     return found
 
 
-def places_of(
+def input_offsets(
     topology: Topology,
     known: Mapping[str, Mapping[str, SourceOffset]],
     now: Processes,
     numbers: Numbers,
-) -> Places:
+) -> InputOffsets:
     """Return where each process is read on, those that are new included.
 
     One that is expected and not there yet, or that is gone, is read by nobody, and holds the low
@@ -201,18 +201,18 @@ def places_of(
         now: Those that there are now.
         numbers: As :func:`noted` before: records have left with them.
     """
-    found: Places = {}
+    found: InputOffsets = {}
     for stream, names in now.items():
         before = {name: SourceOffset(number) for name, number in numbers.get(stream, {}).items()}
-        places = before | dict(known.get(stream, {}))
-        following = 1 + max((one.number for one in places.values()), default=-1)
+        offsets = before | dict(known.get(stream, {}))
+        following = 1 + max((one.number for one in offsets.values()), default=-1)
         for name in names:
-            if name not in places:
-                places[name], following = SourceOffset(following), following + 1
+            if name not in offsets:
+                offsets[name], following = SourceOffset(following), following + 1
         injection = topology.streams[stream].injection
         waited = () if injection is None else injection.expected
-        silent = [name for name in (*places, *waited) if name not in names]
-        found[stream] = {name: places[name] for name in names} | dict.fromkeys(
+        silent = [name for name in (*offsets, *waited) if name not in names]
+        found[stream] = {name: offsets[name] for name in names} | dict.fromkeys(
             silent, SourceOffset(-1)
         )
     return found
@@ -223,7 +223,7 @@ def input_of(
     known: Mapping[str, Mapping[str, SourceOffset]],
     now: Processes,
     lasts: Mapping[TaskKey, bytes],
-) -> tuple[Places, Numbers]:
+) -> tuple[InputOffsets, Numbers]:
     """Return where each process is read on, and the numbers of those that no complete mark knows.
 
     Args:
@@ -234,12 +234,12 @@ def input_of(
             records have left: another's would be taken for what was consumed of it.
     """
     numbers = noted(lasts)
-    read = places_of(topology, known, now, numbers)
+    read = input_offsets(topology, known, now, numbers)
     given = {stream: {name: one.number for name, one in of.items()} for stream, of in read.items()}
     return read, unmarked(known, numbers, given)
 
 
-def shared(places: Places, task: int, tasks: int) -> Places:
+def shared(offsets: InputOffsets, task: int, tasks: int) -> InputOffsets:
     """Return the processes that one task reads: every so many-th of a stream, by number.
 
     So one that comes or goes moves no other to another task, which would not know what was decided
@@ -252,8 +252,8 @@ def shared(places: Places, task: int, tasks: int) -> Places:
     >>> [{stream: [*of] for stream, of in shared(places, n, 2).items()} for n in range(2)]
     [{'s': ['a', 'new']}, {'s': ['b'], 't': ['c']}]
     """
-    found: Places = {}
-    for turn, (stream, processes) in enumerate(places.items()):
+    found: InputOffsets = {}
+    for turn, (stream, processes) in enumerate(offsets.items()):
         if not processes and task == 0:
             found[stream] = {}  # somebody must hold the stream's low watermark
         for name, place in processes.items():
@@ -262,23 +262,25 @@ def shared(places: Places, task: int, tasks: int) -> Places:
     return found
 
 
-def readers(topology: Topology, places: Places, tasks: int) -> dict[str, list[int]]:
+def readers(topology: Topology, offsets: InputOffsets, tasks: int) -> dict[str, list[int]]:
     """Return injected stream -> tasks that read it, where they must know of one another."""
-    shares = [shared(places, n, tasks) for n in range(tasks)]
+    shares = [shared(offsets, n, tasks) for n in range(tasks)]
     return {stream: [n for n in range(tasks) if stream in shares[n]] for stream in steps(topology)}
 
 
-def share_input(start: StartTask, places: Places, task: int, tasks: int, sources: Sources) -> None:
+def share_input(
+    start: StartTask, offsets: InputOffsets, task: int, tasks: int, sources: Sources
+) -> None:
     """Tell an injector task what it is to read, and what is known of that.
 
     What was counted of a stream is shared among the tasks that read it.
     """
-    start.input = shared(places, task, tasks)
+    start.input = shared(offsets, task, tasks)
     for stream, of in start.input.items():
         stats = sources.get(stream) or SourceStats()
         start.processes[stream] = {n: stats.processes[n] for n in of if n in stats.processes}
         if stats.ahead is not None:
-            among = [n for n in range(tasks) if stream in shared(places, n, tasks)]
+            among = [n for n in range(tasks) if stream in shared(offsets, n, tasks)]
             start.ahead[stream] = stats.ahead.shared(len(among))[among.index(task)]
 
 
@@ -319,8 +321,8 @@ def known_to(
     found = {where: decode_note(note) for where, note in lasts.items() if where[0]}
     for name, note in ({} if left is None else left.notes).items():
         level, task = map(int, name.split("-"))
-        said, where = decode_note(note), (level, task)
-        found[where] = merged_notes(found[where], said) if where in found else said
+        task_note, where = decode_note(note), (level, task)
+        found[where] = merged_notes(found[where], task_note) if where in found else task_note
     levels = {spec.name: spec.level for spec in topology.computations}
     for (level, n), known in list(found.items()):
         for name, clocks in known.inputs.items():
@@ -331,11 +333,11 @@ def known_to(
     for spec in sorted(topology.computations, key=lambda spec: -spec.level):
         for known in found.values():
             raise_clocks(least, spec.name, known.inputs.get(spec.name, {}))
-            raise_clocks(least, spec.name, known.heard.get(spec.name, {}))
+            raise_clocks(least, spec.name, known.published.get(spec.name, {}))
         for sender in spec.senders & levels.keys():
             for n in range(tasks):
                 mine = found.setdefault((levels[sender], n), TaskNote(0, {}, []))
-                raise_clocks(mine.heard, sender, least.get(spec.name, {}))
+                raise_clocks(mine.published, sender, least.get(spec.name, {}))
     return found
 
 

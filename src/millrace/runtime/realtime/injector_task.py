@@ -143,7 +143,7 @@ class InjectorTask:
     ) -> None:
         self.number = number
         self._elapsed_us = elapsed_us
-        self.said: list[FromTask] = []
+        self.outgoing: list[FromTask] = []
         self.wake_us = MAX_TIMESTAMP
         self.ring = silent
         self.calls_pending = 0
@@ -311,9 +311,9 @@ class InjectorTask:
         now_us = self._wall_us if self._elapsed_us is None else self._elapsed_us()
         reached = promising.word(now_us)
         if reached is not None:
-            self.said.append(SourceProgress(0, self.number, self._incarnation, reached))
+            self.outgoing.append(SourceProgress(0, self.number, self._incarnation, reached))
         if self.stats.due(self._wall_us):
-            self.said.append(self.stats.status(self._wall_us, promising.published))
+            self.outgoing.append(self.stats.status(self._wall_us, promising.published))
         yield from ()
 
     def _hold_back(self) -> None:
@@ -427,7 +427,7 @@ class InjectorTask:
         if self._times.pending_us(counts) != MAX_TIMESTAMP:
             # The segment that has their times may be gone once the mark is complete.
             self._note_decided()
-        self.said.append(
+        self.outgoing.append(
             MarkPassed(
                 mark.number,
                 0,

@@ -55,7 +55,7 @@ class LocalPlane:
             self._seat(where)
             self._arrived[where] = deque()
         for where in self._where:
-            self._carry(self._coordinator.heard(TaskReady(*where), wall_us), wall_us)
+            self._carry(self._coordinator.receive(TaskReady(*where), wall_us), wall_us)
 
     def crash(self) -> None:
         """Take all tasks away, and all that was on its way."""
@@ -77,10 +77,10 @@ class LocalPlane:
         count = len(queue) if most is None else min(most, len(queue))
         task.receive([queue.popleft() for _ in range(count)])
         sent = self._send(where, task.turn(wall_us, 0.0)) + self._send(where, task.after_turn())
-        said, task.said = task.said, []
-        for message in said:
-            self._carry(self._coordinator.heard(message, wall_us), wall_us)
-        return bool(count or sent or said)
+        messages, task.outgoing = task.outgoing, []
+        for message in messages:
+            self._carry(self._coordinator.receive(message, wall_us), wall_us)
+        return bool(count or sent or messages)
 
     def tick(self, wall_us: int) -> None:
         """Let the coordinator look at the clock."""
@@ -128,6 +128,6 @@ class LocalPlane:
             elif isinstance(message, RenewTask):
                 self._tasks[where].close()
                 self._seat(where)
-                self._carry(self._coordinator.heard(TaskReady(*where), wall_us), wall_us)
+                self._carry(self._coordinator.receive(TaskReady(*where), wall_us), wall_us)
             else:
                 self._tasks[where].tell(message)

@@ -130,9 +130,11 @@ class Pace:
         for stream, readers in self._readers.items():
             if any(n not in self._reported for n in readers):
                 continue
-            said = [self._reported[n][stream] for n in readers if stream in self._reported[n]]
-            if said and min(said) > self._slowest[stream]:
-                self._slowest[stream], self._is_news = min(said), True
+            low_watermarks_us = [
+                self._reported[n][stream] for n in readers if stream in self._reported[n]
+            ]
+            if low_watermarks_us and min(low_watermarks_us) > self._slowest[stream]:
+                self._slowest[stream], self._is_news = min(low_watermarks_us), True
 
     def news(self, now_us: int) -> dict[str, int] | None:
         """Return what all injector tasks are to be told now; None if nothing, or not yet."""
@@ -213,7 +215,7 @@ class Promising:
             self.published = dict.fromkeys(self.published, MAX_TIMESTAMP)
             return
         seen, self._fresh = self._fresh, {}
-        heard = self._publisher.heard(seen, self._known, wall_us)
+        heard = self._publisher.process_states(seen, self._known, wall_us)
         for stream, processes in heard.items():
             known = self._known.setdefault(stream, {})
             for name, process in processes.items():

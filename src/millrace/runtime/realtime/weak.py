@@ -69,10 +69,10 @@ def why_strong(
 
 def why_no_ids(topology: Topology, spec: ComputationSpec, tasks: int) -> str | None:
     """Return why ids of productions cannot be made from those of the input; None if they can."""
-    mine = [edge for edge in topology.edges if edge.computation == spec.name]
+    edges = [edge for edge in topology.edges if edge.computation == spec.name]
     if spec.level > 1:
         return "it reads what computations send, and a consumer wants each record once"
-    if any(edge.identified or edge.lift is not None for edge in mine):
+    if any(edge.identified or edge.lift is not None for edge in edges):
         return "records reach it without their places in the source"
     read = [
         one

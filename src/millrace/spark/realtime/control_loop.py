@@ -274,7 +274,7 @@ class ControlLoop:
                 self._called.add(where)
             elif isinstance(message, TaskEnded):
                 self._gone(where)
-            return self._coordinator.heard(message, self._clock())
+            return self._coordinator.receive(message, self._clock())
         host = self._gone(where)
         if host is None:
             return []  # it has said goodbye

@@ -503,7 +503,7 @@ class _Loop:
         return min(max(0.0, (self._task.wake_us - self._clock()) / 1e6), _SLEEP_S)
 
     def _speak(self) -> None:
-        said = self._task.said
+        said = self._task.outgoing
         if said:
             for message in said:
                 self._connection.say(message)

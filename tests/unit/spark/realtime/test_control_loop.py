@@ -77,7 +77,7 @@ class Script:
         self.lost_: list[tuple[TaskKey, BaseException | None]] = []
         self.answer: Callable[[ToDriver], Orders] = lambda _: []
 
-    def heard(self, message: ToDriver, wall_us: int) -> Orders:
+    def receive(self, message: ToDriver, wall_us: int) -> Orders:
         self.heard_.append(message)
         return self.answer(message)
 

@@ -66,7 +66,7 @@ class Echo:
     def __init__(self, level: int = 1) -> None:
         self.level, self.number, self.wake_us = level, 4, 1 << 62
         self.ring, self.calls_pending = silent, 0
-        self.said: list[FromTask] = []
+        self.outgoing: list[FromTask] = []
         self.stats = TaskStats(level, 4)
         self.started: list[StartTask] = []
         self.told: list[ToTask] = []
@@ -92,7 +92,7 @@ class Echo:
                 raise UserCodeError("Echo, key 'no'")
             self.sent.append(packet)
             yield self.number, packet
-        self.said.append(TaskStatus(self.level, self.number, len(packets), {}, 0, 0.0))
+        self.outgoing.append(TaskStatus(self.level, self.number, len(packets), {}, 0, 0.0))
 
     def after_turn(self) -> Iterator[Sent]:
         self.left.append(len(self.sent))
