@@ -3,8 +3,8 @@
 They are soft: a run that starts knows nothing of them, and learns it in some epochs.
 
 Hot keys are a summary of Misra and Gries: of the keys that intervals name, the heaviest are kept,
-and all lose what the heaviest of the others had. So what is said of a key is too little by no more
-than a 65th of the records, however many keys there are. (Agarwal and others, "Mergeable
+and the count of the heaviest discarded one is subtracted from each. So a key's count is too low by
+a 65th of the records at most, however many keys there are. (Agarwal and others, "Mergeable
 summaries", 2012.)
 """
 
@@ -173,7 +173,7 @@ class Loads:
         }
 
     def remap(self, made: Remapped) -> None:
-        """Let intervals that were made have what is known of those that they were made of.
+        """Give new intervals the known loads of the intervals that they were made from.
 
         Of a split, each has its hot keys, and by its width of the rest.
         """
@@ -230,7 +230,7 @@ class RunLoads(dict[str, Loads]):
             known.add(found[name])
 
     def remapped(self, made: Mapping[str, Remapped]) -> None:
-        """Let intervals that were made have what is known of those that they were made of."""
+        """Give new intervals the known loads of the intervals that they were made from."""
         for name, one in made.items():
             self[name].remap(one)
 

@@ -1,17 +1,17 @@
 """State transfer: from the key intervals of one map to those of another, as snapshots.
 
-An interval that is made begins with a snapshot, under an id that was reserved for it before. No log
-is copied: what its parents had is read by range from their snapshots and commits. Nothing of it
-counts before a completion with the other map is in the epoch log, and everything after.
+A new interval begins with a snapshot, under an id that was reserved for it before. No log is
+copied: the parents' rows are read by range from their snapshots and commits. The new intervals are
+valid as soon as a completion with their map is in the epoch log, and not before.
 
-It has the rows of its range, goes on with the numbers of commits where the one that was furthest
-stood, and reports what its rows say. So its low watermark begins where theirs stood, and nothing
-passes it. Its id is above all that its computation ever had: what it produces and what it commits
-has names of its own.
+A new interval has the rows of its range. It continues the numbering of commits after the parents'
+highest number, and computes its report from its rows. So its low watermark begins at that of its
+parents. Its id is above all that its computation ever had, so its productions and commits have
+names of their own.
 
-What is of one key goes with its hash. What stands for all keys of an interval goes with each part:
-tables of side inputs, the timers of chunks, how far senders were consumed. What has many keys in
-one row, a batch of ids or a chunk, is cut.
+Rows of one key move by its hash. Rows of all keys are copied to each part: tables of side inputs,
+the timers of chunks, the last consumed record of each sender. Rows of many keys, a batch of ids or
+a chunk, are cut.
 
 Source: MillWheel, "Architecture" (7.1: intervals split and merge; 7.2: no low watermark passes a
 hole in the map); 6.1.1 (checkpoints).

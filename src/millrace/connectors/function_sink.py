@@ -195,8 +195,8 @@ class _Calls:
             first = rows.column("_id")[0].as_py().hex()
             raise SinkError(
                 f"{self.where}, raised {type(error).__name__} at a batch of {rows.num_rows} "
-                f"records, the first with id {first}: {error}. What it did not take comes again, "
-                "with the same ids."
+                f"records, the first with id {first}: {error}. The records of failed calls are "
+                "sent again, with the same ids."
             ) from error
 
     def flush(self) -> None:

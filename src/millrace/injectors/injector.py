@@ -189,8 +189,8 @@ class Injector(ABC):
         """
         if before is not None:
             raise PipelineError(
-                f"run_batch(until={before!r}): {self!r} does not know what was written before "
-                "then. Leave until= out, or define until_now(process, before) in "
+                f"run_batch(until={before!r}): {self!r} cannot find the offset of that instant. "
+                "Leave until= out, or define until_now(process, before) in "
                 f"{type(self).__name__}."
             )
         offset, found = None, list[Advance]()
@@ -201,8 +201,8 @@ class Injector(ABC):
             found.append(advance)
             offset = advance.offset
         raise PipelineError(
-            f"process {process!r} of {self!r} goes on after {_MOST_ADVANCES:,} advances, and "
-            "run_batch() needs an end. Have advance() stay where there is nothing more, define "
+            f"process {process!r} of {self!r} has no end after {_MOST_ADVANCES:,} advances, and "
+            "run_batch() needs one. Let advance() return the same offset at the end, define "
             f"until_now(process) in {type(self).__name__}, or run the pipeline with p.start()."
         )
 
@@ -258,15 +258,15 @@ class Injector(ABC):
 
 
 class Origin(NamedTuple):
-    """What a row was.
+    """The message or line that a row was made from.
 
     Attributes:
         offset: Of the row.
-        place: Where it stands in its source, in words.
-        raw: Its bytes as they came; None: a message without a value.
-        raw_key: The bytes of its key as they came; None: there is none.
-        row: The row that is made of it now. Rows are counted, and a message may have been compacted
-            away since: so what makes another row is not what was refused.
+        place: Its position in the source, as text.
+        raw: Its original bytes; None: a message without a value.
+        raw_key: The original bytes of its key; None: it has none.
+        row: The row that it makes now. Rows are found by counting, and a message may have been
+            compacted away since: if this row differs, it is not the refused record.
     """
 
     offset: int

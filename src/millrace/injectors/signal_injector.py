@@ -71,7 +71,7 @@ class BacklogProbe:
         self._closed.set()
 
     def now(self) -> dict[str, Backlog]:
-        """Return injected stream -> what waits in its source, of those that could tell lately."""
+        """Return injected stream -> its source's latest known backlog; unknown ones are absent."""
         return dict(self._found)
 
     def ask(self, stream: str) -> None:

@@ -1,7 +1,7 @@
-"""Typed values: Python values as a column of a declared type, or a refusal; nothing is bent.
+"""Typed values: Python values as a column of a declared type, or a refusal; none is coerced.
 
-One place decides what a type holds, for lines of JSON, for what a ``parse=`` returns, and for the
-rows of any injector.
+The same rules of what a type can represent apply to lines of JSON, to the results of a ``parse=``
+function, and to the rows of any injector.
 """
 
 from __future__ import annotations

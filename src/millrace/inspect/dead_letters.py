@@ -94,7 +94,7 @@ def send_dead_letters(
     if (read := read_until(completion)) > log.last():
         raise InputLost(
             f"{os.fspath(checkpoint)}: {read} messages with dead letters were read, and the "
-            f"mailbox has {log.last()}. It is not what it was: restore the checkpoint from a copy."
+            f"mailbox has {log.last()}. Messages were lost: restore the checkpoint from a copy."
         )
     declared = claim is not None and AGAIN in claim.topology["injected"]
     return send(log, _letters(letters), reason=reason, limit=limit, declared=declared)

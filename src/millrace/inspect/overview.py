@@ -9,8 +9,8 @@ Load of a run: what its computations cost, and the keys that most of their recor
 
 Run end: what a run leaves in its checkpoint's mailbox when it ends in order.
 
-So who asks later is told that it was stopped, and not that nobody answers. A run that dies leaves
-nothing.
+So a later query reports that the run was stopped, and not that it does not answer. A run that dies
+leaves nothing.
 """
 
 from __future__ import annotations

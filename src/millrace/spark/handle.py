@@ -1,11 +1,11 @@
-"""The handle of a run: what a user asks and tells it, whichever plane the run is on.
+"""The handle of a run: the user's methods to wait for, query, control and stop it, on both planes.
 
-A changed pipeline takes the place of one that runs between two of its epochs, or at a mark: a run
-of the changed pipeline begins where the other left off, on the same session and with the same
-options; asked for in its program, or from any shell by the checkpoint's mailbox. Spark cannot
-change the plan of a query that runs, so it is another query, which is started beside the first if
-there is room. What cannot go on is found before anything is ended; and where the changed pipeline
-does not start, the one that ran goes on, or is started again.
+An update replaces the running pipeline by a changed one, between two epochs or at a mark. The new
+run continues from the checkpoint, on the same session and with the same options. It is requested in
+the program, or from any shell through the checkpoint's mailbox. Spark cannot change the plan of a
+running query, so the new run is another query, started beside the first if there are slots. A
+change that is incompatible is refused before anything ends. If the changed pipeline does not start,
+the first run continues, or is started again.
 
 Source: MillWheel, "Streams" (4.3): computations are added to and removed from a topology that runs.
 """
@@ -126,7 +126,7 @@ class Handle:
         return self._through(lambda run, left: run.wait_until(lambda: False, left), timeout)
 
     def process_available(self, timeout: Duration | None = None) -> bool:
-        """Wait until all input that is there now is processed, and low watermarks stand still.
+        """Wait until all input that exists now is processed and low watermarks no longer move.
 
         Returns:
             Whether that is so; False if the time ran out or the run was stopped.
@@ -370,11 +370,11 @@ class Handle:
     def remap(self, computation: str, remaps: Sequence[Split | Merge]) -> int:
         """Split and merge key intervals of a computation, between two epochs; return how many.
 
-        The rows of the intervals are read while the run goes on, and it waits while what was
-        committed since is applied, and all is written. What the intervals keep goes with their
-        keys: cells, timers, holds, ids, windows; no low watermark moves. Who they are:
-        ``mr.ops.open_checkpoint(path)[computation].intervals``. In real time all tasks wait at a
-        mark for it, and go on: the run stands still for some tenths of a second.
+        The rows of the intervals are read beside the run. The run then pauses while later commits
+        are applied and the new intervals are written. Cells, timers, holds, ids and windows move
+        with their keys; no low watermark changes. ``mr.ops.open_checkpoint(path)`` lists the
+        intervals, as ``[computation].intervals``. In real time all tasks wait for it at a mark: the
+        run pauses for some tenths of a second.
 
         Args:
             computation: As the pipeline calls it.

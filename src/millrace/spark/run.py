@@ -176,7 +176,7 @@ class Run:
             self.news.notify_all()
 
     def fail(self, error: BaseException) -> None:
-        """Take it that the run fails, and say so unless somebody waits, who is told."""
+        """Record the error that ends the run; log it unless a caller waits, who gets it raised."""
         self.error = error
         if not self._waiting:
             _log.error("%s\nrun.wait() says the whole of it.", headline(error))
@@ -346,7 +346,7 @@ class Run:
             self.parts.lease.release(self.error)
 
     def close(self) -> None:
-        """Let go of what the run had; what was said of it stays."""
+        """Release the run's resources; its last status remains readable."""
         self.parts.console.end(failed=self.error is not None)
         self._display.finish()
         self.housekeeping.close()

@@ -85,7 +85,7 @@ def decode_format(data: bytes, where: str) -> CheckpointFormat:
 
     Raises:
         CheckpointMismatch: It was written in a format that this version does not read.
-        DamagedStore: It is not what was written.
+        DamagedStore: It fails its checksum.
     """
     try:
         plain: dict[str, Any] = json.loads(data)

@@ -408,7 +408,7 @@ class ComputationSegments:
         """Return a commit, None if no segment has it.
 
         Raises:
-            DamagedStore: It is not what was written; or it is not there, and a segment is damaged
+            DamagedStore: It fails its checksum; or it is not there, and a segment is damaged
                 that may have it.
         """
         fresh = False

@@ -178,7 +178,7 @@ def _without_line(where: str, number: int, data: bytes) -> bytes:
         data: Its content.
 
     Raises:
-        DamagedStore: It is not what was written under that number.
+        DamagedStore: It fails its checksum under that number.
     """
     cut = data.rfind(b"\n", 0, -1)
     entry, found = data[: max(cut, 0)], data[cut + 1 :]

@@ -784,7 +784,7 @@ def decode_seal(data: bytes, incarnation: int, where: str) -> Seal:
         where: Its name, for messages.
 
     Raises:
-        DamagedStore: It is not what was written.
+        DamagedStore: It fails its checksum.
         CheckpointMismatch: It is of a newer format.
 
     >>> decode_seal(encode_seal(Seal(3)), 3, "seal 3").incarnation

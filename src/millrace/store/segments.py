@@ -457,7 +457,7 @@ class Segment:
         """Return one commit.
 
         Raises:
-            DamagedStore: It is not what was written.
+            DamagedStore: It fails its checksum.
         """
         try:
             commit = _decode_commit(self._checked(entry.block))
@@ -473,7 +473,7 @@ class Segment:
         """Check what of the frames is not needed to read commits by the index.
 
         Raises:
-            DamagedStore: It is not what was written.
+            DamagedStore: It fails its checksum.
         """
         for frame in self.index():
             head = self.read(frame.offset, frame.blocks)

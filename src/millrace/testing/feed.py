@@ -41,7 +41,7 @@ class Read:
 
     Attributes:
         value: The value.
-        instant: Its event time, as whoever gave it said it.
+        instant: Its event time, in the form that the caller gave it.
         process: The process of the injector that it came by.
         fingerprint: Of its source id; None if it has none.
         refused: Why its format refuses it; None if it does not.
@@ -221,7 +221,7 @@ class Delivery:
 
     Attributes:
         records: In order.
-        processes: Process -> what it promises, for those that were heard.
+        processes: Process -> the low watermark that it published, if it reported one.
         offsets: Where the next epoch begins.
     """
 

@@ -162,17 +162,17 @@ def play_on_spark(
 ) -> None:
     """Run transcripts on Spark, side by side in one query, and compare.
 
-    What :func:`~millrace.testing.play` does with one in the Harness, and with the same errors. A
-    query takes some seconds to start and some tenths of a second an epoch, whatever is in it, so
-    many take little longer than one.
+    It does the same as :func:`~millrace.testing.play`, which runs one in the Harness, and raises
+    the same errors. A query takes some seconds to start and some tenths of a second for each epoch,
+    however large it is, so many transcripts take little longer than one.
 
     Args:
         spark: A session, classic. Workers must be able to import what the transcripts name, as they
             must for any pipeline.
         transcripts: One or more. A ``crash`` stops the query and starts it again; in real time it
             kills a worker process.
-        batch: Play them with ``run_batch``. All records are there then, and nothing is late, so it
-            is only for those that look once, at the end of time.
+        batch: Play them with ``run_batch``. Then all records exist from the start and none is late,
+            so it is only for transcripts that check panes once, at the end of the input.
         realtime: Play them on the real-time plane, of a local session with
             :func:`~millrace.spark.realtime_settings` for two tasks. Those that set percentiles of
             the low watermark cannot be: there they are estimated from many records.

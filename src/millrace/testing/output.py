@@ -79,8 +79,8 @@ class Output:
         """
         if "_timestamp" not in row:
             raise PipelineError(
-                f"a row with the columns {list(row)} is not one of a sink, which has _key, "
-                "_timestamp and _id beside those of the value."
+                f"a row with the columns {list(row)} is not a row of a sink. Expected the columns "
+                "_key, _timestamp and _id, and those of the value."
             )
         found: dict[str, Any] = {
             name: None if _is_null(value) else value for name, value in row.items()

@@ -1,4 +1,4 @@
-"""Play: a transcript run by an executor, and what comes compared with what it expects."""
+"""Player: runs a transcript on an executor, and compares its panes with the expected ones."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ class Transcript:
         if "grouping" in written and (said := sorted(set(written) & set(_WINDOWING))):
             raise PipelineError(
                 f"transcript {written['name']!r}: the function of its grouping, "
-                f"{written['grouping']!r}, says by itself what the windows are. Leave out {said}."
+                f"{written['grouping']!r}, defines the windows itself. Leave out {said}."
             )
         settings = {name: written.get(name, default) for name, default in _DEFAULTS.items()}
         steps = []
@@ -283,7 +283,7 @@ class Transcript:
             return eval(text, {**_GLOBALS, **_NAMES, **self.names, **names})
         except NameError as unknown:
             raise PipelineError(
-                f"transcript {self.name!r}, {text!r}: {unknown}. Give what is yours beside it: "
+                f"transcript {self.name!r}, {text!r}: {unknown}. Pass names of your own beside it: "
                 f"names={{{unknown.name!r}: {unknown.name}}}."
             ) from None
 

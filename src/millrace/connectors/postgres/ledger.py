@@ -131,7 +131,7 @@ def passing() -> tuple[type[psycopg.Error], ...]:
 
 
 def server_message(error: psycopg.Error) -> str:
-    """Return what the server or libpq said, in one line that ends as a sentence."""
+    """Return the message of the server or libpq, in one line that ends as a sentence."""
     primary, detail = error.diag.message_primary, error.diag.message_detail
     text = " ".join(part for part in (primary, detail) if part) or str(error)
     line = " ".join(text.split())
@@ -394,9 +394,9 @@ class Ledger:
         recorded = self._recorded(connection, " FOR UPDATE")
         if recorded is None:
             raise SinkError(
-                f"{self._name}: the row of sink {self.tables.sink!r} is gone from "
-                "millrace_epochs, and with it the knowledge of which epochs are written. Stop the "
-                "run, restore the row or empty the table, and start again."
+                f"{self._name}: the row of sink {self.tables.sink!r} was deleted from "
+                "millrace_epochs, so it is unknown which epochs are written. Stop the run, restore "
+                "the row or empty the table, and start again."
             )
         checkpoint, generation, epoch = recorded
         if checkpoint != self._owner:

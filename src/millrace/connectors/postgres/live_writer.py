@@ -1,18 +1,15 @@
-"""Turns: a task's rows into the table, each batch in one transaction with what tells them apart.
+"""Real-time writer: writes a task's rows to the table, each batch in one transaction.
 
-The transaction also writes down the last record of every sender, so what comes again after a
-failure, or because the answer to a commit was lost, is known and left out. It is one statement: see
-:func:`~millrace.connectors.postgres.tables.in_turn`.
+The transaction also records the number of each sender's last record. So a record that is repeated
+after a failure, or because the answer to a commit was lost, is recognised and left out. It is one
+statement: see :func:`~millrace.connectors.postgres.tables.in_turn`.
 
-Behind: rows are written by a thread beside the task, so that it need not wait for the server.
+A thread beside the task writes, so the task does not wait for the server. While a transaction is
+under way rows are buffered for the next: one row has the latency of one transaction, and many rows
+need few. The buffer is bounded; when it is full the task waits.
 
-While a transaction is under way rows gather, and go with the next: one row has the latency of one
-transaction, and many rows cost few. What gathers is bounded; then the task waits.
-
-Consumed: of every sender the last record that a table has; what comes again is known by it.
-
-A record's id on the wire, read as a place in a channel: who sent it, and its number among what
-that sender has sent. Source: docs/design/2026-11-22-the-real-time-plane.md, "Channels".
+A record's id on the wire names its sender and its number among that sender's records. Source:
+docs/design/2026-11-22-the-real-time-plane.md, "Channels".
 """
 
 from __future__ import annotations

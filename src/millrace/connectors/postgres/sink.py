@@ -81,8 +81,8 @@ class CopyWriter:
 class Copying:
     """Copies the rows of one attempt at a task.
 
-    Every attempt marks its rows with a number of its own, so the rows of one that died, or of a
-    speculative copy, are never taken for another's: the driver merges those of which it is told.
+    Every attempt marks its rows with a number of its own. The driver merges the rows of one attempt
+    a task, so those of an attempt that died, or of a speculative copy, are never merged.
 
     Args:
         writer: Of the sink.

@@ -384,8 +384,8 @@ def check(
     if record.retracts and not key and "_retraction" not in {column.name for column in columns}:
         raise PipelineError(
             f"PostgreSQL table '{schema}.{name}', stream {stream!r}: the stream has retractions, "
-            "and rows are only appended, so nobody could tell what was taken back. Add a column "
-            "_retraction boolean, or name a key, by which a retraction deletes its row."
+            "and appended rows would not show which were retracted. Add a column _retraction "
+            "boolean, or name a key, by which a retraction deletes its row."
         )
     sink = f"{stream} -> {schema}.{name}"
     deletes = record.retracts and bool(key)
@@ -532,9 +532,9 @@ def _columns(
             limit = fit(field.type, base)
         except ValueError as refused:
             raise PipelineError(
-                f"{where}: the column {field.name!r} does not hold what the records have: "
+                f"{where}: the column {field.name!r} cannot represent all values of the field: "
                 f"{refused}. Change the type of the column ({column_type(field.type)} holds all "
-                "values), or convert them to what it holds, in a step before the sink."
+                "values), or convert the values in a step before the sink."
             ) from None
         made.append(Column(field.name, kind, array, limit))
     return tuple(made)
