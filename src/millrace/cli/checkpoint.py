@@ -39,9 +39,9 @@ from millrace.store import (
 
 
 def verify_checkpoint(location: str) -> Verified:
-    """Read everything in the checkpoint at a path or URL; writes nothing.
+    """Read and verify everything in the checkpoint at a path or URL; write nothing.
 
-    While a run goes on, what it collects meanwhile may be reported; look again.
+    Beside a run, objects that it collects during the check may be reported as lost: check again.
 
     Raises:
         CheckpointMismatch: There is no checkpoint, or one of a newer format.

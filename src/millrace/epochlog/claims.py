@@ -115,7 +115,7 @@ def under_known_names(claim: Claim | None, topology: Topology) -> Topology:
 
 
 def taken_up(end: LogTail, topology: Topology) -> tuple[Topology, Registry, Manifest | None]:
-    """Return what a pipeline goes on with where a run left off; say what has changed.
+    """Return the topology, registry and open epoch that a run continues with; log what changed.
 
     Args:
         end: Of the epoch log; it has a claim.

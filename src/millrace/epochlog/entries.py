@@ -190,7 +190,7 @@ class Changes(msgspec.Struct):
 
     @classmethod
     def of(cls, results: Iterable[IntervalResult], since: int) -> Changes:
-        """Return what the results of an epoch say of where intervals stand."""
+        """Return the changed positions of intervals, from the results of an epoch."""
         changed = cls(since)
         for result in results:
             name, interval = result.computation, result.interval

@@ -1,4 +1,4 @@
-"""The epoch log as a history: what stands at its end, and the epochs that it still has.
+"""The epoch log as a history: its last entries, and the epochs that it still has.
 
 It only reads, so it may look at the checkpoint of a live run.
 """

@@ -1,7 +1,7 @@
 """The driver's side of the commit protocol: claim the checkpoint, begin an epoch, complete it.
 
-Between the two it does not matter who runs the workers: the Harness calls them one after the other,
-Spark spreads them over a cluster. Like the machine it reads no clock: it is told what time it is.
+Between the two it does not matter how workers run: the Harness calls them one after the other,
+Spark spreads them over a cluster. Like the machine it reads no clock: callers pass the time.
 
 Each entry that :class:`LogWriter` appends to the epoch log has the number after the last. It is put
 only if its number is free, so a driver that was superseded finds its number taken. One that the
@@ -429,14 +429,14 @@ class RunLog:
     def replace_maps(
         self, made: Mapping[str, Remapped], carried: Callable[[Completion], Completion]
     ) -> None:
-        """Go on with other key intervals, between two epochs.
+        """Replace key intervals by others, between two epochs.
 
-        A claim reserves the ids of those that are made, and a completion has the new maps.
+        A claim reserves the ids of the new ones, and a completion has the new maps.
 
         Args:
-            made: Computation -> its map after.
-            carried: Given where all intervals stand; writes what the new ones begin with, and
-                returns where all stand then.
+            made: Computation -> its new map.
+            carried: Takes the completion of all intervals as they are; writes the snapshots of
+                the new ones, and returns the completion with them.
 
         Raises:
             ZombieWriter: A newer run has claimed the checkpoint.

@@ -163,10 +163,10 @@ class Execution:
         self._probed: dict[str, Machine] = {}
 
     def ahead(self, caches: Caches, names: Iterable[str], causes: Container[str]) -> Execution:
-        """Return one that goes on from what is not durable, for some computations.
+        """Return an execution that starts from commits that are not durable, for some computations.
 
-        What it knows of them besides the rows it learns anew: what this one knows may be of commits
-        that a failure took back.
+        It builds its other knowledge of them anew: that of this execution may come from commits
+        that a failure has undone.
 
         Args:
             caches: Over this one's.
@@ -247,7 +247,7 @@ class Execution:
             spec: The computation.
             bundle: For an interval that has effects, at the same position.
             effects: So far.
-            fence: Asked before a cache is taken from those that have gone on with it.
+            fence: Asked before a cache is moved, which a newer attempt may have moved already.
 
         Returns:
             Its own.

@@ -68,7 +68,7 @@ class RowsBuilder:
             del self.causes[length:]
 
     def caused_by(self, origin: int, sequence: int) -> None:
-        """Say of which record those were made that nothing was said of yet, if that is asked."""
+        """Record the cause of all rows added since the last call, if causes are recorded."""
         if self.causes is not None:
             self.causes += [(origin, sequence)] * (len(self.edges) - len(self.causes))
 

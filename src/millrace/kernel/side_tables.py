@@ -1,7 +1,7 @@
 """Side tables: the table of a side input in each key interval, read by key and time.
 
-They lie under the key that stands for all keys, an entry for each key of the table: its rows, by
-time, of which those that nothing can ask for any more are left out.
+They are stored under the key that means all keys, with an entry for each key of the table: its rows
+by time, without those that no record can see any more.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ class Demultiplexer:
         return Arrived(Rows.joined(here), passing, held, _through(packets))
 
     def passing(self, through: dict[int, dict[Sender, Number]]) -> dict[int, dict[Sender, Number]]:
-        """Return the part of what partials stand for that is of those for levels below."""
+        """Return those of partials on edges that lead to other levels."""
         return {edge: of for edge, of in through.items() if edge not in self._here.numbers}
 
 

@@ -44,7 +44,7 @@ WITH_ROWS_US = 2_000
 
 
 class Telling:
-    """What each task of the next level was told last, and when it is to be told more.
+    """Throttles messages to the tasks of the next level: the last one sent to each, and when.
 
     Args:
         receivers: How many tasks the next level has; 0 if this is the last.
@@ -213,7 +213,7 @@ class Pipes:
         draining: bool = False,
         last: bool = False,
     ) -> Iterator[tuple[int, bytes]]:
-        """Yield what goes to each task: rows that name it, and what it is told.
+        """Yield (task, packet): the task's rows, and the message if one is due.
 
         Args:
             rows: On edges, those of a sender in order.

@@ -45,14 +45,14 @@ class Lifter:
             self._edges = {e.number: e for e in task.topology.edges if e.lift is not None}
 
     def combined(self, rows: Rows) -> Iterator[Rows]:
-        """Yield rows with partials in the place of what they stand for; few rows as they are."""
+        """Yield rows, with partials in place of the rows that they combine; few rows unchanged."""
         if rows.few is not None:
             yield rows
         else:
             yield from map(Rows, self.lifted(rows.batch()))
 
     def lifted(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Yield a batch of the wire's schema with partials in the place of what they stand for."""
+        """Yield a batch of the wire's schema, with partials in place of the rows they combine."""
         edges = batch.column("edge").to_numpy()
         for number in self._edges.keys() & set(np.unique(edges).tolist()):
             edge = self._edges[number]

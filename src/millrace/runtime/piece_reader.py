@@ -84,7 +84,7 @@ class _Reading:
         self.pieces = 0
 
     def letters(self) -> Iterator[pa.RecordBatch]:
-        """Yield the dead letters of what was refused since, and those that are sent again."""
+        """Yield the dead letters of records refused since the last call, and those sent again."""
         yield from self._outbox.batches()
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -161,7 +161,7 @@ class _Reading:
 
 
 def pass_on(report: TaskReport, stream: str, pieces: Sequence[Piece], latest_us: int) -> None:
-    """Add to a report what processes promise, or only that they are there, and where they stand.
+    """Add to a report the low watermarks and offsets of processes.
 
     Args:
         report: Of who takes the pieces.

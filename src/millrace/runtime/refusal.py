@@ -46,9 +46,9 @@ class EventTimes:
     """Which event times of an injected stream are accepted in an epoch, and why others are not.
 
     Attributes:
-        latest_us: The latest there may be.
+        latest_us: The latest accepted time.
         column: The source's column with them; None if they come from elsewhere.
-        bare: Whether they are integers whose unit nobody said, taken for microseconds.
+        bare: Whether they are integers without a declared unit, read as microseconds.
     """
 
     latest_us: int

@@ -416,7 +416,7 @@ class Probe:
         return self._clock() >= self._until
 
     def call(self, hook: Callable[[Any], Any], key: Any, given: Record | Timer) -> Any:
-        """Return what a hook returns of what it is given; note the call for as long as it runs.
+        """Call a hook with a record or timer, and return its result; the call is noted meanwhile.
 
         Raises:
             ProcessKilled: It would end the process.

@@ -193,7 +193,7 @@ class Listener:
         self._thread.start()
 
     def look(self) -> None:
-        """Take the requests that are there, and remove answers that nobody came for."""
+        """Process waiting requests, and remove answers that were not fetched."""
         if not self._watch.due():
             return
         names = self._mailbox.names()

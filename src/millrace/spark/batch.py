@@ -94,7 +94,7 @@ def early_end_of(
 
 
 def describe_left(left: Mapping[str, Sequence[Left]]) -> str:
-    """Return what was left, in words."""
+    """Return a sentence about the pieces that were not read."""
     descriptions = []
     for stream, pieces in left.items():
         named = [

@@ -185,7 +185,7 @@ class Successor(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of what it has, as it is not to begin."""
+        """Release its resources: it will not begin."""
         ...
 
 
@@ -237,9 +237,9 @@ class Engine(ABC):
 
     @abstractmethod
     def again(self, failure: BaseException) -> bool:
-        """Wait as long as it takes after a failure; return whether tasks are started again.
+        """Wait out the back-off after a failure; return whether tasks are started again.
 
-        If not, the run has been told what it fails with.
+        If not, the run's error is set.
         """
 
     def hang_up(self) -> None:  # noqa: B027  not all have something to do

@@ -1,8 +1,7 @@
-"""The engine of epochs: what they have in common, whoever begins them.
+"""The engine of epochs: the part that is common to both ways of beginning them.
 
-What begins them is one of two: the driver itself, where it reads all sources
-(:mod:`millrace.spark.driven_engine`), or Structured Streaming, where Spark reads one
-(:mod:`millrace.spark.microbatch_engine`).
+The driver begins epochs itself if it reads all sources (:mod:`millrace.spark.driven_engine`).
+Structured Streaming begins them if Spark reads one (:mod:`millrace.spark.microbatch_engine`).
 """
 
 from __future__ import annotations
@@ -126,7 +125,7 @@ class EpochEngine(Engine):
             self._ring_in(0)
 
     def hold_back(self) -> None:
-        """Wait until epochs go by what was said. The one under way, and one planned, may not."""
+        """Wait until epochs obey the new pauses: the current one, and one planned, may not yet."""
         with self.news:
             wanted = self._wanted = self._begun + self.turns_ahead
             self._ring_in(0)

@@ -99,7 +99,7 @@ class Source:
         frame: Its DataFrame; of an injector's rows an empty one, that says their columns.
         columns: The columns that make a value.
         column: Name of the struct column that holds them on the wire.
-        bare: Whether its event times are integers, and nobody said of what unit.
+        bare: Whether its event times are integers without a declared unit.
         reason: Why Python has to encode its keys, record by record; None if they are in columns. By
             epochs one pass over the input serves all sources, so all have a reason or none.
         promises: Column in which its processes promise a low watermark; None if they do not.

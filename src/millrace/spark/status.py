@@ -41,8 +41,8 @@ class Status:
         pending_timers: Computation -> how many low-watermark timers it has set that have not fired,
             those included by which its windows close and its state expires.
         pending_wall_timers: Likewise of the wall clock.
-        moved: Computation -> when the low watermark that it shows last moved, in microseconds of
-            the clock; without those of which it has not.
+        moved: Computation -> when its output watermark last moved, in microseconds of the clock;
+            without computations whose watermark has not moved yet.
         newest: Injected stream -> latest timestamp read.
         injected: Injected stream -> records read since the beginning.
         dead_letters: Computation, or injected stream that refused them -> dead letters since the

@@ -121,8 +121,8 @@ class CommitLog:
         """Return a commit, or None when there is none. Cost: a read; the first time, an index.
 
         Raises:
-            DamagedStore: it fails its checksum; or it is not found, and what is damaged may have
-                it.
+            DamagedStore: it fails its checksum; or it is not found, and may be in a damaged
+                segment.
             CheckpointMismatch: it was written in a newer format.
         """
         found = self._grown().read(computation, interval, number)

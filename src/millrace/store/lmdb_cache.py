@@ -536,8 +536,8 @@ class LmdbCaches:
     def forget(self, computation: str) -> None:
         """Remove the files of a computation that was dropped.
 
-        Who has them open still, of a run that was superseded, goes on with what is unlinked. What
-        cannot be removed stays: a cache costs nothing but its disk.
+        A superseded run that has them open continues with the unlinked files. Files that cannot be
+        removed stay: a cache costs nothing but its disk.
         """
         shutil.rmtree(self.home / file_name(computation), ignore_errors=True)
 

@@ -33,8 +33,8 @@ Ints = npt.NDArray[np.int64]
 class Estimate:
     """Percentile low watermarks of an injector whose processes several tasks read, each its own.
 
-    What a task still sends is expected as far ahead of its low watermark as what it sent, and so
-    much of it: so a task that lags counts by its share of the records, and no more.
+    A task's future records are expected to be as far ahead of its low watermark as its past ones,
+    and as many. So a task that lags counts by its share of the records, and no more.
 
     >>> estimate = Estimate()
     >>> estimate.add(0, Ahead.of(np.full(9, 1_000), 0)), estimate.add(1, Ahead.of(np.array([5]), 0))
@@ -48,7 +48,7 @@ class Estimate:
         self._edges: dict[int, tuple[Ints, Ints]] = {}
 
     def add(self, task: int, ahead: Ahead) -> None:
-        """Take what a task has counted since it last said so."""
+        """Add the counts of a task since its last message."""
         self._tasks[task] = self._tasks.get(task, Ahead()).merged(ahead)
         self._edges.pop(task, None)
         # All at once: how much each has sent, beside the others, must not change by it.
@@ -116,7 +116,7 @@ class SenderWatermarks:
         return self._propagation.low_watermarks
 
     def hear(self, messages_of_senders: Iterable[tuple[int, Message]]) -> None:
-        """Take messages of senders, each later than what the same one said before."""
+        """Take messages of senders, each later than the one before of the same sender."""
         before, counted = dict(self._last), False
         for sender, message in messages_of_senders:
             for injector, ahead in message.ahead.items():
