@@ -232,7 +232,7 @@ class Pipeline(Declarations):
         added = list(self.computations)[-1]
         stream = f"{added}.keys"
         try:
-            earlier = [f"{one}.keys" for one in names(was)]
+            earlier = [f"{name}.keys" for name in names(was)]
             self.inject(
                 stream, Keys(added, keys), timestamp="at", unit="us", format=bytes, was=earlier
             )

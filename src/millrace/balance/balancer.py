@@ -193,7 +193,7 @@ class Balancer:
             self._left.add(name)
             _log.warning("key intervals of %r follow the load no more: %s", name, problem)
             return False
-        splits = sum(isinstance(one, Split) for one in remaps)
+        splits = sum(isinstance(remap, Split) for remap in remaps)
         self.splits += splits
         self.merges += len(remaps) - splits
         _log.info(

@@ -124,8 +124,8 @@ class LiveTaskCount:
         return max(1, ceil(round(self._tasks * busy / MEANT, 3)))
 
     def _other(self, wanted: int) -> int | None:
-        found = self._allowed.within(wanted)
-        return None if found == self._tasks else found
+        count = self._allowed.within(wanted)
+        return None if count == self._tasks else count
 
     def _busiest(self, for_s: float) -> float | None:
         """Return how busy the busiest level was; None if it is not known for so long."""
@@ -136,7 +136,7 @@ class LiveTaskCount:
         levels = defaultdict[int, list[float]](list)
         for where, seconds in last.items():
             levels[where[0]].append((seconds - since[1].get(where, 0.0)) / (now_s - since[0]))
-        return max(sum(of) / len(of) for of in levels.values())
+        return max(sum(shares) / len(shares) for shares in levels.values())
 
 
 class EpochTaskCount:

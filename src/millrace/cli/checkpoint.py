@@ -244,7 +244,7 @@ def show(path: str, as_json: bool) -> None:
     if as_json:
         plain = {
             **head,
-            "computations": [_plain(one) for one in computations],
+            "computations": [_plain(computation) for computation in computations],
             "streams": [msgspec.to_builtins(stream) for stream in streams],
             "sizes": sizes(state),
         }
@@ -367,10 +367,11 @@ def _streams(streams: list[StreamOverview]) -> PlainTable:
         ),
         [
             (
-                one.name, f"{one.injected:,}", f"{one.dead_letters:,}", f"{one.dropped:,}",
-                _instant(one.newest), format_timestamp(one.low_watermark), _behind(one),
+                stream.name, f"{stream.injected:,}", f"{stream.dead_letters:,}",
+                f"{stream.dropped:,}", _instant(stream.newest),
+                format_timestamp(stream.low_watermark), _behind(stream),
             )
-            for one in streams
+            for stream in streams
         ],
     ).without_noughts(("dropped",))  # fmt: skip
 
@@ -391,7 +392,7 @@ def _work(computations: list[ComputationInspection]) -> PlainTable:
         ),
         [
             (
-                one.name,
+                computation.name,
                 f"{counters.records:,}",
                 f"{counters.late:,}",
                 in_words(counters.worst_lateness_us) if counters.late else "-",
@@ -400,8 +401,8 @@ def _work(computations: list[ComputationInspection]) -> PlainTable:
                 f"{counters.dead_letters:,}",
                 f"{counters.duplicates_filtered:,}",
             )
-            for one in computations
-            for counters in [one.overview.counters]
+            for computation in computations
+            for counters in [computation.overview.counters]
         ],
     )  # fmt: skip
 
@@ -415,16 +416,16 @@ def _times(computations: list[ComputationInspection]) -> PlainTable:
         ),
         [
             (
-                one.name,
-                format_timestamp(one.overview.low_watermark),
-                format_timestamp(one.overview.output_low_watermark),
-                _instant(one.next_timer),
-                _instant(one.next_wall_timer),
-                _instant(one.hold),
-                f"{one.overview.pending_timers:,}",
-                f"{one.overview.pending_wall_timers:,}",
+                computation.name,
+                format_timestamp(computation.overview.low_watermark),
+                format_timestamp(computation.overview.output_low_watermark),
+                _instant(computation.next_timer),
+                _instant(computation.next_wall_timer),
+                _instant(computation.hold),
+                f"{computation.overview.pending_timers:,}",
+                f"{computation.overview.pending_wall_timers:,}",
             )
-            for one in computations
+            for computation in computations
         ],
     )  # fmt: skip
 
@@ -434,10 +435,10 @@ def _stored(computations: list[ComputationInspection]) -> PlainTable:
         ("computation", "key intervals", "commits made", "commits kept", "snapshots kept"),
         [
             (
-                one.name, f"{len(one.intervals):,}", f"{one.commits:,}", f"{one.commits_kept:,}",
-                f"{one.snapshots_kept:,}",
+                computation.name, f"{len(computation.intervals):,}", f"{computation.commits:,}",
+                f"{computation.commits_kept:,}", f"{computation.snapshots_kept:,}",
             )
-            for one in computations
+            for computation in computations
         ],
     )  # fmt: skip
 
@@ -447,9 +448,9 @@ def _counted(computations: list[ComputationInspection]) -> PlainTable:
     return PlainTable(
         ("computation", "counted itself", "count"),
         [
-            (one.name, name, f"{n:,}")
-            for one in computations
-            for name, n in sorted(one.overview.counters.counted.items())
+            (computation.name, name, f"{n:,}")
+            for computation in computations
+            for name, n in sorted(computation.overview.counters.counted.items())
         ],
     )
 

@@ -77,8 +77,8 @@ def plan(context: click.Context, app: str, checkpoint: str, as_json: bool) -> No
             "waiting": [one.where for one in found.waiting],
             "refused": len(found.refused),
             "changes": [
-                {"kind": one.kind, "where": one.where, "why": one.why, "way": one.way}
-                for one in found.changes
+                {"kind": change.kind, "where": change.where, "why": change.why, "way": change.way}
+                for change in found.changes
             ],
         }
         click.echo(msgspec.json.format(msgspec.json.encode(plain), indent=2))

@@ -243,10 +243,13 @@ def remap(
     """
     if at is not None and len(splits) != 1:
         raise click.UsageError("--at is of one --split.")
-    wanted = RemapAsked(computation, [(one, at) for one in splits], [*merges])
+    wanted = RemapAsked(computation, [(split, at) for split in splits], [*merges])
     if not wanted.remaps():
-        for one in inspect.open_checkpoint(path)[computation].intervals:
-            click.echo(f"{one.id:6}  {one.start:20} to {one.end - 1:20}  commit {one.commit:,}")
+        for interval in inspect.open_checkpoint(path)[computation].intervals:
+            click.echo(
+                f"{interval.id:6}  {interval.start:20} to {interval.end - 1:20}  "
+                f"commit {interval.commit:,}"
+            )
         return
     if stopped:
         count = inspect.remap_checkpoint(path, computation, wanted.remaps())

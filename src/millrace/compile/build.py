@@ -344,7 +344,7 @@ class _Graph:
                 ),
                 edges=tuple(edge for edge in edges if edge.stream == name),
                 slacks=self._slacks[name],
-                limits=limits_of(one.sink for one in pipeline.sinks if one.stream == name),
+                limits=limits_of(sink.sink for sink in pipeline.sinks if sink.stream == name),
             )
             for name, whos in self._publishers.items()
         }

@@ -548,8 +548,10 @@ def _fields_of(kind: Any) -> _Fields | None:
     if origin is typing.Annotated:
         return _fields_of(typing.get_args(kind)[0])
     if origin in (typing.Union, types.UnionType):
-        members = [_fields_of(one) for one in typing.get_args(kind) if one is not type(None)]
-        known = [one for one in members if one is not None]
+        members = [
+            _fields_of(option) for option in typing.get_args(kind) if option is not type(None)
+        ]
+        known = [member for member in members if member is not None]
         if len(known) < len(members):
             return None
         names = dict.fromkeys(name for one in known for name in one.names)

@@ -170,8 +170,8 @@ class ArrowSink:
         return ByTurn(self._calls())
 
     def _calls(self) -> _Calls:
-        of = " and ".join(map(repr, self._streams))
-        return _Calls(self.function, f"{self!r}, the sink of stream {of}")
+        streams = " and ".join(map(repr, self._streams))
+        return _Calls(self.function, f"{self!r}, the sink of stream {streams}")
 
     def __repr__(self) -> str:
         function = self.function

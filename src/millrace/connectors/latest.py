@@ -103,10 +103,10 @@ def replaced(table: pa.Table, rows: pa.Table, key: Sequence[str]) -> pa.Table:
     """
     # By the key's columns alone: Arrow joins no lists and structs, which others may be.
     stay = _placed(table, key).join(rows.select(list(key)), list(key), join_type="left anti")
-    kept = table.take(_ascending(stay.column(_PLACE)))
+    unchanged = table.take(_ascending(stay.column(_PLACE)))
     there = rows.filter(pc.invert(retracted(rows)))
     # A format may have gained fields since the table was made.
-    return pa.concat_tables([kept, there], promote_options="default")
+    return pa.concat_tables([unchanged, there], promote_options="default")
 
 
 def _placed(rows: pa.Table, key: Sequence[str]) -> pa.Table:

@@ -57,14 +57,14 @@ def panes_of(checkpoint: Checkpoint, computation: str, text: str | None) -> dict
     readers = _edges(checkpoint, computation)
     intervals = found.intervals
     if text is None:
-        worked = sorted(intervals, key=lambda one: -one.commit)[:_INTERVALS_MAX]
+        worked = sorted(intervals, key=lambda item: -item.commit)[:_INTERVALS_MAX]
         key = next((key for key, _ in _emitted(checkpoint, computation, worked, readers)), None)
         wanted = [] if key is None else [key]
     else:
         wanted = [encode_key(key) for key in keys_of(text)]
     for key in wanted:
         hash = hash_key(key)
-        own = [one for one in intervals if one.start <= hash < one.end]
+        own = [interval for interval in intervals if interval.start <= hash < interval.end]
         made = list[dict[str, Any]]()
         for of, pane in _emitted(checkpoint, computation, own, readers):
             if of == key and len(made) < _PANES_MAX:

@@ -75,7 +75,7 @@ def stuck_in(
                 "stack": stuck.stack[-8_000:],
             }
         )
-    return sorted(found, key=lambda one: float(one["since"]))
+    return sorted(found, key=lambda item: float(item["since"]))
 
 
 #: A cell of the map is some ten pixels wide, and a laptop's page some thousand.

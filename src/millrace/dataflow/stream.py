@@ -600,7 +600,7 @@ class WindowedStream(Stream, Aggregating["WindowedStream"]):
         parts = computations.get(parts_of(self._grouping))
         if isinstance(parts, CombineByPart):
             grouping.inputs = {parts_of(name): by_key()}  # type: ignore[misc]  # of this instance
-            earlier = [parts_of(one) for one in names(was)]
+            earlier = [parts_of(name) for name in names(was)]
             renamed = parts.renamed(parts_of(name))
             self.pipeline.rename(parts.output, parts_of(name), renamed, was=earlier)
         self.pipeline.rename(self._grouping, name, grouping.renamed(name, format), was=was)

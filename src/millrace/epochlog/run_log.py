@@ -242,10 +242,10 @@ class RunLog:
         """
         first = min(self._claim_entry, self._whole_entry)
         maps, ids = self.positions.maps, self._settled_ids
-        given = {n: Given(ids[n], frozenset(maps[n].places)) for n in sorted(ids) if n in maps}
+        reserved = {n: Given(ids[n], frozenset(maps[n].places)) for n in sorted(ids) if n in maps}
         gone = frozenset(self.registry.dropped)
         return Collectable(
-            self.positions.numbers, first, self.incarnation, dropped=gone, given=given
+            self.positions.numbers, first, self.incarnation, dropped=gone, given=reserved
         )
 
     def superseded(self) -> ZombieWriter | None:
@@ -519,8 +519,8 @@ class RunLog:
         self._claim_entry = self._log.last
 
     def _remapped(self, completion: Completion, made: Mapping[str, Remapped]) -> None:
-        for name, one in made.items():
-            self.positions.remap(name, one.intervals, completion)
+        for name, remap in made.items():
+            self.positions.remap(name, remap.intervals, completion)
         self.positions.entry = self._whole_entry = self._log.last
         self._partitions, self._changed = completion.intervals, None
         self._settled_ids = self._ids
@@ -560,10 +560,12 @@ class RunLog:
         there = self.counters.keys() & completion.counters.keys()
         self.counters |= {name: completion.counters[name] for name in there}
         injected = {spec.name for spec in self.topology.injected()}
-        self.sources = {name: of for name, of in completion.sources.items() if name in injected}
+        self.sources = {
+            name: stats for name, stats in completion.sources.items() if name in injected
+        }
         shown = self.authority.low_watermarks.outputs
         self.moved = {name: at for name, at in completion.moved.items() if name in shown}
-        self.places = {stream: dict(of) for stream, of in completion.places.items()}
+        self.places = {stream: dict(offsets) for stream, offsets in completion.places.items()}
         self.live = completion.live
         self.restored = completion.restored
         self.base = completion.base if self.live is None else completion.epoch + 1

@@ -274,7 +274,7 @@ def _check_live(completion: Completion) -> None:
 
 def rows_of_intervals(found: Checkpoint, name: str) -> Read:
     """Return what reads all rows of a computation's key intervals."""
-    intervals = {one.id: one for one in found.intervals(name)}
+    intervals = {interval.id: interval for interval in found.intervals(name)}
 
     def read(interval: KeyInterval, _number: int, _chain: int) -> Sequence[Pair]:
         with found.rows(name, intervals[interval.id]) as view:
@@ -506,7 +506,8 @@ def _new_maps(
             now = interval_map(completion.intervals[name])
             first = max(first, first_id(claim.ids, name, now))
         made = [
-            KeyInterval(first + n, one.start, one.end) for n, one in enumerate(before.intervals)
+            KeyInterval(first + n, interval.start, interval.end)
+            for n, interval in enumerate(before.intervals)
         ]
         ids[name] = first + len(made)
         if ids[name] > IDS:

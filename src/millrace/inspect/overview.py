@@ -246,9 +246,9 @@ def overview_of_log(found: Ended) -> Overview:
 
 def dead_letters_of(overview: Overview) -> dict[str, int]:
     """Return computation or injected stream -> its dead letters, of those that have some."""
-    found = {one.name: one.dead_letters for one in overview.streams.values()}
-    for one in overview.computations.values():
-        found[one.name] = found.get(one.name, 0) + one.counters.dead_letters
+    found = {stream.name: stream.dead_letters for stream in overview.streams.values()}
+    for computation in overview.computations.values():
+        found[computation.name] = found.get(computation.name, 0) + computation.counters.dead_letters
     return {name: count for name, count in found.items() if count}
 
 
@@ -403,7 +403,7 @@ class ComputationLoad(msgspec.Struct, frozen=True, kw_only=True):
 
 def load_of_run(loads: Mapping[str, Loads]) -> dict[str, ComputationLoad]:
     """Return computation -> its load. It may be asked for beside the run's own thread."""
-    return {name: _load_of(one) for name, one in loads.items()}
+    return {name: _load_of(load) for name, load in loads.items()}
 
 
 def _load_of(loads: Loads) -> ComputationLoad:

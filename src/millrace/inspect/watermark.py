@@ -330,7 +330,7 @@ def _explained(checkpoint: Checkpoint, computation: str | None) -> WatermarkExpl
     known = checkpoint.overview.computations
     if computation is None:
         found = (known[name] for name in reversed(_by_depth(claim)))
-        computation = min(found, key=lambda one: one.output_low_watermark).name
+        computation = min(found, key=lambda item: item.output_low_watermark).name
     elif computation not in known:
         raise PipelineError(f"no computation {computation!r}; there are {', '.join(known)}")
     path: list[Hop] = []
@@ -377,7 +377,7 @@ def _by_depth(claim: Claim) -> list[str]:
 def _own_pin(checkpoint: Checkpoint, hop: Hop) -> Pin | None:
     """Return what pins a computation from inside; None if its input does."""
     name, oldest, where = hop.computation, MAX_TIMESTAMP, None
-    for interval in sorted(checkpoint.intervals(name), key=lambda one: one.id):
+    for interval in sorted(checkpoint.intervals(name), key=lambda item: item.id):
         if interval.report is None:
             return Pin(kind=MISSING, where=name, timestamp=hop.shown, interval=interval.id)
         if interval.report.oldest_work_us() < oldest:
@@ -463,11 +463,11 @@ def _slowest(
         return ONLY, ProcessState(newest_us=stats.newest_us)
     return min(
         active.items(),
-        key=lambda one: (
-            one[1].newest_us
-            if one[1].process_watermark_us == MIN_TIMESTAMP
-            else one[1].process_watermark_us,
-            one[0],
+        key=lambda item: (
+            item[1].newest_us
+            if item[1].process_watermark_us == MIN_TIMESTAMP
+            else item[1].process_watermark_us,
+            item[0],
         ),
     )
 
@@ -475,7 +475,7 @@ def _slowest(
 def _most_recent_process(completion: Completion, stream: str) -> tuple[str, ProcessState]:
     """Return the process of an injector that was heard last, and what is known of it."""
     return max(
-        completion.sources[stream].processes.items(), key=lambda one: (one[1].heard_us, one[0])
+        completion.sources[stream].processes.items(), key=lambda item: (item[1].heard_us, item[0])
     )
 
 

@@ -106,7 +106,7 @@ class Probing(Protocol):
         """Whether it does so no more."""
         ...
 
-    def call(self, hook: Callable[[Any], None], key: Any, given: Record | Timer) -> None:
+    def call(self, hook: Callable[[Any], None], key: Any, subject: Record | Timer) -> None:
         """Call a hook with what it is given; raise if it must not be called."""
         ...
 

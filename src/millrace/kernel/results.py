@@ -460,9 +460,9 @@ def _places(records: KeyedRecords, looked_at: list[int]) -> list[int]:
     return [first + int(n) for n in np.searchsorted(until, looked_at, side="right")]
 
 
-def _most(found: dict[bytes, int]) -> dict[bytes, int]:
+def _most(records_by_key: dict[bytes, int]) -> dict[bytes, int]:
     """Return the keys with the most records, the most first."""
-    return dict(sorted(found.items(), key=lambda one: (-one[1], one[0]))[:HOTTEST])
+    return dict(sorted(records_by_key.items(), key=lambda item: (-item[1], item[0]))[:HOTTEST])
 
 
 _log = logging.getLogger("millrace")

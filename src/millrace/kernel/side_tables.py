@@ -104,8 +104,8 @@ class BoundSide(SideInput[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         changed = ((entry, b"") for entry in sorted(self._changed))
-        merged = heapq.merge(changed, self._entries(), key=lambda one: one[0])
-        for entry, _ in itertools.groupby(merged, key=lambda one: one[0]):
+        merged = heapq.merge(changed, self._entries(), key=lambda item: item[0])
+        for entry, _ in itertools.groupby(merged, key=lambda item: item[0]):
             if self._seen(self._history(entry)) is not None:
                 yield decode_key(entry)
 
@@ -200,7 +200,7 @@ class BoundSide(SideInput[Any]):
     def _take_back(self, history: _History, row: Any, at_us: int) -> None:
         """Take a row out; if it does not stand any more, that is done already."""
         unpack = self.forms[1]
-        here = [n for n, (kept, at) in enumerate(history) if kept is not None and at == at_us]
+        here = [n for n, (row, at) in enumerate(history) if row is not None and at == at_us]
         for n in (*here, *reversed(range(len(history)))):
             if history[n][0] is not None and unpack(history[n][0]) == row:
                 del history[n]
@@ -248,5 +248,5 @@ class BoundSide(SideInput[Any]):
             yield unpack_entry(row[len(self._prefix) :], data)[0], b""
 
 
-def _time(kept: tuple[Any, int]) -> int:
-    return kept[1]
+def _time(entry: tuple[Any, int]) -> int:
+    return entry[1]

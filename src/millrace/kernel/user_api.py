@@ -207,9 +207,9 @@ class UserApi:
         if retraction is not None and retraction is not pane.retraction:
             pane = msgspec.structs.replace(pane, retraction=retraction)
         if panes is None or (pane.retraction and not panes.retracts):
-            what = "a retraction" if pane.retraction else "a pane"
+            description = "a retraction" if pane.retraction else "a pane"
             raise PipelineError(
-                f"{self._spec.title} produced {what} to stream {stream!r}, and no input of "
+                f"{self._spec.title} produced {description} to stream {stream!r}, and no input of "
                 f"{self._spec.title} has retractions, so that consumers and sinks of {stream!r} do "
                 "not look for any. Say that they may come: "
                 f'outputs = {{"{stream}": mr.coders.Paned(<format>, retracts=True)}}.'

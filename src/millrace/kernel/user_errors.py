@@ -157,7 +157,7 @@ def total(reasons: Mapping[str, Counted]) -> int:
 
 def commonest(reasons: Mapping[str, Counted]) -> list[tuple[str, Counted]]:
     """Return reasons, the most frequent first."""
-    return sorted(reasons.items(), key=lambda one: (-one[1].count, one[0]))
+    return sorted(reasons.items(), key=lambda item: (-item[1].count, item[0]))
 
 
 def tell_first(where: str, reasons: Mapping[str, Counted]) -> None:
@@ -219,8 +219,8 @@ class DeadLetterWatch:
         else:
             return
         reasons: Reasons = {}
-        for _, _, _, one in self._epochs:
-            merge(reasons, one)
+        for _, _, _, count in self._epochs:
+            merge(reasons, count)
         reason, counted = commonest(reasons)[0]
         first = counted.first
         where = first.computation or f"stream {first.stream!r}"

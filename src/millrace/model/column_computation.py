@@ -184,7 +184,7 @@ class KeyBlock:
             return listed(_array(columns, None, where))
         if not columns:
             raise PipelineError(f"{where}: there are no columns, so it has no values.")
-        lists = {name: listed(_array(one, None, where)) for name, one in columns.items()}
+        lists = {name: listed(_array(column, None, where)) for name, column in columns.items()}
         lengths = {name: len(one) for name, one in lists.items()}
         if len(set(lengths.values())) > 1:
             raise PipelineError(f"{where}: columns of one length were expected, not {lengths}.")

@@ -129,23 +129,25 @@ class _Run:
         """Return the number of the computation that each row is for; -1 if none of this level."""
         if not len(self._computation):
             return np.full(len(edges), -1, dtype=np.int64)
-        found = self._computation[np.clip(wire.plain(edges), 0, None)]
-        return np.where(edges >= 0, found, -1)
+        computations = self._computation[np.clip(wire.plain(edges), 0, None)]
+        return np.where(edges >= 0, computations, -1)
 
     def _complete(self, table: pa.Table) -> int:
         """Return how many rows come before those of the last key, which may go on."""
         hashes = table.column("hash").to_numpy()
-        of = self._of(table.column("edge").to_numpy())
-        changes = np.flatnonzero((hashes[1:] != hashes[:-1]) | (of[1:] != of[:-1]))
+        computations = self._of(table.column("edge").to_numpy())
+        changes = np.flatnonzero(
+            (hashes[1:] != hashes[:-1]) | (computations[1:] != computations[:-1])
+        )
         return int(changes[-1]) + 1 if len(changes) else 0
 
     def _process(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
         if not table.num_rows:
             return
         table = table.combine_chunks()
-        of = self._of(table.column("edge").to_numpy())
-        for number in np.unique(of).tolist():
-            chosen = wire.where(table, of == number)
+        computations = self._of(table.column("edge").to_numpy())
+        for number in np.unique(computations).tolist():
+            chosen = wire.where(table, computations == number)
             spec = self._runtime.topology.computations[number]
             outbox = Outbox(self._task, once=True)
             self._run(spec, chosen, outbox)

@@ -121,8 +121,8 @@ def _origins(
 ) -> Mapping[int, Origin]:
     """Return the origins, by position, of rows of a piece."""
     rows = [sequences[n].as_py() & LAST_ROW for n in positions]
-    found = task.runtime.origins.of_piece(stream, piece, rows)
-    return {positions[n]: origin for n, origin in found.items()}
+    origins = task.runtime.origins.of_piece(stream, piece, rows)
+    return {positions[n]: origin for n, origin in origins.items()}
 
 
 def _process_columns(rows: pa.RecordBatch) -> pa.Table:

@@ -65,8 +65,8 @@ class ArrowKeys(KeyColumn):
     @overload
     def __getitem__(self, n: slice) -> list[bytes]: ...
     def __getitem__(self, n: int | slice) -> Any:
-        found = self._column[n]
-        return found.to_pylist() if isinstance(n, slice) else found.as_py()
+        value = self._column[n]
+        return value.to_pylist() if isinstance(n, slice) else value.as_py()
 
     def __iter__(self) -> Iterator[bytes]:
         return iter(self._column.to_pylist())
@@ -81,8 +81,8 @@ class ArrowKeys(KeyColumn):
 
     def changed(self) -> npt.NDArray[np.bool_]:
         """Return of each key but the first whether it is another than the one before."""
-        found = pc.not_equal(self._column[1:], self._column[:-1])
-        return found.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+        differs = pc.not_equal(self._column[1:], self._column[:-1])
+        return differs.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
 #: Processes of a stream have numbers below 2**20, so that the task fits above one in its 31 bits.
@@ -253,9 +253,9 @@ class Inbox:
             if name not in table.column_names:
                 continue
             refused_rows = refused & table.column(name).is_valid().to_numpy()
-            found = np.flatnonzero(refused_rows).tolist()
-            origins = self._origins_of(source.stream, table, found)
-            for n in found:
+            positions = np.flatnonzero(refused_rows).tolist()
+            origins = self._origins_of(source.stream, table, positions)
+            for n in positions:
                 self._refuse_unread(table, n, source, origins.get(n))
 
     def _refuse_unread(
@@ -282,8 +282,8 @@ class Inbox:
         halves = few.column("origin").to_pylist() if self._runtime.live else [first] * len(refused)
         ids = list(zip(halves, few.column("sequence").to_pylist(), strict=True))
         names = [] if self._runtime.live else few.column("process").cast(pa.string()).to_pylist()
-        found = origins.of_ids(self._manifest, stream, ids, names)
-        return {refused[n]: origin for n, origin in found.items()}
+        origins_of = origins.of_ids(self._manifest, stream, ids, names)
+        return {refused[n]: origin for n, origin in origins_of.items()}
 
     def _refuse(
         self, rows: pa.Table, n: int, edge: Edge, reason: str, value: Any, origin: Origin | None
@@ -304,21 +304,21 @@ class Inbox:
             origin=origin,
         )
         note(self._report.source(edge.stream).letters, letter)
-        made = RowsBuilder()
+        productions = RowsBuilder()
         stream = self._topology.streams[edge.stream]
         latest_us = self._latest_us[edge.stream]
         self._runtime.router.send_injected(
-            made,
+            productions,
             str(self._topology.dead_letters),
             letter,
             max(EARLIEST_RECORD, min(at_us or 0, latest_us)),
             NO_FINGERPRINT if stream.injection and stream.injection.id else None,
         )
         alike = (
-            np.full(len(made), half, dtype=np.int64)
+            np.full(len(productions), half, dtype=np.int64)
             for half in self._letter_id(rows, n, edge.stream)
         )
-        self._outbox.add_all(made, *alike)
+        self._outbox.add_all(productions, *alike)
 
 
 def _decoding_again(encoded: list[bytes], decode: Callable[[bytes], Any]) -> Again:
@@ -344,9 +344,9 @@ def _copies(rows: pa.Table) -> int:
     copies, each = len(cuts) + 1, len(rows) // (len(cuts) + 1)
     if (cuts != np.arange(1, copies) * each).any() or each * copies != len(rows):
         return 1
-    what = rows.select(["key", "value"])
-    first = what.slice(0, each)
-    same = all(what.slice(n * each, each).equals(first) for n in range(1, copies))
+    columns = rows.select(["key", "value"])
+    first = columns.slice(0, each)
+    same = all(columns.slice(n * each, each).equals(first) for n in range(1, copies))
     return copies if same else 1
 
 

@@ -203,9 +203,9 @@ class LeftOutFields(msgspec.Struct, array_like=True):
             sent: Without the fields that were left out; None if that were all.
             wholes: The numbers of other columns.
         """
-        (of,) = ipc.read_schema(pa.py_buffer(self.type))
+        (field,) = ipc.read_schema(pa.py_buffer(self.type))
         children = iter(() if sent is None else sent.flatten())
-        fields = list(of.type)
+        fields = list(field.type)
         return pa.StructArray.from_arrays(
             list(self._fields(fields, children, wholes)), fields=fields
         )
@@ -252,8 +252,8 @@ def without(
             if (name := next(same, None)) is not None:
                 left_out.same[place] = name
                 continue
-            if values.dtype == np.int64 and (found := differences(values)) is not None:
-                child, left_out.near[place] = found
+            if values.dtype == np.int64 and (deltas := differences(values)) is not None:
+                child, left_out.near[place] = deltas
                 field = pa.field(field.name, child.type)
         fields.append(field)
         children.append(child)
@@ -322,7 +322,7 @@ class LeftOut(msgspec.Struct, array_like=True):
             numbers = columns[_KEY]
             columns[_HASH] = pa.array(hashes_of_numbers(numbers).view(np.int64))
             columns[_KEY] = encoded_numbers(numbers)
-        return pa.RecordBatch.from_arrays([columns[one] for one in self.names], names=self.names)
+        return pa.RecordBatch.from_arrays([columns[name] for name in self.names], names=self.names)
 
 
 class Terse:
@@ -379,8 +379,8 @@ class Terse:
             column = columns.get(name)
             if column is None or column.null_count:
                 continue
-            if (found := differences(column.to_numpy())) is not None:
-                columns[name], left_out.near[name] = found
+            if (deltas := differences(column.to_numpy())) is not None:
+                columns[name], left_out.near[name] = deltas
         if len(columns) == len(names) and not left_out.near and not left_out.fields:
             return cls(rows)
         sent = {name: column for name, column in columns.items() if column is not None}
@@ -432,5 +432,5 @@ def _source_columns(columns: Mapping[str, Any], *, numbers: bool) -> dict[str, W
         numbers: Whether keys are whole numbers, and here as such.
     """
     chosen = [_KEY, _TIME] if numbers else [_TIME]
-    found = {name: columns[name] for name in chosen if name in columns}
-    return {name: column.to_numpy() for name, column in found.items() if not column.null_count}
+    wholes = {name: columns[name] for name in chosen if name in columns}
+    return {name: column.to_numpy() for name, column in wholes.items() if not column.null_count}

@@ -84,7 +84,7 @@ class Telling:
             rows_for: Tasks that get rows anyway.
             everyone: Whether all are told, as with a mark, or where records are counted in it.
         """
-        found: set[int] = set()
+        tasks: set[int] = set()
         everyone = everyone or bool(message.ahead)
         lasting = replace(message, ahead={}) if message.ahead else message
         self.wake_us = MAX_TIMESTAMP
@@ -96,9 +96,9 @@ class Telling:
                 if not is_over(after_us, self._sent_us[task], wall_us):
                     self.wake_us = min(self.wake_us, self._sent_us[task] + self._alone_us)
                     continue
-            found.add(task)
+            tasks.add(task)
             self._last_sent[task], self._sent_us[task] = lasting, wall_us
-        return found
+        return tasks
 
 
 #: Says that no mark is in a packet; marks are epochs, from 0.
@@ -230,8 +230,8 @@ class Pipes:
                 by_task.setdefault(task, []).append(part)
         told = self._telling.tell(message, wall_us, by_task.keys(), everyone=mark != NO_MARK)
         far = {
-            edge: [(*sender, *number) for sender, number in of.items()]
-            for edge, of in (through or {}).items()
+            edge: [(*sender, *number) for sender, number in numbers.items()]
+            for edge, numbers in (through or {}).items()
         }
         for task in sorted(by_task.keys() | told):
             cuts = list(_cut(by_task[task])) if task in by_task else _NO_ROWS

@@ -60,8 +60,8 @@ class ReadStage:
             for _ in batches:
                 pass  # what Spark has to hand over, so that there is a task
             rows = reading.pieces_of(self.lots[task.number])
-        for made in rows if self.then is None else self.then.run(task, rows):
-            yield made
+        for batch in rows if self.then is None else self.then.run(task, rows):
+            yield batch
             yield from reading.letters()
         yield from reading.letters()
         if not reading.pieces:
@@ -188,16 +188,16 @@ def _source_rows(
     """Return what an injector has read as the engine's rows of a source."""
     count = len(columns.at_us)
     at = place(piece.number, first)
-    made = {
+    arrays = {
         "ts": columns.at_us,
         "sequence": pa.array(np.arange(at, at + count, dtype=np.int64)),
         f"s{source.number}": columns.values,
     }
     if columns.fingerprints is not None:
-        made[wire.FINGERPRINT] = columns.fingerprints
+        arrays[wire.FINGERPRINT] = columns.fingerprints
     # One name, and no promise: columns that take two bytes a row, and none. A task may get the rows
     # of ten thousand processes, which is as many as there may be.
     names = np.zeros(count, dtype=np.int16)
-    made["process"] = pa.DictionaryArray.from_arrays(names, [piece.process])
-    made["promised"] = pa.nulls(count)
-    return pa.RecordBatch.from_pydict(made)
+    arrays["process"] = pa.DictionaryArray.from_arrays(names, [piece.process])
+    arrays["promised"] = pa.nulls(count)
+    return pa.RecordBatch.from_pydict(arrays)

@@ -76,7 +76,7 @@ class TaskReport(msgspec.Struct, array_like=True):
     def is_quiet(self) -> bool:
         """Whether sources had no record, nor a refused low watermark, and no call is pending."""
         return not (
-            any(one.records or one.refused_watermarks for one in self.sources.values())
+            any(source.records or source.refused_watermarks for source in self.sources.values())
             or any(stats.pending for stats in self.calls.values())
         )
 
@@ -184,8 +184,8 @@ class MarkReport:
         """
         report, self.report = self.report, TaskReport()
         report.results = [
-            replace(one, load=one.load.reported(), repair=self._repairs.pop(at, NOTHING))
-            for at, one in self._results.items()
+            replace(result, load=result.load.reported(), repair=self._repairs.pop(at, NOTHING))
+            for at, result in self._results.items()
         ]
         self._results = {}
         return report

@@ -300,7 +300,7 @@ class CallWatch:
         pools = self._pools()
         if pools is None:
             return False
-        longest = max(pools.waiting(), key=lambda one: one[1].waited_us, default=None)
+        longest = max(pools.waiting(), key=lambda item: item[1].waited_us, default=None)
         if longest is None or longest[1].waited_us < self._after_s * SECOND:
             if self._reported_id is not None:
                 self._reported_id = None

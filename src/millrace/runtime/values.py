@@ -623,7 +623,7 @@ class SinkColumns:
 
 def _is_enum(kind: Any) -> bool:
     kinds = [bare(kind), *map(bare, typing.get_args(bare(kind)))]
-    return any(isinstance(one, type) and issubclass(one, enum.Enum) for one in kinds)
+    return any(isinstance(kind, type) and issubclass(kind, enum.Enum) for kind in kinds)
 
 
 def _types(column: ColumnType) -> tuple[pa.DataType, str]:

@@ -92,7 +92,7 @@ class RemapAsked(msgspec.Struct, frozen=True):
 
     def remaps(self) -> list[Split | Merge]:
         """Return the remaps."""
-        return [Split(*one) for one in self.splits] + [Merge(*one) for one in self.merges]
+        return [Split(*merge) for merge in self.splits] + [Merge(*split) for split in self.merges]
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -326,9 +326,11 @@ def _kept(kept: KeptSavepoint) -> str:
 
 def _remap(run: Run, about: str) -> str:
     asked = msgspec.json.decode(about, type=RemapAsked)
-    made = run.remap(asked.computation, asked.remaps())
-    said = f"{asked.computation} has {made.intervals} key intervals after epoch {made.epoch}"
-    return _after(said, made.pause)
+    intervals = run.remap(asked.computation, asked.remaps())
+    said = (
+        f"{asked.computation} has {intervals.intervals} key intervals after epoch {intervals.epoch}"
+    )
+    return _after(said, intervals.pause)
 
 
 def _after(said: str, pause: str) -> str:

@@ -98,8 +98,9 @@ def describe_left(left: Mapping[str, Sequence[Left]]) -> str:
     descriptions = []
     for stream, pieces in left.items():
         named = [
-            f"{one.process} from {one.between[0]!r} to {one.between[1]!r} after {one.rows:,} rows"
-            for one in pieces[:_NAMED]
+            f"{piece.process} from {piece.between[0]!r} to {piece.between[1]!r} "
+            f"after {piece.rows:,} rows"
+            for piece in pieces[:_NAMED]
         ]
         more = [f"{len(pieces) - _NAMED:,} more"] if len(pieces) > _NAMED else []
         descriptions.append(f"{len(pieces):,} of stream {stream!r}: {'; '.join([*named, *more])}")

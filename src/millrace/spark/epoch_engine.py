@@ -153,9 +153,9 @@ class EpochEngine(Engine):
                 if self.run.stopping or not self.run.active:
                     raise ended()
                 if preparation.is_near():
-                    made = remap(run_log, preparation.remaps, ready=preparation.ready)[name]
+                    result = remap(run_log, preparation.remaps, ready=preparation.ready)[name]
                     beside.offer(run_log.collectable())
-                    return RemapResult(len(made.intervals), run_log.completed)
+                    return RemapResult(len(result.intervals), run_log.completed)
             beside.prepare(preparation)
 
     def _gives_up_input(self, until_s: float) -> bool:
@@ -421,5 +421,5 @@ def _kinds(streams: Sequence[str], ours: Collection[str]) -> str:
     """Return what read streams, given those that an injector reads now, in words."""
     by_spark = "Spark's own, and now an mr.sources.Injector"
     by_injector = "an mr.sources.Injector, and now Spark's own"
-    found = [by_spark if stream in ours else by_injector for stream in streams]
-    return "; or ".join(dict.fromkeys(found))
+    kinds = [by_spark if stream in ours else by_injector for stream in streams]
+    return "; or ".join(dict.fromkeys(kinds))

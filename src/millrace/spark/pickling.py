@@ -48,9 +48,9 @@ def captured(topology: Topology, refused: BaseException) -> str:
         topology: The pipeline.
         refused: What pickling it raised.
     """
-    for part, thing in _parts(topology):
-        if _refuses(thing):
-            way, culprit = _way_to(thing, _DEEPEST)
+    for part, value in _parts(topology):
+        if _refuses(value):
+            way, culprit = _way_to(value, _DEEPEST)
             kind = f"{type(culprit).__module__}.{type(culprit).__qualname__}".removeprefix(
                 "builtins."
             )
@@ -91,22 +91,22 @@ def _advice(culprit: Any) -> str:
     )
 
 
-def _refuses(thing: Any) -> bool:
+def _refuses(value: Any) -> bool:
     try:
-        pickle_by_value(thing)
+        pickle_by_value(value)
     except Exception:  # noqa: BLE001  # what cannot be pickled says so in any way it likes
         return True
     return False
 
 
-def _way_to(thing: Any, deepest: int) -> tuple[list[str], Any]:
+def _way_to(value: Any, deepest: int) -> tuple[list[str], Any]:
     """Return how to get from a thing to what in it cannot be pickled, and that."""
     if deepest:
-        for how, inner in _within(thing):
-            if inner is not thing and _refuses(inner):
+        for how, inner in _within(value):
+            if inner is not value and _refuses(inner):
                 way, culprit = _way_to(inner, deepest - 1)
                 return ([how, *way] if how else way), culprit
-    return [], thing
+    return [], value
 
 
 def _within(thing: Any) -> Iterator[tuple[str, Any]]:

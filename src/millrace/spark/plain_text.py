@@ -35,14 +35,14 @@ class PlainTable(NamedTuple):
         >>> PlainTable(("name", "late"), [("a", "0"), ("b", "-")]).without_noughts(["late"])
         PlainTable(columns=('name',), rows=[('a',), ('b',)])
         """
-        kept = [
+        rows = [
             n
             for n, name in enumerate(self.columns)
             if name not in rare or any(row[n] not in ("0", "-") for row in self.rows)
         ]
         return PlainTable(
-            tuple(self.columns[n] for n in kept),
-            [tuple(row[n] for n in kept) for row in self.rows],
+            tuple(self.columns[n] for n in rows),
+            [tuple(row[n] for n in rows) for row in self.rows],
         )
 
     def parts(self) -> Iterator[PlainTable]:

@@ -261,7 +261,9 @@ class LiveTable:
 
     def _new(self, now: float, width: int, lines: int) -> Table:
         status = self._status()
-        rates = self._rates({name: one.records for name, one in status.counters.items()}, now)
+        rates = self._rates(
+            {name: counters.records for name, counters in status.counters.items()}, now
+        )
         stuck = Counter(one.computation for one in status.stuck)
         behind = {name: status.behind(status.low_watermarks[name]) for name in status.counters}
 

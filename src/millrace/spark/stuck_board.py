@@ -92,14 +92,14 @@ class Board:
             self._begun = True
             self._mailbox.remove(said)
             return
-        found = dict[str, tuple[Stuck, float]]()
+        reports = dict[str, tuple[Stuck, float]]()
         for name in said:
             known = self._found.get(name)
             if known is None and (data := self._mailbox.read(name)) is not None:
                 known = msgspec.json.decode(data, type=Stuck), self._clock()
             if known is not None:
-                found[name] = known
-        self._found = found
+                reports[name] = known
+        self._found = reports
 
     def now(self) -> list[Stuck]:
         """Return what is stuck, the longest first, with how long it has been by now."""

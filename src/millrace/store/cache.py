@@ -214,7 +214,7 @@ def changes(*commits: Commit) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
 
 def _commit_with(commits: Sequence[Commit], row: bytes) -> str:
     """Return which commit has a row, in words."""
-    one = next(one for one in commits if row in dict(one.mutations))
+    one = next(commit for commit in commits if row in dict(commit.mutations))
     return f"commit {one.number} of interval {one.interval} of computation {one.computation!r}"
 
 

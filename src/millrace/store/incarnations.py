@@ -509,7 +509,7 @@ class Incarnations:
                 # looked at after.
                 sizes = {**later, segments[0]: there[segments[0]]}
                 older += self._add_newest(seal, [(name, sizes.get(name, 0)) for name in segments])
-            ends = self.blobs.map(lambda one: self._end_of(*one, newest=False), older)
+            ends = self.blobs.map(lambda item: self._end_of(*item, newest=False), older)
             for (name, _), end in zip(older, ends, strict=True):
                 if end is not None:
                     seal.lengths[str(name)] = end.length

@@ -232,20 +232,20 @@ class AheadCache:
         if more:
             rows = self.rows = {}
         # Of a timer that has fired nothing is asked again.
-        for row in {row for one in commits for row, value in one.mutations if value is None}:
+        for row in {row for commit in commits for row, value in commit.mutations if value is None}:
             if rows.get(row, b"") is None:
                 del rows[row]
         self.known_bytes = len(self.rows) * written
 
     def _row_bytes(self) -> int:
         """Return about what a row in memory takes, by those that were kept last."""
-        return self.kept_bytes // max(1, sum(len(one.mutations) for one in self._commits))
+        return self.kept_bytes // max(1, sum(len(commit.mutations) for commit in self._commits))
 
     def forget(self) -> None:
         """Know nothing of the cache below; what is kept stays."""
         self._cache_position = None
         self.known_bytes = 0
-        self.rows = {row: value for one in self._commits for row, value in one.mutations}
+        self.rows = {row: value for commit in self._commits for row, value in commit.mutations}
 
     def apply(self, *commits: Commit, overhead: int = COMMIT_BYTES) -> None:
         """See :meth:`millrace.store.Cache.apply`."""
@@ -413,7 +413,7 @@ class AheadCaches:
 
     def forward(self) -> None:
         """Bring all caches forward to what is durable."""
-        waiting = {(one.computation, one.interval) for one in self.commits}
+        waiting = {(commit.computation, commit.interval) for commit in self.commits}
         for cache in [one for one in self._ahead if one.name not in waiting]:
             self._forward(cache)
 

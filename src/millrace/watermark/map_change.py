@@ -101,7 +101,7 @@ def remapped(
     >>> [(one.id, one.start) for one in made.intervals.intervals], made.owners
     ([(2, 0), (3, 5), (1, 9223372036854775808)], {1: 7, 2: 0, 3: 0})
     """
-    known = {one.id: one for one in intervals.intervals}
+    known = {interval.id: interval for interval in intervals.intervals}
     owned, parents, touched = dict(owners), dict[int, tuple[int, ...]](), set[int]()
     next_id = first_id
 

@@ -52,8 +52,8 @@ class Estimate:
         self._tasks[task] = self._tasks.get(task, Ahead()).merged(ahead)
         self._edges.pop(task, None)
         # All at once: how much each has sent, beside the others, must not change by it.
-        while sum(one.records for one in self._tasks.values()) > RECORDS_MAX:
-            self._tasks = {n: one.halved() for n, one in self._tasks.items()}
+        while sum(ahead.records for ahead in self._tasks.values()) > RECORDS_MAX:
+            self._tasks = {n: ahead.halved() for n, ahead in self._tasks.items()}
             self._edges.clear()
 
     def us(self, percentile: int, low_watermarks: Mapping[int, int]) -> int:
@@ -134,7 +134,7 @@ class SenderWatermarks:
                 if name not in pending:
                     outputs[name] = max(
                         outputs[name],
-                        min(one.get(name, MIN_TIMESTAMP) for one in outputs_of_senders),
+                        min(published.get(name, MIN_TIMESTAMP) for published in outputs_of_senders),
                     )
             for name, estimate in self._estimates.items():
                 output_us = {n: m.outputs.get(name, MIN_TIMESTAMP) for n, m in self._last.items()}

@@ -67,7 +67,7 @@ def checked(conninfo: str) -> str:
     import psycopg
 
     try:
-        given: dict[str, Any] = dict(conninfo_to_dict(conninfo))
+        parameters: dict[str, Any] = dict(conninfo_to_dict(conninfo))
     except (psycopg.ProgrammingError, TypeError) as malformed:
         # The string itself is not repeated: it may hold a password. libpq quotes of it what it
         # could not read, which may be the password, or have a quote of its own.
@@ -76,15 +76,15 @@ def checked(conninfo: str) -> str:
             "mr.sinks.PostgreSQL: expected a connection string such as "
             f"'postgresql://user@host/database' or 'host=... dbname=...'; libpq says: {why}"
         ) from None
-    found = [name for name in _SECRETS if given.get(name)]
-    if found:
+    secrets = [name for name in _SECRETS if parameters.get(name)]
+    if secrets:
         raise PipelineError(
-            f"mr.sinks.PostgreSQL: the connection string holds a {found[0]}, which would travel "
+            f"mr.sinks.PostgreSQL: the connection string holds a {secrets[0]}, which would travel "
             "with every task and show up in logs. Leave it out, and give it to driver and workers "
             "through the environment (PGPASSWORD; on a cluster spark.executorEnv.PGPASSWORD) or a "
             "password file (PGPASSFILE, ~/.pgpass)."
         )
-    return make_conninfo("", **(_DEFAULTS | given))
+    return make_conninfo("", **(_DEFAULTS | parameters))
 
 
 def connect(conninfo: str) -> psycopg.Connection[Any]:
@@ -262,13 +262,13 @@ class Ledger:
             )
             if not entered.rowcount:
                 raise self.of_older_incarnation(incarnation)
-            found = connection.execute(
+            rows = connection.execute(
                 sql.SQL(
                     "SELECT sender, origin, sequence FROM {} WHERE pipeline = %s AND sink = %s"
                 ).format(self.tables.senders()),
                 sink,
             ).fetchall()
-        return {sender: (origin, sequence) for sender, origin, sequence in found}
+        return {sender: (origin, sequence) for sender, origin, sequence in rows}
 
     def of_older_incarnation(self, incarnation: int) -> ZombieWriter:
         """Return the error of a task whose incarnation is not the last."""
@@ -412,13 +412,13 @@ class Ledger:
     def _recorded(
         self, connection: psycopg.Connection[Any], lock: str = ""
     ) -> tuple[str, int, int] | None:
-        found: tuple[str, int, int] | None = self._execute(
+        row: tuple[str, int, int] | None = self._execute(
             connection,
             "SELECT checkpoint, generation, epoch FROM {} WHERE pipeline = %s AND sink = %s" + lock,
             self._pipeline,
             self.tables.sink,
         ).fetchone()
-        return found
+        return row
 
     def _execute(
         self, connection: psycopg.Connection[Any], statement: str, *values: Any

@@ -82,12 +82,14 @@ class Consumed:
             InvariantViolation: They are not in that order.
         """
         senders = senders_of(origins, sequences)
-        found, first, inverse = np.unique(senders, return_index=True, return_inverse=True)
-        if len(found) == len(senders):
+        distinct, first, inverse = np.unique(senders, return_index=True, return_inverse=True)
+        if len(distinct) == len(senders):
             ends = first
         else:
             ends = _ends(senders, origins, sequences)
-        before = np.array([self._last.get(one, (-1, -1)) for one in found.tolist()], np.int64)
+        before = np.array(
+            [self._last.get(sender, (-1, -1)) for sender in distinct.tolist()], np.int64
+        )
         fresh = _after(origins, sequences, before[inverse, 0], before[inverse, 1])
         # A sender's records ascend: if its last one is known, all are.
         ends = ends[fresh[ends]]

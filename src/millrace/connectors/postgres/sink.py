@@ -283,7 +283,11 @@ class PostgreSQL:
                     binding.stream,
                     binding.columns,
                 )
-                columns = {one.name: one.limit for one in tables.columns if one.limit is not None}
+                columns = {
+                    column.name: column.limit
+                    for column in tables.columns
+                    if column.limit is not None
+                }
                 self.limits = replace(type(self).limits, columns=columns)
                 self._ledger = Ledger(
                     self._where(), self.conninfo, tables, binding.pipeline, binding.owner
@@ -360,10 +364,10 @@ class PostgreSQL:
         from millrace.connectors.postgres.sink import Copied
 
         copied = [msgspec.msgpack.decode(receipt, type=Copied) for receipt in receipts]
-        gone = next((one.away for one in copied if one.away is not None), None)
+        gone = next((attempt.away for attempt in copied if attempt.away is not None), None)
         if gone is None:
             try:
-                self._ledger.merge(epoch, {one.attempt: one.rows for one in copied})
+                self._ledger.merge(epoch, {attempt.attempt: attempt.rows for attempt in copied})
             except Away as away:
                 gone = str(away)
         if gone is None:

@@ -86,15 +86,15 @@ class EpochInput:
             PipelineError: An offset cannot be written as JSON.
             WatermarkRegression: A process promises less than before.
         """
-        found: dict[str, Offsets] = {}
+        ends: dict[str, Offsets] = {}
         for stream, injector in self._injectors.items():
             start = _begun(offsets, stream)
             with self._asks(stream):
                 end = advanced(stream, injector, start, waiting[stream])
             moved = {name: at for name, at in end.items() if start.get(name) != at}
             written = {name: _as_written(stream, name, at) for name, at in moved.items()}
-            found[stream] = {name: at for name, at in written.items() if start.get(name) != at}
-        return found
+            ends[stream] = {name: at for name, at in written.items() if start.get(name) != at}
+        return ends
 
     def pieces(self, manifest: Manifest, offsets: SourceOffsets) -> dict[str, list[Piece]]:
         """Return what an epoch reads, by stream.
@@ -103,12 +103,12 @@ class EpochInput:
             manifest: Of the epoch.
             offsets: Where it begins.
         """
-        found: dict[str, list[Piece]] = {}
+        pieces_of: dict[str, list[Piece]] = {}
         for stream, injector in self._injectors.items():
             end = manifest.offsets.get(stream, {})
             with self._asks(stream):
-                found[stream] = pieces(injector, _begun(offsets, stream), end)
-        return found
+                pieces_of[stream] = pieces(injector, _begun(offsets, stream), end)
+        return pieces_of
 
     def moved(self, manifest: Manifest, offsets: SourceOffsets) -> bool:
         """Return whether a process goes on to another offset, with records there or without.

@@ -209,9 +209,9 @@ class IncarnationHost:
 
         def load(interval: int) -> list[families.ChannelRow]:
             position = positions.of(spec.name, interval)
-            found, repair = self._live_writer.channels(spec, interval, position)
+            rows, repair = self._live_writer.channels(spec, interval, position)
             self._report.repaired(spec.name, interval, repair)
-            return found
+            return rows
 
         return ChannelAdmission(self._topology, spec, positions.maps, load, self._consumed)
 
@@ -355,11 +355,11 @@ class IncarnationHost:
                 number = self._topology.computation(result.computation).number
                 last[number, result.interval] = (result.number, LAST_ROW)
         through, leaving = self._demultiplexer.passing(arrived.through), arrived.passing
-        for made in self._outbox.rows():
+        for rows in self._outbox.rows():
             if not self._combines:
-                leaving.append(made)
+                leaving.append(rows)
                 continue
-            for part in Lifter(self._turns_task()).combined(made):
+            for part in Lifter(self._turns_task()).combined(rows):
                 for edge in part.combined_edges():
                     through.setdefault(edge, {}).update(last)
                 leaving.append(part)

@@ -126,12 +126,12 @@ def consumed_by_any(notes: Iterable[TaskNote]) -> list[tuple[int, int, int]]:
     >>> consumed_by_any([TaskNote(0, {}, [(1, 0, 7)]), TaskNote(0, {}, [(1, 0, 5), (1, 1, 2)])])
     [(1, 0, 7), (1, 1, 2)]
     """
-    found: dict[tuple[int, int], int] = {}
+    last: dict[tuple[int, int], int] = {}
     for note in notes:
         for stream, process, number in note.consumed:
             at = stream, process
-            found[at] = max(found.get(at, number), number)
-    return [(*at, number) for at, number in sorted(found.items())]
+            last[at] = max(last.get(at, number), number)
+    return [(*at, number) for at, number in sorted(last.items())]
 
 
 #: Level and number of a task.
@@ -158,11 +158,11 @@ def joined(known: Processes, now: Processes) -> str:
 
 def noted(lasts: Mapping[TaskKey, bytes]) -> Numbers:
     """Return the numbers of processes that injector tasks have noted, by :func:`last_notes`."""
-    found: Numbers = {}
+    noted_numbers: Numbers = {}
     for (level, _), note in lasts.items():
-        for stream, of in {} if level else decode_decided(note).numbers.items():
-            found.setdefault(stream, {}).update(of)
-    return found
+        for stream, processes in {} if level else decode_decided(note).numbers.items():
+            noted_numbers.setdefault(stream, {}).update(processes)
+    return noted_numbers
 
 
 def unmarked(
@@ -175,13 +175,13 @@ def unmarked(
     ... )
     {'s': {'b': 1, 'c': 2}}
     """
-    found: Numbers = {}
-    for of in numbers:
-        for stream, processes in of.items():
+    missing: Numbers = {}
+    for noted_numbers in numbers:
+        for stream, processes in noted_numbers.items():
             for name, number in processes.items():
                 if number >= 0 and name not in known.get(stream, ()):
-                    found.setdefault(stream, {})[name] = number
-    return found
+                    missing.setdefault(stream, {})[name] = number
+    return missing
 
 
 def input_offsets(
@@ -201,21 +201,21 @@ def input_offsets(
         now: Those that there are now.
         numbers: As :func:`noted` before: records have left with them.
     """
-    found: InputOffsets = {}
+    offsets_by_stream: InputOffsets = {}
     for stream, names in now.items():
         before = {name: SourceOffset(number) for name, number in numbers.get(stream, {}).items()}
         offsets = before | dict(known.get(stream, {}))
-        following = 1 + max((one.number for one in offsets.values()), default=-1)
+        following = 1 + max((offset.number for offset in offsets.values()), default=-1)
         for name in names:
             if name not in offsets:
                 offsets[name], following = SourceOffset(following), following + 1
         injection = topology.streams[stream].injection
         waited = () if injection is None else injection.expected
         silent = [name for name in (*offsets, *waited) if name not in names]
-        found[stream] = {name: offsets[name] for name in names} | dict.fromkeys(
+        offsets_by_stream[stream] = {name: offsets[name] for name in names} | dict.fromkeys(
             silent, SourceOffset(-1)
         )
-    return found
+    return offsets_by_stream
 
 
 def input_of(
@@ -235,8 +235,10 @@ def input_of(
     """
     numbers = noted(lasts)
     read = input_offsets(topology, known, now, numbers)
-    given = {stream: {name: one.number for name, one in of.items()} for stream, of in read.items()}
-    return read, unmarked(known, numbers, given)
+    numbers_by_stream = {
+        stream: {name: one.number for name, one in of.items()} for stream, of in read.items()
+    }
+    return read, unmarked(known, numbers, numbers_by_stream)
 
 
 def shared(offsets: InputOffsets, task: int, tasks: int) -> InputOffsets:
@@ -252,14 +254,14 @@ def shared(offsets: InputOffsets, task: int, tasks: int) -> InputOffsets:
     >>> [{stream: [*of] for stream, of in shared(places, n, 2).items()} for n in range(2)]
     [{'s': ['a', 'new']}, {'s': ['b'], 't': ['c']}]
     """
-    found: InputOffsets = {}
+    share: InputOffsets = {}
     for turn, (stream, processes) in enumerate(offsets.items()):
         if not processes and task == 0:
-            found[stream] = {}  # somebody must hold the stream's low watermark
+            share[stream] = {}  # somebody must hold the stream's low watermark
         for name, place in processes.items():
             if (turn + place.number) % tasks == task:
-                found.setdefault(stream, {})[name] = place
-    return found
+                share.setdefault(stream, {})[name] = place
+    return share
 
 
 def readers(topology: Topology, offsets: InputOffsets, tasks: int) -> dict[str, list[int]]:
@@ -276,9 +278,9 @@ def share_input(
     What was counted of a stream is shared among the tasks that read it.
     """
     start.input = shared(offsets, task, tasks)
-    for stream, of in start.input.items():
+    for stream, processes in start.input.items():
         stats = sources.get(stream) or SourceStats()
-        start.processes[stream] = {n: stats.processes[n] for n in of if n in stats.processes}
+        start.processes[stream] = {n: stats.processes[n] for n in processes if n in stats.processes}
         if stats.ahead is not None:
             among = [n for n in range(tasks) if stream in shared(offsets, n, tasks)]
             start.ahead[stream] = stats.ahead.shared(len(among))[among.index(task)]
@@ -296,12 +298,12 @@ def last_notes(seal: Seal, left: LiveMark | None) -> dict[TaskKey, bytes]:
         left: What live tasks left behind with the last mark, if they did.
     """
     since = 0 if left is None else left.incarnation
-    found: dict[TaskKey, bytes] = {}
+    notes: dict[TaskKey, bytes] = {}
     for name in sorted(map(_named, seal.lengths)):
         note = seal.notes.get(str(name), b"")
         if note and (name.level or name.incarnation >= since):
-            found[name.level, name.task] = note
-    return found
+            notes[name.level, name.task] = note
+    return notes
 
 
 def known_to(
@@ -318,33 +320,35 @@ def known_to(
         lasts: Task -> the note of its last group.
         left: What live tasks left behind with the last mark, if they did.
     """
-    found = {where: decode_note(note) for where, note in lasts.items() if where[0]}
+    task_notes = {where: decode_note(note) for where, note in lasts.items() if where[0]}
     for name, note in ({} if left is None else left.notes).items():
         level, task = map(int, name.split("-"))
         task_note, where = decode_note(note), (level, task)
-        found[where] = merged_notes(found[where], task_note) if where in found else task_note
+        task_notes[where] = (
+            merged_notes(task_notes[where], task_note) if where in task_notes else task_note
+        )
     levels = {spec.name: spec.level for spec in topology.computations}
-    for (level, n), known in list(found.items()):
+    for (level, n), known in list(task_notes.items()):
         for name, clocks in known.inputs.items():
             if levels.get(name, level) != level:  # the pipeline has changed since
-                here = found.setdefault((levels[name], n), TaskNote(0, {}, []))
+                here = task_notes.setdefault((levels[name], n), TaskNote(0, {}, []))
                 raise_clocks(here.inputs, name, clocks)
     least: dict[str, dict[int, int]] = {}
     for spec in sorted(topology.computations, key=lambda spec: -spec.level):
-        for known in found.values():
+        for known in task_notes.values():
             raise_clocks(least, spec.name, known.inputs.get(spec.name, {}))
             raise_clocks(least, spec.name, known.published.get(spec.name, {}))
         for sender in spec.senders & levels.keys():
             for n in range(tasks):
-                mine = found.setdefault((levels[sender], n), TaskNote(0, {}, []))
+                mine = task_notes.setdefault((levels[sender], n), TaskNote(0, {}, []))
                 raise_clocks(mine.published, sender, least.get(spec.name, {}))
-    return found
+    return task_notes
 
 
 def _named(text: str) -> SegmentName:
-    found = SegmentName.parse(text)
-    assert found is not None, "seals name segments only"
-    return found
+    segment = SegmentName.parse(text)
+    assert segment is not None, "seals name segments only"
+    return segment
 
 
 def refuse_other_tasks(unfinished: Manifest | None, tasks: int) -> None:
@@ -455,7 +459,11 @@ def lasting(
     What of it is seen must be what the completion says, and of no mark that was given up. So it is
     published after that, and again by who finds a completion whose driver has perhaps not.
     """
-    return {edge: of for edge, of in receipts.items() if hasattr(sinks[edge], "publish_again")}
+    return {
+        edge: receipts_of
+        for edge, receipts_of in receipts.items()
+        if hasattr(sinks[edge], "publish_again")
+    }
 
 
 def publish_again(run_log: RunLog, sinks: Mapping[int, Any]) -> None:

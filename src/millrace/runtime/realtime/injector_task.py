@@ -89,17 +89,17 @@ class Following:
             wait_s: How long to wait at the most.
             stats: Has its time counted there.
         """
-        found: list[tuple[str, FetchedBatch]] = []
+        batches: list[tuple[str, FetchedBatch]] = []
         for stream, follower in self._followers.items():
             self.at = stream
-            found += [(stream, one) for one in follower.take(0)]
-        if not found:
+            batches += [(stream, batch) for batch in follower.take(0)]
+        if not batches:
             began, cpu = time.perf_counter(), time.thread_time()
-            found = self._wait(wait_s)
+            batches = self._wait(wait_s)
             stats.waited_s += time.perf_counter() - began
             stats.waited_cpu_s += time.thread_time() - cpu
         self.at = ""
-        return found
+        return batches
 
     def _wait(self, wait_s: float) -> list[tuple[str, FetchedBatch]]:
         """Take of the first stream that has something."""
@@ -107,8 +107,10 @@ class Following:
             time.sleep(wait_s)  # or a task would spin where there are fewer processes than tasks
         for stream, follower in self._followers.items():
             self.at = stream
-            if found := [(stream, one) for one in follower.take(wait_s / len(self._followers))]:
-                return found
+            if batches := [
+                (stream, batch) for batch in follower.take(wait_s / len(self._followers))
+            ]:
+                return batches
         return []
 
     def close(self) -> None:
@@ -176,7 +178,11 @@ class InjectorTask:
                 name: replace(place, offset=self._offset(stream, name, place))
                 for name, place in places.items()
             }
-            offsets = {name: one.offset for name, one in places.items() if one.number >= 0}
+            offsets = {
+                name: source_offset.offset
+                for name, source_offset in places.items()
+                if source_offset.number >= 0
+            }
             self._reading[stream] = {
                 name: _Reading(place, again.get((spec.number, place.number), -1))
                 for name, place in places.items()
@@ -206,8 +212,8 @@ class InjectorTask:
     def _counts(self) -> dict[str, dict[str, int]]:
         """Return the numbers of the next records, of streams with time by ingress."""
         return {
-            stream: {name: one.place.count for name, one in of.items()}
-            for stream, of in self._reading.items()
+            stream: {name: reading.place.count for name, reading in readings.items()}
+            for stream, readings in self._reading.items()
             if stream in self._ingress
         }
 
@@ -271,12 +277,12 @@ class InjectorTask:
             published=promising.read(),
         )
         task, report = Task(self._runtime, manifest, self.number), TaskReport()
-        for stream, one in taken:
-            for made, again in self._read(task, stream, one, through, report):
+        for stream, batch in taken:
+            for rows, again in self._read(task, stream, batch, through, report):
                 if again:
-                    leaving.append(made)
+                    leaving.append(rows)
                     continue
-                for part in self._rows.lifted(task, made):
+                for part in self._rows.lifted(task, rows):
                     combined |= part.combined_edges()
                     leaving.append(part)
         self._report.report.add(report)
@@ -346,16 +352,16 @@ class InjectorTask:
     def _write_down(self, taken: Iterable[tuple[str, FetchedBatch]]) -> None:
         """Make durable what was decided before it is read, and the times of records by ingress."""
         news, counts = False, self._counts()
-        for stream, one in taken:
-            if one.decided is not None:
+        for stream, batch in taken:
+            if batch.decided is not None:
                 decided = self._decided.setdefault(self._epoch, {}).setdefault(stream, {})
-                decided.setdefault(one.process, []).append(one.decided)
+                decided.setdefault(batch.process, []).append(batch.decided)
                 news = True
-            if stream in counts and one.rows.num_rows:
-                last = int(one.places(counts[stream][one.process])[-1])
-                counts[stream][one.process] = last + 1
+            if stream in counts and batch.rows.num_rows:
+                last = int(batch.places(counts[stream][batch.process])[-1])
+                counts[stream][batch.process] = last + 1
                 published_us = self._promising.published[stream]
-                news |= self._times.stamp(stream, one.process, last, self._wall_us, published_us)
+                news |= self._times.stamp(stream, batch.process, last, self._wall_us, published_us)
         if news:
             self._note_decided()
 

@@ -51,8 +51,8 @@ class MetricLines:
                 **values(status),
                 **{
                     metric.name: {
-                        of: dict(zip(("p50", "p95", "p99"), times.percentiles(), strict=True))
-                        for of, times in metric.draw(status).items()
+                        label: dict(zip(("p50", "p95", "p99"), times.percentiles(), strict=True))
+                        for label, times in metric.draw(status).items()
                     }
                     for metric in HISTOGRAMS
                 },

@@ -258,7 +258,11 @@ class Switchboard:
         with listener:
             while self._listener is listener:
                 now_s = time.monotonic()
-                callers = {one: of for one, of in callers.items() if one.is_alive()}
+                callers = {
+                    caller: connection
+                    for caller, connection in callers.items()
+                    if caller.is_alive()
+                }
                 for connection, until_s in callers.values():
                     if now_s >= until_s:
                         _shut(connection)

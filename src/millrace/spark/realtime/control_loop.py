@@ -302,12 +302,16 @@ class ControlLoop:
             if isinstance(message, RenewTask):
                 self._called.discard(where)
             if isinstance(message, StartTask):
-                self._processes[where] = {name: sorted(of) for name, of in message.input.items()}
+                self._processes[where] = {
+                    name: sorted(processes) for name, processes in message.input.items()
+                }
             self._board.tell(where, message)
         starts = [message for _, message in orders if isinstance(message, StartTask)]
         if starts:
             self._read = Counter()
             for start in starts:
-                self._read.update({stream: len(of) for stream, of in start.input.items()})
+                self._read.update(
+                    {stream: len(processes) for stream, processes in start.input.items()}
+                )
             if any(self._held):
                 self._tell_held()

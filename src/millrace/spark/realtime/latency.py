@@ -74,7 +74,7 @@ class StepTimer:
             return None
         self._reported_at_s = now
         times, self._times = self._times, {}
-        return Stepped(level, task, {name: dict(of) for name, of in times.items()})
+        return Stepped(level, task, {name: dict(counts) for name, counts in times.items()})
 
     def _add(self, step: str, seconds: float) -> None:
         self._times.setdefault(step, Counter())[bucket(seconds)] += 1
@@ -115,14 +115,16 @@ class StepsSeen:
         with self._lock:
             self._forget()
             reports = [message for _, message in self._reports]
-        found: dict[tuple[int, int], Counter[int]] = {}
+        counts_by_step: dict[tuple[int, int], Counter[int]] = {}
         order = ON_THE_WAY, WAITING, TURN
         for message in reports:
             for step, counts in message.times.items():
-                found.setdefault((message.level, order.index(step)), Counter()).update(counts)
+                counts_by_step.setdefault((message.level, order.index(step)), Counter()).update(
+                    counts
+                )
         return {
             f"{f'level {level}' if level else 'injectors'}, {order[n]}": _percentiles(counts)
-            for (level, n), counts in sorted(found.items())
+            for (level, n), counts in sorted(counts_by_step.items())
         }
 
     def _forget(self) -> None:
@@ -148,7 +150,7 @@ def below_s(bucket: int) -> float:
 
 def _percentiles(counts: Mapping[int, int]) -> StepTimes:
     buckets = sorted(counts)
-    until = list(accumulate(counts[one] for one in buckets))
+    until = list(accumulate(counts[bucket] for bucket in buckets))
     return StepTimes(
         *(below_s(buckets[bisect_left(until, until[-1] * p / 100)]) for p in (50, 95, 99))
     )

@@ -178,7 +178,7 @@ class StalledMark:
         # A mark goes level by level: who comes first holds up the others, unless it waits for one
         # that does not take what it sends.
         descriptions = {where: self._liveness.describe(where)[0] for where in self._awaited}
-        where = min(self._awaited, key=lambda one: (not descriptions[one], one))
+        where = min(self._awaited, key=lambda item: (not descriptions[item], item))
         description = f"{name_of(where, hosts.get(where))} {descriptions[where]}".rstrip()
         others = len(self._awaited) - 1
         return f"{description}; {others} others wait" if others else description
@@ -230,7 +230,7 @@ def task_hung(
     first, *others = hung
     description, outside = liveness.describe(first)
     level = first[0]
-    what = "; ".join(
+    holdings = "; ".join(
         f"{'key intervals' if level else 'processes'} {_listed(names)} of {of!r}"
         for of, names in has.items()
         if names
@@ -240,8 +240,8 @@ def task_hung(
     known = (ProcessId.read(hosts[one].process) for one in hung if one in hosts)
     return TaskHung(
         f"{name_of(first, hosts.get(first))} did nothing for {limit}, which is hang_limit=: it "
-        f"{description}.{f' It has {what}.' if what else ''}{more} The process is ended. If it "
-        "may take so long, give start() a longer hang_limit=.",
+        f"{description}.{f' It has {holdings}.' if holdings else ''}{more} The process is ended. "
+        "If it may take so long, give start() a longer hang_limit=.",
         [one for one in known if one is not None],
         outside=outside,
     )

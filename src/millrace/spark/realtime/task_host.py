@@ -335,8 +335,8 @@ def _at(task: LiveTask, still: Standstill) -> At:
     sight = still.look()
     if sight is None:
         return At(task.level, task.number, "")
-    what = ", ".join(filter(None, (task.at_hand(), sight.given))) or sight.place
-    return At(task.level, task.number, what, task.is_outside(), sight.moves)
+    activity = ", ".join(filter(None, (task.at_hand(), sight.given))) or sight.place
+    return At(task.level, task.number, activity, task.is_outside(), sight.moves)
 
 
 class _Loop:
@@ -535,11 +535,11 @@ def _together(sent: Iterable[Sent]) -> Iterator[list[Sent]]:
     """Yield what leaves in one go together."""
     waiting: list[Sent] = []
     since = size = 0.0
-    for one in sent:
+    for message in sent:
         if not waiting:
             since, size = time.perf_counter(), 0
-        waiting.append(one)
-        size += len(one[1])
+        waiting.append(message)
+        size += len(message[1])
         if size > _TOGETHER_BYTES or time.perf_counter() - since > _TOGETHER_S:
             yield waiting
             waiting = []
