@@ -96,39 +96,39 @@ class Pipeline(Declarations):
             source: A Spark DataFrame, streaming or bounded, or an
                 :class:`~millrace.sources.Injector`; None lets a Harness feed the stream.
             timestamp: The column with the event time: a Spark timestamp, or an integer. Or
-                ``mr.INGRESS``: the clock's time when it is read, the same for all records of an
-                epoch, fixed with the epoch and so right through failures. In real time it is in
-                tenths of a second, and written down before the record goes on.
-            unit: What an integer there counts since 1970 (UTC): ``"s"``, ``"ms"``, ``"us"`` or
-                ``"ns"``. By default microseconds; then a number that would be a time between 2001
-                and now in seconds or milliseconds is refused, as it is hardly one of January 1970.
-            low_watermark: What each process publishes, such as ``mr.BoundedDelay("5 s")``; an
-                Injector may leave it out if it promises something itself, and so may any with
-                ``mr.INGRESS``: then it follows the clock, ``mr.ArrivalTime(0)``.
-            id: Column that names a record: text, bytes, or an integer. Where the source delivers a
-                record again, under the same id and for the same key, it is dropped and counted
-                (``duplicates_filtered``) instead of being processed again.
-            slack: For how long an id is kept: until the low watermark has passed the record's
-                timestamp by so much. What is delivered again after that comes late, if it comes to
-                the same computation, and is processed as a late record. By default two hours.
+                ``mr.INGRESS``: the wall-clock time of the read. It is the same for all records of
+                an epoch, and stored with the epoch, so a retry does not change it. In real time its
+                resolution is a tenth of a second, and it is stored before the record leaves.
+            unit: Unit of an integer timestamp, since 1970 (UTC): ``"s"``, ``"ms"``, ``"us"`` or
+                ``"ns"``. By default microseconds; then a number is refused that would be a time
+                between 2001 and now in seconds or milliseconds, as it hardly means January 1970.
+            low_watermark: Policy of each process, such as ``mr.BoundedDelay("5 s")``. It may be
+                left out for an Injector that publishes low watermarks itself, and with
+                ``mr.INGRESS``: then it is ``mr.ArrivalTime(0)``, which follows the clock.
+            id: Column that identifies a record: text, bytes, or an integer. If the source delivers
+                a record again, with the same id and key, it is dropped and counted
+                (``duplicates_filtered``).
+            slack: How long an id is kept: until the low watermark is this far past the record's
+                timestamp. A duplicate that is delivered later is processed as a late record. By
+                default two hours.
             format: Record format. A Struct or dataclass takes the columns of its fields' names. A
                 builtin type takes the only column besides the timestamp; without a format the value
                 is a dict of all columns but the timestamp.
             ahead: How far past the wall clock a timestamp may lie before its record is refused. A
                 single timestamp far in the future would otherwise carry the low watermark with it
                 and make everything after it late.
-            process: Column that names the process, or source partition, that a record came by. The
-                injector's low watermark is the minimum over its processes. They are remembered, so
-                there must not be more than 10,000.
-            expected: Names of processes that must be heard of before the injector publishes
-                anything. Others join when they are first heard of.
+            process: Column that names a record's process, or source partition. The injector's low
+                watermark is the minimum over its processes. They are stored, so there must not be
+                more than 10,000.
+            expected: Names of processes that must have delivered something before the injector
+                publishes a low watermark. Other processes join with their first record.
             idle: How long a process may be silent, by the wall clock, before it no longer holds the
-                low watermark; what it sends after that may be late. By default it holds it forever.
+                low watermark; its later records may be late. By default it holds it forever.
             skew: How far ahead of the low watermark a process may be read. One that is further
-                waits until the low watermark advances, so what is buffered for it stays bounded.
-                Only for an Injector: what Spark's own sources read is Spark's to say.
-            was: The name that the stream had in earlier versions, or several: it is read on where
-                it was read to under that one. Not of Spark's own sources. See docs/changing.md.
+                ahead waits until the low watermark advances, so buffers stay bounded. Only for an
+                Injector: Spark decides what its own sources read.
+            was: The stream's name in earlier versions, or several: reading continues at the offsets
+                stored under that name. Not for Spark's own sources. See docs/changing.md.
 
         Raises:
             PipelineError: The stream is injected already, or an argument is missing.
@@ -279,14 +279,15 @@ class Pipeline(Declarations):
 
         Args:
             stream: Its name.
-            at_most: How many there may be: ``"5 %"`` of the records, or a number, since the run
-                started. A share is of the last five minutes of epochs (in real time: marks), judged
-                once a hundred records have been read in them. Past it the run stops with
-                DeadLettersExceeded, which names the most frequent reason. The epoch has completed
-                then, so nothing is lost, and the next start counts anew.
-            again: Whether dead letters are sent again that ``millrace dead-letters CHECKPOINT
-                --send`` puts into the checkpoint, each once, to whom they failed for. It is one
-                more injected stream, ``dead-letters.again``, which holds no low watermark.
+            at_most: A limit: ``"5 %"`` of the records, or a number, since the run started. A share
+                is taken over the last five minutes of epochs (in real time: marks), once they have
+                a hundred records. Beyond it the run stops with DeadLettersExceeded, which names the
+                most frequent reason. The epoch has completed by then, so nothing is lost, and the
+                next start counts from zero.
+            again: Whether the run processes dead letters again that ``millrace dead-letters
+                CHECKPOINT --send`` puts into the checkpoint: each goes once to the computation that
+                failed. It adds an injected stream, ``dead-letters.again``, which holds no low
+                watermark.
 
         Raises:
             PipelineError: There is such a stream already, or ``at_most`` is no limit.
@@ -309,11 +310,11 @@ class Pipeline(Declarations):
         return Stream(self, stream)
 
     def late_records(self, stream: str) -> Stream:
-        """Declare a stream that gets a note of every late record, in whatever computation.
+        """Declare a stream that gets a note of every late record of any computation.
 
-        Its format is :class:`~millrace.LateRecord`. The record itself is delivered as ever, with
-        ``record.late`` set; with or without this stream it is counted. Records that the stream
-        receives are as old as the late records are.
+        Its format is :class:`~millrace.LateRecord`. The late record itself is still delivered, with
+        ``record.late`` set, and counted; this stream does not change that. A note has the timestamp
+        of its late record.
         """
         check_name(stream, "stream")
         if self.late is not None:
