@@ -181,8 +181,8 @@ class EpochAdmission:
         """Return interval -> its records; see :class:`Admission`."""
         assert inbox is not None, "rows of an epoch are many"
         table = rows.table()
-        found = inbox.received(table, table.column("edge").to_numpy(), self.spec)
-        return found.of_intervals(self.intervals)
+        keyed = inbox.received(table, table.column("edge").to_numpy(), self.spec)
+        return keyed.of_intervals(self.intervals)
 
     def consumed(self, bundles: Sequence[Bundle]) -> Consumed:
         """Return nothing: the epoch says it."""
@@ -298,8 +298,8 @@ class ChannelAdmission:
     def _keyed(self, arrived: list[_Arrived], few: RowColumns) -> KeyedRecords:
         """Return records, which are in order, by key."""
         starts, names, last = list[int](), list[tuple[int, bytes]](), None
-        for n, one in enumerate(arrived):
-            if (name := one[:2]) != last:
+        for n, row in enumerate(arrived):
+            if (name := row[:2]) != last:
                 last = name
                 starts.append(n)
                 names.append(name)

@@ -153,11 +153,11 @@ class _Some:
     values: Callable[[], Sequence[Any]]
     keys: pa.Array | None = None
 
-    def where(self, kept: npt.NDArray[np.bool_]) -> _Some:
-        mask, flags = pa.array(kept), kept.tolist()
+    def where(self, rows_kept: npt.NDArray[np.bool_]) -> _Some:
+        mask, flags = pa.array(rows_kept), rows_kept.tolist()
         columns, values, keys = self.columns, self.values, self.keys
         return _Some(
-            self.records[kept],
+            self.records[rows_kept],
             None if columns is None else {n: c.filter(mask) for n, c in columns.items()},
             lambda: [value for value, flag in zip(values(), flags, strict=True) if flag],
             None if keys is None else keys.filter(mask),
@@ -260,7 +260,7 @@ def typed_columns(spec: StreamSpec, columns: Mapping[str, pa.Array]) -> dict[str
     fields = _plain_fields(spec)
     if fields is None:
         return None
-    found = {}
+    arrays = {}
     for name, kind in fields.items():
         known, column = column_type_of(kind), columns.get(name)
         if known is None or column is None or typing.get_origin(kind) is typing.Annotated:
@@ -272,8 +272,8 @@ def typed_columns(spec: StreamSpec, columns: Mapping[str, pa.Array]) -> dict[str
             if not (pa.types.is_integer(column.type) and pa.types.is_floating(wanted)):
                 return None
             column = column.cast(wanted, safe=False)
-        found[name] = column
-    return found
+        arrays[name] = column
+    return arrays
 
 
 def _plain_fields(spec: StreamSpec) -> dict[str, Any] | None:

@@ -75,8 +75,8 @@ class _Run:
                 at_us = np.full(rows.num_rows, self._task.manifest.wall_time_us, dtype=np.int64)
                 rows = rows.set_column(rows.schema.get_field_index("ts"), "ts", pa.array(at_us))
             self._encode(source, rows)
-            for made in self._outbox.batches():
-                yield from self._lifter.lifted(made)
+            for edge_rows in self._outbox.batches():
+                yield from self._lifter.lifted(edge_rows)
 
     def _encode(self, source: SourceColumns, rows: pa.RecordBatch) -> None:
         stream, task = source.stream, self._task

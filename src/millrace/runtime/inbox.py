@@ -196,9 +196,9 @@ class Inbox:
             origins = self._origins_of(edge.stream, rows, list(refused))
             for n, reason in refused.items():
                 self._refuse(rows, n, edge, reason, display_value(struct, n), origins.get(n))
-        kept = [n for n in range(len(read.values)) if n not in refused]
-        accepted = rows.take(pa.array(kept, pa.int64())).combine_chunks()
-        return accepted, [read.values[n] for n in kept]
+        read_rows = [n for n in range(len(read.values)) if n not in refused]
+        accepted = rows.take(pa.array(read_rows, pa.int64())).combine_chunks()
+        return accepted, [read.values[n] for n in read_rows]
 
     def _reading_again(self, rows: pa.Table, edge: Edge, column: str) -> Again:
         """Return what reads one of the accepted rows of a native source once more."""

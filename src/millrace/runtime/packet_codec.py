@@ -419,9 +419,9 @@ def _numbers(keys: pa.Array, hashes: pa.Array) -> pa.Array | None:
     numbers = numbers_of(keys)
     if numbers is None or hashes.null_count:
         return None
-    found = pa.array(numbers)
-    same = (hashes_of_numbers(found).view(np.int64) == hashes.to_numpy()).all()
-    return found if same else None
+    key_column = pa.array(numbers)
+    same = (hashes_of_numbers(key_column).view(np.int64) == hashes.to_numpy()).all()
+    return key_column if same else None
 
 
 def _source_columns(columns: Mapping[str, Any], *, numbers: bool) -> dict[str, Wholes]:

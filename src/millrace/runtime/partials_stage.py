@@ -154,10 +154,10 @@ class NativeLifter:
             count = int(np.count_nonzero(chosen))
             self.report.liftable += count
             self.report.partials += count
-            found = self._lift(batch, chosen, edge, source)
-            if found is None:
+            partials = self._lift(batch, chosen, edge, source)
+            if partials is None:
                 continue
-            rows, lifted = found
+            rows, lifted = partials
             origin = injected_origin(source.number, self._manifest.epoch)
             origins = pa.array(np.full(rows.num_rows, origin, dtype=np.int64))
             yield _widened(partial_rows(rows, edge, lifted, origins), schema)

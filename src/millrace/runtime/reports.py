@@ -82,10 +82,10 @@ class TaskReport(msgspec.Struct, array_like=True):
 
     def last_commits(self) -> dict[str, dict[int, int]]:
         """Return computation -> interval -> number of its last commit, of those with a result."""
-        found: dict[str, dict[int, int]] = {}
+        last: dict[str, dict[int, int]] = {}
         for result in self.results:
-            found.setdefault(result.computation, {})[result.interval] = result.number
-        return found
+            last.setdefault(result.computation, {})[result.interval] = result.number
+        return last
 
     def add(self, other: TaskReport) -> None:
         """Add what another task tells, or a later turn; its results are of other intervals."""
@@ -221,7 +221,10 @@ class Messages:
                 # second job of the epoch, there are two.
                 receipt = _decode_receipt(message)
                 receipts.setdefault(edge, {}).setdefault(receipt.task, receipt.of)
-        by_task = {edge: [of[task] for task in sorted(of)] for edge, of in receipts.items()}
+        by_task = {
+            edge: [by_number[task] for task in sorted(by_number)]
+            for edge, by_number in receipts.items()
+        }
         return cls(reports, by_task)
 
 

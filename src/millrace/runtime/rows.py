@@ -219,7 +219,7 @@ class Rows:
             yield tasks[0], self
             return
         for task in sorted({*tasks}):
-            yield task, Rows(self.few.where([one == task for one in tasks]))
+            yield task, Rows(self.few.where([receiver == task for receiver in tasks]))
 
 
 NO_ROWS: Final = Rows(RowColumns())
@@ -310,18 +310,18 @@ class Outbox:
         self, productions: RowsBuilder, origins: _Firsts, sequences: _Seconds
     ) -> tuple[RowsBuilder, _Ints, _Ints]:
         """Return rows and ids, with a copy for each interval of those that go to all."""
-        made, of = RowsBuilder(), list[int]()
+        builder, copies_of = RowsBuilder(), list[int]()
         for n, (edge, hash) in enumerate(zip(productions.edges, productions.hashes, strict=True)):
             hashes = self._everywhere.get(edge, [hash])
-            made.hashes += hashes
-            of += [n] * len(hashes)
-        made.edges = [productions.edges[n] for n in of]
-        made.keys = [productions.keys[n] for n in of]
-        made.values = [productions.values[n] for n in of]
-        made.timestamps = [productions.timestamps[n] for n in of]
+            builder.hashes += hashes
+            copies_of += [n] * len(hashes)
+        builder.edges = [productions.edges[n] for n in copies_of]
+        builder.keys = [productions.keys[n] for n in copies_of]
+        builder.values = [productions.values[n] for n in copies_of]
+        builder.timestamps = [productions.timestamps[n] for n in copies_of]
         if isinstance(origins, int):
             origins = np.full(len(productions), origins, np.int64)
-        return made, _array(origins)[of], _array(sequences)[of]
+        return builder, _array(origins)[copies_of], _array(sequences)[copies_of]
 
     def rows(self) -> list[Rows]:
         """Return what was gathered since: one lot of rows, or none."""
@@ -332,8 +332,8 @@ class Outbox:
         make = (
             self._few if are_few(len(pending.edges), pending.keys, pending.values) else self._many
         )
-        made = make(pending, ids)
-        return [made] if made.count else []
+        rows = make(pending, ids)
+        return [rows] if rows.count else []
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the same as one batch of the wire's schema; or nothing."""
@@ -341,15 +341,15 @@ class Outbox:
             yield made.batch()
 
     def _few(self, pending: RowsBuilder, ids: list[tuple[_Firsts, _Seconds]]) -> Rows:
-        made = RowColumns(
+        columns = RowColumns(
             list(map(self._task_of, pending.edges, pending.hashes)),
             pending.edges, pending.hashes, pending.keys, pending.values, pending.timestamps,
             [n for origins, sequences in ids for n in _origins(origins, len(sequences))],
             [n for _, sequences in ids for n in _listed(sequences)],
         )  # fmt: skip
         if self._later:
-            made = made.where([wire.plain(edge) not in self._later for edge in made.edges])
-        return Rows(made)
+            columns = columns.where([wire.plain(edge) not in self._later for edge in columns.edges])
+        return Rows(columns)
 
     def _many(self, pending: RowsBuilder, ids: list[tuple[_Firsts, _Seconds]]) -> Rows:
         edges = np.array(pending.edges, dtype=np.int32)
@@ -399,16 +399,16 @@ class Outbox:
         return pids
 
 
-def _binary(what: str, column: list[bytes]) -> pa.Array:
-    made = pa.array(column, pa.binary())
-    if isinstance(made, pa.ChunkedArray):  # which is what Arrow makes of more than it can address
+def _binary(name: str, column: list[bytes]) -> pa.Array:
+    array = pa.array(column, pa.binary())
+    if isinstance(array, pa.ChunkedArray):  # which is what Arrow makes of more than it can address
         raise PipelineError(
-            f"a task has {made.nbytes:,} bytes of {what} to send at once, in {len(column):,} rows, "
-            "and an Arrow batch holds 2 GiB of them. Let an epoch read less "
+            f"a task has {array.nbytes:,} bytes of {name} to send at once, in {len(column):,} "
+            "rows, and an Arrow batch holds 2 GiB of them. Let an epoch read less "
             "(maxFilesPerTrigger, maxOffsetsPerTrigger, mr.sources.Files(bytes_per_epoch=)), use "
-            f"more tasks, or shorter {what}."
+            f"more tasks, or shorter {name}."
         )
-    return made
+    return array
 
 
 def _origins(origins: _Firsts, count: int) -> list[int]:

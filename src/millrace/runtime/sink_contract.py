@@ -112,13 +112,13 @@ class Writings:
 
     def close(self) -> dict[int, bytes]:
         """Return edge -> the receipt for what was written, which is durable now."""
-        return {edge: one.close() for edge, one in self._begun.items()}
+        return {edge: writing.close() for edge, writing in self._begun.items()}
 
     def abort(self) -> None:
         """Give everything up."""
-        for one in self._begun.values():
+        for writing in self._begun.values():
             with suppress(Exception):  # what is told is why all of this ends
-                one.abort()
+                writing.abort()
 
 
 class TaskSink(Protocol):
@@ -287,12 +287,12 @@ def task_writers(topology: Topology) -> dict[int, TaskWriter]:
 
     Asked when the run owns its sinks.
     """
-    found = {}
+    writers = {}
     for edge, sink in sinks_by_edge(topology).items():
         writer = sink.for_tasks() if hasattr(sink, "for_tasks") else None
         if writer is not None:
-            found[edge] = writer
-    return found
+            writers[edge] = writer
+    return writers
 
 
 def live_writers(topology: Topology) -> tuple[dict[int, LiveWriter], dict[int, TaskWriter]]:

@@ -447,14 +447,14 @@ class Probe:
                 note[:_DIGEST] = _NOTHING
                 stack.truncate(0)
                 how = self._died(run, note, stack)
-                found = note[:_DIGEST]
-                if found in (_DONE, _NOTHING):
+                digest = note[:_DIGEST]
+                if digest in (_DONE, _NOTHING):
                     return
                 stack.seek(0)
                 where = _users(stack.read().decode(errors="replace"))
                 # There may be another, and to find this one may have taken all the time.
                 self._until = self._clock() + self._lasts_s
-                self._fatal[found] = how, where
+                self._fatal[digest] = how, where
                 _log.warning("user code ends its process: %s\n%s", how, where)
 
     def _died(self, run: Callable[[], object], note: mmap.mmap, stack: IO[bytes]) -> str:
@@ -566,7 +566,11 @@ class Standstill:
         while frame is not None and frame.f_code is not self._work:
             stack.append(frame)
             frame = frame.f_back
-        if frame is None or leaf is None or any(one.f_code in self._waits for one in stack):
+        if (
+            frame is None
+            or leaf is None
+            or any(frame_at.f_code in self._waits for frame_at in stack)
+        ):
             self.forget()
             return None
         stack.append(frame)

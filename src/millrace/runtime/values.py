@@ -317,13 +317,13 @@ def display_value(array: pa.Array, n: int) -> Any:
         parts = zip(array.type.names, array.flatten(), strict=True)
         return {name: display_value(part, n) for name, part in parts}
     try:
-        (found,) = _to_list(array.slice(n, 1))
+        (value,) = _to_list(array.slice(n, 1))
     except UnicodeDecodeError as error:
         return error.object
     except _UNREADABLE as error:
         whole = pa.types.is_timestamp(array.type) or pa.types.is_date(array.type)
         return array.slice(n, 1).view(_whole(array.type))[0].as_py() if whole else str(error)
-    return found
+    return value
 
 
 def _whole(kind: pa.DataType) -> pa.DataType:

@@ -213,9 +213,12 @@ def changes(*commits: Commit) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
 
 
 def _commit_with(commits: Sequence[Commit], row: bytes) -> str:
-    """Return which commit has a row, in words."""
-    one = next(commit for commit in commits if row in dict(commit.mutations))
-    return f"commit {one.number} of interval {one.interval} of computation {one.computation!r}"
+    """Return the name of the commit that has a row, for a message."""
+    commit = next(commit for commit in commits if row in dict(commit.mutations))
+    return (
+        f"commit {commit.number} of interval {commit.interval} of computation "
+        f"{commit.computation!r}"
+    )
 
 
 def following(

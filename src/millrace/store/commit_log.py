@@ -344,10 +344,10 @@ class _Line:
 
     def forget_in(self, segments: Collection[int]) -> None:
         """Forget what was in some segments."""
-        kept = [at for at, segment in enumerate(self.segments) if segment not in segments]
-        if len(kept) < len(self.numbers):
+        remaining = [at for at, segment in enumerate(self.segments) if segment not in segments]
+        if len(remaining) < len(self.numbers):
             for column in self._columns():
-                column[:] = array("Q", (column[at] for at in kept))
+                column[:] = array("Q", (column[at] for at in remaining))
 
     def _columns(self) -> tuple[array[int], ...]:
         return self.numbers, self.segments, self.offsets, self.lengths, self.checksums
@@ -434,7 +434,13 @@ class ComputationSegments:
                     raise
             # It was put again with less in it, or has gone.
             with self._lock:
-                self._forget({key for key, one in self._segments.items() if one is segment})
+                self._forget(
+                    {
+                        key
+                        for key, opened_segment in self._segments.items()
+                        if opened_segment is segment
+                    }
+                )
                 self.refresh()
                 fresh = True
 

@@ -116,13 +116,13 @@ class LmdbView:
     def get_many(self, rows: Sequence[bytes]) -> list[bytes | None]:
         """See :meth:`millrace.store.View.get_many`."""
         try:
-            found = self._paging.get_many(self._txn, rows)
-            crcs = set(map(crc32, filter(None, found), map(crc32, compress(rows, found))))
-            if crcs - {RESIDUE} or b"" in found:
+            values = self._paging.get_many(self._txn, rows)
+            crcs = set(map(crc32, filter(None, values), map(crc32, compress(rows, values))))
+            if crcs - {RESIDUE} or b"" in values:
                 raise Damaged(_ALTERED)
         except (lmdb.Error, Damaged) as error:
             raise self._failed(error) from error
-        return [None if data is None else data[:-CRC_BYTES] for data in found]
+        return [None if data is None else data[:-CRC_BYTES] for data in values]
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         """See :meth:`millrace.store.View.scan`."""

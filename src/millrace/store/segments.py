@@ -389,8 +389,8 @@ class Segment:
             CheckpointMismatch: It is whole but of a newer format.
         """
         _ = self.seed  # first: a newer format is not damage
-        found = self._by_trailer(max(HEADER_BYTES, self.size - _TAIL_BYTES))
-        frames = None if found is None else self._indexed(*found)
+        by_trailer = self._by_trailer(max(HEADER_BYTES, self.size - _TAIL_BYTES))
+        frames = None if by_trailer is None else self._indexed(*by_trailer)
         if frames is None:
             raise self.damaged(self.size, "an index of all that is before it")
         return frames

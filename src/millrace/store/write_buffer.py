@@ -63,8 +63,8 @@ class OverView:
         """See :meth:`millrace.store.View.get_many`."""
         over = self._over
         others = [row for row in rows if row not in over]
-        found = dict(zip(others, self._below.get_many(others), strict=True)) if others else {}
-        return [over[row] if row in over else found[row] for row in rows]
+        values = dict(zip(others, self._below.get_many(others), strict=True)) if others else {}
+        return [over[row] if row in over else values[row] for row in rows]
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         """See :meth:`millrace.store.View.scan`."""
@@ -311,12 +311,12 @@ class AheadView:
     def get_many(self, rows: Sequence[bytes]) -> list[bytes | None]:
         """See :meth:`millrace.store.View.get_many`."""
         known: dict[bytes, Any] = self._rows
-        found = list(map(known.get, rows, repeat(_MISSING)))
-        if _MISSING in found:
-            missing = [value is _MISSING for value in found]
+        values = list(map(known.get, rows, repeat(_MISSING)))
+        if _MISSING in values:
+            missing = [value is _MISSING for value in values]
             others = iter(self._below().get_many(list(compress(rows, missing))))
-            found = [next(others) if value is _MISSING else value for value in found]
-        return found
+            values = [next(others) if value is _MISSING else value for value in values]
+        return values
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         """See :meth:`millrace.store.View.scan`."""
@@ -383,12 +383,12 @@ class AheadCaches:
 
     def open(self, computation: str, interval: int) -> AheadCache:
         """See :meth:`millrace.store.Caches.open`."""
-        found = self._open.get((computation, interval))
-        if found is None:
+        cache = self._open.get((computation, interval))
+        if cache is None:
             below = self._below.open(computation, interval)
-            found = AheadCache(computation, interval, below, self._looked_up)
-            self._open[computation, interval] = found
-        return found
+            cache = AheadCache(computation, interval, below, self._looked_up)
+            self._open[computation, interval] = cache
+        return cache
 
     def wait(self, commit: Commit) -> None:
         """Take a commit that is not durable yet."""
@@ -414,7 +414,9 @@ class AheadCaches:
     def forward(self) -> None:
         """Bring all caches forward to what is durable."""
         waiting = {(commit.computation, commit.interval) for commit in self.commits}
-        for cache in [one for one in self._ahead if one.name not in waiting]:
+        for cache in [
+            cache_ahead for cache_ahead in self._ahead if cache_ahead.name not in waiting
+        ]:
             self._forward(cache)
 
     def _keep(self, commit: Commit) -> int:

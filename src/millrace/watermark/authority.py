@@ -77,19 +77,19 @@ class Tournament:
         9
         """
         nodes, first, end = self._nodes, indexes.start + self._leaves, indexes.stop + self._leaves
-        found = MAX_TIMESTAMP
+        least = MAX_TIMESTAMP
         while first < end:
             if first & 1:
-                if nodes[first] < found:
-                    found = int(nodes[first])
+                if nodes[first] < least:
+                    least = int(nodes[first])
                 first += 1
             if end & 1:
                 end -= 1
-                if nodes[end] < found:
-                    found = int(nodes[end])
+                if nodes[end] < least:
+                    least = int(nodes[end])
             first >>= 1
             end >>= 1
-        return found
+        return least
 
     def at_most(self, indexes: range, limit: int) -> list[int]:
         """Return at which of some places the value is at most a limit, ascending.
@@ -99,8 +99,8 @@ class Tournament:
         if self.minimum_of(indexes) > limit:
             return []
         leaves = self._nodes[self._leaves + indexes.start : self._leaves + indexes.stop]
-        found: list[int] = (np.flatnonzero(leaves <= limit) + indexes.start).tolist()
-        return found
+        below: list[int] = (np.flatnonzero(leaves <= limit) + indexes.start).tolist()
+        return below
 
     def update(self, indexes: Sequence[int], values: Sequence[int]) -> None:
         """Change the values at some places, each named once."""
@@ -230,13 +230,13 @@ class Bulletin:
             oldest_us = min(oldest_us, self._oldest_work.minimum_of(range(first, place)))
             first = place + 1
         oldest_us = min(oldest_us, self._oldest_work.minimum_of(range(first, indexes.stop)))
-        found = Pending(oldest_us)
+        work = Pending(oldest_us)
         if spread:
             left_out = set(without)
             for interval, outstanding in self._spread().items():
                 if self._places[interval] in indexes and interval not in left_out:
-                    found = found.merged(Pending(oldest_us, outstanding))
-        return found
+                    work = work.merged(Pending(oldest_us, outstanding))
+        return work
 
     def due(self, indexes: range, clocks: Mapping[int, int], wall_time_us: int) -> list[int]:
         """Return which intervals have a timer due, or ids to forget, in the order of their places.
@@ -258,8 +258,8 @@ class Bulletin:
             *self._event_times.at_most(indexes, max(clocks.values())),
             *self._wall_timers.at_most(indexes, wall_time_us),
         }
-        found = [self._ids[place] for place in sorted(maybe)]
-        return [n for n in found if self.report(n).due(clocks, wall_time_us)]
+        intervals = [self._ids[place] for place in sorted(maybe)]
+        return [n for n in intervals if self.report(n).due(clocks, wall_time_us)]
 
     def _spread(self) -> dict[int, Outstanding]:
         """Return how the work of those intervals is spread that have some."""
@@ -377,7 +377,9 @@ class Authority:
         """
         fresh = self.low_watermarks.copy(())
         known = fresh.taken(low_watermarks)
-        known.percentiles = {p: fresh.taken(of) for p, of in low_watermarks.percentiles.items()}
+        known.percentiles = {
+            p: fresh.taken(known_at) for p, known_at in low_watermarks.percentiles.items()
+        }
         self.low_watermarks = known.copy(self._topology.percentiles)
         for computation in reports.keys() & self.bulletins.keys():
             self.bulletins[computation].restore(reports[computation], sequencer)

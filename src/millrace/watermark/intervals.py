@@ -110,9 +110,9 @@ class IntervalMap:
             return np.searchsorted(self._starts, hashes, side="right") - 1
         cell_indexes, lasts = self._cells
         cells = hashes >> _CELL_SHIFT
-        found: npt.NDArray[np.intp] = cell_indexes[cells]
-        found += hashes > lasts[cells]
-        return found
+        indexes: npt.NDArray[np.intp] = cell_indexes[cells]
+        indexes += hashes > lasts[cells]
+        return indexes
 
     @cached_property
     def _cells(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.uint64]] | None:

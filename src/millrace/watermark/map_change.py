@@ -117,11 +117,11 @@ def remapped(
     def replace(old: tuple[KeyInterval, ...], cuts: list[int]) -> None:
         nonlocal next_id
         owner = owned[old[0].id]
-        for one in old:
-            del known[one.id], owned[one.id]
+        for parent in old:
+            del known[parent.id], owned[parent.id]
         for start, end in pairwise(cuts):
             known[next_id] = KeyInterval(next_id, start, end)
-            owned[next_id], parents[next_id] = owner, tuple(one.id for one in old)
+            owned[next_id], parents[next_id] = owner, tuple(parent.id for parent in old)
             next_id += 1
 
     for remap in remaps:

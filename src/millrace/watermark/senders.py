@@ -84,14 +84,14 @@ class Estimate:
         return max(least_us, int(at_us[order[first]]))
 
     def _spread(self, task: int) -> tuple[Ints, Ints]:
-        found = self._edges.get(task)
-        if found is None:
+        edges = self._edges.get(task)
+        if edges is None:
             counts = self._tasks[task].counts
-            found = self._edges[task] = (
+            edges = self._edges[task] = (
                 np.array([edge_us(bucket) for bucket in counts], dtype=np.int64),
                 np.array(list(counts.values()), dtype=np.int64),
             )
-        return found
+        return edges
 
 
 class SenderWatermarks:

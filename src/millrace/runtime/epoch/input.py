@@ -125,7 +125,7 @@ class EpochInput:
 
     def unread(self, manifest: Manifest, there: Mapping[str, Sequence[Piece]]) -> TaskReport | None:
         """Return what pieces have but records; None if there may be some."""
-        if any(piece.between is not None for found in there.values() for piece in found):
+        if any(piece.between is not None for pieces_of in there.values() for piece in pieces_of):
             return None
         report, latest_us = TaskReport(), latest_of(self._topology, manifest)
         for stream, found in there.items():

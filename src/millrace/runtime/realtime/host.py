@@ -139,8 +139,10 @@ class IncarnationHost:
         receivers = 0 if self._last else tasks
         self._pipes = Pipes(start.incarnation, self.number, receivers, tell_us=self._tell_us)
         state = runtime.execution.state
-        found = weak_computations(self._topology, tasks=tasks, live=runtime.live_writers.keys())
-        weak = {spec.name: found[spec.name] for spec in self._specs if spec.name in found}
+        weak_names = weak_computations(
+            self._topology, tasks=tasks, live=runtime.live_writers.keys()
+        )
+        weak = {spec.name: weak_names[spec.name] for spec in self._specs if spec.name in weak_names}
         writer = self._writer = GrownWriter(
             runtime.execution,
             IncarnationFence(state.incarnations, start.incarnation),

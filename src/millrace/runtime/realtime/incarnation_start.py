@@ -236,7 +236,8 @@ def input_of(
     numbers = noted(lasts)
     read = input_offsets(topology, known, now, numbers)
     numbers_by_stream = {
-        stream: {name: one.number for name, one in of.items()} for stream, of in read.items()
+        stream: {name: one.number for name, one in offsets.items()}
+        for stream, offsets in read.items()
     }
     return read, unmarked(known, numbers, numbers_by_stream)
 

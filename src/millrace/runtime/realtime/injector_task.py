@@ -342,8 +342,9 @@ class InjectorTask:
             reading = self._reading[stream]
             within = {
                 name
-                for name, one in reading.items()
-                if is_within(one.place.offset) or one.place.count <= one.again_to
+                for name, reading_of in reading.items()
+                if is_within(reading_of.place.offset)
+                or reading_of.place.count <= reading_of.again_to
             }
             self._following.hold(stream, frozenset(reading.keys() - within))
             left |= bool(within)
@@ -375,17 +376,17 @@ class InjectorTask:
         self,
         task: Task,
         stream: str,
-        one: FetchedBatch,
+        batch: FetchedBatch,
         through: dict[Sender, Number],
         report: TaskReport,
     ) -> Iterator[tuple[Rows, bool]]:
         """Yield rows on edges, and whether they were maybe sent before; move the process on."""
-        reading, source = self._reading[stream][one.process], self._sources[stream]
-        place, rows, newest_us = reading.place, one.rows, MIN_TIMESTAMP
+        reading, source = self._reading[stream][batch.process], self._sources[stream]
+        place, rows, newest_us = reading.place, batch.rows, MIN_TIMESTAMP
         process_watermark_us = (
-            place.process_watermark_us if one.low_watermark is None else one.low_watermark
+            place.process_watermark_us if batch.low_watermark is None else batch.low_watermark
         )
-        numbers = one.places(place.count)
+        numbers = batch.places(place.count)
         if len(numbers):
             spec = self._topology.streams[stream]
             through[FIRST_INJECTED + spec.number, place.number] = number_at(int(numbers[-1]))
@@ -395,29 +396,31 @@ class InjectorTask:
                     continue
                 part, which = rows.slice(first, end - first), numbers[first:end]
                 at_us = (
-                    self._times.of(stream, one.process, which) if stream in self._ingress else None
+                    self._times.of(stream, batch.process, which)
+                    if stream in self._ingress
+                    else None
                 )
-                for made in self._rows.on_edges(
+                for edge_rows in self._rows.on_edges(
                     task, source, part, which, place.number, report, at_us=at_us
                 ):
-                    yield made, first < again
+                    yield edge_rows, first < again
                 newest_us = max(newest_us, self._rows.newest_us)
             self.stats.records += len(numbers)
         count = int(numbers[-1]) + 1 if len(numbers) else place.count
-        reading.place = SourceOffset(place.number, one.offset, count, process_watermark_us)
-        self._hear(stream, one, newest_us, process_watermark_us)
+        reading.place = SourceOffset(place.number, batch.offset, count, process_watermark_us)
+        self._hear(stream, batch, newest_us, process_watermark_us)
 
     def _hear(
-        self, stream: str, one: FetchedBatch, newest_us: int, process_watermark_us: int | None
+        self, stream: str, batch: FetchedBatch, newest_us: int, process_watermark_us: int | None
     ) -> None:
         """Take what was heard of a process."""
-        if one.low_watermark is None and not one.rows.num_rows:
+        if batch.low_watermark is None and not batch.rows.num_rows:
             return
         heard = ProcessState(
             newest_us, MIN_TIMESTAMP if process_watermark_us is None else process_watermark_us
         )
-        self._report.report.source(stream).hear(one.process, heard)
-        self._promising.hear(stream, one.process, heard)
+        self._report.report.source(stream).hear(batch.process, heard)
+        self._promising.hear(stream, batch.process, heard)
 
     # -- marks -------------------------------------------------------------------------------------
 
@@ -441,12 +444,16 @@ class InjectorTask:
                 self._report.take(),
                 {100: self._promising.reported()},
                 {
-                    stream: {name: one.place for name, one in of.items() if one.place.number >= 0}
-                    for stream, of in self._reading.items()
+                    stream: {
+                        name: reading.place
+                        for name, reading in readings.items()
+                        if reading.place.number >= 0
+                    }
+                    for stream, readings in self._reading.items()
                 },
                 segment=segment,
             )
         )
         # What was decided before the mark is needed until the mark is complete.
-        self._decided = {e: of for e, of in self._decided.items() if e >= mark.number}
+        self._decided = {e: decisions for e, decisions in self._decided.items() if e >= mark.number}
         self._mark, self._ended = None, mark.last

@@ -77,7 +77,9 @@ class StartTask(msgspec.Struct, array_like=True, tag="start"):
         >>> [StartTask(1, b"", place, numbers={"s": {name: 0}}).is_new for name in "ab"]
         [True, False]
         """
-        return any(self.numbers.get(stream, {}).keys() & of for stream, of in self.input.items())
+        return any(
+            self.numbers.get(stream, {}).keys() & offsets for stream, offsets in self.input.items()
+        )
 
 
 class Mark(msgspec.Struct, array_like=True, tag="mark"):

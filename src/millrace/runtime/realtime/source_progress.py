@@ -47,16 +47,20 @@ def steps(topology: Topology) -> dict[str, int]:
     Of those that somebody must know of: one that has a time-out for silent processes, or feeds a
     computation together with one that has a skew limit.
     """
-    found = {}
+    step_of = {}
     for stream, group in together(topology).items():
         near = [topology.streams[name].injection for name in group]
-        limits = [one.skew_us for one in near if one is not None and one.skew_us is not None]
+        limits = [
+            aggregate.skew_us
+            for aggregate in near
+            if aggregate is not None and aggregate.skew_us is not None
+        ]
         own = topology.streams[stream].injection
         if limits:
-            found[stream] = max(1, min(limits) // _PARTS)
+            step_of[stream] = max(1, min(limits) // _PARTS)
         elif own is not None and own.idle_us is not None:
-            found[stream] = MAX_TIMESTAMP
-    return found
+            step_of[stream] = MAX_TIMESTAMP
+    return step_of
 
 
 class Pacing:
@@ -168,14 +172,14 @@ class Promising:
     ) -> None:
         self._ahead = dict(start.ahead)
         self._publisher = WatermarkPublisher.of(topology).only(
-            {stream: tuple(of) for stream, of in start.input.items()}
+            {stream: tuple(offsets) for stream, offsets in start.input.items()}
         )
-        self._read = {stream: len(of) for stream, of in start.input.items() if of}
+        self._read = {stream: len(offsets) for stream, offsets in start.input.items() if offsets}
         # Nobody was silent while nobody listened.
         self._known: dict[str, dict[str, ProcessState]] = {
             stream: {
-                name: replace(one, heard_us=wall_us)
-                for name, one in start.processes.get(stream, {}).items()
+                name: replace(state, heard_us=wall_us)
+                for name, state in start.processes.get(stream, {}).items()
             }
             for stream in start.input
         }
@@ -257,7 +261,7 @@ class Promising:
             self.wake_us = self._counted_us + ALONE_US
             return message
         ahead, self._ahead, self._counted_us = self._ahead, {}, wall_us
-        return replace(message, ahead={injector_name(s): of for s, of in ahead.items()})
+        return replace(message, ahead={injector_name(s): aheads for s, aheads in ahead.items()})
 
     def reported(self) -> dict[str, int]:
         """Return what this task reports of each stream: of one that it does not read, the end."""
@@ -304,10 +308,12 @@ class IngressTimes:
     def __init__(self, stamps: Stamps, counts: Mapping[str, Mapping[str, int]]) -> None:
         self.stamps: Stamps = {
             stream: {
-                process: [one for one in stamps.get(stream, {}).get(process, []) if one[0] >= count]
-                for process, count in of.items()
+                process: [
+                    stamp for stamp in stamps.get(stream, {}).get(process, []) if stamp[0] >= count
+                ]
+                for process, count in processes.items()
             }
-            for stream, of in counts.items()
+            for stream, processes in counts.items()
         }
         self._counts = counts
 
@@ -350,8 +356,8 @@ class IngressTimes:
         return min(
             (
                 next((at_us for last, at_us in known if last >= counts[stream][process]))
-                for stream, of in self.stamps.items()
-                for process, known in of.items()
+                for stream, processes in self.stamps.items()
+                for process, known in processes.items()
                 if known and known[-1][0] >= counts[stream][process]
             ),
             default=MAX_TIMESTAMP,
@@ -363,5 +369,5 @@ class IngressTimes:
         Args:
             counts: As when it was made, for the mark that is passed now.
         """
-        kept = IngressTimes(self.stamps, self._counts)
-        self.stamps, self._counts = kept.stamps, counts
+        times = IngressTimes(self.stamps, self._counts)
+        self.stamps, self._counts = times.stamps, counts

@@ -75,11 +75,11 @@ def why_no_ids(topology: Topology, spec: ComputationSpec, tasks: int) -> str | N
     if any(edge.identified or edge.lift is not None for edge in edges):
         return "records reach it without their places in the source"
     read = [
-        one
-        for one in topology.injected()
-        if injector_name(one.name) in spec.senders or one.name == topology.again
+        stream
+        for stream in topology.injected()
+        if injector_name(stream.name) in spec.senders or stream.name == topology.again
     ]
-    if tasks > TASKS_MAX or any(one.number >= STREAMS_MAX for one in read):
+    if tasks > TASKS_MAX or any(stream.number >= STREAMS_MAX for stream in read):
         return f"more than {TASKS_MAX} tasks or {STREAMS_MAX} streams cannot be told apart"
     return None
 
