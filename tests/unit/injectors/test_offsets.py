@@ -258,5 +258,5 @@ def test_what_has_no_end_is_refused(monkeypatch):
 
     with pytest.raises(PipelineError, match=r"process 'a' of Steps\(\) has no end after 10"):
         list(pieces_until_now("s", Steps(None)))
-    with pytest.raises(PipelineError, match=r"until=5\): Steps\(\) does not know"):
+    with pytest.raises(PipelineError, match=r"until=5\): Steps\(\) cannot find"):
         list(pieces_until_now("s", Steps(3), 5))
