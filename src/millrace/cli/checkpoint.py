@@ -128,11 +128,11 @@ def _verify_intervals(state: HardState, verified: Verified) -> None:
 def copy(
     source: str, target: str, epoch: int | None, segments: str | None, intervals: int | None
 ) -> None:
-    """Make a checkpoint at TARGET of the one at SOURCE, as it was after an epoch.
+    """Copy the checkpoint at SOURCE, as it was after an epoch, to a new checkpoint at TARGET.
 
-    Needs no Spark, leaves SOURCE alone, and may be used while a run goes on by epochs; one in real
-    time is stopped first. A run goes on from TARGET with the epoch after; give it other sinks.
-    With --intervals the state is divided anew.
+    Needs no Spark, does not change SOURCE, and works beside a run by epochs; stop one in real time
+    first. A run started with TARGET begins with the next epoch; give it other sinks. --intervals
+    divides the state into other key intervals.
     """
     found = inspect.copy_checkpoint(
         source, target, epoch=epoch, segments=segments, intervals=intervals
@@ -149,12 +149,12 @@ def copy(
     help="Seconds to wait for the answer of a run that goes on.",
 )  # fmt: skip
 def restore(checkpoint: str, name: str, yes: bool, timeout: float) -> None:
-    """Let CHECKPOINT go on from its savepoint NAME.
+    """Go back to the savepoint NAME of CHECKPOINT.
 
-    Stop its run first. The next start goes on as the savepoint was, and reads again what came
-    after. Tables by key go on; Parquet, Delta and Iceberg without a key take back what later epochs
-    added. What Kafka, functions and PostgreSQL without a key were given cannot be taken back: they
-    are named, and --yes accepts that.
+    Stop its run first. The next start continues from the savepoint and reads later input again.
+    Tables by key are left as they are; Parquet, Delta and Iceberg without a key remove the rows of
+    later epochs. Records sent to Kafka, functions and PostgreSQL without a key cannot be taken
+    back: the command names those sinks, and --yes accepts it.
     """
     state = inspect.state_at(checkpoint)
     generation = inspect.Checkpoint(state).overview.generation
