@@ -187,11 +187,11 @@ class Pipeline(Declarations):
             was: Its name in earlier versions, or several: it takes over the state that a checkpoint
                 has under that name. The argument may stay in the program.
             dropped: Cells of earlier versions whose state is deleted.
-            migrate: Cell -> function from a stored value to a new one: it is called with a cell's
-                value, each value of a map, or each item of a bag, and returns the new one, or None
-                to delete it. Unless the format is the same, it gets plain data: a dict of the
-                fields where there was an object. A checkpoint is migrated once by a function of
-                one name; a value for which it raises becomes a dead letter. See docs/changing.md.
+            migrate: Cell -> function from a stored value to a new one, or to None to delete it. It
+                is called with a cell's value, each value of a map, or each item of a bag. Unless
+                the format is the same, it gets plain data: a dict of the fields where there was an
+                object. A checkpoint is migrated once by a function of one name; a value for which
+                it raises becomes a dead letter. See docs/changing.md.
 
         Raises:
             PipelineError: It is no computation, its name is taken, or an option is not one.

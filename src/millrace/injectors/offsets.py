@@ -55,7 +55,7 @@ def offsets_after(
         known: Injected stream -> process -> its offset before.
         reached: Injected stream -> process -> offset, and what it has promised.
 
-    >>> after = places_after(
+    >>> after = offsets_after(
     ...     {"s": {"a": SourceOffset(0, 5, 70)}}, {"s": {"a": (9, None), "b": (1, None)}}
     ... )
     >>> [(place.number, place.offset, place.count) for place in after["s"].values()]

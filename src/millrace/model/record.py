@@ -165,8 +165,8 @@ class DeadLetter(msgspec.Struct, frozen=True):
         raw_key: The original bytes of the message's key; None if it has none.
         encoded: What ``millrace dead-letters --send`` sends again: the value, encoded by its
             stream's format, with its pane, and the key. Empty for a timer or a migrated value,
-            which have no stream; for a record that was refused for its time, or before it was
-            decoded; and for rows of side inputs.
+            which have no stream, and for rows of side inputs. Also empty for a record that was
+            refused for its time, or before it was decoded.
     """
 
     stream: str

@@ -309,7 +309,7 @@ class Timetable:
                     if not bar or not mark.isdigit():
                         raise PipelineError(
                             f"a pane has the key {output.key!r}. Transcripts that share a grouping "
-                            "are told apart by a prefix of their keys, so a function under test "
+                            "are distinguished by a prefix of their keys, so a function under test "
                             "must not change keys. Or play the transcripts one by one."
                         )
                     number = int(mark)

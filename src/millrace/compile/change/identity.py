@@ -98,7 +98,7 @@ class Routes:
 def numbered_names(texts: Iterable[str]) -> list[str]:
     """Return the texts, those that repeat an earlier one with a number behind them.
 
-    >>> told_apart(["tea", "rum", "tea"])
+    >>> numbered_names(["tea", "rum", "tea"])
     ['tea', 'rum', 'tea (2)']
     """
     names: dict[str, None] = {}
