@@ -114,7 +114,7 @@ class Cluster:
         self._authority = Authority(_topology())
         self._authority.cover("Count", ids)
         self._done = dict.fromkeys(ids, 0)  # interval -> up to when its work is done, in us
-        self._shown = mr.MIN_TIMESTAMP
+        self._published = mr.MIN_TIMESTAMP
 
     def round(self, phase: str) -> Round:
         """Let a round's time pass, then balance."""
@@ -157,8 +157,8 @@ class Cluster:
         return spent, self._check(after.outputs["Count"])
 
     def _check(self, shown: int) -> int:
-        assert self._shown <= shown <= min(self._done.values()), "the low watermark leads"
-        self._shown = shown
+        assert self._published <= shown <= min(self._done.values()), "the low watermark leads"
+        self._published = shown
         return shown
 
     def _take(self, intervals: IntervalMap, parents: dict[int, tuple[int, ...]]) -> None:
@@ -195,7 +195,7 @@ class Cluster:
             # Children have not reported: whatever the injector says, nothing new may be shown.
             ahead = self._now * mr.MINUTE + 1
             after = self._authority.advance({"events": ahead}, {}, (1, self._now))
-            assert after.outputs["Count"] == self._shown, "the low watermark passes a hole"
+            assert after.outputs["Count"] == self._published, "the low watermark passes a hole"
 
     def _weights(self) -> dict[int, Weight]:
         """Return what intervals cost; it wanders."""

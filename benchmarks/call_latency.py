@@ -115,7 +115,7 @@ class Plane:
         self.rung = threading.Event()
         coordinator = Coordinator(run_log, tasks=1, sources=self, sinks={}, mark_every_us=mr.HOUR)
         for level in range(3):
-            for (to, _), message in coordinator.heard(TaskReady(level, 0), mr.HOUR):
+            for (to, _), message in coordinator.receive(TaskReady(level, 0), mr.HOUR):
                 if to < 2 and isinstance(message, StartTask):
                     for _ in (self.injector, self.level)[to].start(message, mr.HOUR):
                         pass

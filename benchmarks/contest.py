@@ -19,7 +19,7 @@ class ContenderFailed(Exception):
     """A contender's process failed, ran out of time, or found something wrong."""
 
 
-def tidy_when_told() -> None:
+def clean_up_when_terminated() -> None:
     """Let SIGTERM end this process as Ctrl-C does, so that contenders and servers end with it."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to end"))
 

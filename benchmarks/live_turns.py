@@ -188,7 +188,7 @@ class Plane:
         self._random = np.random.default_rng(1)
         coordinator = Coordinator(run_log, tasks=1, sources=self, sinks={}, mark_every_us=mr.HOUR)
         for level in range(3):
-            for (to, _), message in coordinator.heard(TaskReady(level, 0), self._clock_us):
+            for (to, _), message in coordinator.receive(TaskReady(level, 0), self._clock_us):
                 assert isinstance(message, StartTask)
                 for _, packet in self.tasks[to].start(message, self._clock_us):
                     self.tasks[to + 1].receive([packet])

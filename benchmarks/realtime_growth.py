@@ -21,7 +21,6 @@ is still warming up.
 from __future__ import annotations
 
 import argparse
-import datetime as dt
 import json
 import statistics
 import tempfile
@@ -33,17 +32,17 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.arguments import integers
 from benchmarks.broker import broker_in
-from benchmarks.contest import ContenderFailed, tidy_when_told
+from benchmarks.contest import ContenderFailed, clean_up_when_terminated
 from benchmarks.latency.cell import Measurement, measure
 from benchmarks.latency.course import CODE, Cell, Course
-from benchmarks.latency.report import in_brief, markdown, write_results
+from benchmarks.latency.report import in_brief, markdown
 from benchmarks.machine import describe
+from benchmarks.result import path_of, write_measurements
 from benchmarks.soak import Sample, flatness, taken_by
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_RESULTS = Path(__file__).parent / "results"
 _RIVAL = "millrace-realtime"
 _QUICK = {
     "seconds": 5,
@@ -64,11 +63,10 @@ def main() -> None:
         vars(arguments).update(_QUICK)
     work_dir = arguments.work_dir or Path(tempfile.gettempdir()) / "millrace-benchmarks"
     work_dir.mkdir(parents=True, exist_ok=True)
-    tidy_when_told()
+    clean_up_when_terminated()
     machine = describe()
-    started = dt.datetime.fromisoformat(machine["at"])
     name = "realtime-soak" if arguments.soak else "realtime-growth"
-    path = arguments.out or _RESULTS / f"{name}-{started:%Y-%m-%d-%H%M}.json"
+    path = path_of(name, machine, arguments.out)
     settings = {name: str(value) for name, value in vars(arguments).items()}
     if arguments.soak:
         _soak(arguments, work_dir, path, machine, settings)
@@ -99,7 +97,9 @@ def _grow(
                 f"{in_brief(found)}, {found.cpu_s_per_million['engine']:,.0f} CPU s a million",
                 flush=True,
             )
-            write_results(path, machine, settings, measurements, failures, "realtime_growth")
+            write_measurements(
+                path, "realtime_growth", machine, settings, measurements, failures=failures
+            )
     print(markdown(measurements))
 
 

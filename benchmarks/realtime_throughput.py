@@ -36,7 +36,7 @@ from benchmarks import keyed_state as _counts
 from benchmarks import windows as _sums
 from benchmarks.arguments import integers
 from benchmarks.broker import servers_for
-from benchmarks.contest import ContenderFailed, tidy_when_told
+from benchmarks.contest import ContenderFailed, clean_up_when_terminated
 from benchmarks.keyed_state.runner import measure as measure_counts
 from benchmarks.keyed_state.workload import Workload as Counts
 from benchmarks.machine import describe
@@ -101,7 +101,7 @@ def main() -> None:
     arguments = _parser().parse_args()
     if arguments.quick:
         vars(arguments).update(_QUICK)
-    tidy_when_told()
+    clean_up_when_terminated()
     machine = describe()
     work_dir = arguments.work_dir or Path(tempfile.gettempdir()) / "millrace-benchmarks"
     work_dir.mkdir(parents=True, exist_ok=True)

@@ -61,7 +61,7 @@ WINDOW_US = 10 * mr.SECOND
 #: Event time goes on by so much a bundle, so about one in ten ends a window.
 STEP_US = mr.SECOND
 
-_CALLS = {"standing": "get data", "view": "get data", "apply": "apply", "read": "slot",
+_CALLS = {"cache_position": "get data", "view": "get data", "apply": "apply", "read": "slot",
           "append": "append"}  # fmt: skip
 
 
@@ -129,14 +129,14 @@ class Watched:
                 setattr(self, name, clock.timed(_CALLS[name], getattr(of, name)))
 
     @property
-    def standing(self) -> Any:
+    def cache_position(self) -> Any:
         """A cache's."""
-        return self._clock.timed("get data", lambda: self._of.standing)()
+        return self._clock.timed("get data", lambda: self._of.cache_position)()
 
     @property
     def position(self) -> int:
         """A cache's."""
-        return self.standing.position
+        return self.cache_position.position
 
     @cached_property
     def commits(self) -> Watched:

@@ -14,7 +14,7 @@ import click
 from simulation.changes import ChangingSimulation
 from simulation.realtime import RealtimeRemapping, RealtimeSimulation
 from simulation.remaps import RemappingSimulation, RemappingVersions
-from simulation.report import Summary, failure, told
+from simulation.report import Summary, failure, fault_lines
 from simulation.simulation import Simulation, run_all
 from simulation.world import World
 
@@ -74,7 +74,7 @@ def _replay(plane: type[World], seed: int, keep: list[int] | None, *, trace: boo
     for line in outcome.trace:
         click.echo(line)
     click.echo(f"schedule {seed}: {outcome.steps} steps, {outcome.epochs} epochs, faults:")
-    click.echo(told(outcome.faults, keep))
+    click.echo(fault_lines(outcome.faults, keep))
     click.echo(outcome.violation or "nothing is violated")
     return int(outcome.violation is not None)
 

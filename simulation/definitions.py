@@ -44,7 +44,7 @@ class Element(NamedTuple):
     taken_back: bool = False
 
 
-class Shown(NamedTuple):
+class OutputPane(NamedTuple):
     """A pane that a sink got, in the order of emission.
 
     Attributes:
@@ -209,7 +209,7 @@ class Definition:
     def check(
         self,
         elements: Sequence[Element],
-        panes: Sequence[Shown],
+        panes: Sequence[OutputPane],
         low_watermarks: Sequence[int],
         dropped: int | None,
     ) -> None:
@@ -230,7 +230,7 @@ class Definition:
             raise Wrong(f"panes of windows without elements: {others}")
         contents = {where: there for where, there in contents.items() if _left(there)}
         self._check_numbers(panes, low_watermarks)
-        left = _standing(panes)
+        left = _current_panes(panes)
         if self.mode == "DISCARDING":
             self._check_parts(contents, panes)
         elif self.mode == "ACCUMULATING":
@@ -247,9 +247,9 @@ class Definition:
     def _result(self, elements: Sequence[Element]) -> Any:
         return self.aggregate.of(_left(elements))
 
-    def _check_numbers(self, panes: Sequence[Shown], low_watermarks: Sequence[int]) -> None:
+    def _check_numbers(self, panes: Sequence[OutputPane], low_watermarks: Sequence[int]) -> None:
         """Check number, first, last and timing of the panes of each window."""
-        by_window: dict[tuple[Any, Span], list[Shown]] = defaultdict(list)
+        by_window: dict[tuple[Any, Span], list[OutputPane]] = defaultdict(list)
         for pane in panes:
             if not pane.retraction:
                 by_window[pane.key, pane.window].append(pane)
@@ -272,7 +272,7 @@ class Definition:
                     raise Wrong(f"{where}: {pane} comes before the low watermark")
 
     def _check_parts(
-        self, contents: Mapping[tuple[Any, Span], list[Element]], panes: Sequence[Shown]
+        self, contents: Mapping[tuple[Any, Span], list[Element]], panes: Sequence[OutputPane]
     ) -> None:
         """Check that the panes of a window, or of the sessions of a key, add up."""
         together = self.aggregate.together
@@ -290,7 +290,7 @@ class Definition:
                 raise Wrong(f"{where}: panes {parts} do not add up to {whole}")
 
     def _check_last(
-        self, contents: Mapping[tuple[Any, Span], list[Element]], panes: Sequence[Shown]
+        self, contents: Mapping[tuple[Any, Span], list[Element]], panes: Sequence[OutputPane]
     ) -> None:
         """Check that the last pane of each window has all of it."""
         last = {(pane.key, pane.window): pane.value for pane in panes}
@@ -302,7 +302,7 @@ class Definition:
         self,
         cut: Cut,
         contents: Mapping[tuple[Any, Span], list[Element]],
-        panes: Sequence[Shown],
+        panes: Sequence[OutputPane],
         low_watermarks: Sequence[int],
     ) -> None:
         """Check pane by pane what triggers that go by elements, or by the low watermark, make."""
@@ -364,7 +364,7 @@ def _left(elements: Sequence[Element]) -> list[Any]:
     return values
 
 
-def _standing(panes: Iterable[Shown]) -> Counter[tuple[Any, ...]]:
+def _current_panes(panes: Iterable[OutputPane]) -> Counter[tuple[Any, ...]]:
     """Return the panes that were not taken back, as key, window and value.
 
     Raises:

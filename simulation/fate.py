@@ -23,7 +23,7 @@ _FOREVER = 1 << 60
 _FILLS = frozenset({"create", "write", "link", "mkdir", "put"})
 _REFUSED = _FILLS | {"fsync", "fsync names", "get", "head", "delete"}
 _ANSWERED = frozenset({"link", "put", "delete"})
-_CACHE = frozenset({"position", "standing", "view", "apply", "load", "settle", "clear"})
+_CACHE = frozenset({"position", "cache_position", "view", "apply", "load", "settle", "clear"})
 _REFUSALS = (errno.EIO, errno.ENOSPC, errno.EDQUOT)
 
 

@@ -24,7 +24,7 @@ from millrace.model.stream import by
 from millrace.model.time import SECOND
 from millrace.pipeline import Pipeline
 from simulation.composition import FAR_US, MODES, WHOLE, Grouping, grouping, regrouping, when, where
-from simulation.definitions import Aggregate, Definition, Element, Shown, Wrong, at_the_end
+from simulation.definitions import Aggregate, Definition, Element, OutputPane, Wrong, at_the_end
 from simulation.nearness import Pair, near
 from simulation.program import NEVER_US, STREAM, Arrival, Ends, Evidence, Sunk
 
@@ -141,7 +141,7 @@ class Groupings:
 
         def check(evidence: Evidence) -> None:
             elements = [e for _, e in self.elements(evidence, levels=2 if fanout else 1)]
-            panes = [shown(*sunk) for sunk in evidence.outputs("one")]
+            panes = [pane_of(*sunk) for sunk in evidence.outputs("one")]
             dropped = evidence.counted("one", "dropped_late")
             definition.check(elements, panes, evidence.low_watermarks(), dropped)
 
@@ -194,7 +194,7 @@ def _relayed(self: Groupings, random: Random, p: Pipeline, _: Stream) -> str:
         _same(sent, numbers)
         never = NEVER_US
         elements = [Element(key, n, at_us, epoch, never, never) for key, n, at_us, epoch in numbers]
-        panes = [shown(*sunk) for sunk in evidence.outputs("one")]
+        panes = [pane_of(*sunk) for sunk in evidence.outputs("one")]
         definition.check(elements, panes, evidence.low_watermarks(), None)
         late = evidence.late()
         found = evidence.last.counters["one"].late
@@ -253,7 +253,7 @@ def _two(self: Groupings, random: Random, p: Pipeline, events: Stream) -> str:
                 back = paned.pane.retraction
                 never = NEVER_US
                 elements.append(Element(part % 3, part, at_us, epoch, never, never, back))
-        panes = [shown(*sunk) for sunk in evidence.outputs("two")]
+        panes = [pane_of(*sunk) for sunk in evidence.outputs("two")]
         definition.check(elements, panes, evidence.low_watermarks(), None)
 
     self._checks.append(check)
@@ -327,17 +327,17 @@ def _join(self: Groupings, random: Random, p: Pipeline, left: Stream, right: Str
             element._replace(value=(arrival.value["side"], element.value))
             for arrival, element in self.elements(evidence)
         ]
-        panes = [shown(*sunk) for sunk in evidence.outputs("one")]
+        panes = [pane_of(*sunk) for sunk in evidence.outputs("one")]
         definition.check(elements, panes, evidence.low_watermarks(), None)
 
     self._checks.append(check)
     return f"{kind} {how}"
 
 
-def shown(key: Any, paned: Paned, at_us: int, epoch: int) -> Shown:
+def pane_of(key: Any, paned: Paned, at_us: int, epoch: int) -> OutputPane:
     """Return a pane as definitions take it."""
     pane = paned.pane
-    return Shown(
+    return OutputPane(
         key,
         (pane.window.start, pane.window.end),
         paned.value,

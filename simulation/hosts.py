@@ -72,8 +72,8 @@ class _SharedCache:
         return self._behind("position").position
 
     @property
-    def standing(self) -> CachePosition:
-        return self._behind("standing").standing
+    def cache_position(self) -> CachePosition:
+        return self._behind("cache_position").cache_position
 
     @property
     def size_bytes(self) -> int:

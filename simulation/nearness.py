@@ -72,15 +72,15 @@ class Near:
                 sides[side].append(element)
         if late != lost:
             raise Wrong(f"{lost} values were counted as dropped, and {late} came too late")
-        standing: Counter[tuple[Any, ...]] = Counter()
+        current: Counter[tuple[Any, ...]] = Counter()
         for key, left, right, at, retraction in pairs:
             what = key, left, right, at
-            if retraction and not standing[what]:
+            if retraction and not current[what]:
                 raise Wrong(f"{what} was taken back, and was not there")
-            standing[what] += -1 if retraction else 1
+            current[what] += -1 if retraction else 1
         wanted = self._pairs(sides[LEFT], sides[RIGHT])
-        if +standing != wanted:
-            raise Wrong(f"too many: {+standing - wanted}, missing: {wanted - +standing}")
+        if +current != wanted:
+            raise Wrong(f"too many: {+current - wanted}, missing: {wanted - +current}")
 
     def _forgotten(self, side: str, element: Element) -> bool:
         """Return whether what a value could meet on the other side is forgotten already."""

@@ -22,9 +22,9 @@ from millrace.model.time import MAX_TIMESTAMP, SECOND
 from millrace.pipeline import Pipeline
 from simulation.composition import FAR_US, WHOLE, regrouping, without_punctuation
 from simulation.definitions import Aggregate, Definition, Element, Wrong, at_the_end
-from simulation.groupings import Groupings, Shape, is_left, is_right, number, of_source, shown
+from simulation.groupings import Groupings, Shape, is_left, is_right, number, of_source, pane_of
 from simulation.program import NEVER_US, Evidence
-from simulation.tables import Row, at_once, standing
+from simulation.tables import Row, at_once, rows_in_force
 from simulation.user_state import Keep, Recent, check_kept, check_kept_at_all, check_recent
 
 
@@ -158,7 +158,7 @@ def _enriched(self: Groupings, random: Random, p: Pipeline, events: Stream) -> s
                     answers += at_once(_reach(rows_of, element, waits), element.at, epoch, expires)
                     answers += [None] if late else []
                 else:
-                    answers += standing(rows_of, element.at, expires)
+                    answers += rows_in_force(rows_of, element.at, expires)
             _check_answers(what, found[what], answers, len(elements), inner=kind == "inner")
 
     self._checks.append(check)
@@ -211,7 +211,7 @@ def _looked_up(self: Groupings, random: Random, p: Pipeline, events: Stream) -> 
         )
         if found != wanted and self.ends.ordered:
             raise Wrong(f"looked up: {found - wanted} too many, {wanted - found} missing")
-        panes = [shown(*sunk) for sunk in evidence.outputs("one")]
+        panes = [pane_of(*sunk) for sunk in evidence.outputs("one")]
         dropped = evidence.counted("one", "dropped_late")
         definition.check(elements, panes, evidence.low_watermarks(), dropped)
 
@@ -259,7 +259,7 @@ def _keyed_again(self: Groupings, random: Random, p: Pipeline, events: Stream) -
             again = {"_key": key, "_window_start": pane.window.start}.get(str(by), pane.index % 2)
             value = _sign(paned.value, key, pane.index)
             elements.append(Element(again, value, at_us, epoch, never, never, pane.retraction))
-        panes = [shown(*sunk) for sunk in evidence.outputs("two")]
+        panes = [pane_of(*sunk) for sunk in evidence.outputs("two")]
         definition.check(elements, panes, evidence.low_watermarks(), None)
 
     self._checks.append(check)

@@ -193,15 +193,15 @@ def _same_rows(run: Simulation, reference: Reference) -> None:
     streams = {
         edge.number: one.streams[edge.stream] for one in reference.topologies for edge in one.edges
     }
-    extra = [_told(streams, row) for row in run.sunk if row not in expected]
-    missing = [_told(streams, row) for row in expected if row not in run.sunk]
+    extra = [_row_of(streams, row) for row in run.sunk if row not in expected]
+    missing = [_row_of(streams, row) for row in expected if row not in run.sunk]
     raise Difference(
         f"sinks: {len(extra)} rows too many, {len(missing)} missing\n  too many: {extra[:4]}\n"
         f"  missing: {missing[:4]}"
     )
 
 
-def _told(streams: Mapping[int, StreamSpec], row: Row) -> tuple[Any, ...]:
+def _row_of(streams: Mapping[int, StreamSpec], row: Row) -> tuple[Any, ...]:
     stream = streams[row.edge]
     return stream.name, stream.coder.decode(row.value), row.timestamp, row.sequence
 

@@ -120,8 +120,11 @@ class Reference:
             self.completions.append(decode_completion(msgspec.json.encode(turn.completion)))
             for said in remaps.get(epoch, ()):
                 self._claimed(run, claims, said.generation)
-                standing, topology = self._driver.run_log.standing(), self._driver.topology
-                self.completions.append(remap_again(said, standing, topology, self.state))
+                completion, topology = (
+                    self._driver.run_log.current_completion(),
+                    self._driver.topology,
+                )
+                self.completions.append(remap_again(said, completion, topology, self.state))
                 self._begin(run)
 
     def _claimed(self, run: Simulation, claims: list[Claim], generation: int) -> None:

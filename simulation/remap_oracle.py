@@ -38,20 +38,21 @@ def remaps_in(completions: Sequence[Completion]) -> Mapping[int, list[Completion
 
 
 def remap_again(
-    said: Completion, standing: Completion, topology: Topology, state: HardState
+    said: Completion, expected_completion: Completion, topology: Topology, state: HardState
 ) -> Completion:
     """Bring a checkpoint to the interval maps of a remap; return its completion.
 
     Args:
         said: The completion of the remap.
-        standing: Where the run before stands, and what it has added that had no epoch yet.
+        expected_completion: What a completion of the run before would say, with what it has added
+            that had no epoch yet.
         topology: Of that run, which does not go on.
         state: The checkpoint.
 
     Raises:
         InvariantViolation: Something went wrong with what a key keeps, or with a report.
     """
-    completion = standing
+    completion = expected_completion
     for spec in topology.computations:
         target = interval_map(said.intervals[spec.name])
         before = completion

@@ -118,21 +118,21 @@ def versions() -> str:
     return f"{python} on {platform.system()} {platform.machine()}, {', '.join(known)}"
 
 
-def told(faults: Sequence[Fault], keep: Sequence[int] | None = None) -> str:
+def fault_lines(faults: Sequence[Fault], keep: Sequence[int] | None = None) -> str:
     """Return a plan as text, a line a fault."""
     return "\n".join(
-        f"  {n}  from step {fault.at}: {_told(fault)}"
+        f"  {n}  from step {fault.at}: {_fault_line(fault)}"
         for n, fault in enumerate(faults)
         if keep is None or n in keep
     )
 
 
-def _told(fault: Fault) -> str:
+def _fault_line(fault: Fault) -> str:
     text = f"{fault.kind.name}, {fault.kind.value}"
     if fault.call:
         text += f" (at the next {fault.call})"
     if fault.then is not None:
-        text += f"; {fault.then.at} steps after that: {_told(fault.then)}"
+        text += f"; {fault.then.at} steps after that: {_fault_line(fault.then)}"
     return text
 
 
@@ -153,7 +153,7 @@ def failure(seed: int, plane: type[World] = Simulation) -> str:
         [
             f"schedule {seed} is violated: {outcome.violation}",
             f"with {len(kept)} of its {len(outcome.faults)} faults:",
-            told(outcome.faults, kept),
+            fault_lines(outcome.faults, kept),
             f"the last {len(trace)} of {len(outcome.trace)} lines of its trace:",
             *trace,
             "again, with all lines:",

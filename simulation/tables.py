@@ -4,10 +4,10 @@ A table that a computation fills is looked into by another, which waits for it, 
 for it under another name; and windows fire by signals. What each record sees on the way is in what
 leaves, so that a row that is missing, comes twice or comes to one interval only shows.
 
-:func:`standing` says which row of a table stands at a time, by definition. A row stands from its
-timestamp until the next of its key, or until it expires. Who waits for the low watermark sees that
-one. What a row that comes late still meets depends on who was first, and so does what a late
-question sees: then there is more than one right answer.
+:func:`rows_in_force` says which row of a table is in force at a time, by definition. A row is in
+force from its timestamp until the next of its key, or until it expires. Who waits for the low
+watermark sees that one. What a row that comes late still meets depends on who was first, and so
+does what a late question sees: then there is more than one right answer.
 
 Source: docs/how-to/look-up-a-table.md.
 """
@@ -49,7 +49,7 @@ class Row(NamedTuple):
     late: bool
 
 
-def standing(rows: Iterable[Row], at: int, expires: int | None = None) -> list[Any]:
+def rows_in_force(rows: Iterable[Row], at: int, expires: int | None = None) -> list[Any]:
     """Return the rows that a question about a time may find if it waited; None stands for none.
 
     Args:
@@ -190,6 +190,6 @@ class Tables:
 
     @staticmethod
     def _check_row(key: str, rows: list[Row], at_us: int | None, found: Any) -> None:
-        answers = at_once(rows, 0, None) if at_us is None else standing(rows, at_us)
+        answers = at_once(rows, 0, None) if at_us is None else rows_in_force(rows, at_us)
         if found not in answers:
             raise Wrong(f"of key {key!r} the row {found} was seen; it could be one of {answers}")

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from benchmarks import environments, result
 from benchmarks.arguments import among
-from benchmarks.contest import ContenderFailed, run_process, tidy_when_told
+from benchmarks.contest import ContenderFailed, clean_up_when_terminated, run_process
 from benchmarks.joins import __doc__ as about
 from benchmarks.joins.contender import CONTENDERS
 from benchmarks.joins.job import Job, Outcome
@@ -49,7 +49,7 @@ def measure(workload: Workload, rival: str, cores: int, timeout_s: float) -> tup
 
 def main() -> None:
     """Run and print."""
-    tidy_when_told()
+    clean_up_when_terminated()
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.joins",
         description=about,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import datetime as dt
 import itertools
 import tempfile
 from pathlib import Path
@@ -13,14 +12,14 @@ from rich.console import Console
 from benchmarks import keyed_state
 from benchmarks.arguments import among, integers
 from benchmarks.broker import servers_for
-from benchmarks.contest import ContenderFailed, tidy_when_told
+from benchmarks.contest import ContenderFailed, clean_up_when_terminated
 from benchmarks.keyed_state.contender import CONTENDERS
-from benchmarks.keyed_state.report import print_report, write_results
+from benchmarks.keyed_state.report import print_report
 from benchmarks.keyed_state.runner import Measurement, measure
 from benchmarks.keyed_state.workload import Workload
 from benchmarks.machine import describe
+from benchmarks.result import path_of, write_measurements
 
-_RESULTS = Path(__file__).parents[1] / "results"
 #: The tables do not fit in the 80 columns that a pipe is taken to have.
 _WIDTH = 120
 _QUICK = {"records": 200_000, "keys": [1_000, 50_000], "batches": [50_000], "slow_records": 50_000}
@@ -32,7 +31,7 @@ def main() -> None:
     if arguments.quick:
         vars(arguments).update(_QUICK)
     console = Console(width=max(_WIDTH, Console().width))
-    tidy_when_told()
+    clean_up_when_terminated()
     machine = describe()
     console.print(
         f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB, "
@@ -68,14 +67,9 @@ def main() -> None:
                 f"{keys:,} keys, batches of {batch:,}: {rival} {found.records_per_s:,.0f} records/s"
             )
             settings = {name: str(value) for name, value in vars(arguments).items()}
-            write_results(_results_path(arguments, machine["at"]), machine, settings, measurements)
+            path = path_of("keyed_state", machine, arguments.out)
+            write_measurements(path, "keyed_state", machine, settings, measurements)
     print_report(measurements, console)
-
-
-def _results_path(arguments: argparse.Namespace, at: str) -> Path:
-    started = dt.datetime.fromisoformat(at)
-    named = _RESULTS / f"keyed-state-{started:%Y-%m-%d-%H%M}.json"
-    return arguments.out or named
 
 
 def _parser() -> argparse.ArgumentParser:

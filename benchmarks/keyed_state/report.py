@@ -5,17 +5,16 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.keyed_state.runner import Measurement
+from benchmarks.result import read_measurements
 
 
 @dataclass(frozen=True)
@@ -42,25 +41,6 @@ def print_report(measurements: list[Measurement], console: Console) -> None:
         console.print(_table(case, [each for each in measurements if _case(each) == case]))
     for line in _judge(measurements):
         console.print(line)
-
-
-def write_results(
-    path: Path, machine: dict[str, Any], settings: dict[str, Any], measurements: list[Measurement]
-) -> None:
-    """Write everything measured, with the machine and the settings, as JSON."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    results = {
-        "benchmark": "keyed_state",
-        "machine": machine,
-        "settings": settings,
-        "measurements": [asdict(each) for each in measurements],
-    }
-    path.write_text(json.dumps(results, indent=1) + "\n")
-
-
-def read_results(path: Path) -> list[Measurement]:
-    """Return the measurements in a file that ``write_results`` made."""
-    return [Measurement(**each) for each in json.loads(path.read_text())["measurements"]]
 
 
 def markdown(measurements: list[Measurement]) -> str:
@@ -132,4 +112,4 @@ def _ours(measurements: list[Measurement]) -> Measurement | None:
 
 
 if __name__ == "__main__":
-    print(markdown(read_results(Path(sys.argv[1]))))
+    print(markdown(read_measurements(Path(sys.argv[1]), Measurement)))

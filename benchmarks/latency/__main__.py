@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import datetime as dt
 import itertools
 import tempfile
 from collections.abc import Iterator
@@ -13,15 +12,15 @@ from pathlib import Path
 from benchmarks import latency
 from benchmarks.arguments import among, integers
 from benchmarks.broker import broker_in
-from benchmarks.contest import ContenderFailed, tidy_when_told
+from benchmarks.contest import ContenderFailed, clean_up_when_terminated
 from benchmarks.latency.cell import Measurement, measure
 from benchmarks.latency.contender import CONTENDERS
 from benchmarks.latency.course import CODE, KAFKA, POSTGRES, Cell
-from benchmarks.latency.report import in_brief, markdown, write_results
+from benchmarks.latency.report import in_brief, markdown
 from benchmarks.machine import describe
 from benchmarks.postgres import postgres
+from benchmarks.result import path_of, write_measurements
 
-_RESULTS = Path(__file__).parents[1] / "results"
 _QUICK = {"rates": [200], "seconds": 5, "warm_up": 5}
 
 
@@ -30,7 +29,7 @@ def main() -> None:
     arguments = _parser().parse_args()
     if arguments.quick:
         vars(arguments).update(_QUICK)
-    tidy_when_told()
+    clean_up_when_terminated()
     machine = describe()
     print(
         f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB, "
@@ -38,8 +37,7 @@ def main() -> None:
     )
     work_dir = arguments.work_dir or Path(tempfile.gettempdir()) / "millrace-benchmarks"
     work_dir.mkdir(parents=True, exist_ok=True)
-    started = dt.datetime.fromisoformat(machine["at"])
-    path = arguments.out or _RESULTS / f"latency-{started:%Y-%m-%d-%H%M}.json"
+    path = path_of("latency", machine, arguments.out)
     settings = {name: str(value) for name, value in vars(arguments).items()}
     measurements: list[Measurement] = []
     failures: list[str] = []
@@ -54,7 +52,7 @@ def main() -> None:
                 continue
             measurements.append(found)
             print(f"{cell.rate:,}/s: {cell.rival}: {in_brief(found)}", flush=True)
-            write_results(path, machine, settings, measurements, failures)
+            write_measurements(path, "latency", machine, settings, measurements, failures=failures)
     print(markdown(measurements))
 
 

@@ -106,7 +106,7 @@ def _measurement(course: Course) -> Measurement:
         engine_cpu_s_per_million={name: s / millions for name, s in spent["engine"].items()},
         peak_mib=engine.peak_bytes_before(until_s) / 2**20,
         peak_kind=engine.memory_kind,
-        load=course.load_said,
+        load=course.load_stats,
         load_average=round(os.getloadavg()[0], 2),
         notes=course.outcome.notes,
     )

@@ -82,7 +82,7 @@ class Course:
         job: The contender's.
         samplers: Who -> CPU time, with ``engine`` for the contender.
         begin_ns: When the load began, in nanoseconds since 1970.
-        load_said: What the load says of itself.
+        load_stats: What the load generator reports of itself.
         outcome: What the contender says at its end.
         pid: Root of the contender's processes.
     """
@@ -98,7 +98,7 @@ class Course:
         self._scratch = scratch
         self._patience_s = patience_s
         self.samplers: dict[str, TreeSampler] = {}
-        self.load_said: dict[str, float] = {}
+        self.load_stats: dict[str, float] = {}
         self.outcome = Outcome()
         self._python, jars = sys.executable, []
         if cell.rival.startswith("flink"):
@@ -252,7 +252,7 @@ class Course:
                 each_second(self)
             time.sleep(min(1.0, max(0.0, over_s - time.time())))
         if load is not None:
-            self.load_said = json.loads(load.wait())
+            self.load_stats = json.loads(load.wait())
 
     def _wait_for_rows(self, contender: Contender, eyes: Beside | None) -> None:
         """Wait for a row for each record, or until no more come."""

@@ -41,7 +41,7 @@ def main(servers: str, topic: str, partitions: int, out: Path) -> None:
     values: list[bytes] = []
     arrived_ns: list[int] = []
     counts: list[int] = []
-    said_s = 0.0
+    reported_s = 0.0
     while not told:
         # It waits for the first and takes what is there besides: for more, it would wait longer.
         first = consumer.poll(_SAY_EVERY_S)
@@ -52,8 +52,8 @@ def main(servers: str, topic: str, partitions: int, out: Path) -> None:
             values += rows
             arrived_ns.append(now_ns)
             counts.append(len(rows))
-        if time.monotonic() > said_s + _SAY_EVERY_S:
-            said_s = time.monotonic()
+        if time.monotonic() > reported_s + _SAY_EVERY_S:
+            reported_s = time.monotonic()
             print(len(values), flush=True)
     consumer.close()
     np.savez(out, rows=parse_rows(values), arrived_ns=np.repeat(arrived_ns, counts))

@@ -8,9 +8,8 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from benchmarks.latency.cell import Measurement
 from benchmarks.latency.contender import PROMISES
@@ -37,28 +36,8 @@ EXPECTATIONS = (
 )
 
 
-def write_results(
-    path: Path,
-    machine: dict[str, Any],
-    settings: dict[str, Any],
-    measurements: Sequence[Measurement],
-    failures: Sequence[str],
-    benchmark: str = "latency",
-) -> None:
-    """Write everything measured, with the machine and the settings, as JSON."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    results = {
-        "benchmark": benchmark,
-        "machine": machine,
-        "settings": settings,
-        "failures": list(failures),
-        "measurements": [asdict(each) for each in measurements],
-    }
-    path.write_text(json.dumps(results) + "\n")
-
-
 def read_results(path: Path) -> list[Measurement]:
-    """Return the measurements in a file that ``write_results`` made."""
+    """Return the measurements in a file that ``write_measurements`` made."""
     return [
         Measurement(
             **{

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import datetime as dt
 import json
 import sys
 import tempfile
@@ -11,16 +10,16 @@ from pathlib import Path
 
 from benchmarks import nexmark
 from benchmarks.arguments import among
-from benchmarks.contest import ContenderFailed, tidy_when_told
+from benchmarks.contest import ContenderFailed, clean_up_when_terminated
 from benchmarks.machine import describe
-from benchmarks.nexmark.report import markdown, rate, write_results
+from benchmarks.nexmark.report import markdown, rate
 from benchmarks.nexmark.rivals import CANNOT, CONTENDERS
 from benchmarks.nexmark.runner import Measurement, Referee
 from benchmarks.nexmark.workload import Workload
 from benchmarks.page import PAGE, page
+from benchmarks.result import path_of, write_measurements
 from millrace_examples.nexmark import suite
 
-_RESULTS = Path(__file__).parents[1] / "results"
 _QUICK = {"events": 40_000, "batch": 20_000}
 
 
@@ -29,7 +28,7 @@ def main() -> None:
     arguments = _parser().parse_args()
     if arguments.quick:
         vars(arguments).update(_QUICK)
-    tidy_when_told()
+    clean_up_when_terminated()
     machine = describe()
     print(
         f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB, "
@@ -37,8 +36,7 @@ def main() -> None:
     )
     work_dir = arguments.work_dir or Path(tempfile.gettempdir()) / "millrace-benchmarks"
     work_dir.mkdir(parents=True, exist_ok=True)
-    started = dt.datetime.fromisoformat(machine["at"])
-    path = arguments.out or _RESULTS / f"nexmark-{started:%Y-%m-%d-%H%M}.json"
+    path = path_of("nexmark", machine, arguments.out)
     settings = {name: str(value) for name, value in vars(arguments).items()}
     workload = Workload(arguments.events, arguments.batch, arguments.cores, arguments.skew)
     referee = Referee(workload, work_dir, arguments.cores, arguments.timeout)
@@ -47,7 +45,9 @@ def main() -> None:
     killed: dict[str, str] = {}
 
     def keep() -> None:
-        write_results(path, machine, settings, measurements, failures, killed)
+        write_measurements(
+            path, "nexmark", machine, settings, measurements, failures=failures, killed=killed
+        )
 
     for query in arguments.queries:
         for rival in arguments.rivals:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,29 +16,8 @@ from benchmarks.nexmark.runner import Measurement
 from millrace_examples.nexmark import suite
 
 
-def write_results(
-    path: Path,
-    machine: dict[str, Any],
-    settings: dict[str, Any],
-    measurements: Sequence[Measurement],
-    failures: Mapping[str, str],
-    killed: Mapping[str, str],
-) -> None:
-    """Write everything found, with the machine and the settings, as JSON; and the table beside."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    results = {
-        "benchmark": "nexmark",
-        "machine": machine,
-        "settings": settings,
-        "measurements": [asdict(each) for each in measurements],
-        "failures": dict(failures),
-        "killed": dict(killed),
-    }
-    path.write_text(json.dumps(results, indent=1) + "\n")
-
-
 def markdown(results: Mapping[str, Any]) -> str:
-    """Return the tables of what ``write_results`` wrote."""
+    """Return the tables of a result file."""
     measurements = [Measurement(**each) for each in results["measurements"]]
     machine, settings = results["machine"], results["settings"]
     return "\n".join(

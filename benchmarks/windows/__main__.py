@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import datetime as dt
 import itertools
 import tempfile
 from pathlib import Path
@@ -11,14 +10,14 @@ from pathlib import Path
 from benchmarks import windows
 from benchmarks.arguments import among, integers
 from benchmarks.broker import servers_for
-from benchmarks.contest import ContenderFailed, tidy_when_told
+from benchmarks.contest import ContenderFailed, clean_up_when_terminated
 from benchmarks.machine import describe
+from benchmarks.result import path_of, write_measurements
 from benchmarks.windows.contender import CONTENDERS
-from benchmarks.windows.report import markdown, write_results
+from benchmarks.windows.report import markdown
 from benchmarks.windows.runner import Measurement, measure
 from benchmarks.windows.workload import SESSIONS, WINDOWS, Workload
 
-_RESULTS = Path(__file__).parents[1] / "results"
 _DEFAULT_RIVALS = ["millrace", "spark", "flink"]
 _QUICK = {
     "records": 200_000,
@@ -34,7 +33,7 @@ def main() -> None:
     arguments = _parser().parse_args()
     if arguments.quick:
         vars(arguments).update(_QUICK)
-    tidy_when_told()
+    clean_up_when_terminated()
     machine = describe()
     print(
         f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB, "
@@ -74,14 +73,9 @@ def main() -> None:
             measurements.append(found)
             print(f"{case}: {rival} {found.records_per_s:,.0f} records/s", flush=True)
             settings = {name: str(value) for name, value in vars(arguments).items()}
-            write_results(_results_path(arguments, machine["at"]), machine, settings, measurements)
+            path = path_of("windows", machine, arguments.out)
+            write_measurements(path, "windows", machine, settings, measurements)
     print(markdown(measurements))
-
-
-def _results_path(arguments: argparse.Namespace, at: str) -> Path:
-    started = dt.datetime.fromisoformat(at)
-    named = _RESULTS / f"windows-{started:%Y-%m-%d-%H%M}.json"
-    return arguments.out or named
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from benchmarks.result import read_measurements
 from benchmarks.windows.runner import Measurement
 
 _Case = tuple[str, int, bool, int, int]
@@ -39,25 +38,6 @@ EXPECTATIONS = (
         for keys in (1_000, 200_000)
     ),
 )
-
-
-def write_results(
-    path: Path, machine: dict[str, Any], settings: dict[str, Any], measurements: list[Measurement]
-) -> None:
-    """Write everything measured, with the machine and the settings, as JSON."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    results = {
-        "benchmark": "windows",
-        "machine": machine,
-        "settings": settings,
-        "measurements": [asdict(each) for each in measurements],
-    }
-    path.write_text(json.dumps(results, indent=1) + "\n")
-
-
-def read_results(path: Path) -> list[Measurement]:
-    """Return the measurements in a file that ``write_results`` made."""
-    return [Measurement(**each) for each in json.loads(path.read_text())["measurements"]]
 
 
 def markdown(measurements: list[Measurement]) -> str:
@@ -139,4 +119,8 @@ def _case(measurement: Measurement) -> _Case:
 
 
 if __name__ == "__main__":
-    print(markdown([one for name in sys.argv[1:] for one in read_results(Path(name))]))
+    print(
+        markdown(
+            [one for name in sys.argv[1:] for one in read_measurements(Path(name), Measurement)]
+        )
+    )

@@ -86,17 +86,17 @@ class Chains:
         """Find the mark before which each commit came, by the completions."""
         waiting = {owner: dict(commits) for owner, commits in history.items()}
         highest_us = NEVER_US
-        standing: Completion | None = None
+        previous: Completion | None = None
         for said in whole(completions):
-            if standing is not None and said.epoch == standing.epoch:
-                self._remade(standing, said)
+            if previous is not None and said.epoch == previous.epoch:
+                self._remade(previous, said)
             else:
                 highest_us = max(highest_us, self._worked(said, waiting))
                 highest_us = max(highest_us, *said.after.inputs.values())
                 self.worked_at.append(highest_us)
                 maps = said.intervals.items()
                 self._intervals.append({name: len(interval_map(of).intervals) for name, of in maps})
-            standing = said
+            previous = said
         left = {owner: [*commits] for owner, commits in waiting.items() if commits}
         check(not left, f"commits that no completion names: {left}")
 
@@ -123,11 +123,11 @@ class Chains:
                         self.marks[row] = said.epoch
         return highest_us
 
-    def _remade(self, standing: Completion, said: Completion) -> None:
+    def _remade(self, previous: Completion, said: Completion) -> None:
         """Take the intervals that a remap makes."""
-        self.remaps.append((standing, said))
+        self.remaps.append((previous, said))
         for name, numbers in said.numbers.items():
-            before = interval_map(standing.intervals[name]).intervals
+            before = interval_map(previous.intervals[name]).intervals
             for one in interval_map(said.intervals[name]).intervals:
                 if one.id not in numbers or one in before:
                     continue

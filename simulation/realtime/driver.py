@@ -120,7 +120,7 @@ class Run:
                     return coordinator.failed
                 if query.silent() is not None:
                     return TaskLost(f"task {query.silent()} is silent")
-                if query.heard or coordinator.incarnation is not None:
+                if query.received or coordinator.incarnation is not None:
                     continue
                 if len(query.alive()) < len(query.members):
                     # Spark ends a query of which a task has ended, if it does not go on by itself.
@@ -134,12 +134,12 @@ class Run:
         world, coordinator = self._world, self._coordinator
         world.scheduler.step("listen")
         began = world.scheduler.steps
-        while query.heard:
-            where, message = query.heard.popleft()
+        while query.received:
+            where, message = query.received.popleft()
             if message is None:
                 orders = coordinator.lost(*where, TaskLost(f"task {where} is lost"))
             else:
-                orders = coordinator.heard(message, world.clock())
+                orders = coordinator.receive(message, world.clock())
             query.tell(orders)
         query.tell(self._looked())
         query.pressure.listened(None if coordinator.incarnation is None else began)

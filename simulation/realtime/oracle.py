@@ -144,7 +144,7 @@ def _check_state(
     last: Completion,
 ) -> None:
     for (name, interval), expected in states.items():
-        number, chain = expected.position, expected.standing.chain
+        number, chain = expected.position, expected.cache_position.chain
         where = f"state of {name}, interval {interval}"
         if interval in last.numbers[name]:
             found = MemoryCache(name, interval)
@@ -152,7 +152,11 @@ def _check_state(
             check(rows_in(found) == rows_in(expected), f"{where}: the store has another one")
         for host in run.hosts:
             cache = host.caches.get((name, interval))
-            if cache is not None and cache.position == number and cache.standing.chain == chain:
+            if (
+                cache is not None
+                and cache.position == number
+                and cache.cache_position.chain == chain
+            ):
                 check(
                     rows_in(cache) == rows_in(expected),
                     f"{where}: the cache on host {host.number} has another one",

@@ -185,10 +185,10 @@ def repeated(topology: Topology, chains: Chains, last: Completion) -> dict[Owner
     try:
         state = MemoryHardState()
         execution = Execution(topology, state, MemoryCaches())
-        for standing, said in [*chains.remaps, (last, None)]:
+        for previous, said in [*chains.remaps, (last, None)]:
             for owner, chain in chains.of.items():
                 name, interval = owner
-                number = standing.numbers.get(name, {}).get(interval)
+                number = previous.numbers.get(name, {}).get(interval)
                 if number is None:
                     continue  # not there any more, or not yet
                 cache = execution.caches.open(name, interval)
@@ -201,7 +201,7 @@ def repeated(topology: Topology, chains: Chains, last: Completion) -> dict[Owner
                     segment = state.commits.of_task(name, due[0].commit.number, interval)
                     segment.put([written.commit for written in due])
             if said is not None:
-                same_completion(said, remap_again(said, standing, topology, state))
+                same_completion(said, remap_again(said, previous, topology, state))
     finally:
         computations.draw = earlier
     return states

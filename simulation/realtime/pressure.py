@@ -18,9 +18,9 @@ from millrace.runtime.worker_process import WorkerProcess
 from simulation.call_pool import AttemptingPool, DrawnPool
 
 if TYPE_CHECKING:
-    from millrace.runtime.realtime.coordinator import Where
+    from millrace.runtime.realtime.coordinator import TaskKey
 
-Alive = Callable[["Where"], bool]
+Alive = Callable[["TaskKey"], bool]
 
 
 class Pressure:
@@ -37,12 +37,12 @@ class Pressure:
             for spec in topology.computations
             if isinstance(spec.instance, AsyncComputation)
         }
-        self._kept: dict[Where, Counter[str]] = {}
-        self._full_since: dict[Where, int] = {}
+        self._kept: dict[TaskKey, Counter[str]] = {}
+        self._full_since: dict[TaskKey, int] = {}
         self._listened: int | None = None
-        self._last: set[Where] = set()
+        self._last: set[TaskKey] = set()
 
-    def ordered(self, where: Where, message: ToTask) -> None:
+    def ordered(self, where: TaskKey, message: ToTask) -> None:
         """Take it that a task has taken an order."""
         if isinstance(message, StartTask):
             self._kept[where] = Counter()
@@ -52,18 +52,18 @@ class Pressure:
             # What was begun is read to its end before it.
             self._last.add(where)
 
-    def kept(self, where: Where, computation: str, count: int) -> None:
+    def kept(self, where: TaskKey, computation: str, count: int) -> None:
         """Take how many more records of a computation a task keeps in rows."""
         self._kept[where][computation] += count
 
-    def turned(self, where: Where, runtime: WorkerProcess) -> bool:
+    def turned(self, where: TaskKey, runtime: WorkerProcess) -> bool:
         """Return whether a level task is full after a turn, of which it has said nothing yet."""
         is_full = any(self._is_full(where, runtime, name) for name in self._of(where))
         if not is_full:
             self._full_since.pop(where, None)
         return is_full
 
-    def full(self, where: Where, step: int) -> None:
+    def full(self, where: TaskKey, step: int) -> None:
         """Take it that a task is full, and that all that it said before a step is on its way."""
         self._full_since.setdefault(where, step)
 
@@ -74,17 +74,17 @@ class Pressure:
     def __bool__(self) -> bool:
         return bool(self._most)
 
-    def reads(self, where: Where, alive: Alive) -> bool:
+    def reads(self, where: TaskKey, alive: Alive) -> bool:
         """Return whether an injector task may read, now that it has taken all orders."""
         if where in self._last or self._listened is None:
             return True
         waits = (at for at, full in self._full_since.items() if full <= self._listened)
         return not any(map(alive, waits))
 
-    def _of(self, where: Where) -> Iterable[str]:
+    def _of(self, where: TaskKey) -> Iterable[str]:
         return (name for name, (spec, _) in self._most.items() if spec.level == where[0])
 
-    def _is_full(self, where: Where, runtime: WorkerProcess, name: str) -> bool:
+    def _is_full(self, where: TaskKey, runtime: WorkerProcess, name: str) -> bool:
         spec, most = self._most[name]
         pool = runtime.call_pools.of(spec)
         assert isinstance(pool, AttemptingPool | DrawnPool), "they are simulated"

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from millrace.model.errors import MillraceError
-from millrace.runtime.realtime.coordinator import Orders, Where
+from millrace.runtime.realtime.coordinator import Orders, TaskKey
 from millrace.runtime.realtime.host import IncarnationHost
 from millrace.runtime.realtime.injector_task import InjectorTask
 from millrace.runtime.realtime.messages import (
@@ -96,21 +96,21 @@ class Query:
         self._driver = driver
         self._levels = levels
         self._tasks = tasks
-        self.heard: deque[tuple[Where, FromTask | None]] = deque()
+        self.received: deque[tuple[TaskKey, FromTask | None]] = deque()
         self.over = False
         self.pipes: dict[Pipe, deque[bytes]] = {}
         self.pressure = Pressure(world.topology, world.work.pending_most)
         self._sent: dict[Pipe, int] = {}
-        self._orders: dict[Where, deque[ToTask]] = {}
-        self.members: dict[Where, Process] = {}
-        self._hosts: dict[Where, Host] = {}
-        self._broken: set[Where] = set()
+        self._orders: dict[TaskKey, deque[ToTask]] = {}
+        self.members: dict[TaskKey, Process] = {}
+        self._hosts: dict[TaskKey, Host] = {}
+        self._broken: set[TaskKey] = set()
         self._made = 0
         for level in range(levels):
             for n in range(tasks):
                 self._launch((level, n), name)
 
-    def _launch(self, where: Where, name: str) -> None:
+    def _launch(self, where: TaskKey, name: str) -> None:
         host = self._world.random.choice(self._world.hosts)
         level, n = where
         self._orders[where] = deque()
@@ -127,7 +127,7 @@ class Query:
             if where not in self._broken:
                 self._orders[where].append(message)
 
-    def silent(self) -> Where | None:
+    def silent(self) -> TaskKey | None:
         """Return a task that has done nothing for so long that it is given up."""
         now = self._world.scheduler.steps
         for where, process in self.members.items():
@@ -135,11 +135,11 @@ class Query:
                 return where
         return None
 
-    def lost(self, where: Where) -> None:
+    def lost(self, where: TaskKey) -> None:
         """Take it that a process has died without a word, or with its line."""
-        self.heard.append((where, None))
+        self.received.append((where, None))
 
-    def hang_up(self, where: Where) -> None:
+    def hang_up(self, where: TaskKey) -> None:
         """Break the line to a task, which notices it when it next has something to say."""
         self._broken.add(where)
         self.lost(where)
@@ -154,11 +154,11 @@ class Query:
             else:
                 self._broken.add(where)
 
-    def alive(self) -> list[Where]:
+    def alive(self) -> list[TaskKey]:
         """Return the tasks that run."""
         return [where for where in self.members if self._is_alive(where)]
 
-    def _is_alive(self, where: Where) -> bool:
+    def _is_alive(self, where: TaskKey) -> bool:
         process = self.members[where]
         return not (process.ended or process.dead)
 
@@ -177,7 +177,7 @@ class Query:
 
     # -- a task's process --------------------------------------------------------------------------
 
-    def _work(self, where: Where) -> None:
+    def _work(self, where: TaskKey) -> None:
         """Host tasks, one after the other; what :mod:`millrace.spark.realtime.task_host` does."""
         level, n = where
         kept = partial(self.pressure.kept, where)
@@ -203,7 +203,7 @@ class Query:
             if not killed:
                 task.close()
 
-    def made(self, runtime: WorkerProcess, where: Where) -> LiveTask:
+    def made(self, runtime: WorkerProcess, where: TaskKey) -> LiveTask:
         """Return a task that knows nothing of an incarnation."""
         level, n = where
         if level == 0:
@@ -212,13 +212,13 @@ class Query:
         kept, weak = (turns[self._made % len(turns)] for turns in (_KEPT_TURNS, _WEAK_TURNS))
         return IncarnationHost(runtime, level, n, kept_turns=kept, weak_turns=weak)
 
-    def _numbers_begin_anew(self, where: Where) -> None:
+    def _numbers_begin_anew(self, where: TaskKey) -> None:
         """Take it that a task's packets are those of another incarnation from now on."""
         level, n = where
         for receiver in range(self._tasks):
             self._sent.pop((level + 1, n, receiver), None)
 
-    def _host(self, task: LiveTask, where: Where, runtime: WorkerProcess) -> bool:
+    def _host(self, task: LiveTask, where: TaskKey, runtime: WorkerProcess) -> bool:
         """Let a task have its turns in one incarnation; return whether another takes its place."""
         level, n = where
         world, host = self._world, self._hosts[where]
@@ -260,7 +260,7 @@ class Query:
             sent = self._send(where, task.turn(world.host_clock(host), 0.0))
             sent += self._send(where, task.after_turn())
             is_full = level > 0 and bool(self.pressure) and self.pressure.turned(where, runtime)
-            said, task.said = task.said, []
+            said, task.outgoing = task.outgoing, []
             for one in said:
                 self._say(where, one)
             if not reads and _read(task) > read:
@@ -273,7 +273,7 @@ class Query:
         self._say(where, TaskEnded(level, n))
         return False
 
-    def _has_work(self, task: LiveTask, where: Where, there: int) -> bool:
+    def _has_work(self, task: LiveTask, where: TaskKey, there: int) -> bool:
         level, n = where
         if self._orders[where] or self._cut_off(where) or self._input_ended(where):
             return True
@@ -286,14 +286,14 @@ class Query:
             return True
         return self._there(where) != there
 
-    def _there(self, where: Where) -> int:
+    def _there(self, where: TaskKey) -> int:
         """Return how much there is to read by now."""
         return self._world.there() if where[0] == 0 else -1
 
-    def _cut_off(self, where: Where) -> bool:
+    def _cut_off(self, where: TaskKey) -> bool:
         return where in self._broken or self._driver.dead or self._driver.ended
 
-    def _input_ended(self, where: Where) -> bool:
+    def _input_ended(self, where: TaskKey) -> bool:
         """Return whether nothing more comes: every task before has come to its end."""
         level, _ = where
         if level == 0:
@@ -304,7 +304,7 @@ class Query:
                 return False
         return True
 
-    def _arrived(self, where: Where, *, everything: bool) -> list[bytes]:
+    def _arrived(self, where: TaskKey, *, everything: bool) -> list[bytes]:
         """Return packets, of each pipe the next ones."""
         level, n = where
         found: list[bytes] = []
@@ -318,7 +318,7 @@ class Query:
             found += [pipe.popleft() for _ in range(min(most, len(pipe)))]
         return found
 
-    def _send(self, where: Where, sent: Iterable[Sent]) -> int:
+    def _send(self, where: TaskKey, sent: Iterable[Sent]) -> int:
         level, n = where
         count = 0
         for receiver, packet in sent:
@@ -330,16 +330,16 @@ class Query:
             count += 1
         return count
 
-    def _say(self, where: Where, message: FromTask) -> None:
+    def _say(self, where: TaskKey, message: FromTask) -> None:
         self._world.scheduler.step("say", type(message).__name__)
         if self._cut_off(where):
             raise LineBroken("the line to the driver is broken")
-        self.heard.append((where, message))
+        self.received.append((where, message))
 
     def _pipe(self, pipe: Pipe) -> deque[bytes]:
         return self.pipes.setdefault(pipe, deque())
 
-    def _lose_outputs(self, where: Where) -> None:
+    def _lose_outputs(self, where: TaskKey) -> None:
         """Take back some of what a dead task sent and nobody has yet."""
         level, n = where
         for receiver in range(self._tasks):

@@ -1,10 +1,9 @@
 """Options: what ``p.start`` and ``p.run_batch`` take, plane by plane, with defaults.
 
-An editor and a type checker read the classes, as ``**options: Unpack[EpochOptions]``; a run reads
-them too, to refuse what is no option of its plane and to fill in what was not given. So there is
-one list.
+Editors and type checkers read the classes, as ``**options: Unpack[EpochOptions]``. A run reads the
+same classes to refuse unknown options and to fill in defaults, so there is one list.
 
-Source: PEP 692, of keyword arguments that a ``TypedDict`` describes.
+Source: PEP 692 (keyword arguments described by a ``TypedDict``).
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ Options = TypeVar("Options")
 
 @dataclass(frozen=True)
 class Option:
-    """What is said of an option beside its type.
+    """Default and messages of an option.
 
     Attributes:
-        default: What it is where it is not given.
-        means: What the run takes for a default of None, in words; "" where None stands for itself.
-        instead: Why the other plane has none, and what to do there; "" if nothing more can be said.
+        default: Its value if it is not given.
+        means: What a default of None stands for, as text; "" if None means none.
+        instead: Why the other plane lacks the option, and what to do there; may be "".
     """
 
     default: object
@@ -49,34 +48,33 @@ class RunOptions(TypedDict, total=False):
     task calls a copy of it, so it must be one that can be pickled."""
 
     progress: Annotated[bool | Literal["table"], Option(default=True)]
-    """Whether to say on standard error how far the run is: on a terminal in a line that is there
-    while ``wait``, ``process_available`` or ``drain`` wait, else in a line of the logger
-    ``millrace.progress`` every 30 seconds and at the end. ``"table"``: on a terminal with a table
-    of the computations below it."""
+    """Whether to report progress on standard error: on a terminal in a line, during ``wait``,
+    ``process_available`` and ``drain``; elsewhere in the logger ``millrace.progress``, every 30
+    seconds and at the end. ``"table"``: on a terminal also in a table of the computations."""
 
     metrics: Annotated[int | str | None, Option(None, "nowhere")]
-    """Where Prometheus may ask for metrics: a port of the driver's loopback interface, such as
-    9464, or ``"0.0.0.0:9464"``; 0 for any that is free, see ``run.metrics_port``. By default
-    nowhere. A port that is in use is refused."""
+    """Where Prometheus scrapes metrics: a port of the driver's loopback interface, such as 9464, or
+    ``"0.0.0.0:9464"``; 0 chooses a free one, see ``run.metrics_port``. By default metrics are not
+    served. A port in use is refused."""
 
     lease: Annotated[bool | Duration, Option(default=False)]
-    """Whether one of several programs runs the pipeline, while the others wait with their tasks
-    started, to take over when it dies or fails: docs/how-to/keep-a-run-available.md. A time: after
-    how long of silence they do; True is 2 seconds, or 30 for a checkpoint in an object store."""
+    """Whether to take a lease on the checkpoint: of several programs one runs the pipeline, and the
+    others wait with started tasks to take over if it dies: docs/how-to/keep-a-run-available.md. A
+    duration sets how long the holder may be silent; True is 2 seconds, or 30 in an object store."""
 
     stuck_after: Annotated[Duration | None, Option("10 s")]
     """How long one call of user code may take before it is reported, with its stack: in the log,
-    the status and the metrics. None: it never is."""
+    the status and the metrics. None: never."""
 
     time_limit: Annotated[Duration | None, Option(None)]
-    """How long one call of user code may take before it is ended: its record or timer becomes a
-    dead letter, with the stack, and all else goes on. Native code is ended when it returns to
-    Python. None: it never is."""
+    """How long one call of user code may take before it is ended. Its record or timer becomes a
+    dead letter, with the stack, and the run continues. Native code is ended when it returns to
+    Python. None: no limit."""
 
     balance: Annotated[bool | Balance, Option(default=False)]
-    """Whether key intervals are split and merged by load while the run goes on, or, as an
-    ``mr.ops.Balance``, how hard that is tried. In real time the run stands still for each round, at
-    most once in half a minute: docs/how-to/split-and-merge-key-intervals.md."""
+    """Whether key intervals are split and merged by load during the run; an ``mr.ops.Balance`` sets
+    the thresholds. In real time the run pauses for each round, at most once in half a minute:
+    docs/how-to/split-and-merge-key-intervals.md."""
 
 
 class EpochOptions(RunOptions, total=False):
@@ -84,7 +82,7 @@ class EpochOptions(RunOptions, total=False):
 
     tasks: Annotated[int | tuple[int, int] | None, Option(None, "the session's parallelism")]
     """Tasks a level; by default the session's parallelism. It may change between runs. Two numbers,
-    such as ``(1, 16)``, are the least and the most: each epoch has as many as its work is worth."""
+    such as ``(1, 16)``, are a minimum and a maximum: the work of each epoch decides."""
 
     intervals: Annotated[int | None, Option(None, "eight a task, at least 16")]
     """Key intervals a computation, a power of two; by default eight a task and at least 16. The
@@ -99,9 +97,9 @@ class EpochOptions(RunOptions, total=False):
             "began can be read when it is over",
         ),
     ]
-    """How many bytes of disk the caches of one host may take. What is more is evicted, the least
-    recently used key interval first, and built again from the checkpoint when it is needed. None:
-    as many as there is state."""
+    """How many bytes of disk the caches of one host may take. Above the limit the least recently
+    used key intervals are evicted, and built again from the checkpoint when they are needed. None:
+    no limit."""
 
     spark_checkpoint: Annotated[
         str | None,
@@ -111,8 +109,8 @@ class EpochOptions(RunOptions, total=False):
             "in real time sources are read without Spark, and their offsets are in the checkpoint",
         ),
     ]
-    """Directory or URL for Spark's own offsets, which there are where Spark reads a source; by
-    default ``spark`` in the checkpoint. Durable too: without it a run cannot go on."""
+    """Directory or URL for Spark's own offsets, if Spark reads a source; by default ``spark`` in
+    the checkpoint. It must be durable: without it a run cannot continue."""
 
     trigger: Annotated[
         str,
@@ -122,23 +120,23 @@ class EpochOptions(RunOptions, total=False):
             'made is marks="2 s"',
         ),
     ]
-    """How often to look for data when there was none, ``"1 s"``; where Spark reads a source, its
-    processing-time interval. Spark's own default keeps a core a fifth busy with asking."""
+    """How often to poll idle sources, ``"1 s"``; if Spark reads a source, its processing-time
+    interval. Spark's own default keeps a fifth of a core busy with polling."""
 
     attempts: Annotated[int, Option(3)]
-    """How often an epoch is tried in which worker processes die, 1 or more. The last attempt finds
-    the records of which they do, and makes them dead letters; of one there is none."""
+    """How often an epoch is tried whose worker processes die, 1 or more. The last of several
+    attempts finds the records that kill them, and makes them dead letters."""
 
 
 class RealtimeOptions(RunOptions, total=False):
-    """Options of ``p.start(spark, checkpoint=..., realtime=True)``, on tasks that do not end."""
+    """Options of ``p.start(spark, checkpoint=..., realtime=True)``, on long-running tasks."""
 
     tasks: Annotated[
         int | tuple[int, int] | None, Option(None, "as many as the slots are enough for")
     ]
-    """Tasks a level; by default as many as the slots are enough for. Two numbers, such as
-    ``(1, 8)``, are the least and the most: how many there are follows how busy they are. Others
-    take over as with an update: docs/how-to/size-a-cluster.md."""
+    """Tasks a level; by default as many as the slots allow. Two numbers, such as ``(1, 8)``, are a
+    minimum and a maximum: the number follows how busy tasks are, and changes as by an update:
+    docs/how-to/size-a-cluster.md."""
 
     intervals: Annotated[int | None, Option(None, "two a task, at least 4")]
     """Key intervals a computation, a power of two; by default two a task and at least four. The
@@ -152,15 +150,14 @@ class RealtimeOptions(RunOptions, total=False):
             'is trigger="50 milliseconds"',
         ),
     ]
-    """How often a mark is made; while tasks do nothing, once a minute. After a failure as much is
-    read and sent again, and what a sink takes by mark is seen as often. Nothing waits for a mark
+    """How often a mark is made; while tasks are idle, once a minute. A failure repeats the work
+    since the last mark, and sinks that write by mark show rows at marks. No record waits for one
     otherwise."""
 
     attempts: Annotated[int, Option(3)]
-    """How often the pipeline's own code may fail in the same place, without a mark that was
-    completed between, before the run gives up, 1 or more. If worker processes have died so often
-    but one, the next incarnation finds the records of which they do, and makes them dead
-    letters."""
+    """How often the pipeline's own code may fail in the same place, with no completed mark between,
+    before the run gives up, 1 or more. Before the last attempt after deaths of worker processes,
+    the records that kill them are found, and become dead letters."""
 
     # To wait too long costs minutes of a run that stands still anyway; to end what would have gone
     # on costs its work again and again, and in the end the run. So it is as long as Kafka waits for
@@ -174,11 +171,11 @@ class RealtimeOptions(RunOptions, total=False):
             "time_limit=",
         ),
     ]
-    """How long a task may do nothing, though it does not wait for other tasks or for input: its
-    process is stopped, in code that never returns, or waits for a disk. Then its process is ended,
-    and all tasks begin again from the last mark. Where user code does it ``attempts`` times, the
-    record or timer becomes a dead letter; without a stream for those the run ends. At least one and
-    a half times ``time_limit``. None: such a task holds the run for ever."""
+    """How long a task may make no progress although it waits for no input and no other task: its
+    process is stopped, runs code that never returns, or waits for a disk. Then the process is
+    ended, and all tasks start again from the last mark. If user code hangs ``attempts`` times, its
+    record or timer becomes a dead letter; without a dead-letter stream the run ends. At least 1.5
+    times ``time_limit``. None: no limit."""
 
     standby: Annotated[
         bool,
@@ -187,9 +184,9 @@ class RealtimeOptions(RunOptions, total=False):
             instead="by epochs Spark runs a task again by itself, and none has to be kept waiting",
         ),
     ]
-    """Whether all tasks are there twice: a second query is started, and waits. When a task of the
-    first is lost, the run goes on with the second at once, and another is started behind it. It
-    takes twice the slots and the memory of workers, and hardly any CPU time."""
+    """Whether a second query waits with all tasks started. When a task of the first is lost, the
+    second takes over at once, and another standby is started. It needs twice the slots and the
+    workers' memory, and hardly any CPU time."""
 
     pacemaker: Annotated[
         str | None,
@@ -199,9 +196,8 @@ class RealtimeOptions(RunOptions, total=False):
             "by epochs no task has to be kept running",
         ),
     ]
-    """``kafka:servers/topic``: a topic that nobody writes to, with as many partitions as there are
-    tasks, in place of what Spark brings along to keep tasks running. Over Spark Connect there has
-    to be one."""
+    """``kafka:servers/topic``: an empty topic with one partition a task, which keeps tasks running
+    instead of Spark's built-in source. Required over Spark Connect."""
 
     host: Annotated[
         str | None,
@@ -211,8 +207,8 @@ class RealtimeOptions(RunOptions, total=False):
             "by epochs no task calls this program",
         ),
     ]
-    """Name or address of this program's host, as workers know it: they call it. It listens on all
-    of the host's interfaces then."""
+    """Name or address at which workers reach this program's host. If given, the program listens on
+    all interfaces of the host."""
 
     segments: Annotated[
         str | None,
@@ -223,8 +219,8 @@ class RealtimeOptions(RunOptions, total=False):
             "commits in the checkpoint",
         ),
     ]
-    """Of a checkpoint in an object store: a directory that all hosts have mounted, for what tasks
-    commit; the rest stays in the bucket. Chosen when the checkpoint is made."""
+    """For a checkpoint in an object store: a directory that all hosts have mounted, for the commits
+    of tasks; the rest stays in the bucket. Chosen when the checkpoint is made."""
 
     spark_batch: Annotated[
         Duration,
@@ -233,33 +229,33 @@ class RealtimeOptions(RunOptions, total=False):
             instead="by epochs a batch of Spark's is an epoch, as long as its work takes",
         ),
     ]
-    """How long Spark's own batches are. At the end of each, tasks are begun anew, which takes about
-    a second; nothing else comes of it."""
+    """How long Spark's own batches are. At the end of each, tasks are started again, which takes
+    about a second and changes nothing else."""
 
 
 class BatchOptions(TypedDict, total=False):
     """Options of ``p.run_batch(spark)``, over bounded sources."""
 
     tasks: Annotated[int | None, Option(None, "the session's parallelism")]
-    """Tasks a level; by default the session's parallelism. More are smaller, and less is lost with
-    one that fails."""
+    """Tasks a level; by default the session's parallelism. With more tasks a failed one repeats
+    less work."""
 
     until: Annotated[Instant | None, Option(None)]
-    """Read of injectors only what was written before this instant: of ``mr.sources.Kafka``, by its
-    messages' timestamps; of ``mr.sources.Files``, files that were created before. None: all there
-    is."""
+    """Read only records that were written before this instant: ``mr.sources.Kafka`` compares the
+    messages' timestamps, ``mr.sources.Files`` the times at which files were created. None: read
+    all."""
 
     percentile: Annotated[int | None, Option(None)]
-    """End when so many percent of the pieces of each injector have been read, and leave what the
-    others have not read by then; see docs/time.md. None: when all have."""
+    """End the batch when this percentage of each injector's pieces has been read, and skip the rest
+    of the others; see docs/time.md. None: read all pieces."""
 
     scratch: Annotated[str | None, Option(None)]
-    """For ``percentile``: a directory, or ``s3://``, ``gs://``, ``az://``, that driver and workers
-    reach, where they tell each other how far they are. No file stays there."""
+    """For ``percentile``: a directory, or ``s3://``, ``gs://``, ``az://``, in which driver and
+    workers exchange their progress. Its files are removed at the end."""
 
     progress: Annotated[bool, Option(default=True)]
-    """Whether to say on standard error that the batch is under way: on a terminal in a line, else
-    in one of the logger ``millrace.progress`` every 30 seconds and at the end."""
+    """Whether to report on standard error that the batch is running: on a terminal in a line, else
+    by the logger ``millrace.progress``, every 30 seconds and at the end."""
 
 
 def options_of(kind: type) -> dict[str, Option]:

@@ -96,39 +96,39 @@ class Pipeline(Declarations):
             source: A Spark DataFrame, streaming or bounded, or an
                 :class:`~millrace.sources.Injector`; None lets a Harness feed the stream.
             timestamp: The column with the event time: a Spark timestamp, or an integer. Or
-                ``mr.INGRESS``: the clock's time when it is read, the same for all records of an
-                epoch, fixed with the epoch and so right through failures. In real time it is in
-                tenths of a second, and written down before the record goes on.
-            unit: What an integer there counts since 1970 (UTC): ``"s"``, ``"ms"``, ``"us"`` or
-                ``"ns"``. By default microseconds; then a number that would be a time between 2001
-                and now in seconds or milliseconds is refused, as it is hardly one of January 1970.
-            low_watermark: What each process publishes, such as ``mr.BoundedDelay("5 s")``; an
-                Injector may leave it out if it promises something itself, and so may any with
-                ``mr.INGRESS``: then it follows the clock, ``mr.ArrivalTime(0)``.
-            id: Column that names a record: text, bytes, or an integer. Where the source delivers a
-                record again, under the same id and for the same key, it is dropped and counted
-                (``duplicates_filtered``) instead of being processed again.
-            slack: For how long an id is kept: until the low watermark has passed the record's
-                timestamp by so much. What is delivered again after that comes late, if it comes to
-                the same computation, and is processed as a late record. By default two hours.
+                ``mr.INGRESS``: the wall-clock time of the read. It is the same for all records of
+                an epoch, and stored with the epoch, so a retry does not change it. In real time its
+                resolution is a tenth of a second, and it is stored before the record leaves.
+            unit: Unit of an integer timestamp, since 1970 (UTC): ``"s"``, ``"ms"``, ``"us"`` or
+                ``"ns"``. By default microseconds; then a number is refused that would be a time
+                between 2001 and now in seconds or milliseconds, as it hardly means January 1970.
+            low_watermark: Policy of each process, such as ``mr.BoundedDelay("5 s")``. It may be
+                left out for an Injector that publishes low watermarks itself, and with
+                ``mr.INGRESS``: then it is ``mr.ArrivalTime(0)``, which follows the clock.
+            id: Column that identifies a record: text, bytes, or an integer. If the source delivers
+                a record again, with the same id and key, it is dropped and counted
+                (``duplicates_filtered``).
+            slack: How long an id is kept: until the low watermark is this far past the record's
+                timestamp. A duplicate that is delivered later is processed as a late record. By
+                default two hours.
             format: Record format. A Struct or dataclass takes the columns of its fields' names. A
                 builtin type takes the only column besides the timestamp; without a format the value
                 is a dict of all columns but the timestamp.
             ahead: How far past the wall clock a timestamp may lie before its record is refused. A
                 single timestamp far in the future would otherwise carry the low watermark with it
                 and make everything after it late.
-            process: Column that names the process, or source partition, that a record came by. The
-                injector's low watermark is the minimum over its processes. They are remembered, so
-                there must not be more than 10,000.
-            expected: Names of processes that must be heard of before the injector publishes
-                anything. Others join when they are first heard of.
+            process: Column that names a record's process, or source partition. The injector's low
+                watermark is the minimum over its processes. They are stored, so there must not be
+                more than 10,000.
+            expected: Names of processes that must have delivered something before the injector
+                publishes a low watermark. Other processes join with their first record.
             idle: How long a process may be silent, by the wall clock, before it no longer holds the
-                low watermark; what it sends after that may be late. By default it holds it forever.
+                low watermark; its later records may be late. By default it holds it forever.
             skew: How far ahead of the low watermark a process may be read. One that is further
-                waits until the low watermark advances, so what is buffered for it stays bounded.
-                Only for an Injector: what Spark's own sources read is Spark's to say.
-            was: The name that the stream had in earlier versions, or several: it is read on where
-                it was read to under that one. Not of Spark's own sources. See docs/changing.md.
+                ahead waits until the low watermark advances, so buffers stay bounded. Only for an
+                Injector: Spark decides what its own sources read.
+            was: The stream's name in earlier versions, or several: reading continues at the offsets
+                stored under that name. Not for Spark's own sources. See docs/changing.md.
 
         Raises:
             PipelineError: The stream is injected already, or an argument is missing.
@@ -184,14 +184,14 @@ class Pipeline(Declarations):
                 Keys that are added later begin then; those that are left out go on.
             productions: ``mr.STRONG`` or ``mr.WEAK``; by default what the class says.
             delivery: ``mr.EXACTLY_ONCE`` or ``mr.AT_LEAST_ONCE``; by default what the class says.
-            was: The name that it had in earlier versions, or several: what a checkpoint keeps for
-                it there goes on under the new one. The line may stay in the program.
-            dropped: Cells that earlier versions had, and whose state is to go.
-            migrate: Cell -> function that makes a value of what a checkpoint has: of a map each
-                entry's, of a bag each item. It is called once for each, and returns the new one, or
-                None for nothing. The value is plain data unless its format is the same: a dict of
-                the fields, where it was an object. It runs once for a checkpoint, which knows it by
-                its name; what it raises goes to the dead letters. See docs/changing.md.
+            was: Its name in earlier versions, or several: it takes over the state that a checkpoint
+                has under that name. The argument may stay in the program.
+            dropped: Cells of earlier versions whose state is deleted.
+            migrate: Cell -> function from a stored value to a new one, or to None to delete it. It
+                is called with a cell's value, each value of a map, or each item of a bag. Unless
+                the format is the same, it gets plain data: a dict of the fields where there was an
+                object. A checkpoint is migrated once by a function of one name; a value for which
+                it raises becomes a dead letter. See docs/changing.md.
 
         Raises:
             PipelineError: It is no computation, its name is taken, or an option is not one.
@@ -232,7 +232,7 @@ class Pipeline(Declarations):
         added = list(self.computations)[-1]
         stream = f"{added}.keys"
         try:
-            earlier = [f"{one}.keys" for one in names(was)]
+            earlier = [f"{name}.keys" for name in names(was)]
             self.inject(
                 stream, Keys(added, keys), timestamp="at", unit="us", format=bytes, was=earlier
             )
@@ -279,14 +279,15 @@ class Pipeline(Declarations):
 
         Args:
             stream: Its name.
-            at_most: How many there may be: ``"5 %"`` of the records, or a number, since the run
-                started. A share is of the last five minutes of epochs (in real time: marks), judged
-                once a hundred records have been read in them. Past it the run stops with
-                DeadLettersExceeded, which names the most frequent reason. The epoch has completed
-                then, so nothing is lost, and the next start counts anew.
-            again: Whether dead letters are sent again that ``millrace dead-letters CHECKPOINT
-                --send`` puts into the checkpoint, each once, to whom they failed for. It is one
-                more injected stream, ``dead-letters.again``, which holds no low watermark.
+            at_most: A limit: ``"5 %"`` of the records, or a number, since the run started. A share
+                is taken over the last five minutes of epochs (in real time: marks), once they have
+                a hundred records. Beyond it the run stops with DeadLettersExceeded, which names the
+                most frequent reason. The epoch has completed by then, so nothing is lost, and the
+                next start counts from zero.
+            again: Whether the run processes dead letters again that ``millrace dead-letters
+                CHECKPOINT --send`` puts into the checkpoint: each goes once to the computation that
+                failed. It adds an injected stream, ``dead-letters.again``, which holds no low
+                watermark.
 
         Raises:
             PipelineError: There is such a stream already, or ``at_most`` is no limit.
@@ -309,11 +310,11 @@ class Pipeline(Declarations):
         return Stream(self, stream)
 
     def late_records(self, stream: str) -> Stream:
-        """Declare a stream that gets a note of every late record, in whatever computation.
+        """Declare a stream that gets a note of every late record of any computation.
 
-        Its format is :class:`~millrace.LateRecord`. The record itself is delivered as ever, with
-        ``record.late`` set; with or without this stream it is counted. Records that the stream
-        receives are as old as the late records are.
+        Its format is :class:`~millrace.LateRecord`. The late record itself is still delivered, with
+        ``record.late`` set, and counted; this stream does not change that. A note has the timestamp
+        of its late record.
         """
         check_name(stream, "stream")
         if self.late is not None:
@@ -331,9 +332,9 @@ class Pipeline(Declarations):
         return build(self)
 
     def plan(self, checkpoint: str | os.PathLike[str]) -> ChangePlan:
-        """Return what a start would do with a checkpoint that this pipeline, changed, goes on with.
+        """Return what a start of this changed pipeline would do with a checkpoint.
 
-        Starts nothing, writes nothing, needs no Spark, and may be asked while a run goes on.
+        It starts and writes nothing, needs no Spark, and may be called beside a run.
 
         Args:
             checkpoint: As for :meth:`start`: a path or a URL.
@@ -445,7 +446,7 @@ class Pipeline(Declarations):
         Raises:
             PipelineError: The pipeline, a source or an option cannot do it: an injector without an
                 end, say. Nothing was written.
-            InputLost: Some of what an injector should read is gone.
+            InputLost: Some input of an injector is gone.
             RunFailed: User code or Spark failed; the cause is attached, and a log named.
 
         Source: VLDB 2015 Dataflow paper: batch is the case in which the low watermark goes from the
@@ -473,8 +474,8 @@ def _check_injection(
         )
     if id is None and slack is not None:
         raise PipelineError(
-            f"inject({stream!r}, slack={slack!r}) has no ids that could be kept so long. Name "
-            'their column: id="event_id".'
+            f"inject({stream!r}, slack={slack!r}) is the time for which ids are kept, and there "
+            'are none. Name their column: id="event_id".'
         )
     if source is not None and timestamp is None:
         raise PipelineError(
@@ -490,8 +491,8 @@ def _check_injection(
         )
     if unit is not None and column is None:
         raise PipelineError(
-            f"inject({stream!r}, unit={unit!r}) has no column of which that is the unit. Name "
-            'it: timestamp="time".'
+            f"inject({stream!r}, unit={unit!r}) gives the unit of a column of timestamps, and "
+            'names none. Name it: timestamp="time".'
         )
     schema = getattr(source, "schema", None)
     if isinstance(schema, str):  # of an Injector

@@ -81,7 +81,7 @@ def test_a_kill_inside_the_write_transaction_does_not_block_others(tmp_path: Pat
     if pid == 0:
         try:
             mine = LmdbCache(tmp_path, "count", 0, "uuid")
-            mine._put_standing = (  # type: ignore[method-assign]
+            mine._put_position = (  # type: ignore[method-assign]
                 lambda *_: os.kill(os.getpid(), signal.SIGKILL)
             )
             mine.apply(commit(2))

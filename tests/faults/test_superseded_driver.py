@@ -23,7 +23,7 @@ from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.metrics.lines import MetricLines
 from millrace.spark.microbatch_engine import MicroBatchEngine
 from millrace.spark.offset_files import ProgressFiles
-from millrace.spark.progress_display import Where
+from millrace.spark.progress_display import ProgressTarget
 from millrace.spark.run import Run
 from millrace.spark.split_settings import SplitSettings
 from millrace.store import LocalBlobs, Mailbox, MemoryHardState
@@ -124,7 +124,7 @@ class Drivers:
             explanation=nothing,
             clock=lambda: 0,
             console=Quiet(nothing),
-            shown=Where.NOWHERE,
+            progress_target=ProgressTarget.NOWHERE,
             scrapes=None,
             lines=MetricLines(None),
             mailbox=Mailbox(LocalBlobs(self.folder)),

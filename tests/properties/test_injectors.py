@@ -87,7 +87,9 @@ def test_what_is_published_never_moves_back_and_is_changed_only_when_said(script
     known, before, clock = {}, {"s": mr.MIN_TIMESTAMP}, 0
     for seen, passed in script:
         clock += passed
-        for name, process in publisher.heard({"s": seen}, {"s": known}, clock)["s"].items():
+        for name, process in publisher.process_states({"s": seen}, {"s": known}, clock)[
+            "s"
+        ].items():
             known[name] = known.get(name, ProcessState()).merged(process)
 
         def at(wall, before=before, clock=clock):

@@ -30,7 +30,7 @@ class Ask(mr.Computation):
         self.produce("told", [record.value[1], *tables])
 
 
-def standing(rows, as_of):
+def rows_in_force(rows, as_of):
     """Return name -> number of the row that stands, of rows (name, number, time) as they came."""
     found = {}
     for name, number, at in sorted(rows, key=lambda row: row[2]):
@@ -62,7 +62,7 @@ def test_each_record_sees_what_stands_at_its_time(script):
                 h.inject("asks", [((key, number), at) for key, number, at in new])
                 for _, number, at in new:
                     if at < low_watermark:
-                        expected[number] = standing(arrived, low_watermark - 1)
+                        expected[number] = rows_in_force(arrived, low_watermark - 1)
                     else:
                         waiting[number] = at
             else:
@@ -72,7 +72,7 @@ def test_each_record_sees_what_stands_at_its_time(script):
                 h.advance_watermark(stream, moved)
                 for number, at in list(waiting.items()):
                     if at < min(ahead.values()):
-                        expected[number] = standing(arrived, waiting.pop(number))
+                        expected[number] = rows_in_force(arrived, waiting.pop(number))
         told = {number: table for number, table, _ in (out.value for out in h.outputs("told"))}
         newest = {number: table for number, _, table in (out.value for out in h.outputs("told"))}
 

@@ -199,7 +199,7 @@ def test_a_pane_has_all_that_came_before_it_in_its_window(
     keyed(p).window(windows, **how).sum().to("one")
     came: list[tuple[str, int, list[mr.Window]]] = []
     emitted: dict[tuple[str, mr.Window], int] = defaultdict(int)
-    standing: Counter[Any] = Counter()
+    current: Counter[Any] = Counter()
     seen = low_watermark = clock = 0
     with mr.testing.Harness(p, intervals=1) as h:
 
@@ -208,8 +208,8 @@ def test_a_pane_has_all_that_came_before_it_in_its_window(
             new, seen = h.outputs("one")[seen:], len(h.outputs("one"))
             for output in new:
                 if output.pane.retraction:
-                    standing[output.key, output.pane.window, output.value] -= 1
-                    assert min(standing.values()) >= 0, "a retraction without a pane before it"
+                    current[output.key, output.pane.window, output.value] -= 1
+                    assert min(current.values()) >= 0, "a retraction without a pane before it"
                     continue
                 there = [
                     (value, (output.key, window))
@@ -222,7 +222,7 @@ def test_a_pane_has_all_that_came_before_it_in_its_window(
                     for value, own in there:
                         emitted[own] |= value
                 assert output.value == sum(value for value, _ in there), output
-                standing[output.key, output.pane.window, output.value] += 1
+                current[output.key, output.pane.window, output.value] += 1
 
         for step, what in script:
             if step == "records":

@@ -263,7 +263,7 @@ def weak_productions_are_made_again_over_the_state_after(patch):
     view = MemoryCache.view
 
     def not_turned_back(cache, state, computation, interval, number, chain=None):
-        if cache.standing.position > number:
+        if cache.cache_position.position > number:
             return NOTHING
         return bring(cache, state, computation, interval, number, chain)
 
@@ -385,7 +385,7 @@ def an_older_commit_is_applied_again(patch):
         self._rows.update(puts)
         for commit in commits:
             if commit.number > self.position:
-                self._standing = self._standing.after(commit)
+                self._cache_position = self._cache_position.after(commit)
 
     patch.setattr(MemoryCache, "apply", apply)
 

@@ -3,26 +3,14 @@
 Within an epoch the source waits by itself: there, no more calls than may be are in flight.
 """
 
-import pytest
-
 from millrace.runtime.call_pool import CallPool
 from millrace.runtime.calls import TaskCalls
 from millrace.runtime.realtime.coordinator import Coordinator
 from millrace.runtime.realtime.injector_task import InjectorTask
-from simulation import Simulation
-from simulation.realtime import RealtimeSimulation
+from tests.kit.planted_bugs import PlantedBugs
 
-#: Mutant -> the schedules that found it last: by epoch, and in real time; None: it is not sought
-#: there.
-SEEDS = {}
-
-
-def found_by(epochs, realtime):
-    def note(plant):
-        SEEDS[plant] = epochs, realtime
-        return plant
-
-    return note
+BUGS = PlantedBugs()
+found_by = BUGS.found_by
 
 
 @found_by(None, 30000)
@@ -77,19 +65,8 @@ def one_call_too_many_is_in_flight(patch):
     patch.setattr(CallPool, "__init__", generous)
 
 
-@pytest.mark.parametrize(
-    ("plant", "plane"),
-    [
-        pytest.param(plant, plane, id=f"{plant.__name__}-{name}")
-        for n, (name, plane) in enumerate(
-            (("epochs", Simulation), ("realtime", RealtimeSimulation))
-        )
-        for plant, seeds in SEEDS.items()
-        if seeds[n] is not None
-    ],
-)
-def test_a_schedule_finds(plant, plane, monkeypatch, found):
-    first = SEEDS[plant][plane is RealtimeSimulation]
-    assert plane(first).run().violation is None
+@BUGS.on_each_plane
+def test_a_schedule_finds(plant, plane, seed, monkeypatch, found):
+    assert plane(seed).run().violation is None
     plant(monkeypatch)
-    found(plant, first, plane)
+    found(plant, seed, plane)

@@ -1,24 +1,12 @@
 """Bugs planted into blocks of keys: schedules whose user code fails bring them out."""
 
-import pytest
-
 from millrace.kernel.blocks import BlockMachine, KeyBlockMachine
 from millrace.kernel.machine import CAUGHT
 from millrace.runtime import commit_writer
-from simulation import Simulation
-from simulation.realtime import RealtimeSimulation
+from tests.kit.planted_bugs import PlantedBugs
 
-#: Mutant -> the schedules that found it last: by epoch, and in real time; None: it is not sought
-#: there.
-SEEDS = {}
-
-
-def found_by(epochs, realtime):
-    def note(plant):
-        SEEDS[plant] = epochs, realtime
-        return plant
-
-    return note
+BUGS = PlantedBugs()
+found_by = BUGS.found_by
 
 
 @found_by(25001, 25004)
@@ -97,19 +85,8 @@ def what_blocks_produced_is_not_sent_again(patch):
     patch.setattr(commit_writer, "replay", forgotten)
 
 
-@pytest.mark.parametrize(
-    ("plant", "plane"),
-    [
-        pytest.param(plant, plane, id=f"{plant.__name__}-{name}")
-        for n, (name, plane) in enumerate(
-            (("epochs", Simulation), ("realtime", RealtimeSimulation))
-        )
-        for plant, seeds in SEEDS.items()
-        if seeds[n] is not None
-    ],
-)
-def test_a_schedule_finds(plant, plane, monkeypatch, found):
-    first = SEEDS[plant][plane is RealtimeSimulation]
-    assert plane(first).run().violation is None
+@BUGS.on_each_plane
+def test_a_schedule_finds(plant, plane, seed, monkeypatch, found):
+    assert plane(seed).run().violation is None
     plant(monkeypatch)
-    found(plant, first, plane)
+    found(plant, seed, plane)

@@ -15,20 +15,11 @@ from millrace.runtime.call_pool import CallPool
 from millrace.runtime.calls import CallRounds, TaskCalls
 from millrace.runtime.realtime.host import IncarnationHost
 from millrace.runtime.retries import Retries
-from simulation import Simulation
-from simulation.realtime import RealtimeRemapping, RealtimeSimulation
+from simulation.realtime import RealtimeRemapping
+from tests.kit.planted_bugs import PlantedBugs
 
-#: Mutant -> the schedules that found it last: by epoch, and in real time; None: it is not sought
-#: there.
-SEEDS = {}
-
-
-def found_by(epochs, realtime):
-    def note(plant):
-        SEEDS[plant] = epochs, realtime
-        return plant
-
-    return note
+BUGS = PlantedBugs()
+found_by = BUGS.found_by
 
 
 # -- pending records -------------------------------------------------------------------------------
@@ -213,19 +204,8 @@ def test_a_schedule_with_remaps_finds(plant, monkeypatch, found):
     found(plant, REMAPS[plant], RealtimeRemapping)
 
 
-@pytest.mark.parametrize(
-    ("plant", "plane"),
-    [
-        pytest.param(plant, plane, id=f"{plant.__name__}-{name}")
-        for n, (name, plane) in enumerate(
-            (("epochs", Simulation), ("realtime", RealtimeSimulation))
-        )
-        for plant, seeds in SEEDS.items()
-        if seeds[n] is not None
-    ],
-)
-def test_a_schedule_finds(plant, plane, monkeypatch, found):
-    first = SEEDS[plant][plane is RealtimeSimulation]
-    assert plane(first).run().violation is None
+@BUGS.on_each_plane
+def test_a_schedule_finds(plant, plane, seed, monkeypatch, found):
+    assert plane(seed).run().violation is None
     plant(monkeypatch)
-    found(plant, first, plane)
+    found(plant, seed, plane)

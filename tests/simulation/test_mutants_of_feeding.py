@@ -1,27 +1,15 @@
 """Bugs planted into what feeds pipelines beside records with a time: faults bring them out."""
 
-import pytest
-
 from millrace.compile.topology import ComputationSpec
 from millrace.epochlog.run_log import RunLog
 from millrace.injectors.signal_injector import SignalInjector
 from millrace.injectors.watermark_policy import ArrivalTime
 from millrace.runtime.realtime.source_progress import IngressTimes
 from millrace.runtime.rows import Outbox
-from simulation import Simulation
-from simulation.realtime import RealtimeSimulation
+from tests.kit.planted_bugs import PlantedBugs
 
-#: Mutant -> the schedules that found it last: by epoch, and in real time; None: it is not sought
-#: there.
-SEEDS = {}
-
-
-def found_by(epochs, realtime):
-    def note(plant):
-        SEEDS[plant] = epochs, realtime
-        return plant
-
-    return note
+BUGS = PlantedBugs()
+found_by = BUGS.found_by
 
 
 # -- event time by ingress -------------------------------------------------------------------------
@@ -109,19 +97,8 @@ def a_timer_does_not_hold_what_nothing_else_feeds(patch):
     patch.setattr(ComputationSpec, "fed_by_timers", property(lambda _: False))
 
 
-@pytest.mark.parametrize(
-    ("plant", "plane"),
-    [
-        pytest.param(plant, plane, id=f"{plant.__name__}-{name}")
-        for n, (name, plane) in enumerate(
-            (("epochs", Simulation), ("realtime", RealtimeSimulation))
-        )
-        for plant, seeds in SEEDS.items()
-        if seeds[n] is not None
-    ],
-)
-def test_a_schedule_finds(plant, plane, monkeypatch, found):
-    first = SEEDS[plant][plane is RealtimeSimulation]
-    assert plane(first).run().violation is None
+@BUGS.on_each_plane
+def test_a_schedule_finds(plant, plane, seed, monkeypatch, found):
+    assert plane(seed).run().violation is None
     plant(monkeypatch)
-    found(plant, first, plane)
+    found(plant, seed, plane)

@@ -1,23 +1,12 @@
 """Bugs planted into joins without windows: their definition finds each of them, on both planes."""
 
-import pytest
-
 from millrace.dataflow.joins.interval_join import JoinByKeyAndTime
 from millrace.dataflow.joins.join_state import InMaps, InOneRow, Nearness
 from millrace.model.time import SECOND
-from simulation import Simulation
-from simulation.realtime import RealtimeSimulation
+from tests.kit.planted_bugs import PlantedBugs
 
-#: Mutant -> the schedules that find it: by epoch, and in real time.
-SEEDS = {}
-
-
-def found_by(epochs, realtime):
-    def note(plant):
-        SEEDS[plant] = epochs, realtime
-        return plant
-
-    return note
+BUGS = PlantedBugs()
+found_by = BUGS.found_by
 
 
 @found_by(120, 35)
@@ -105,10 +94,8 @@ def a_key_of_maps_begins_a_row_beside_them(patch):
     patch.setattr(JoinByKeyAndTime, "_kept", beside)
 
 
-@pytest.mark.parametrize("plane", [Simulation, RealtimeSimulation], ids=["epochs", "realtime"])
-@pytest.mark.parametrize("plant", SEEDS, ids=lambda plant: plant.__name__)
-def test_the_definition_finds(plant, plane, monkeypatch):
-    seed = SEEDS[plant][plane is RealtimeSimulation]
+@BUGS.on_each_plane
+def test_the_definition_finds(plant, plane, seed, monkeypatch):
     assert plane(seed, calm=True).run().violation is None
     plant(monkeypatch)
     violation = plane(seed, calm=True).run().violation

@@ -1,7 +1,5 @@
 """Bugs planted into operations beside windows: their definitions find each, on both planes."""
 
-import pytest
-
 from millrace.dataflow.aggregations.several import Several
 from millrace.dataflow.element_types import Picks
 from millrace.dataflow.joins.table_join import EnrichByKey, Lookup
@@ -10,19 +8,10 @@ from millrace.kernel.side_tables import BoundSide
 from millrace.kernel.timers import KeyTimers
 from millrace.model.stream import OfRecord
 from millrace.runtime.rows import Outbox
-from simulation import Simulation
-from simulation.realtime import RealtimeSimulation
+from tests.kit.planted_bugs import PlantedBugs
 
-#: Mutant -> the schedules that find it: by epoch, and in real time; None: it is not sought there.
-SEEDS = {}
-
-
-def found_by(epochs, realtime):
-    def note(plant):
-        SEEDS[plant] = epochs, realtime
-        return plant
-
-    return note
+BUGS = PlantedBugs()
+found_by = BUGS.found_by
 
 
 # -- a table that changes --------------------------------------------------------------------------
@@ -180,17 +169,17 @@ def a_row_of_a_table_comes_to_one_interval_only(patch):
 
 @found_by(5000, 5002)
 def a_record_sees_rows_of_later_times(patch):
-    standing = BoundSide._standing
+    visible_row = BoundSide._visible_row
 
     def seen(self, entry):
         as_of = self.as_of
         self.as_of = lambda: as_of() + 5_000_000
         try:
-            return standing(self, entry)
+            return visible_row(self, entry)
         finally:
             self.as_of = as_of
 
-    patch.setattr(BoundSide, "_standing", seen)
+    patch.setattr(BoundSide, "_visible_row", seen)
 
 
 @found_by(5000, 5002)
@@ -198,19 +187,8 @@ def rows_of_a_table_go_too_early(patch):
     patch.setattr(BoundSide, "_wanted", lambda _, history: history[-1:])
 
 
-@pytest.mark.parametrize(
-    ("plant", "plane"),
-    [
-        pytest.param(plant, plane, id=f"{plant.__name__}-{name}")
-        for n, (name, plane) in enumerate(
-            (("epochs", Simulation), ("realtime", RealtimeSimulation))
-        )
-        for plant, seeds in SEEDS.items()
-        if seeds[n] is not None
-    ],
-)
-def test_the_definition_finds(plant, plane, monkeypatch):
-    seed = SEEDS[plant][plane is RealtimeSimulation]
+@BUGS.on_each_plane
+def test_the_definition_finds(plant, plane, seed, monkeypatch):
     assert plane(seed, calm=True).run().violation is None
     plant(monkeypatch)
     violation = plane(seed, calm=True).run().violation

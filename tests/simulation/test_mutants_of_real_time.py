@@ -60,7 +60,7 @@ class _Never(set[int]):
 
 @mutant(3, without_faults=True)
 def a_mark_is_complete_before_the_last_task_has_passed_it(patch):
-    heard = Coordinator.heard
+    receive = Coordinator.receive
 
     def early(self, message, wall_us):
         incarnation = self._incarnation
@@ -76,9 +76,9 @@ def a_mark_is_complete_before_the_last_task_has_passed_it(patch):
                 incarnation.passed[where] = replace(
                     message, level=where[0], task=where[1], segment="", published={}, input={}
                 )
-        return heard(self, message, wall_us)
+        return receive(self, message, wall_us)
 
-    patch.setattr(Coordinator, "heard", early)
+    patch.setattr(Coordinator, "receive", early)
 
 
 @mutant(2, without_faults=True)
@@ -344,7 +344,7 @@ def a_mark_says_how_far_was_read_at_the_one_before(patch):
 
     def passed(self, mark):
         pass_mark(self, mark)
-        input = self.said[-1].input
+        input = self.outgoing[-1].input
         self._before, before = (
             {stream: dict(of) for stream, of in input.items()},
             getattr(self, "_before", None),

@@ -162,7 +162,7 @@ def a_remap_says_where_intervals_stood_when_they_were_read(patch):
     def noting(self):
         near = is_near(self)
         if not near:
-            noted[id(self.ready)] = self._run_log.standing()
+            noted[id(self.ready)] = self._run_log.current_completion()
         return near
 
     def of_then(whole, made, state, ready=None):
@@ -188,12 +188,12 @@ def what_an_older_generation_has_read_is_taken_for_what_it_should_be(patch):
         older = known.get((name, interval))
         if older is not None and older[0] < self._run_log.generation:
             self.ready[name][interval] = cache = older[1]
-            cache._standing = CachePosition(number, chain)
+            cache._cache_position = CachePosition(number, chain)
         read(self, state, name, interval, number, chain)
         if interval in self.ready[name]:
             copy, cache = MemoryCache(name, interval), self.ready[name][interval]
             with cache.view() as view:
-                copy.load(cache.position, cache.standing.chain, view.everything())
+                copy.load(cache.position, cache.cache_position.chain, view.everything())
             known[name, interval] = self._run_log.generation, copy
 
     patch.setattr(RemappingSimulation, "_draw_from", of_a_world)
@@ -224,18 +224,20 @@ def what_live_tasks_left_is_not_sealed(patch):
 
 
 def a_remap_forgets_what_live_tasks_left(patch):
-    standing = RunLog.standing
+    current_completion = RunLog.current_completion
 
     def unknown(self):
-        said = standing(self)
+        said = current_completion(self)
         return replace(said, live=replace(said.live, notes={}))
 
-    patch.setattr(RunLog, "standing", unknown)
+    patch.setattr(RunLog, "current_completion", unknown)
 
 
 def a_remap_forgets_how_far_injectors_were_read(patch):
-    standing = RunLog.standing
-    patch.setattr(RunLog, "standing", lambda self: replace(standing(self), places={}))
+    current_completion = RunLog.current_completion
+    patch.setattr(
+        RunLog, "current_completion", lambda self: replace(current_completion(self), places={})
+    )
 
 
 def with_the_map_of_the_incarnation_before(patch, kind):

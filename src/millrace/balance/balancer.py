@@ -3,8 +3,8 @@
 Every few epochs that had records it looks at what intervals cost of late, and splits and merges
 some where a task has much more than its share. What that reads is read beside the epochs, so it
 takes effect in a later turn than it was decided in; one computation after the other, each decided
-by the map and the loads of then. In real time marks stand for epochs, and what is to take effect
-waits for a rest: what differs is where a preparation stands, and how intervals are remapped.
+by the current map and loads. In real time marks take the part of epochs, and a remap waits until
+the run is quiesced.
 
 Source: MillWheel, "Architecture" (7.1).
 """
@@ -193,7 +193,7 @@ class Balancer:
             self._left.add(name)
             _log.warning("key intervals of %r follow the load no more: %s", name, problem)
             return False
-        splits = sum(isinstance(one, Split) for one in remaps)
+        splits = sum(isinstance(remap, Split) for remap in remaps)
         self.splits += splits
         self.merges += len(remaps) - splits
         _log.info(

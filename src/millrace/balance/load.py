@@ -3,8 +3,8 @@
 They are soft: a run that starts knows nothing of them, and learns it in some epochs.
 
 Hot keys are a summary of Misra and Gries: of the keys that intervals name, the heaviest are kept,
-and all lose what the heaviest of the others had. So what is said of a key is too little by no more
-than a 65th of the records, however many keys there are. (Agarwal and others, "Mergeable
+and the count of the heaviest discarded one is subtracted from each. So a key's count is too low by
+a 65th of the records at most, however many keys there are. (Agarwal and others, "Mergeable
 summaries", 2012.)
 """
 
@@ -120,10 +120,10 @@ class Loads:
 
     def lately(self, interval: int) -> Lately:
         """Return what an interval cost in an epoch, of late."""
-        found = self._known.get(interval)
-        if found is None:
+        lately = self._known.get(interval)
+        if lately is None:
             return _NEVER
-        at, load = found
+        at, load = lately
         left = KEPT ** (self._epoch - at)
         return load if left == 1.0 else _weighed(load, left)
 
@@ -145,7 +145,9 @@ class Loads:
         }
         together = sum(seconds.values())
         busiest = heapq.nlargest(most, seconds, key=seconds.__getitem__)
-        return {one: seconds[one] / together for one in busiest if seconds[one] > 0}
+        return {
+            interval: seconds[interval] / together for interval in busiest if seconds[interval] > 0
+        }
 
     def intervals(self) -> list[int]:
         """Return the intervals that have worked."""
@@ -154,14 +156,14 @@ class Loads:
     def forget(self, gone: Iterable[int]) -> None:
         """Forget intervals that are no more."""
         for interval in gone:
-            found = self._known.pop(interval, None)
-            if found is not None:
-                self.rows -= found[1].rows
-                self.state_bytes -= found[1].state_bytes
+            lately = self._known.pop(interval, None)
+            if lately is not None:
+                self.rows -= lately[1].rows
+                self.state_bytes -= lately[1].state_bytes
 
     def weights(self, intervals: IntervalMap) -> dict[int, Weight]:
         """Return interval id -> what it costs, for the balancer: by time, where that was taken."""
-        lately = [(one.id, self.lately(one.id)) for one in intervals.intervals]
+        lately = [(interval.id, self.lately(interval.id)) for interval in intervals.intervals]
         timed = any(load.seconds for _, load in lately)
         return {
             interval: Weight(
@@ -173,18 +175,20 @@ class Loads:
         }
 
     def remap(self, made: Remapped) -> None:
-        """Let intervals that were made have what is known of those that they were made of.
+        """Give new intervals the known loads of the intervals that they were made from.
 
         Of a split, each has its hot keys, and by its width of the rest.
         """
-        known = {n: self.lately(n) for of in made.parents.values() for n in of}
+        known = {n: self.lately(n) for parents in made.parents.values() for n in parents}
         width = Counter[int]()
         for child, of in made.parents.items():
             width[of[0]] += made.intervals.width(child)
         for child, of in made.parents.items():
-            one = made.intervals.intervals[made.intervals.places[child]]
+            interval = made.intervals.intervals[made.intervals.places[child]]
             share = made.intervals.width(child) / width[of[0]]
-            loads = [_within(known[parent], one, share if len(of) == 1 else 1.0) for parent in of]
+            loads = [
+                _within(known[parent], interval, share if len(of) == 1 else 1.0) for parent in of
+            ]
             self._known[child] = (
                 self._epoch,
                 Lately(
@@ -204,7 +208,7 @@ class Loads:
         """Return the keys with the most recent records, the most first."""
         # An epoch may be added meanwhile: it makes a new dict.
         shares = _shares(self._hot, self._records)
-        shares.sort(key=lambda one: (-one[1], one[0]))
+        shares.sort(key=lambda item: (-item[1], item[0]))
         return [HotKey(key, share) for key, share in shares[:most]]
 
 
@@ -221,18 +225,18 @@ class RunLoads(dict[str, Loads]):
 
     def epoch_completed(self, results: Iterable[IntervalResult]) -> None:
         """Add what intervals cost in an epoch."""
-        found: dict[str, dict[int, Load]] = {name: {} for name in self}
+        loads: dict[str, dict[int, Load]] = {name: {} for name in self}
         for result in results:
-            found[result.computation][result.interval] = result.load
+            loads[result.computation][result.interval] = result.load
             if not result.replayed:
                 self[result.computation].open(result.repair)
         for name, known in self.items():
-            known.add(found[name])
+            known.add(loads[name])
 
     def remapped(self, made: Mapping[str, Remapped]) -> None:
-        """Let intervals that were made have what is known of those that they were made of."""
-        for name, one in made.items():
-            self[name].remap(one)
+        """Give new intervals the known loads of the intervals that they were made from."""
+        for name, remap in made.items():
+            self[name].remap(remap)
 
 
 _NEVER: Final = Lately(0.0, 0.0, 0.0, 0, 0, {})
@@ -292,6 +296,6 @@ def _heaviest(counts: dict[bytes, float]) -> dict[bytes, float]:
     """Return the heaviest keys, without what the heaviest of the others has."""
     if len(counts) <= _KEYS:
         return counts
-    ordered = sorted(counts.items(), key=lambda one: (-one[1], one[0]))
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     less = ordered[_KEYS][1]
     return {key: n - less for key, n in ordered[:_KEYS] if n > less}

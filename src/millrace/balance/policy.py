@@ -150,16 +150,18 @@ class _Round:
         self._touched = set[int]()
         self._splits = 0
         self.remaps: list[Remap] = []
-        for one in intervals.intervals:
-            if (task := self._owner[one.id]) in self._owned:
-                self._owned[task].add(one.id)
-                self._load[task] += self._of(one.id)
+        for interval in intervals.intervals:
+            if (task := self._owner[interval.id]) in self._owned:
+                self._owned[task].add(interval.id)
+                self._load[task] += self._of(interval.id)
             else:
-                self._orphans.append(one.id)
+                self._orphans.append(interval.id)
         self._total = sum(self._load.values()) + sum(map(self._of, self._orphans))
         self._least = [(load, task) for task, load in self._load.items()]
         heapq.heapify(self._least)
-        self._keys = [one for one in intervals.intervals if one.end - one.start == 1]
+        self._keys = [
+            interval for interval in intervals.intervals if interval.end - interval.start == 1
+        ]
         self._share = self._share_of_each()
 
     def give_away_what_has_no_owner(self) -> None:
@@ -188,7 +190,7 @@ class _Round:
     def _share_of_each(self) -> float:
         """Return a task's share, without tasks that keys of their own are too much for."""
         left, tasks = self._total, len(self._load)
-        for load in sorted((self._of(one.id) for one in self._keys), reverse=True):
+        for load in sorted((self._of(interval.id) for interval in self._keys), reverse=True):
             if tasks < 2 or load <= left / tasks:
                 break
             left, tasks = max(0.0, left - load), tasks - 1  # sums of floats are rounded
@@ -200,8 +202,8 @@ class _Round:
         return len(working) == 1 and self._of_one_key(working[0])
 
     def _of_one_key(self, interval: int) -> bool:
-        one = self._interval(interval)
-        return one.end - one.start == 1
+        key_interval = self._interval(interval)
+        return key_interval.end - key_interval.start == 1
 
     def even_out(self) -> None:
         """Have those with the most give away, the first first; split what is too much to move."""
@@ -234,7 +236,7 @@ class _Round:
     def keys_that_are_too_much(self) -> list[int]:
         """Return the intervals of one hash that are more than a task's share."""
         share = self._total / len(self._load)
-        return [one.id for one in self._keys if self._of(one.id) > share]
+        return [interval.id for interval in self._keys if self._of(interval.id) > share]
 
     def merge(self) -> None:
         """Merge small neighbours of one task, while there are more than there are to be."""
@@ -242,14 +244,14 @@ class _Round:
         if surplus <= 0:
             return
         small = _SMALL * self._share
-        found = sorted(
+        candidates = sorted(
             (self._of(low.id) + self._of(high.id), low.id, high.id)
             for low, high in pairwise(self._intervals.intervals)
             if self._owner[low.id] == self._owner[high.id]
             and self._of(low.id) + self._of(high.id) <= small
         )
         merges = 0
-        for _, low, high in found:
+        for _, low, high in candidates:
             if merges == min(surplus, self._how.splits):
                 break
             if low in self._touched or high in self._touched:
@@ -336,11 +338,11 @@ class _Round:
         return self._intervals.intervals[self._intervals.places[interval]]
 
 
-def where(one: KeyInterval, hottest: tuple[tuple[int, float], ...]) -> int:
+def where(interval: KeyInterval, hottest: tuple[tuple[int, float], ...]) -> int:
     """Return the hash at which to split an interval of more than one.
 
     Args:
-        one: The interval.
+        interval: The interval.
         hottest: Hashes of keys with their share of its load; the rest is taken to be even.
 
     >>> where(KeyInterval(0, 0, 100), ())
@@ -350,25 +352,27 @@ def where(one: KeyInterval, hottest: tuple[tuple[int, float], ...]) -> int:
     >>> where(KeyInterval(0, 0, 100), ((90, 0.2), (80, 0.2)))
     80
     """
-    inside = sorted((hash, share) for hash, share in hottest if one.start <= hash < one.end)
+    inside = sorted(
+        (hash, share) for hash, share in hottest if interval.start <= hash < interval.end
+    )
     if inside:
         hash, share = max(inside, key=lambda key: (key[1], -key[0]))
         if share >= _HOT:
-            return hash if hash > one.start else one.start + 1
+            return hash if hash > interval.start else interval.start + 1
     even = max(0.0, 1.0 - sum(share for _, share in inside))
-    at, before = one.start, 0.0
-    for hash, share in [*inside, (one.end, 0.0)]:
-        stretch = even * (hash - at) / (one.end - one.start)
+    at, before = interval.start, 0.0
+    for hash, share in [*inside, (interval.end, 0.0)]:
+        stretch = even * (hash - at) / (interval.end - interval.start)
         if before + stretch >= 0.5 and even > 0.0:
-            middle = at + int((0.5 - before) / even * (one.end - one.start))
-            return min(max(middle, one.start + 1), one.end - 1)
+            middle = at + int((0.5 - before) / even * (interval.end - interval.start))
+            return min(max(middle, interval.start + 1), interval.end - 1)
         before += stretch
         if before + share >= 0.5:
             # The key itself lies on the side that has less.
             split = hash if 0.5 - before <= before + share - 0.5 else hash + 1
-            return min(max(split, one.start + 1), one.end - 1)
+            return min(max(split, interval.start + 1), interval.end - 1)
         at, before = hash, before + share
-    return (one.start + one.end) // 2
+    return (interval.start + interval.end) // 2
 
 
 #: Of an interval's due: above it is split, below it two are merged. Twice apart, so that neither
@@ -399,9 +403,9 @@ def evened(
     due = share * tasks / how.intervals
     room = min(how.splits, 2 * how.intervals - len(intervals))
     large = sorted(
-        (-loads.get(one.id, 0.0), one.id, one)
-        for one in intervals.intervals
-        if loads.get(one.id, 0.0) > _MUCH * due and not _is_one_key(one)
+        (-loads.get(interval.id, 0.0), interval.id, interval)
+        for interval in intervals.intervals
+        if loads.get(interval.id, 0.0) > _MUCH * due and not _is_one_key(interval)
     )[: max(0, room)]
     splits = [Split(n, where(one, weights[n].hottest)) for _, n, one in large]
     return [*splits, *_merges(intervals, loads, due, splits, how)]
@@ -420,8 +424,11 @@ def uneven(intervals: IntervalMap, weights: Mapping[int, Weight], tasks: int, ho
 
 def busiest(intervals: IntervalMap, weights: Mapping[int, Weight], tasks: int) -> float:
     """Return what the task with the most load has."""
-    loads, places = _loads(intervals, weights), map(intervals.owned, range(tasks), [tasks] * tasks)
-    return max(sum(loads[intervals.intervals[p].id] for p in of) for of in places)
+    loads, owned_ranges = (
+        _loads(intervals, weights),
+        map(intervals.owned, range(tasks), [tasks] * tasks),
+    )
+    return max(sum(loads[intervals.intervals[p].id] for p in indexes) for indexes in owned_ranges)
 
 
 def cut_by_load(intervals: IntervalMap, weights: Mapping[int, Weight], tasks: int) -> IntervalMap:
@@ -443,20 +450,20 @@ def cut_by_load(intervals: IntervalMap, weights: Mapping[int, Weight], tasks: in
 
 def weights_after(made: Remapped, weights: Mapping[int, Weight]) -> dict[int, Weight]:
     """Return what intervals will cost after remaps, as far as is known of their keys."""
-    found = dict(weights)
+    weights_of = dict(weights)
     for child, parents in made.parents.items():
         one = made.intervals.intervals[made.intervals.places[child]]
-        of = [weights[parent] for parent in parents]
-        if len(of) > 1:
-            found[child] = Weight(sum(parent.load for parent in of))
+        parent_weights = [weights[parent] for parent in parents]
+        if len(parent_weights) > 1:
+            weights_of[child] = Weight(sum(parent.load for parent in parent_weights))
             continue
         family = [n for n, before in made.parents.items() if before == parents]
         width = sum(made.intervals.width(n) for n in family)
-        hot = sum(share for hash, share in of[0].hottest if one.start <= hash < one.end)
-        even = max(0.0, 1.0 - sum(share for _, share in of[0].hottest))
+        hot = sum(share for hash, share in parent_weights[0].hottest if one.start <= hash < one.end)
+        even = max(0.0, 1.0 - sum(share for _, share in parent_weights[0].hottest))
         part = hot + even * made.intervals.width(child) / width
-        found[child] = Weight(of[0].load * part)
-    return found
+        weights_of[child] = Weight(parent_weights[0].load * part)
+    return weights_of
 
 
 def _cuts(loads: Sequence[float], most: float) -> list[int]:
@@ -473,7 +480,9 @@ def _cuts(loads: Sequence[float], most: float) -> list[int]:
 
 def _loads(intervals: IntervalMap, weights: Mapping[int, Weight]) -> dict[int, float]:
     """Return interval id -> its load, by place."""
-    return {one.id: weights.get(one.id, Weight()).load for one in intervals.intervals}
+    return {
+        interval.id: weights.get(interval.id, Weight()).load for interval in intervals.intervals
+    }
 
 
 def _merges(
@@ -502,7 +511,9 @@ def _merges(
 def _share(intervals: IntervalMap, loads: Mapping[int, float], tasks: int) -> float:
     """Return a task's share, without what keys have that are too much for one."""
     total = sum(loads.values())
-    alone = (loads.get(one.id, 0.0) for one in intervals.intervals if _is_one_key(one))
+    alone = (
+        loads.get(interval.id, 0.0) for interval in intervals.intervals if _is_one_key(interval)
+    )
     for load in sorted(alone, reverse=True):
         if tasks < 2 or load <= total / tasks:
             break
@@ -521,5 +532,5 @@ def _of_task(
     )
 
 
-def _is_one_key(one: KeyInterval) -> bool:
-    return one.end - one.start == 1
+def _is_one_key(interval: KeyInterval) -> bool:
+    return interval.end - interval.start == 1

@@ -81,8 +81,8 @@ class Preparation:
             PipelineError: The remap cannot be. Nothing was written.
         """
         maps = self._run_log.positions.maps
-        made = maps_after(maps, {}, self.remaps)
-        return any(one.intervals != maps[name] for name, one in made.items())
+        remaps = maps_after(maps, {}, self.remaps)
+        return any(one.intervals != maps[name] for name, one in remaps.items())
 
     def is_near(self) -> bool:
         """Note where the intervals stand, between two epochs; return whether all but that is read.
@@ -111,11 +111,11 @@ class Preparation:
     def _is_near(self) -> bool:
         assert not self.under_way, "it is read to where they stood before"
         run_log = self._run_log
-        made = maps_after(run_log.positions.maps, {}, self.remaps)
+        remaps = maps_after(run_log.positions.maps, {}, self.remaps)
         parents = {
             (name, parent)
-            for name, one in made.items()
-            for those in one.parents.values()
+            for name, remap in remaps.items()
+            for those in remap.parents.values()
             for parent in those
         }
         self._wanted, behind = {}, 0
@@ -156,10 +156,16 @@ class Preparation:
         except StoreError as problem:
             self._leave({(name, interval)}, f"could not be read before: {problem}")
             return
-        kept = sum(one.size_bytes for caches in self.ready.values() for one in caches.values())
-        if kept + cache.size_bytes > self._most_bytes:
+        size_bytes = sum(
+            cache.size_bytes for caches in self.ready.values() for cache in caches.values()
+        )
+        if size_bytes + cache.size_bytes > self._most_bytes:
             # Nor any of the others: each would be read in vain.
-            there = {(of, one) for of, caches in self.ready.items() for one in caches}
+            there = {
+                (computation, cache)
+                for computation, caches in self.ready.items()
+                for cache in caches
+            }
             self._leave(self._wanted.keys() - there, f"have more than {self._most_bytes:,} bytes")
             return
         self.ready[name][interval] = cache

@@ -24,7 +24,7 @@ from math import ceil, sqrt
 from typing import Final, NamedTuple
 
 #: Level and number of a task.
-Where = tuple[int, int]
+TaskKey = tuple[int, int]
 
 #: A level gets more tasks above the one, fewer below the other, to be as busy as the third.
 BUSY: Final = 0.8
@@ -90,9 +90,9 @@ class LiveTaskCount:
         self._allowed = allowed
         self._tasks = tasks
         #: When each task was how many seconds in turns, the oldest first.
-        self._looks: deque[tuple[float, Mapping[Where, float]]] = deque()
+        self._looks: deque[tuple[float, Mapping[TaskKey, float]]] = deque()
 
-    def look(self, now_s: float, busy_s: Mapping[Where, float]) -> int | None:
+    def look(self, now_s: float, busy_s: Mapping[TaskKey, float]) -> int | None:
         """Take how busy tasks are; return how many there are to be, or None for as many as now.
 
         Args:
@@ -124,8 +124,8 @@ class LiveTaskCount:
         return max(1, ceil(round(self._tasks * busy / MEANT, 3)))
 
     def _other(self, wanted: int) -> int | None:
-        found = self._allowed.within(wanted)
-        return None if found == self._tasks else found
+        count = self._allowed.within(wanted)
+        return None if count == self._tasks else count
 
     def _busiest(self, for_s: float) -> float | None:
         """Return how busy the busiest level was; None if it is not known for so long."""
@@ -136,7 +136,7 @@ class LiveTaskCount:
         levels = defaultdict[int, list[float]](list)
         for where, seconds in last.items():
             levels[where[0]].append((seconds - since[1].get(where, 0.0)) / (now_s - since[0]))
-        return max(sum(of) / len(of) for of in levels.values())
+        return max(sum(shares) / len(shares) for shares in levels.values())
 
 
 class EpochTaskCount:

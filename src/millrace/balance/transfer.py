@@ -1,17 +1,17 @@
 """State transfer: from the key intervals of one map to those of another, as snapshots.
 
-An interval that is made begins with a snapshot, under an id that was reserved for it before. No log
-is copied: what its parents had is read by range from their snapshots and commits. Nothing of it
-counts before a completion with the other map is in the epoch log, and everything after.
+A new interval begins with a snapshot, under an id that was reserved for it before. No log is
+copied: the parents' rows are read by range from their snapshots and commits. The new intervals are
+valid as soon as a completion with their map is in the epoch log, and not before.
 
-It has the rows of its range, goes on with the numbers of commits where the one that was furthest
-stood, and reports what its rows say. So its low watermark begins where theirs stood, and nothing
-passes it. Its id is above all that its computation ever had: what it produces and what it commits
-has names of its own.
+A new interval has the rows of its range. It continues the numbering of commits after the parents'
+highest number, and computes its report from its rows. So its low watermark begins at that of its
+parents. Its id is above all that its computation ever had, so its productions and commits have
+names of their own.
 
-What is of one key goes with its hash. What stands for all keys of an interval goes with each part:
-tables of side inputs, the timers of chunks, how far senders were consumed. What has many keys in
-one row, a batch of ids or a chunk, is cut.
+Rows of one key move by its hash. Rows of all keys are copied to each part: tables of side inputs,
+the timers of chunks, the last consumed record of each sender. Rows of many keys, a batch of ids or
+a chunk, are cut.
 
 Source: MillWheel, "Architecture" (7.1: intervals split and merge; 7.2: no low watermark passes a
 hole in the map); 6.1.1 (checkpoints).
@@ -82,20 +82,20 @@ def of_range(pairs: Iterable[Pair], start: int, end: int, cut: Cut) -> Iterator[
         DamagedStore: A row is of no family.
     """
     for row, value in pairs:
-        letter = row[:1]
-        at = _KEYED.get(letter)
+        family = row[:1]
+        at = _KEYED.get(family)
         if at is not None:
             hashed = int.from_bytes(row[at : at + _HASH])
             if start <= hashed < end or row.startswith(ALL_KEYS_ROW, at):
                 yield row, value
-        elif letter == families.IDS_BY_COMMIT:
+        elif family == families.IDS_BY_COMMIT:
             yield from _id_batch(families.IdBatchRow.unpack(row, value), start, end)
-        elif letter == families.CHUNKS:
+        elif family == families.CHUNKS:
             if (left := cut(value, start, end)) is not None:
                 yield row, left
-        elif letter == families.CHANNELS:
+        elif family == families.CHANNELS:
             yield row, value
-        elif letter != families.IDS_BY_EXPIRY:  # made of the batches that are left
+        elif family != families.IDS_BY_EXPIRY:  # made of the batches that are left
             raise DamagedStore(f"row {row[:40]!r} is of no family that can be divided.")
 
 
@@ -108,13 +108,13 @@ def together(parts: Iterable[Iterable[Pair]]) -> list[Pair]:
     Raises:
         CheckpointMismatch: What stands for all keys of an interval is not the same in two of them.
     """
-    found: dict[bytes, bytes] = {}
+    rows: dict[bytes, bytes] = {}
     for part in parts:
         for row, value in part:
-            named = _free(found, row, value) if row[:1] == families.CHUNKS else row
-            known = found.get(named, value)
-            found[named] = value if known == value else _one_of(row, known, value)
-    return sorted(found.items())
+            named = _free(rows, row, value) if row[:1] == families.CHUNKS else row
+            known = rows.get(named, value)
+            rows[named] = value if known == value else _one_of(row, known, value)
+    return sorted(rows.items())
 
 
 def _id_batch(batch: families.IdBatchRow, start: int, end: int) -> Iterator[Pair]:
@@ -127,10 +127,10 @@ def _id_batch(batch: families.IdBatchRow, start: int, end: int) -> Iterator[Pair
         yield left.expiry_row().pack()
 
 
-def _free(found: dict[bytes, bytes], row: bytes, value: bytes) -> bytes:
+def _free(rows: dict[bytes, bytes], row: bytes, value: bytes) -> bytes:
     """Return a row for a chunk: commits of two intervals may have one number."""
     chunk = families.ChunkRow.unpack(row, value)
-    while row in found:
+    while row in rows:
         chunk = chunk._replace(n=chunk.n + 1)
         row = chunk.pack()[0]
     return row
@@ -182,11 +182,14 @@ def resized(intervals: IntervalMap, count: int, *, first_id: int) -> IntervalMap
     >>> [(one.id, one.start) for one in made.intervals]
     [(1, 0), (2, 9223372036854775808)]
     """
-    known = {(one.start, one.end): one for one in intervals.intervals}
+    known = {(interval.start, interval.end): interval for interval in intervals.intervals}
     return IntervalMap(
         [
-            known.get((one.start, one.end), KeyInterval(first_id + one.id, one.start, one.end))
-            for one in IntervalMap.uniform(count).intervals
+            known.get(
+                (interval.start, interval.end),
+                KeyInterval(first_id + interval.id, interval.start, interval.end),
+            )
+            for interval in IntervalMap.uniform(count).intervals
         ]
     )
 
@@ -310,7 +313,7 @@ def first_id(ids: Mapping[str, int], name: str, intervals: IntervalMap) -> int:
         name: Of the computation.
         intervals: Its map.
     """
-    return max(ids.get(name, 0), 1 + max(one.id for one in intervals.intervals))
+    return max(ids.get(name, 0), 1 + max(interval.id for interval in intervals.intervals))
 
 
 def maps_after(
@@ -330,7 +333,7 @@ def maps_after(
     Raises:
         PipelineError: There is no such computation or interval, or its map cannot become that.
     """
-    made = {}
+    remaps_of = {}
     for name, asked in remaps.items():
         if name not in maps:
             raise PipelineError(
@@ -347,8 +350,8 @@ def maps_after(
                 f"computation {name!r} has had {IDS:,} key intervals, and ids of productions have "
                 "no room to tell more from one another. Leave its intervals as they are."
             )
-        made[name] = without(after, intervals=grouped(after))
-    return made
+        remaps_of[name] = without(after, intervals=grouped(after))
+    return remaps_of
 
 
 def remap(
@@ -377,12 +380,14 @@ def remap(
     run_log.settle()
     check_between(run_log.completed, run_log.open, drained=run_log.drained)
     maps = run_log.positions.maps
-    made = maps_after(maps, run_log.ids, remaps, grouped)
+    remapped = maps_after(maps, run_log.ids, remaps, grouped)
     if any(
-        one.intervals != maps[name] for name, one in made.items()
+        one.intervals != maps[name] for name, one in remapped.items()
     ):  # else epochs before are kept
-        run_log.replace_maps(made, lambda whole: all_carried(whole, made, run_log.state, ready))
-    return made
+        run_log.replace_maps(
+            remapped, lambda whole: all_carried(whole, remapped, run_log.state, ready)
+        )
+    return remapped
 
 
 def check_between(completed: int, unfinished: Manifest | None, *, drained: bool) -> None:
@@ -481,30 +486,36 @@ def carried(
     numbers = completion.numbers.get(name, {})
     chains, reports = completion.chains.get(name, {}), completion.reports.get(name, {})
 
-    def standing(one: KeyInterval, *, rows: bool = True) -> IntervalSeed:
-        number, last = numbers[one.id], chains.get(one.id, 0)
-        report = reports.get(one.id, NOTHING_PENDING)
-        return IntervalSeed(one, number, last, report, read(one, number, last) if rows else ())
+    def interval_seed(interval: KeyInterval, *, rows: bool = True) -> IntervalSeed:
+        number, last = numbers[interval.id], chains.get(interval.id, 0)
+        report = reports.get(interval.id, NOTHING_PENDING)
+        return IntervalSeed(
+            interval, number, last, report, read(interval, number, last) if rows else ()
+        )
 
-    stand, staying = list[IntervalSeed](), {*before}
-    had = [one for one in before if numbers.get(one.id)]
+    seeds, staying = list[IntervalSeed](), {*before}
+    had = [interval_before for interval_before in before if numbers.get(interval_before.id)]
     for interval in target.intervals:
-        over = [one for one in had if one.start < interval.end and interval.start < one.end]
+        over = [
+            interval_before
+            for interval_before in had
+            if interval_before.start < interval.end and interval.start < interval_before.end
+        ]
         if interval in staying:
-            made = standing(interval, rows=whole) if over else None
+            made = interval_seed(interval, rows=whole) if over else None
         else:
-            made = remade(interval, [standing(one) for one in over], cut_chunk)
+            made = remade(interval, [interval_seed(one) for one in over], cut_chunk)
         if made is None:
             continue
         if whole or interval not in staying:
             _write(name, made, snapshots)
-        stand.append(without(made, pairs=()))
+        seeds.append(without(made, pairs=()))
     return replace(
         completion,
         intervals=completion.intervals | {name: partition_of(target)},
-        numbers=completion.numbers | {name: {one.interval.id: one.number for one in stand}},
-        chains=completion.chains | {name: {one.interval.id: one.chain for one in stand}},
-        reports=completion.reports | {name: {one.interval.id: one.report for one in stand}},
+        numbers=completion.numbers | {name: {seed.interval.id: seed.number for seed in seeds}},
+        chains=completion.chains | {name: {seed.interval.id: seed.chain for seed in seeds}},
+        reports=completion.reports | {name: {seed.interval.id: seed.report for seed in seeds}},
     )
 
 
@@ -513,13 +524,13 @@ def _once(read: Read) -> Read:
 
     Maps ascend, so all that an interval is divided into come one after the other.
     """
-    kept: dict[KeyInterval, Sequence[Pair]] = {}
+    rows: dict[KeyInterval, Sequence[Pair]] = {}
 
     def of(interval: KeyInterval, number: int, last: int) -> Sequence[Pair]:
-        if interval not in kept:
-            kept.clear()  # first, so that two are not in memory while the next is read
-            kept[interval] = read(interval, number, last)
-        return kept[interval]
+        if interval not in rows:
+            rows.clear()  # first, so that two are not in memory while the next is read
+            rows[interval] = read(interval, number, last)
+        return rows[interval]
 
     return of
 

@@ -39,9 +39,9 @@ from millrace.store import (
 
 
 def verify_checkpoint(location: str) -> Verified:
-    """Read everything in the checkpoint at a path or URL; writes nothing.
+    """Read and verify everything in the checkpoint at a path or URL; write nothing.
 
-    While a run goes on, what it collects meanwhile may be reported; look again.
+    Beside a run, objects that it collects during the check may be reported as lost: check again.
 
     Raises:
         CheckpointMismatch: There is no checkpoint, or one of a newer format.
@@ -128,11 +128,11 @@ def _verify_intervals(state: HardState, verified: Verified) -> None:
 def copy(
     source: str, target: str, epoch: int | None, segments: str | None, intervals: int | None
 ) -> None:
-    """Make a checkpoint at TARGET of the one at SOURCE, as it was after an epoch.
+    """Copy the checkpoint at SOURCE, as it was after an epoch, to a new checkpoint at TARGET.
 
-    Needs no Spark, leaves SOURCE alone, and may be used while a run goes on by epochs; one in real
-    time is stopped first. A run goes on from TARGET with the epoch after; give it other sinks.
-    With --intervals the state is divided anew.
+    Needs no Spark, does not change SOURCE, and works beside a run by epochs; stop one in real time
+    first. A run started with TARGET begins with the next epoch; give it other sinks. --intervals
+    divides the state into other key intervals.
     """
     found = inspect.copy_checkpoint(
         source, target, epoch=epoch, segments=segments, intervals=intervals
@@ -149,12 +149,12 @@ def copy(
     help="Seconds to wait for the answer of a run that goes on.",
 )  # fmt: skip
 def restore(checkpoint: str, name: str, yes: bool, timeout: float) -> None:
-    """Let CHECKPOINT go on from its savepoint NAME.
+    """Go back to the savepoint NAME of CHECKPOINT.
 
-    Stop its run first. The next start goes on as the savepoint was, and reads again what came
-    after. Tables by key go on; Parquet, Delta and Iceberg without a key take back what later epochs
-    added. What Kafka, functions and PostgreSQL without a key were given cannot be taken back: they
-    are named, and --yes accepts that.
+    Stop its run first. The next start continues from the savepoint and reads later input again.
+    Tables by key are left as they are; Parquet, Delta and Iceberg without a key remove the rows of
+    later epochs. Records sent to Kafka, functions and PostgreSQL without a key cannot be taken
+    back: the command names those sinks, and --yes accepts it.
     """
     state = inspect.state_at(checkpoint)
     generation = inspect.Checkpoint(state).overview.generation
@@ -244,7 +244,7 @@ def show(path: str, as_json: bool) -> None:
     if as_json:
         plain = {
             **head,
-            "computations": [_plain(one) for one in computations],
+            "computations": [_plain(computation) for computation in computations],
             "streams": [msgspec.to_builtins(stream) for stream in streams],
             "sizes": sizes(state),
         }
@@ -255,7 +255,7 @@ def show(path: str, as_json: bool) -> None:
         *(made(computations) for made in (_work, _times, _stored, _counted)),
     ]
     shown = [part for table in tables for part in table.without_noughts(_RARE).parts()]
-    click.echo(text_of(_said(head, sizes(state)), shown))
+    click.echo(text_of(_status_rows(head, sizes(state)), shown))
 
 
 @checkpoint.command(short_help="Check every checksum.")
@@ -333,7 +333,7 @@ def _plain(one: ComputationInspection) -> dict[str, Any]:
     }
 
 
-def _said(head: dict[str, Any], sizes: dict[str, int]) -> list[tuple[str, str]]:
+def _status_rows(head: dict[str, Any], sizes: dict[str, int]) -> list[tuple[str, str]]:
     state = {
         "open": "open: a run can go on from here, or is under way",
         "drained": "drained: the input has ended, and all results are out",
@@ -367,10 +367,11 @@ def _streams(streams: list[StreamOverview]) -> PlainTable:
         ),
         [
             (
-                one.name, f"{one.injected:,}", f"{one.dead_letters:,}", f"{one.dropped:,}",
-                _instant(one.newest), format_timestamp(one.low_watermark), _behind(one),
+                stream.name, f"{stream.injected:,}", f"{stream.dead_letters:,}",
+                f"{stream.dropped:,}", _instant(stream.newest),
+                format_timestamp(stream.low_watermark), _behind(stream),
             )
-            for one in streams
+            for stream in streams
         ],
     ).without_noughts(("dropped",))  # fmt: skip
 
@@ -391,7 +392,7 @@ def _work(computations: list[ComputationInspection]) -> PlainTable:
         ),
         [
             (
-                one.name,
+                computation.name,
                 f"{counters.records:,}",
                 f"{counters.late:,}",
                 in_words(counters.worst_lateness_us) if counters.late else "-",
@@ -400,8 +401,8 @@ def _work(computations: list[ComputationInspection]) -> PlainTable:
                 f"{counters.dead_letters:,}",
                 f"{counters.duplicates_filtered:,}",
             )
-            for one in computations
-            for counters in [one.overview.counters]
+            for computation in computations
+            for counters in [computation.overview.counters]
         ],
     )  # fmt: skip
 
@@ -415,16 +416,16 @@ def _times(computations: list[ComputationInspection]) -> PlainTable:
         ),
         [
             (
-                one.name,
-                format_timestamp(one.overview.low_watermark),
-                format_timestamp(one.overview.output_low_watermark),
-                _instant(one.next_timer),
-                _instant(one.next_wall_timer),
-                _instant(one.hold),
-                f"{one.overview.pending_timers:,}",
-                f"{one.overview.pending_wall_timers:,}",
+                computation.name,
+                format_timestamp(computation.overview.low_watermark),
+                format_timestamp(computation.overview.output_low_watermark),
+                _instant(computation.next_timer),
+                _instant(computation.next_wall_timer),
+                _instant(computation.hold),
+                f"{computation.overview.pending_timers:,}",
+                f"{computation.overview.pending_wall_timers:,}",
             )
-            for one in computations
+            for computation in computations
         ],
     )  # fmt: skip
 
@@ -434,10 +435,10 @@ def _stored(computations: list[ComputationInspection]) -> PlainTable:
         ("computation", "key intervals", "commits made", "commits kept", "snapshots kept"),
         [
             (
-                one.name, f"{len(one.intervals):,}", f"{one.commits:,}", f"{one.commits_kept:,}",
-                f"{one.snapshots_kept:,}",
+                computation.name, f"{len(computation.intervals):,}", f"{computation.commits:,}",
+                f"{computation.commits_kept:,}", f"{computation.snapshots_kept:,}",
             )
-            for one in computations
+            for computation in computations
         ],
     )  # fmt: skip
 
@@ -447,9 +448,9 @@ def _counted(computations: list[ComputationInspection]) -> PlainTable:
     return PlainTable(
         ("computation", "counted itself", "count"),
         [
-            (one.name, name, f"{n:,}")
-            for one in computations
-            for name, n in sorted(one.overview.counters.counted.items())
+            (computation.name, name, f"{n:,}")
+            for computation in computations
+            for name, n in sorted(computation.overview.counters.counted.items())
         ],
     )
 

@@ -77,8 +77,8 @@ def plan(context: click.Context, app: str, checkpoint: str, as_json: bool) -> No
             "waiting": [one.where for one in found.waiting],
             "refused": len(found.refused),
             "changes": [
-                {"kind": one.kind, "where": one.where, "why": one.why, "way": one.way}
-                for one in found.changes
+                {"kind": change.kind, "where": change.where, "why": change.why, "way": change.way}
+                for change in found.changes
             ],
         }
         click.echo(msgspec.json.format(msgspec.json.encode(plain), indent=2))
@@ -101,14 +101,13 @@ def dead_letters(
 ) -> None:
     """List the dead letters of CHECKPOINT by reason, the most frequent first, with one of each.
 
-    They are counted since the beginning, as of the last epoch that has completed. The dead letters
-    themselves are where the pipeline sends the stream of them; `raw` of each is the record as it
-    came, and `place` where it came from. Needs no Spark, writes nothing, and may be used while a
-    run goes on.
+    The counts are since the beginning, up to the last completed epoch. The dead letters themselves
+    are in the sink of the dead-letter stream; `raw` is the original record, and `place` its
+    position in the source. Needs no Spark, writes nothing, and works beside a run.
 
-    With --send they are sent again, once the code is mended: each once, however often it is asked,
-    to the computation that failed on it. The run of CHECKPOINT takes them, or the next one; its
-    pipeline declares p.dead_letter(..., again=True).
+    --send sends them again, once the code is mended: each once, however often the command is
+    repeated, to the computation that failed. The run of CHECKPOINT processes them, or the next one;
+    its pipeline declares p.dead_letter(..., again=True).
     """
     if letters is not None:
         _send(checkpoint, letters, reason, limit, as_json=as_json)

@@ -38,11 +38,11 @@ def timeout_option(default: int) -> Callable[[_Command], _Command]:
 @timeout_option(6)
 @click.pass_context
 def status(context: click.Context, path: str, timeout: float) -> None:
-    """Say where the run of the checkpoint at PATH stands.
+    """Show the status of the run of the checkpoint at PATH.
 
-    A run that goes on answers itself, from whatever host. Where none does, this is what the
-    checkpoint says, such as when the run was stopped, and the exit code is 3. The question is put
-    into the checkpoint, which must be writable for it; `millrace checkpoint show` writes nothing.
+    A live run answers itself, from any host. Without an answer the command shows what the
+    checkpoint has, such as when the run was stopped, and the exit code is 3. The request is written
+    to the checkpoint, which must be writable; `millrace checkpoint show` writes nothing.
     """
     state = state_at(path)
     found = Checkpoint(state)
@@ -82,8 +82,8 @@ def stop(path: str, timeout: float) -> None:
 def drain(path: str, timeout: float) -> None:
     """End the input of the run of the checkpoint at PATH.
 
-    Every low watermark goes to the end of time, what waits for it fires, and the run ends. No later
-    run goes on with the checkpoint.
+    Every low watermark goes to the end of time, pending timers fire, and the run ends. No later run
+    can use the checkpoint.
     """
     _end(path, "drain", timeout)
 
@@ -107,9 +107,9 @@ def update(
     """Let the pipeline APP take over from the run of CHECKPOINT, as run.update() does.
 
     APP is package.module:NAME or path/to/module.py:NAME, as for `millrace run`. The run's driver
-    imports it, so the code must be where the driver is. What cannot go on is refused, and the
-    run goes on as it was: then, and where the changed pipeline does not start, the exit code
-    is 3. `millrace plan` says so before.
+    imports it, so the code must be on the driver's host. If the change is refused, or the changed
+    pipeline does not start, the old one continues and the exit code is 3. `millrace plan` shows
+    beforehand what would be refused.
     """
     name, colon, attribute = app.rpartition(":")
     if name.endswith(".py"):
@@ -124,16 +124,16 @@ def update(
     click.echo(answer.said)
 
 
-@click.command(short_help="Have windows fire now.")
+@click.command(short_help="Fire windows now.")
 @click.argument("path")
 @click.argument("name")
 @click.argument("keys", nargs=-1)
 @timeout_option(90)
 def fire(path: str, name: str, keys: tuple[str, ...], timeout: float) -> None:
-    """Have the triggers OnCall(NAME) of the run at PATH fire, for some KEYS or for all.
+    """Fire the triggers OnCall(NAME) of the run at PATH, for some KEYS or for all.
 
-    A key is text, or JSON such as 7 or ["ann",7]; 7 stands for the number and the text. What has
-    come to their windows since the last pane is emitted, once.
+    A key is text, or JSON such as 7 or ["ann",7]; 7 means both the number and the text. Each window
+    with new records since its last pane emits one pane.
     """
     encoded = [encode_key(each).hex() for key in keys for each in keys_of(key)]
     answer = asked(path, "fire", timeout, msgspec.json.encode(CallAsked(name, encoded)).decode())
@@ -142,56 +142,56 @@ def fire(path: str, name: str, keys: tuple[str, ...], timeout: float) -> None:
     click.echo(f"{answer.said}, after epoch {answer.epoch}")
 
 
-@click.command(short_help="Read nothing more of a stream.")
+@click.command(short_help="Pause a stream.")
 @click.argument("path")
 @click.argument("stream")
 @timeout_option(90)
 def pause(path: str, stream: str, timeout: float) -> None:
-    """Read nothing more of the injected STREAM in the run of the checkpoint at PATH.
+    """Pause reading of the injected STREAM in the run of the checkpoint at PATH.
 
-    What it has waits where it is, and low watermarks wait with it, until `millrace resume` or the
-    next run. Of streams that an injector reads, such as Kafka.
+    Its records stay at the source, and low watermarks wait, until `millrace resume` or the next
+    run. It works for streams that an injector reads, such as Kafka.
     """
     _act(path, "pause", stream, timeout)
 
 
-@click.command(short_help="Read a stream again.")
+@click.command(short_help="Resume a stream.")
 @click.argument("path")
 @click.argument("stream")
 @timeout_option(90)
 def resume(path: str, stream: str, timeout: float) -> None:
-    """Read the injected STREAM again, as it comes, in the run of the checkpoint at PATH."""
+    """Read the injected STREAM again, without a limit, in the run of the checkpoint at PATH."""
     _act(path, "resume", stream, timeout)
 
 
-@click.command("rate-limit", short_help="Read so many records a second of a stream.")
+@click.command("rate-limit", short_help="Limit the rate of a stream.")
 @click.argument("path")
 @click.argument("stream")
 @click.argument("records", type=click.FloatRange(0, min_open=True))
 @timeout_option(90)
 def rate_limit(path: str, stream: str, records: float, timeout: float) -> None:
-    """Read of the injected STREAM so many RECORDS a second on the average, as for `pause`.
+    """Limit the injected STREAM to an average of RECORDS a second; see `pause`.
 
-    An epoch reads what it would read otherwise, and those after it nothing until as much time has
-    passed. `millrace resume` takes the limit back.
+    An epoch reads as many records as without a limit, and later ones none until the average is back
+    at the limit. `millrace resume` removes it.
     """
     _act(path, "rate-limit", f"{stream}={records!r}", timeout)
 
 
-@click.command(short_help="Keep what there is now, under a name.")
+@click.command(short_help="Make a savepoint.")
 @click.argument("path")
 @click.argument("name")
 @timeout_option(600)
 def savepoint(path: str, name: str, timeout: float) -> None:
-    """Keep the checkpoint at PATH, as its run has it now, as savepoint NAME.
+    """Make a savepoint NAME of the checkpoint at PATH, through its run, which continues.
 
-    The run goes on. Where none runs, `millrace checkpoint savepoint add` does the same. A run goes
-    on from a copy: `millrace checkpoint copy PATH/savepoints/NAME TARGET`.
+    Without a run, `millrace checkpoint savepoint add` does the same. To start from a savepoint,
+    copy it: `millrace checkpoint copy PATH/savepoints/NAME TARGET`.
     """
     click.echo(_done(path, "savepoint", name, timeout).said)
 
 
-@click.command(short_help="Keep what there is now, under its epoch.")
+@click.command(short_help="Make a savepoint named by its epoch.")
 @click.argument("path")
 @timeout_option(600)
 def snapshot(path: str, timeout: float) -> None:
@@ -221,9 +221,11 @@ def _end(path: str, what: str, timeout: float) -> None:
 @click.command(short_help="Split and merge key intervals.")
 @click.argument("path", metavar="CHECKPOINT")
 @click.argument("computation")
-@click.option("--split", "splits", type=int, multiple=True, help="An interval that is to be two.")
-@click.option("--at", type=int, help="Of one --split: the lowest hash of the second; else half.")
-@click.option("--merge", "merges", type=_PAIR, multiple=True, help="Two neighbours, by their ids.")
+@click.option(
+    "--split", "splits", type=int, multiple=True, help="Id of an interval to split in two."
+)
+@click.option("--at", type=int, help="With one --split: lowest hash of the second half.")
+@click.option("--merge", "merges", type=_PAIR, multiple=True, help="Ids of two neighbours.")
 @click.option("--stopped", is_flag=True, help="No run has the checkpoint: do it here.")
 @timeout_option(90)
 def remap(
@@ -237,16 +239,19 @@ def remap(
 ) -> None:
     """Split and merge key intervals of a COMPUTATION, in the run of CHECKPOINT, between two epochs.
 
-    Without options it lists them: id, lowest and highest hash, commits. What they keep goes with
-    their keys, and no low watermark moves. With --stopped it is done here; a run that goes on all
-    the same is superseded, and ends. A run in real time stands still for some seconds.
+    Without options it lists them: id, lowest and highest hash, commits. State moves with its keys,
+    and no low watermark changes. With --stopped this command does it; a run that is live all the
+    same is superseded, and ends. A run in real time pauses for some seconds.
     """
     if at is not None and len(splits) != 1:
         raise click.UsageError("--at is of one --split.")
-    wanted = RemapAsked(computation, [(one, at) for one in splits], [*merges])
+    wanted = RemapAsked(computation, [(split, at) for split in splits], [*merges])
     if not wanted.remaps():
-        for one in inspect.open_checkpoint(path)[computation].intervals:
-            click.echo(f"{one.id:6}  {one.start:20} to {one.end - 1:20}  commit {one.commit:,}")
+        for interval in inspect.open_checkpoint(path)[computation].intervals:
+            click.echo(
+                f"{interval.id:6}  {interval.start:20} to {interval.end - 1:20}  "
+                f"commit {interval.commit:,}"
+            )
         return
     if stopped:
         count = inspect.remap_checkpoint(path, computation, wanted.remaps())

@@ -177,10 +177,10 @@ def _setting(text: str) -> tuple[str, str]:
 def dashboard(path: str, port: int, host: str, token: str | None) -> None:
     """Serve a page that shows the run of the checkpoint at PATH, until Ctrl-C.
 
-    It shows the graph with what holds the low watermark, event time against processing time, key
-    intervals by load and lag, panes, the state of a key, and where user code hangs; live, and as it
-    was left when the run is gone. Without a token it only shows. Who is on this host sees the
-    options of a command, so a token is better given by the environment.
+    It shows the graph with the cause of the low watermark, event time against processing time, key
+    intervals by load and lag, panes, the state of a key, and hanging user code; of a live run, or
+    as the last one left it. Without a token the page is read-only. Other users of this host can see
+    a command's options, so give the token by the environment.
     """
     with Dashboard(state_at(path), path, ask, port=port, host=host, token=token or None) as served:
         click.echo(f"{path} is at {served.url}" + (" (read-only)" if not token else ""))

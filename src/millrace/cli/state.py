@@ -40,13 +40,13 @@ _json = click.option("--json", "as_json_", is_flag=True, help="JSON lines, times
 
 @click.group()
 def state() -> None:
-    """Read what a checkpoint keeps of keys.
+    """Read the state of keys in a checkpoint.
 
-    Cells stand by name, with values as the checkpoint's own schemas say them. Needs no Spark and
-    none of the pipeline's code, writes nothing, and may be used while a run goes on.
+    Cells are listed by name, with values decoded by the schemas in the checkpoint. Needs no Spark
+    and none of the pipeline's code, writes nothing, and works beside a run.
 
-    A KEY is text as it stands (ann), JSON (7, true, '["ann",7]', '"7"' for the text), or
-    hexadecimal bytes (0x6162).
+    A KEY is plain text (ann), JSON (7, true, '["ann",7]', '"7"' for the text), or hexadecimal bytes
+    (0x6162).
     """
 
 
@@ -103,7 +103,7 @@ def get(path: str, computation: str, key: str, epoch: int | None, as_json_: bool
 def scan(
     path: str, computation: str, what: str, limit: int | None, epoch: int | None, as_json_: bool
 ) -> None:
-    """List what COMPUTATION keeps in the checkpoint at PATH, in the order of the keys' hashes."""
+    """List the state of COMPUTATION in the checkpoint at PATH, in the order of the keys' hashes."""
     if as_json_:
         # Line by line, however many there are, and so of one epoch or of none.
         found = rows_of(Checkpoint(state_at(path), epoch=epoch)[computation], what)
@@ -205,11 +205,11 @@ def _table(rows: list[dict[str, Any]], *, cut: bool = True) -> PlainTable:
     columns = tuple(rows[0]) if rows else ()
     shorten = _cut if cut else str
     return PlainTable(
-        columns, [tuple(shorten(_shown(name, row[name])) for name in columns) for row in rows]
+        columns, [tuple(shorten(_value_text(name, row[name])) for name in columns) for row in rows]
     )
 
 
-def _shown(name: str, value: Any) -> str:
+def _value_text(name: str, value: Any) -> str:
     if value is None:
         return "-"
     if name in ("key", "tag"):

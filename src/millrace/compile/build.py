@@ -124,15 +124,15 @@ def inputs_of(
     inputs: dict[str, dict[str, KeyExtractor]] = {}
     for name, computation in pipeline.computations.items():
         own = computation.inputs
-        mine = inputs[name] = dict(own) if isinstance(own, Mapping) else {}
+        keys = inputs[name] = dict(own) if isinstance(own, Mapping) else {}
         for stream, taken in side_streams[name].items():
-            if stream in mine:
+            if stream in keys:
                 problems.append(
                     f"computation {name!r} takes stream {stream!r} as an input, and beside its "
                     "inputs. Give it a second name, and take it by that: "
                     f'p.stream({stream!r}).to("...").'
                 )
-            mine.setdefault(stream, taken.extractor)
+            keys.setdefault(stream, taken.extractor)
     return inputs
 
 
@@ -344,7 +344,7 @@ class _Graph:
                 ),
                 edges=tuple(edge for edge in edges if edge.stream == name),
                 slacks=self._slacks[name],
-                limits=limits_of(one.sink for one in pipeline.sinks if one.stream == name),
+                limits=limits_of(sink.sink for sink in pipeline.sinks if sink.stream == name),
             )
             for name, whos in self._publishers.items()
         }

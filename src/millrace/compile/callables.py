@@ -65,11 +65,11 @@ def method_problems(name: str, computation: Computation) -> Iterator[str]:
             f"Write {instead}."
         )
     # What a user's own object holds, its own methods call, in whatever way that has to be called.
-    held: list[Any] = []
+    values: list[Any] = []
     if _ours(type(computation)):
         own = vars(computation).items()
-        held = [value for name, value in own if not _is_awaited(computation, name)]
-    for value in (*held, *state_cells(computation).values()):
+        values = [value for name, value in own if not _is_awaited(computation, name)]
+    for value in (*values, *state_cells(computation).values()):
         yield from _held(f"computation {name!r}", value, 0)
 
 

@@ -548,8 +548,10 @@ def _fields_of(kind: Any) -> _Fields | None:
     if origin is typing.Annotated:
         return _fields_of(typing.get_args(kind)[0])
     if origin in (typing.Union, types.UnionType):
-        members = [_fields_of(one) for one in typing.get_args(kind) if one is not type(None)]
-        known = [one for one in members if one is not None]
+        members = [
+            _fields_of(option) for option in typing.get_args(kind) if option is not type(None)
+        ]
+        known = [member for member in members if member is not None]
         if len(known) < len(members):
             return None
         names = dict.fromkeys(name for one in known for name in one.names)
@@ -640,8 +642,8 @@ def _members(computation: Computation) -> dict[str, tuple[str, Any]]:
         members |= {
             name: (base.__name__, value) for name, value in vars(base).items() if name in taken
         }
-    mine = vars(computation).items()
-    return members | {name: (kind.__name__, value) for name, value in mine if name in taken}
+    own = vars(computation).items()
+    return members | {name: (kind.__name__, value) for name, value in own if name in taken}
 
 
 def _misuse(name: str, value: Any) -> str:
@@ -649,15 +651,15 @@ def _misuse(name: str, value: Any) -> str:
     if isinstance(value, StateDescriptor):
         return "a state cell"
     if name in _GIVEN:
-        return "a method" if inspect.isroutine(value) else _shown(value)
+        return "a method" if inspect.isroutine(value) else _kind_text(value)
     if name in _DECLARED and inspect.isroutine(value):
         return "a method"
     if name in _HOOKS and not (callable(value) or hasattr(value, "__get__")):
-        return _shown(value)
+        return _kind_text(value)
     return ""
 
 
-def _shown(value: Any) -> str:
+def _kind_text(value: Any) -> str:
     return "a property" if isinstance(value, property) else repr(value)
 
 

@@ -353,7 +353,7 @@ class _LimitedCoder:
 
 
 def _error(value: Any, why: str) -> CoderError:
-    for pattern, plain in _SAID.items():
+    for pattern, plain in _EXPECTATIONS.items():
         why = why.replace(f"`str` matching regex {pattern!r}", plain)
     kind = type(value).__name__
     return CoderError(
@@ -374,7 +374,7 @@ def _bounds(coder: MsgpackCoder, record: Mapping[str, Any] | None, limits: SinkL
     return _record(coder, record, limits, limits.column)
 
 
-def _bounded(kind: Any, limits: SinkLimits, held: ColumnLimit = ANY_VALUE) -> Any:
+def _bounded(kind: Any, limits: SinkLimits, limit: ColumnLimit = ANY_VALUE) -> Any:
     """Return a type with the bounds of its column; the type itself if it needs none."""
     plain, column = bare(kind), column_type(kind)
     if column is JSON:
@@ -382,7 +382,7 @@ def _bounded(kind: Any, limits: SinkLimits, held: ColumnLimit = ANY_VALUE) -> An
     metas = [m for m in getattr(kind, "__metadata__", ()) if isinstance(m, Meta)]
     if plain is int:
         bounds: dict[str, Any] = {}
-        low, high = held.integers
+        low, high = limit.integers
         if all((meta.ge is None or meta.ge < low) and meta.gt is None for meta in metas):
             bounds["ge"] = low
         if all((meta.le is None or meta.le > high) and meta.lt is None for meta in metas):
@@ -393,26 +393,26 @@ def _bounded(kind: Any, limits: SinkLimits, held: ColumnLimit = ANY_VALUE) -> An
         return kind if any(meta.tz for meta in metas) else Annotated[kind, Meta(tz=True)]
     if plain is decimal.Decimal:
         # On the wire it is text; msgspec reads an int as a Decimal, too.
-        pattern = _DECIMAL if held.digits is None else _decimals(*held.digits)
-        return Annotated[str, Meta(pattern=pattern)] | _bounded(int, limits, held)
-    if plain is dt.time and held.text is not None:
-        return Annotated[str, Meta(pattern=held.text)]  # what it is on the wire
+        pattern = _DECIMAL if limit.digits is None else _decimals(*limit.digits)
+        return Annotated[str, Meta(pattern=pattern)] | _bounded(int, limits, limit)
+    if plain is dt.time and limit.text is not None:
+        return Annotated[str, Meta(pattern=limit.text)]  # what it is on the wire
     if plain is str:
         texts: dict[str, Any] = {}
-        whole = held.text or (None if limits.nul else _NO_NUL)
+        whole = limit.text or (None if limits.nul else _NO_NUL)
         if whole is not None and all(meta.pattern is None for meta in metas):
             texts["pattern"] = whole
         longest = [meta.max_length for meta in metas if meta.max_length is not None]
-        if held.length is not None and all(length > held.length for length in longest):
-            texts["max_length"] = held.length
+        if limit.length is not None and all(length > limit.length for length in longest):
+            texts["max_length"] = limit.length
         return Annotated[kind, Meta(**texts)] if texts else kind
     origin, arguments = typing.get_origin(plain), typing.get_args(plain)
     if origin in (typing.Union, types.UnionType):
         present = next(argument for argument in arguments if argument is not type(None))
-        bounded = _bounded(present, limits, held)
+        bounded = _bounded(present, limits, limit)
         return kind if bounded is present else bounded | None
     if column.name == "array":
-        element = _bounded(arguments[0], limits, held)
+        element = _bounded(arguments[0], limits, limit)
         if element is arguments[0]:
             return kind
         made = origin[element, ...] if origin is tuple else origin[element]
@@ -442,10 +442,10 @@ def _record(
     format: Any,
     fields: Mapping[str, Any],
     limits: SinkLimits,
-    held: Callable[[str], ColumnLimit],
+    limit_of: Callable[[str], ColumnLimit],
 ) -> Any:
     """Return a record type whose fields have bounds; the type itself if they need none."""
-    bounded = {name: _bounded(kind, limits, held(name)) for name, kind in fields.items()}
+    bounded = {name: _bounded(kind, limits, limit_of(name)) for name, kind in fields.items()}
     kind = format.type if isinstance(format, FieldsCoder) else getattr(format, "type", format)
     if all(bounded[name] is fields[name] for name in fields):
         return kind
@@ -556,7 +556,7 @@ def _not_json(value: Any, limits: SinkLimits) -> str:
             if isinstance(part, dt.datetime) and part.tzinfo is None:
                 return f"{part!r} is naive, so it names no instant; give it a time zone"
             if not limits.nul and isinstance(part, str) and "\0" in part:
-                return f"Expected {_SAID[_NO_NUL]}"
+                return f"Expected {_EXPECTATIONS[_NO_NUL]}"
     except (TypeError, ValueError, RecursionError) as refused:
         return f"it is written as JSON: {str(refused) or type(refused).__name__}"
     return ""
@@ -593,7 +593,7 @@ def _decimals(before: int, scale: int) -> str:
         rf"(?=\d(\.\d+)?E-)({'|'.join(minus)})",
     ]
     pattern = rf"\A-?({'|'.join(forms)})\Z"
-    _SAID[pattern] = (
+    _EXPECTATIONS[pattern] = (
         f"a Decimal of at most {before} digits before the point and {scale} behind it (quantize it "
         "where you make it)"
     )
@@ -602,7 +602,7 @@ def _decimals(before: int, scale: int) -> str:
 
 _NO_NUL: Final = r"\A[^\x00]*\Z"
 #: Pattern -> what it expects, for messages.
-_SAID: Final = {_NO_NUL: "text without the character NUL"}
+_EXPECTATIONS: Final = {_NO_NUL: "text without the character NUL"}
 _DECIMAL: Final = _decimals(DECIMAL_DIGITS - DECIMAL_SCALE, DECIMAL_SCALE)
 _PLAIN: Final = frozenset(
     {bool, int, bytes, type(None), dt.date, dt.time, dt.timedelta, decimal.Decimal, uuid.UUID}

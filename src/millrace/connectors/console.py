@@ -86,7 +86,7 @@ class Console:
         table = Table(*rows.column_names, box=box.ASCII2, padding=0)
         for row in rows.slice(0, self.most).to_pylist():
             # Text, not str: what a user writes may look like rich's markup.
-            table.add_row(*(Text(_shown(value)) for value in row.values()))
+            table.add_row(*(Text(_cell_text(value)) for value in row.values()))
         out = io.StringIO()
         # In a notebook it would display what it prints, in a cell of its own.
         paper = Paper(
@@ -101,7 +101,7 @@ class Console:
         return f"Console({self.most})"
 
 
-def _shown(value: Any) -> str:
+def _cell_text(value: Any) -> str:
     if value is None:
         return "NULL"
     return value.hex() if isinstance(value, bytes) else str(value)

@@ -170,8 +170,8 @@ class ArrowSink:
         return ByTurn(self._calls())
 
     def _calls(self) -> _Calls:
-        of = " and ".join(map(repr, self._streams))
-        return _Calls(self.function, f"{self!r}, the sink of stream {of}")
+        streams = " and ".join(map(repr, self._streams))
+        return _Calls(self.function, f"{self!r}, the sink of stream {streams}")
 
     def __repr__(self) -> str:
         function = self.function
@@ -195,8 +195,8 @@ class _Calls:
             first = rows.column("_id")[0].as_py().hex()
             raise SinkError(
                 f"{self.where}, raised {type(error).__name__} at a batch of {rows.num_rows} "
-                f"records, the first with id {first}: {error}. What it did not take comes again, "
-                "with the same ids."
+                f"records, the first with id {first}: {error}. The records of failed calls are "
+                "sent again, with the same ids."
             ) from error
 
     def flush(self) -> None:

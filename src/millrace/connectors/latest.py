@@ -82,8 +82,8 @@ def newest(rows: pa.Table, key: Sequence[str], where: str) -> pa.Table:
             )
     rows = rows.take(pc.sort_indices(rows.column(_ID)))
     placed = _placed(rows, key).group_by(list(key), use_threads=False)
-    places = placed.aggregate([(_PLACE, "max")]).column(_LAST_PLACE)
-    return rows.take(_ascending(places))
+    last_rows = placed.aggregate([(_PLACE, "max")]).column(_LAST_PLACE)
+    return rows.take(_ascending(last_rows))
 
 
 def retracted(rows: pa.Table) -> pa.ChunkedArray:
@@ -103,16 +103,16 @@ def replaced(table: pa.Table, rows: pa.Table, key: Sequence[str]) -> pa.Table:
     """
     # By the key's columns alone: Arrow joins no lists and structs, which others may be.
     stay = _placed(table, key).join(rows.select(list(key)), list(key), join_type="left anti")
-    kept = table.take(_ascending(stay.column(_PLACE)))
+    unchanged = table.take(_ascending(stay.column(_PLACE)))
     there = rows.filter(pc.invert(retracted(rows)))
     # A format may have gained fields since the table was made.
-    return pa.concat_tables([kept, there], promote_options="default")
+    return pa.concat_tables([unchanged, there], promote_options="default")
 
 
 def _placed(rows: pa.Table, key: Sequence[str]) -> pa.Table:
-    places = pa.array(np.arange(rows.num_rows, dtype=np.int64))
-    return rows.select(list(key)).append_column(_PLACE, places)
+    row_numbers = pa.array(np.arange(rows.num_rows, dtype=np.int64))
+    return rows.select(list(key)).append_column(_PLACE, row_numbers)
 
 
-def _ascending(places: pa.ChunkedArray) -> pa.ChunkedArray:
-    return places.take(pc.sort_indices(places))
+def _ascending(row_numbers: pa.ChunkedArray) -> pa.ChunkedArray:
+    return row_numbers.take(pc.sort_indices(row_numbers))

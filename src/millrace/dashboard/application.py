@@ -29,7 +29,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from millrace.dashboard.panes import panes_of
-from millrace.dashboard.plain import cut, key_shown, millis, shown
+from millrace.dashboard.plain import cut, key_line, millis, one_line
 from millrace.dashboard.pulse import RunQuery
 from millrace.dashboard.watcher import Watcher
 from millrace.inspect import Checkpoint, ComputationInspection, WindowState, keys_of
@@ -56,7 +56,7 @@ def key_state(checkpoint: Checkpoint, computation: str, text: str) -> dict[str, 
     for key in keys_of(text):
         kept = _kept(found, key)
         if kept is not None:
-            return {"epoch": checkpoint.epoch, "found": True, "key": key_shown(key), **kept}
+            return {"epoch": checkpoint.epoch, "found": True, "key": key_line(key), **kept}
     return {"epoch": checkpoint.epoch, "found": False, "key": cut(text)}
 
 
@@ -68,7 +68,7 @@ def _kept(found: ComputationInspection, key: Any) -> dict[str, Any] | None:
     return {
         "cells": cells[:_ROWS_MAX],
         "timers": [
-            {"tag": key_shown(timer.tag), "at": millis(timer.at), "domain": str(timer.domain)}
+            {"tag": key_line(timer.tag), "at": millis(timer.at), "domain": str(timer.domain)}
             for timer in timers[:_ROWS_MAX]
         ],
         "holds": [{"at": millis(hold.at)} for hold in holds[:_ROWS_MAX]],
@@ -78,11 +78,11 @@ def _kept(found: ComputationInspection, key: Any) -> dict[str, Any] | None:
 
 def _cell(name: str, value: Any) -> list[tuple[str, str]]:
     if not isinstance(value, dict) or not value:
-        return [(name, shown(value))]
+        return [(name, one_line(value))]
     if all(isinstance(each, WindowState) for each in value.values()):
         # The entry of a window is where it lies among those of its key, which says nothing.
-        return [(name, shown(msgspec.structs.asdict(each))) for each in value.values()]
-    return [(f"{name}[{key_shown(entry)}]", shown(each)) for entry, each in value.items()]
+        return [(name, one_line(msgspec.structs.asdict(each))) for each in value.values()]
+    return [(f"{name}[{key_line(entry)}]", one_line(each)) for entry, each in value.items()]
 
 
 T = TypeVar("T")
@@ -165,10 +165,12 @@ class Answers:
 
     async def _events(self, request: Request) -> Response:
         return StreamingResponse(
-            self._told(request), media_type="text/event-stream", headers={"x-accel-buffering": "no"}
+            self._event_stream(request),
+            media_type="text/event-stream",
+            headers={"x-accel-buffering": "no"},
         )
 
-    async def _told(self, request: Request) -> AsyncIterator[bytes]:
+    async def _event_stream(self, request: Request) -> AsyncIterator[bytes]:
         """Yield what there is now, each time that it changes: who reads slowly misses some."""
         known, quiet = 0, 0.0
         hello = json.dumps({"acts": self._acts, "actions": list(ACTIONS)})
@@ -330,9 +332,9 @@ class Guard:
                 return _refusal(
                     403, "This dashboard only shows. Start it with a token to act by it."
                 )
-            if not self._shown(headers):
+            if not self._has_token(headers):
                 return _refusal(401, "That is not this dashboard's token.")
-        elif self._closed and not self._shown(headers):
+        elif self._closed and not self._has_token(headers):
             return _refusal(401, "This dashboard is not on loopback: it takes the token to read.")
         return None
 
@@ -347,7 +349,7 @@ class Guard:
             return False
         return True
 
-    def _shown(self, headers: Headers) -> bool:
+    def _has_token(self, headers: Headers) -> bool:
         scheme, _, token = headers.get("authorization", "").partition(" ")
         if self._token is None or scheme.lower() != "bearer":
             return False

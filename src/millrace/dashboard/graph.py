@@ -58,13 +58,13 @@ def graph_of(
             "name": name,
             "level": 0,
             "rate": points.rate("injected", name),
-            "count": one.injected,
-            "dead": one.dead_letters,
+            "count": stream.injected,
+            "dead": stream.dead_letters,
             "backlog": backlog.get(name),
             "policy": claim.injectors[name].policy if name in claim.injectors else "",
-            **_source_instant(claim, completion, name, one.low_watermark, newest_us),
+            **_source_instant(claim, completion, name, stream.low_watermark, newest_us),
         }
-        for name, one in overview.streams.items()
+        for name, stream in overview.streams.items()
     ]
     for name, found in overview.computations.items():
         counters = found.counters
@@ -93,7 +93,9 @@ def graph_of(
         for stream in said["outputs"]
     }
     last = 1 + max(levels.values(), default=0)
-    late = [name for name, one in overview.computations.items() if one.counters.late]
+    late = [
+        name for name, computation in overview.computations.items() if computation.counters.late
+    ]
     sinks = _sinks(claim, made, late)
     nodes += [
         {"id": _SINK + route, "kind": "sink", "name": route, "level": last} for route in sinks
@@ -125,7 +127,7 @@ def graph_of(
         for node in nodes
         if node["kind"] in ("injector", "computation") and node["dead"]
     ]
-    return {"nodes": sorted(nodes, key=lambda one: int(one["level"])), "edges": edges}
+    return {"nodes": sorted(nodes, key=lambda item: int(item["level"])), "edges": edges}
 
 
 def dead_letters_in(overview: Overview) -> list[dict[str, Any]]:
@@ -133,8 +135,11 @@ def dead_letters_in(overview: Overview) -> list[dict[str, Any]]:
     found = [
         row
         for where, reasons in (
-            *((f"stream {one.name}", one.reasons) for one in overview.streams.values()),
-            *((one.name, one.counters.reasons) for one in overview.computations.values()),
+            *((f"stream {stream.name}", stream.reasons) for stream in overview.streams.values()),
+            *(
+                (computation.name, computation.counters.reasons)
+                for computation in overview.computations.values()
+            ),
         )
         for row in _rows(where, reasons)
     ]
@@ -191,10 +196,10 @@ def _edge(
         rate = points.rate("injected", stream)
     else:
         rate = points.rate("productions", sender)
-    shown_us = MIN_TIMESTAMP
+    output_us = MIN_TIMESTAMP
     if completion is not None:
-        shown_us = completion.after.outputs.get(sender, MIN_TIMESTAMP)
-    lag = behind(shown_us, newest_us)
+        output_us = completion.after.outputs.get(sender, MIN_TIMESTAMP)
+    lag = behind(output_us, newest_us)
     return {"from": sender, "to": to, "rate": rate, "exact": alone, "lag": lag}
 
 

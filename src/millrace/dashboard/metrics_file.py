@@ -124,7 +124,7 @@ def hottest_in(state: HardState) -> list[dict[str, Any]]:
         for name, keys in _last(state, "hottest_keys").items()
         for key, share in keys.items()
     ]
-    return sorted(found, key=lambda one: -float(one["share"]))[:_KEYS_MAX]
+    return sorted(found, key=lambda item: -float(item["share"]))[:_KEYS_MAX]
 
 
 def interval_shares(state: HardState, computation: str) -> dict[int, float]:
@@ -148,7 +148,7 @@ def calls_in(state: HardState) -> list[dict[str, Any]]:
         found.append(
             {"computation": name, "first": first, "bars": bars, **percentiles.get(name, {})}
         )
-    return sorted(found, key=lambda one: -float(one.get("p99", 0)))
+    return sorted(found, key=lambda item: -float(item.get("p99", 0)))
 
 
 def services_in(state: HardState) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ import msgspec
 
 from millrace.compile.change.schemas import Schema
 from millrace.compile.state_values import reader
-from millrace.dashboard.plain import key_shown, millis, shown
+from millrace.dashboard.plain import key_line, millis, one_line
 from millrace.inspect import Checkpoint, Interval, WindowState, keys_of
 from millrace.kernel.router import RowsBuilder
 from millrace.model.errors import MillraceError
@@ -57,14 +57,14 @@ def panes_of(checkpoint: Checkpoint, computation: str, text: str | None) -> dict
     readers = _edges(checkpoint, computation)
     intervals = found.intervals
     if text is None:
-        worked = sorted(intervals, key=lambda one: -one.commit)[:_INTERVALS_MAX]
+        worked = sorted(intervals, key=lambda item: -item.commit)[:_INTERVALS_MAX]
         key = next((key for key, _ in _emitted(checkpoint, computation, worked, readers)), None)
         wanted = [] if key is None else [key]
     else:
         wanted = [encode_key(key) for key in keys_of(text)]
     for key in wanted:
         hash = hash_key(key)
-        own = [one for one in intervals if one.start <= hash < one.end]
+        own = [interval for interval in intervals if interval.start <= hash < interval.end]
         made = list[dict[str, Any]]()
         for of, pane in _emitted(checkpoint, computation, own, readers):
             if of == key and len(made) < _PANES_MAX:
@@ -73,7 +73,7 @@ def panes_of(checkpoint: Checkpoint, computation: str, text: str | None) -> dict
         if made or windows:
             return {
                 "epoch": checkpoint.epoch,
-                "key": key_shown(decode_key(key)),
+                "key": key_line(decode_key(key)),
                 "panes": made[::-1],
                 "open": windows,
             }
@@ -105,7 +105,7 @@ def _pane(data: bytes, read: Callable[[bytes], Any]) -> dict[str, Any] | None:
         inner, pane = _decode(data)
         if pane is None:
             return None
-        value = shown(read(inner))
+        value = one_line(read(inner))
     except (msgspec.MsgspecError, MillraceError):
         return None  # a step has made something else of it
     return {
@@ -130,7 +130,7 @@ def _open(cells: dict[str, Any]) -> list[dict[str, Any]]:
             "size": one.size,
             "pending": one.pending,
             "panes": one.panes,
-            "accumulator": shown(one.accumulator),
+            "accumulator": one_line(one.accumulator),
         }
         for one in list(kept)[:_PANES_MAX]
         if isinstance(one, WindowState)

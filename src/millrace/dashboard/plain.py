@@ -7,7 +7,7 @@ import re
 from typing import Any, Final
 
 from millrace.inspect import as_json, key_text
-from millrace.inspect.json_text import SHOWN_MAX
+from millrace.inspect.json_text import KEY_TEXT_MAX
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 #: More of a value than this is for ``millrace state get --json``.
@@ -38,12 +38,12 @@ def behind(low_watermark_us: int, newest_us: int) -> float | None:
     return max(0, newest_us - low_watermark_us) / 1e6
 
 
-def shown(value: Any) -> str:
+def one_line(value: Any) -> str:
     """Return a value as one line of text, cut where a page has no room."""
     return cut("-" if value is None else as_json(value).decode())
 
 
-def key_shown(key: Any) -> str:
+def key_line(key: Any) -> str:
     """Return a key as text, cut likewise; of one that is too long for its row there is a digest."""
     return "(a key of more than 159 bytes)" if key is None else cut(key_text(key))
 
@@ -54,7 +54,7 @@ def whole(text: str) -> str | None:
     >>> whole("ann"), whole("a" * 500)
     ('ann', None)
     """
-    return text if len(text) <= SHOWN_MAX else None
+    return text if len(text) <= KEY_TEXT_MAX else None
 
 
 def typed(written: str) -> str | None:

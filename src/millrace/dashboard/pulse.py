@@ -79,7 +79,7 @@ class Pulse:
         self._about: tuple[int, int] | None = None
         self._asked = self._wait = 0.0
         self._answered = False
-        self._said: str | None = None
+        self._ending: str | None = None
 
     def state(self, overview: Overview) -> str:
         """Return where a run stands, in a word.
@@ -101,11 +101,11 @@ class Pulse:
         if about != self._about:
             self._about, self._wait, self._asked = about, _FIRST_S, 0.0
         if now - self._asked >= self._wait:
-            self._said = self._end(overview.generation)
-            self._answered = self._said is None and self._answers(overview.generation)
+            self._ending = self._end(overview.generation)
+            self._answered = self._ending is None and self._answers(overview.generation)
             self._asked = now
             self._wait = _ANSWERED_S if self._answered else min(_LAST_S, 2 * self._wait)
-        return "running" if self._answered else self._said or "silent"
+        return "running" if self._answered else self._ending or "silent"
 
     def _end(self, generation: int) -> str | None:
         """Return how a run ended, if it has said so."""

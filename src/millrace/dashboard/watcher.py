@@ -75,7 +75,7 @@ def stuck_in(
                 "stack": stuck.stack[-8_000:],
             }
         )
-    return sorted(found, key=lambda one: float(one["since"]))
+    return sorted(found, key=lambda item: float(item["since"]))
 
 
 #: A cell of the map is some ten pixels wide, and a laptop's page some thousand.
@@ -163,7 +163,7 @@ class Watcher:
         self._location = without_secrets(location)
         self._pulse = pulse
         self._points = Points()
-        self._said: dict[str, Any] = {}
+        self._last_sent: dict[str, Any] = {}
         self._culprit: dict[str, Any] | None = None
         self._culprit_of: int | None = None
         self._culprit_again = 0.0
@@ -252,8 +252,8 @@ class Watcher:
                     return
 
     def _tell(self, said: dict[str, Any]) -> None:
-        if said != self._said:
-            self._said = said
+        if said != self._last_sent:
+            self._last_sent = said
             self.now = msgspec.json.encode(said)
             self.version += 1
 
@@ -276,7 +276,7 @@ class Watcher:
             "groupings": [],
             "letters": [],
         }
-        return nothing | self._said
+        return nothing | self._last_sent
 
     def _read(self, checkpoint: Checkpoint) -> dict[str, Any]:
         overview = checkpoint.overview

@@ -39,17 +39,17 @@ class CallSettings(TypedDict, total=False):
 
 
 class CallEach(AsyncComputation):
-    """Calls a function for each value of a stream, and produces what it returns.
+    """Calls a function for each value of a stream, and produces the results.
 
     Args:
         stream: The stream.
-        extractor: How keys are extracted of it.
-        function: Is called with a value, or with a batch of values.
-        policy: How.
-        output: Output stream, of what it returns.
-        format: Of that; Any: what the coder can hold.
-        batch: How values are gathered; None: they are not.
-        setup: Makes what the function is given first.
+        extractor: How keys are extracted from its values.
+        function: Called with a value, or with a batch of values.
+        policy: Concurrency, time-out and retries of the calls.
+        output: Output stream of the results.
+        format: Record format of the results; Any: whatever the coder can encode.
+        batch: How values are gathered into batches; None: one call a value.
+        setup: Makes the first argument of the function, once in each process.
     """
 
     _reads_state = False

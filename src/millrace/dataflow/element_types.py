@@ -175,7 +175,7 @@ def retracts(format: Any) -> bool:
 
 
 def field_type(kind: Any, chosen: Any) -> Any:
-    """Return the type of what is chosen of values of a type.
+    """Return the type of a chosen column of values of a type.
 
     Args:
         kind: The values' type.
@@ -212,8 +212,8 @@ def picker(chosen: Chosen, kind: Any = Any) -> Callable[[Any], Any]:
         return chosen.typed(kind)
     if isinstance(chosen, OfRecord):
         raise PipelineError(
-            f"{chosen!r} cannot choose what is aggregated, which goes by the value, as the key is "
-            "the grouping's own. Put a step before: .map(mr.of_record(...))."
+            f"{chosen!r} cannot choose the input of an aggregation: that is computed from the "
+            "value alone, without its key. Put a step before: .map(mr.of_record(...))."
         )
     if isinstance(chosen, str):
         if isinstance(kind, type) and (

@@ -1,6 +1,6 @@
-"""Operator: what is asked of a computation when its pipeline is built, beside what it declares.
+"""Operator: the compiler's view of a computation, beyond the declarations on its class.
 
-None of it is on a user's class, whose names are the user's own.
+It is an object of its own, so that a user's class may use any name.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Operator:
         return {}
 
     def described(self) -> Sequence[str]:
-        """Return lines that ``p.explain()`` says of it; none of what is no grouping."""
+        """Return lines for ``p.explain()``; none unless it is a grouping."""
         return ()
 
     def side_streams(self) -> Mapping[str, SideStream]:
@@ -54,8 +54,8 @@ class Operator:
     def bound(self, formats: Mapping[str, Coder], *, unbounded: bool) -> Computation:
         """Return the computation as it runs, now that its inputs are known.
 
-        Called whenever its pipeline is built, before anything runs. The rest is asked of the
-        operator of what it returns.
+        Called whenever its pipeline is built, before anything runs. The other methods are called
+        on the operator of the returned computation.
 
         Args:
             formats: Input stream -> coder.
@@ -86,7 +86,7 @@ class Operator:
         """
         return False
 
-    def shown_tag(self, tag: Any) -> Any:
+    def display_tag(self, tag: Any) -> Any:
         """Return what errors and dead letters show for a timer's tag of the current key.
 
         Asked of the computation that runs, while user code may.

@@ -1,7 +1,7 @@
-"""Which operator a computation has: built-in ones their own, all others that of users'.
+"""Choice of the operator of a computation: each built-in one has its own, all others share one.
 
-Those of computations that make calls and of computations over columns are here: they give them
-the cell of what is pending, and the types of their blocks.
+The operators of two kinds are here. Computations that make calls get a cell for their pending
+calls, and computations over columns the types of their blocks.
 """
 
 from __future__ import annotations

@@ -570,10 +570,10 @@ class WindowedStream(Stream, Aggregating["WindowedStream"]):
         """Name the stream; directly after an aggregation, name the grouping too.
 
         Args:
-            name: Of both.
+            name: Name of the stream and the grouping.
             format: Record format of the stream.
-            was: Of a grouping, the name that it had in earlier versions, or several: what a
-                checkpoint keeps for it there goes on under the new one. See docs/changing.md.
+            was: The grouping's name in earlier versions, or several: it takes over the state that a
+                checkpoint has under that name. See docs/changing.md.
 
         Raises:
             PipelineError: The name is that of a join; or ``was`` is given where no grouping is
@@ -600,7 +600,7 @@ class WindowedStream(Stream, Aggregating["WindowedStream"]):
         parts = computations.get(parts_of(self._grouping))
         if isinstance(parts, CombineByPart):
             grouping.inputs = {parts_of(name): by_key()}  # type: ignore[misc]  # of this instance
-            earlier = [parts_of(one) for one in names(was)]
+            earlier = [parts_of(name) for name in names(was)]
             renamed = parts.renamed(parts_of(name))
             self.pipeline.rename(parts.output, parts_of(name), renamed, was=earlier)
         self.pipeline.rename(self._grouping, name, grouping.renamed(name, format), was=was)

@@ -1,4 +1,4 @@
-"""Value: what is equal by what it was made with, and reads as the call that made it.
+"""Value: an object that is equal by its arguments, and whose repr is the call that made it.
 
 Windows, triggers and aggregations are values: a checkpoint knows them by their text, so that must
 be the same in every process. Durations that they are made with are checked where they are written.

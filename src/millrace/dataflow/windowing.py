@@ -209,7 +209,8 @@ def _mode_of(
     if mode is AccumulationMode.ACCUMULATING_AND_RETRACTING:
         raise PipelineError(
             f"early(accumulating=False) and window(mode={mode!r}) do not go together: a result "
-            "that has only what came since the last takes nothing back. Leave one of them out."
+            "of the newest records alone replaces no earlier one, so there is nothing to retract. "
+            "Leave one of them out."
         )
     return DISCARDING
 

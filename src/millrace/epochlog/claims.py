@@ -115,7 +115,7 @@ def under_known_names(claim: Claim | None, topology: Topology) -> Topology:
 
 
 def taken_up(end: LogTail, topology: Topology) -> tuple[Topology, Registry, Manifest | None]:
-    """Return what a pipeline goes on with where a run left off; say what has changed.
+    """Return the topology, registry and open epoch that a run continues with; log what changed.
 
     Args:
         end: Of the epoch log; it has a claim.
@@ -186,21 +186,21 @@ def plan_of(end: LogTail, topology: Topology, *, between: bool = False) -> Chang
         return planned(topology.name, epoch, fresh)
     registry = claim.registry.checked()
     topology = under_known_names(claim, topology)
-    found = changes(claim.topology, topology, registry)
-    found += [_renamed(topology.streams[new], old) for old, new in sorted(streams.items())]
+    part_changes = changes(claim.topology, topology, registry)
+    part_changes += [_renamed(topology.streams[new], old) for old, new in sorted(streams.items())]
     if completion is not None:
-        found += _behind(
+        part_changes += _behind(
             registry, registry_after(claim, topology, unfinished), topology, completion
         )
-        found += _ended(registry, topology, completion)
-        found += _missed(claim, topology, completion)
+        part_changes += _ended(registry, topology, completion)
+        part_changes += _missed(claim, topology, completion)
     if completion is not None and (streams or sources_changed(claim, topology)):
         read = {stream for stream, stats in completion.sources.items() if stats.records}
-        found += _not_kept(topology, read - completion.places.keys())
+        part_changes += _not_kept(topology, read - completion.places.keys())
     if unfinished is not None:
-        found = [change.while_unfinished(epoch + 1) for change in found]
-    found += _sinks(claim, topology, unfinished)
-    return planned(topology.name, epoch, found)
+        part_changes = [change.while_unfinished(epoch + 1) for change in part_changes]
+    part_changes += _sinks(claim, topology, unfinished)
+    return planned(topology.name, epoch, part_changes)
 
 
 def sources_changed(claim: Claim, topology: Topology) -> bool:
@@ -224,9 +224,9 @@ def _behind(
         if after.shapes[spec.name].version > shape.version:
             way = "let the pipeline as it was run for some epochs first"
             yield PartChange(REFUSED, where, f"{left}, and this is another", way)
-        made = reshape_of(shape, after.cells[spec.name], spec)
+        reshape = reshape_of(shape, after.cells[spec.name], spec)
         names = {number: cell for cell, number in after.cells[spec.name].items()}
-        for number in shape.migrated.keys() - made.migrated.keys():
+        for number in shape.migrated.keys() - reshape.migrated.keys():
             cell, function = names[number], shape.migrated[number].function
             way = f"keep migrate={{{cell!r}: {function}}} until they have"
             yield PartChange(REFUSED, f"{where}, state {cell!r}", left, way)
@@ -263,7 +263,7 @@ def _missed(claim: Claim, topology: Topology, completion: Completion) -> Iterato
     """Yield which streams have gone past the instant that is to part them from a past to come."""
     for stream in topology.streams.values():
         origins = _origins(topology, stream)
-        known = [completion.sources[one] for one in origins if one in completion.sources]
+        known = [completion.sources[origin] for origin in origins if origin in completion.sources]
         newest_us = max((stats.newest_us for stats in known), default=MIN_TIMESTAMP)
         for since in (getattr(step.function, "function", None) for step in stream.steps):
             if not isinstance(since, Since) or newest_us < since.at_us:
@@ -282,11 +282,11 @@ def _missed(claim: Claim, topology: Topology, completion: Completion) -> Iterato
 
 def _origins(topology: Topology, stream: StreamSpec) -> set[str]:
     """Return the injected streams whose records come on a stream, by steps alone."""
-    found = {stream.name} if stream.injection is not None else set[str]()
+    origins = {stream.name} if stream.injection is not None else set[str]()
     for one in topology.streams.values():
         if any(step.target == stream.name for step in one.steps):
-            found |= _origins(topology, one)
-    return found
+            origins |= _origins(topology, one)
+    return origins
 
 
 def _not_kept(topology: Topology, unknown: Set[str]) -> Iterator[PartChange]:
@@ -331,12 +331,12 @@ def _sinks(claim: Claim, topology: Topology, unfinished: Manifest | None) -> Ite
         and names[number].rpartition(" (")[0] in registry.edges
     ]  # fmt: skip
     if gone or unclear:
-        what = f"the pipeline lacks {gone}" if gone else f"{unclear} may be one that was there"
+        reason = f"the pipeline lacks {gone}" if gone else f"{unclear} may be one that was there"
         yield PartChange(
             REFUSED,
             "sinks",
             f"epoch {unfinished.epoch} of this checkpoint is unfinished, and its records went to "
-            f"{[names[number] for number in known]}; {what}",
+            f"{[names[number] for number in known]}; {reason}",
             "finish the epoch with as many sinks on each stream; between epochs they may change",
         )
     streams = {there[n] for n in known if n in there and SINK in names[n]}

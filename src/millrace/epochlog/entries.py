@@ -155,8 +155,8 @@ def interval_map(partition: Partition) -> IntervalMap:
     if isinstance(partition, Grouped):
         return IntervalMap([entry.interval() for entry in partition.intervals], partition.cuts)
     uniform = IntervalMap.uniform(1 << (len(partition) - 1).bit_length())
-    found = IntervalMap([entry.interval() for entry in partition])
-    return uniform if found == uniform else found
+    intervals = IntervalMap([entry.interval() for entry in partition])
+    return uniform if intervals == uniform else intervals
 
 
 def partition_of(intervals: IntervalMap) -> Partition:
@@ -190,7 +190,7 @@ class Changes(msgspec.Struct):
 
     @classmethod
     def of(cls, results: Iterable[IntervalResult], since: int) -> Changes:
-        """Return what the results of an epoch say of where intervals stand."""
+        """Return the changed positions of intervals, from the results of an epoch."""
         changed = cls(since)
         for result in results:
             name, interval = result.computation, result.interval

@@ -103,7 +103,7 @@ class Positions:
         due = due + self.behind(spec, owned)
         if outcomes or again:
             due = [*due, *outcomes, *again]
-        places = sorted(map(intervals.places.__getitem__, {*records, *due}))
+        indexes = sorted(map(intervals.places.__getitem__, {*records, *due}))
         bundles = [
             Bundle(
                 interval,
@@ -111,53 +111,55 @@ class Positions:
                 attempt,
                 records.get(interval.id, NO_RECORDS),
             )
-            for interval in map(intervals.intervals.__getitem__, places)
+            for interval in map(intervals.intervals.__getitem__, indexes)
         ]
         if not (outcomes or again):
             return bundles
         return [
             msgspec.structs.replace(
-                one, outcomes=outcomes.get(one.interval.id, ()), again=one.interval.id in again
+                bundle,
+                outcomes=outcomes.get(bundle.interval.id, ()),
+                again=bundle.interval.id in again,
             )
-            for one in bundles
+            for bundle in bundles
         ]
 
-    def behind(self, spec: ComputationSpec, places: range) -> list[int]:
+    def behind(self, spec: ComputationSpec, indexes: range) -> list[int]:
         """Return some intervals whose rows have not the last shape of their computation's state.
 
         Few at a time: each is made anew as a whole, and those of a task commit together.
 
         Args:
             spec: The computation.
-            places: Where to look in the interval map.
+            indexes: Where to look in the interval map.
         """
-        if spec.reshape is None or (spec.name, places) in self._reshaped:
+        if spec.reshape is None or (spec.name, indexes) in self._reshaped:
             return []
         numbers, reports = self.numbers[spec.name], self._bulletins[spec.name].reports
-        there = self.maps[spec.name].intervals[places.start : places.stop]
-        found = [
+        there = self.maps[spec.name].intervals[indexes.start : indexes.stop]
+        outdated = [
             one.id
             for one in there
             if numbers.get(one.id)
             and one.id in reports
             and reports[one.id].version < spec.reshape.version
         ]
-        if not found:
-            self._reshaped.add((spec.name, places))
-        return found[:_RESHAPED_AT_ONCE]
+        if not outdated:
+            self._reshaped.add((spec.name, indexes))
+        return outdated[:_RESHAPED_AT_ONCE]
 
     def every(self, changed: Changes) -> Changes:
         """Return where all intervals that ever had a commit stand after some changes.
 
         The bulletins have the reports of the changes already.
         """
-        found = Changes(None)
+        changes = Changes(None)
         for name, numbers in self.numbers.items():
-            found.numbers[name] = numbers | changed.numbers.get(name, {})
-            found.chains[name] = self._chains[name] | changed.chains.get(name, {})
+            changes.numbers[name] = numbers | changed.numbers.get(name, {})
+            changes.chains[name] = self._chains[name] | changed.chains.get(name, {})
             reports = self._bulletins[name].reports
-            found.reports[name] = {n: reports[n] for n in found.numbers[name] if n in reports}
-        return found
+            changes.reports[name] = {n: reports[n] for n in changes.numbers[name] if n in reports}
+        return changes
 
     def cover(self, maps: Mapping[str, IntervalMap]) -> None:
         """Take interval maps; of an interval that is new, nothing is known yet."""
@@ -175,7 +177,9 @@ class Positions:
         self.numbers[computation] = dict(said.numbers.get(computation, {}))
         self._chains[computation] = dict(said.chains.get(computation, {}))
         bulletin, reports = self._bulletins[computation], said.reports.get(computation, {})
-        bulletin.restore({one: reports[one] for one in bulletin.missing() if one in reports})
+        bulletin.restore(
+            {interval: reports[interval] for interval in bulletin.missing() if interval in reports}
+        )
         self.settle()
 
     def add(self, changed: Changed, entry: int) -> None:
@@ -225,26 +229,26 @@ class Followed:
             ZombieWriter: The epoch is over.
             DamagedStore: An entry that is needed is gone.
         """
-        found = self._positions if manifest.intervals == self._intervals else None
-        if found is not None and found.entry == manifest.follows:
-            return found
-        if found is not None and found.entry > manifest.follows:
+        positions = self._positions if manifest.intervals == self._intervals else None
+        if positions is not None and positions.entry == manifest.follows:
+            return positions
+        if positions is not None and positions.entry > manifest.follows:
             raise left_behind(manifest)
-        if found is None:
-            found = self._positions = self._from_log(manifest)
+        if positions is None:
+            positions = self._positions = self._from_log(manifest)
             self._intervals = manifest.intervals
         else:
-            _take(found, self._missed(found.entry, manifest), manifest.follows)
-        return found
+            _take(positions, self._missed(positions.entry, manifest), manifest.follows)
+        return positions
 
     def _from_log(self, manifest: Manifest) -> Positions:
         """Return positions as the epoch log says them."""
         said = self._read(manifest, manifest.follows)
-        found = Positions({s.name: Bulletin(s.name) for s in self._topology.computations})
-        found.cover({name: manifest.interval_map(name) for name in manifest.intervals})
-        _take(found, said, manifest.follows)
-        found.settle()
-        return found
+        positions = Positions({s.name: Bulletin(s.name) for s in self._topology.computations})
+        positions.cover({name: manifest.interval_map(name) for name in manifest.intervals})
+        _take(positions, said, manifest.follows)
+        positions.settle()
+        return positions
 
     def _missed(self, known: int, manifest: Manifest) -> list[Changed]:
         """Return what has changed since an entry: the last changes are in the manifest.

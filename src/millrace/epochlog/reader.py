@@ -1,4 +1,4 @@
-"""The epoch log as a history: what stands at its end, and the epochs that it still has.
+"""The epoch log as a history: its last entries, and the epochs that it still has.
 
 It only reads, so it may look at the checkpoint of a live run.
 """
@@ -147,10 +147,10 @@ def _end(log: EpochLog, last: int) -> LogTail:
     else:
         if first > 1:
             raise _gone(log, first - 1)
-    found = list(_back_from(log, end.completed))
-    if found:
-        end.whole = found[-1][0]
-        end.completions = [completion for _, completion in reversed(found)]
+    completions = list(_back_from(log, end.completed))
+    if completions:
+        end.whole = completions[-1][0]
+        end.completions = [completion for _, completion in reversed(completions)]
     return end
 
 
@@ -174,18 +174,18 @@ def together(said: Sequence[Completion]) -> Completion:
     return replace(
         said[-1],
         since=None,
-        numbers=_merged([one.numbers for one in said]),
-        chains=_merged([one.chains for one in said]),
-        reports=_merged([one.reports for one in said]),
+        numbers=_merged([completion.numbers for completion in said]),
+        chains=_merged([completion.chains for completion in said]),
+        reports=_merged([completion.reports for completion in said]),
     )
 
 
 def _merged(said: Sequence[dict[str, dict[int, _Value]]]) -> dict[str, dict[int, _Value]]:
-    found: dict[str, dict[int, _Value]] = {}
-    for one in said:
-        for name, values in one.items():
-            found.setdefault(name, {}).update(values)
-    return found
+    merged: dict[str, dict[int, _Value]] = {}
+    for changes in said:
+        for name, values in changes.items():
+            merged.setdefault(name, {}).update(values)
+    return merged
 
 
 def _read(log: EpochLog, number: int) -> Entry:

@@ -36,7 +36,7 @@ def titled(completion: Completion, called: Mapping[str, str]) -> Completion:
         return completion
     by_name = ("intervals", "numbers", "chains", "reports", "counters", "moved")
     members = {member: renamed(getattr(completion, member), called) for member in by_name}
-    return replace(completion, after=_shown(completion.after, called), **members)
+    return replace(completion, after=_renamed_watermarks(completion.after, called), **members)
 
 
 def titled_claim(claim: Claim) -> Claim:
@@ -62,15 +62,15 @@ def titled_claim(claim: Claim) -> Claim:
 
 def renamed(by_name: Mapping[str, _Value], called: Mapping[str, str]) -> dict[str, Any]:
     """Return a mapping by name under other names; who began with a name that is given gives way."""
-    found = {name: value for name, value in by_name.items() if name not in called}
-    return found | {called[name]: value for name, value in by_name.items() if name in called}
+    others = {name: value for name, value in by_name.items() if name not in called}
+    return others | {called[name]: value for name, value in by_name.items() if name in called}
 
 
-def _shown(known: LowWatermarks, called: Mapping[str, str]) -> LowWatermarks:
+def _renamed_watermarks(known: LowWatermarks, called: Mapping[str, str]) -> LowWatermarks:
     return LowWatermarks(
         renamed(known.inputs, called),
         renamed(known.outputs, called),
-        {p: _shown(of, called) for p, of in known.percentiles.items()},
+        {p: _renamed_watermarks(watermarks, called) for p, watermarks in known.percentiles.items()},
     )
 
 
@@ -130,5 +130,5 @@ def _watermarks(known: LowWatermarks, senders: Mapping[str, str]) -> LowWatermar
     return LowWatermarks(
         known.inputs,
         renamed(known.outputs, senders),
-        {p: _watermarks(of, senders) for p, of in known.percentiles.items()},
+        {p: _watermarks(watermarks, senders) for p, watermarks in known.percentiles.items()},
     )

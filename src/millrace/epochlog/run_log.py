@@ -1,7 +1,7 @@
 """The driver's side of the commit protocol: claim the checkpoint, begin an epoch, complete it.
 
-Between the two it does not matter who runs the workers: the Harness calls them one after the other,
-Spark spreads them over a cluster. Like the machine it reads no clock: it is told what time it is.
+Between the two it does not matter how workers run: the Harness calls them one after the other,
+Spark spreads them over a cluster. Like the machine it reads no clock: callers pass the time.
 
 Each entry that :class:`LogWriter` appends to the epoch log has the number after the last. It is put
 only if its number is free, so a driver that was superseded finds its number taken. One that the
@@ -110,10 +110,10 @@ class LogWriter:
 
     def superseded(self) -> ZombieWriter | None:
         """Return the error to end with if a newer run has claimed the checkpoint, else None."""
-        mine = self.last
-        if self._unwritten is not None and self._log.read(mine + 1) == self._unwritten[0]:
-            mine += 1  # it was written, and the store said that it was not
-        return superseded_run(self.generation) if self._log.last() > mine else None
+        generation = self.last
+        if self._unwritten is not None and self._log.read(generation + 1) == self._unwritten[0]:
+            generation += 1  # it was written, and the store said that it was not
+        return superseded_run(self.generation) if self._log.last() > generation else None
 
 
 # A claim must not hold up the collection of all that came since: a run repeats it after so many
@@ -242,10 +242,10 @@ class RunLog:
         """
         first = min(self._claim_entry, self._whole_entry)
         maps, ids = self.positions.maps, self._settled_ids
-        given = {n: Given(ids[n], frozenset(maps[n].places)) for n in sorted(ids) if n in maps}
+        reserved = {n: Given(ids[n], frozenset(maps[n].places)) for n in sorted(ids) if n in maps}
         gone = frozenset(self.registry.dropped)
         return Collectable(
-            self.positions.numbers, first, self.incarnation, dropped=gone, given=given
+            self.positions.numbers, first, self.incarnation, dropped=gone, given=reserved
         )
 
     def superseded(self) -> ZombieWriter | None:
@@ -429,25 +429,25 @@ class RunLog:
     def replace_maps(
         self, made: Mapping[str, Remapped], carried: Callable[[Completion], Completion]
     ) -> None:
-        """Go on with other key intervals, between two epochs.
+        """Replace key intervals by others, between two epochs.
 
-        A claim reserves the ids of those that are made, and a completion has the new maps.
+        A claim reserves the ids of the new ones, and a completion has the new maps.
 
         Args:
-            made: Computation -> its map after.
-            carried: Given where all intervals stand; writes what the new ones begin with, and
-                returns where all stand then.
+            made: Computation -> its new map.
+            carried: Takes the completion of all intervals as they are; writes the snapshots of
+                the new ones, and returns the completion with them.
 
         Raises:
             ZombieWriter: A newer run has claimed the checkpoint.
         """
         self._ids = claims.ids_after(self._ids, made)
         self._claim()
-        whole = self.standing()
+        whole = self.current_completion()
         completion = self._log.ours(lambda: carried(whole))
         self._log.append(completion, lambda: self._remapped(completion, made))
 
-    def standing(self) -> Completion:
+    def current_completion(self) -> Completion:
         """Return what a completion would say now, after the last completed epoch, of all."""
         every = self.positions.every(Changes(None))
         said = self._completion(every, self.completed, self.wall_time_us, live=self.live)
@@ -519,8 +519,8 @@ class RunLog:
         self._claim_entry = self._log.last
 
     def _remapped(self, completion: Completion, made: Mapping[str, Remapped]) -> None:
-        for name, one in made.items():
-            self.positions.remap(name, one.intervals, completion)
+        for name, remap in made.items():
+            self.positions.remap(name, remap.intervals, completion)
         self.positions.entry = self._whole_entry = self._log.last
         self._partitions, self._changed = completion.intervals, None
         self._settled_ids = self._ids
@@ -560,10 +560,12 @@ class RunLog:
         there = self.counters.keys() & completion.counters.keys()
         self.counters |= {name: completion.counters[name] for name in there}
         injected = {spec.name for spec in self.topology.injected()}
-        self.sources = {name: of for name, of in completion.sources.items() if name in injected}
+        self.sources = {
+            name: stats for name, stats in completion.sources.items() if name in injected
+        }
         shown = self.authority.low_watermarks.outputs
         self.moved = {name: at for name, at in completion.moved.items() if name in shown}
-        self.places = {stream: dict(of) for stream, of in completion.places.items()}
+        self.places = {stream: dict(offsets) for stream, offsets in completion.places.items()}
         self.live = completion.live
         self.restored = completion.restored
         self.base = completion.base if self.live is None else completion.epoch + 1

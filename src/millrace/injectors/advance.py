@@ -51,7 +51,7 @@ class Advances(NamedTuple):
 
     @classmethod
     def of(cls, offset: Any) -> Advances:
-        """Return what an offset stands for.
+        """Decode an offset.
 
         >>> Advances.of(7)
         Advances(start=7, ahead=(), rows=0)
@@ -150,13 +150,13 @@ def _changed(before: Any, change: list[Any]) -> Any:
 def process_watermark(
     who: str, process: str, reported_us: int | None, before_us: int | None
 ) -> int | None:
-    """Return the low watermark of a process, by what it reports now and what it had reported.
+    """Return the low watermark of a process, from its new report and the one before.
 
-    What is beyond the ends of time counts as the end.
+    A time beyond either end of time is clamped to that end.
 
     Raises:
-        WatermarkRegression: It says less than before.
-        PipelineError: It says what is no time.
+        WatermarkRegression: The new report is below the one before.
+        PipelineError: The report is no time.
 
     >>> process_watermark("injector", "a", 1 << 70, None) == MAX_TIMESTAMP
     True

@@ -1,8 +1,8 @@
 """Letters: the injector of dead letters that are sent again, and the log of those that were.
 
-The log is messages in the checkpoint's mailbox, ``letters-1``, ``letters-2``, and so on, each put
-once and never changed. They are what an injector reads, and the memory of what was sent: a letter
-is in it once. An offset is the number of the last message that was read.
+The log is a sequence of messages in the checkpoint's mailbox, ``letters-1``, ``letters-2``, and so
+on, each put once and never changed. An injector reads it, and it also records which dead letters
+were sent: each is in it once. An offset is the number of the last message that was read.
 
 Source: docs/design/2026-11-27-dead-letters-sent-again.md.
 """
@@ -103,7 +103,7 @@ class LetterLog:
 
         Raises:
             InputLost: It is gone.
-            DamagedStore: It is not what was written.
+            DamagedStore: It fails its checksum.
         """
         data = self._mailbox.read(_name(number))
         if data is None:
@@ -118,7 +118,7 @@ class LetterLog:
             pass
         raise DamagedStore(
             f"message {_name(number)!r} of the checkpoint's mailbox, with dead letters that are "
-            "sent again, is not what was written. Restore the checkpoint from a copy."
+            "sent again, fails its checksum. Restore the checkpoint from a copy."
         )
 
     def ids(self, since: int = 0) -> set[bytes]:
@@ -139,7 +139,7 @@ class LetterLog:
 
         Raises:
             InputLost: A message is gone.
-            DamagedStore: One is not what was written.
+            DamagedStore: One fails its checksum.
         """
         last, known, new, passed = self.last(), self.ids(), 0, 0
 

@@ -208,11 +208,11 @@ class _Process:
                 self._advances = self._advances.decided(advance)
                 self._silent_since, self.due = None, float("-inf")
                 if not self._injector.seamless:
-                    yield self._said(_none(self._injector.schema), decided=decided)
+                    yield self._batch(_none(self._injector.schema), decided=decided)
                     return
             elif (process_watermark_us := self._news(advance.low_watermark)) is not None:
                 self._silent_since, self.due = None, float("-inf")
-                yield self._said(
+                yield self._batch(
                     _none(self._injector.schema), process_watermark_us=process_watermark_us
                 )
                 return
@@ -230,11 +230,11 @@ class _Process:
             size -= about_bytes(rows)
             if self._next is not None:
                 self._advances = self._advances.read(rows.num_rows)
-                yield self._said(rows)
+                yield self._batch(rows)
                 continue
             process_watermark_us = self._advances.ahead[0].low_watermark
             self._advances, self._rows = self._advances.done(), None
-            yield self._said(rows, process_watermark_us=self._news(process_watermark_us))
+            yield self._batch(rows, process_watermark_us=self._news(process_watermark_us))
 
     def close(self) -> None:
         rows, self._rows = self._rows, None
@@ -268,7 +268,7 @@ class _Process:
                 if left.num_rows:
                     yield conformed(left, injector.schema, where)
 
-    def _said(
+    def _batch(
         self, rows: pa.RecordBatch, *, process_watermark_us: int | None = None, decided: Any = None
     ) -> FetchedBatch:
         return FetchedBatch(

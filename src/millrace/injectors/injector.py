@@ -30,14 +30,14 @@ class Injector(ABC):
     """Brings records in from an external system; give an instance to ``p.inject`` as its source.
 
     An injector has one process or several: partitions, shards, feeds. Each has an offset. For an
-    epoch, the driver asks every process how far it can go (:meth:`advance`) and writes the answers
-    down. Then workers read what lies between (:meth:`read`, or :meth:`read_arrow` for many records
-    at once). If anything dies, what lies between the same offsets is read again. So records count
-    exactly once, if a process gives **the same records between the same offsets, in the same order,
-    every time**.
+    epoch, the driver asks every process for its next offset (:meth:`advance`) and stores the
+    answers. Then workers read the records between the offsets (:meth:`read`, or :meth:`read_arrow`
+    for many records at once). After a failure the records between the same offsets are read again.
+    So records count exactly once, if a process gives **the same records between the same offsets,
+    in the same order, every time**.
 
-    An instance is pickled and travels to the workers: open connections where they are used, and
-    leave them out of ``__getstate__``. It must not depend on what it was asked before.
+    An instance is pickled and sent to the workers: open connections where they are used, and leave
+    them out of ``__getstate__``. Its answers must not depend on earlier calls.
 
     >>> class Counter(Injector):
     ...     '''Two processes that count; a record's time is its number.'''
@@ -87,19 +87,19 @@ class Injector(ABC):
 
     @abstractmethod
     def processes(self) -> Iterable[str]:
-        """Return the names of all processes that there are now.
+        """Return the names of all current processes.
 
-        Called in the driver before every epoch. A new one joins: it holds the low watermark until
-        it promises something, or a record of it is read. One that is gone keeps its last value, and
-        is not asked any more.
+        Called in the driver before every epoch. A new process holds the low watermark until it
+        publishes one, or a record of it is read. A process that is missing from the list keeps its
+        last low watermark, and is not asked any more.
         """
 
     @abstractmethod
     def advance(self, process: str, offset: Any) -> Advance:
-        """Return how far the next epoch reads of a process. Return the offset given, to stay there.
+        """Return the offset to which the next epoch reads a process; without news, the given one.
 
-        Called in the driver before every epoch, for each process. It should limit what one epoch
-        has to read.
+        Called in the driver before every epoch, for each process. It should limit the input of one
+        epoch.
 
         Args:
             process: One of :meth:`processes`.
@@ -128,12 +128,12 @@ class Injector(ABC):
             yield from zip(*(column.to_pylist() for column in columns), strict=True)
 
     def read_arrow(self, process: str, start: Any, end: Any) -> Iterable[pa.RecordBatch]:
-        """Yield the same rows as batches of columns; by default made of what :meth:`read` yields.
+        """Yield the same rows as batches of columns; by default built from those of :meth:`read`.
 
-        Define it where the records come in columns, or many at a time: then no record costs a
-        Python object before it reaches its key. Called as :meth:`read` is. Batches may be of any
-        size; ten thousand to a hundred thousand rows are good. Their columns are found by name, and
-        what the schema does not declare is left out.
+        Define it if the source gives columns, or many records at a time: then no record costs a
+        Python object before it reaches its key. It is called like :meth:`read`. Batches may have
+        any size; ten thousand to a hundred thousand rows are good. Columns are matched by name;
+        those that the schema does not declare are dropped.
 
         Args:
             process: One of :meth:`processes`.
@@ -172,25 +172,25 @@ class Injector(ABC):
         return [(start, end)]
 
     def until_now(self, process: str, before: Instant | None = None) -> Iterable[Advance]:
-        """Return the advances that lead from the beginning to where a process ends now.
+        """Return the advances that lead from the beginning to the current end of a process.
 
-        It is what ``run_batch`` reads: between each two, as an epoch does. By default it asks
-        :meth:`advance` until the process stays where it is. Define it where the end is known
-        sooner, or where a process that is written to meanwhile would never stay.
+        ``run_batch`` reads between each two of them, as an epoch does. By default it calls
+        :meth:`advance` until the offset does not change any more. Define it if the end can be found
+        faster, or if the process is written to all the time.
 
         Called in the driver, once for each process, after :meth:`processes`.
 
         Args:
             process: One of :meth:`processes`.
-            before: To go only as far as what was written before this instant; None: to the end.
+            before: End before the first record written at or after this instant; None: read all.
 
         Raises:
-            PipelineError: There is no end, or the instant cannot be told.
+            PipelineError: There is no end, or the instant cannot be found.
         """
         if before is not None:
             raise PipelineError(
-                f"run_batch(until={before!r}): {self!r} does not know what was written before "
-                "then. Leave until= out, or define until_now(process, before) in "
+                f"run_batch(until={before!r}): {self!r} cannot find the offset of that instant. "
+                "Leave until= out, or define until_now(process, before) in "
                 f"{type(self).__name__}."
             )
         offset, found = None, list[Advance]()
@@ -201,16 +201,16 @@ class Injector(ABC):
             found.append(advance)
             offset = advance.offset
         raise PipelineError(
-            f"process {process!r} of {self!r} goes on after {_MOST_ADVANCES:,} advances, and "
-            "run_batch() needs an end. Have advance() stay where there is nothing more, define "
+            f"process {process!r} of {self!r} has no end after {_MOST_ADVANCES:,} advances, and "
+            "run_batch() needs one. Let advance() return the same offset at the end, define "
             f"until_now(process) in {type(self).__name__}, or run the pipeline with p.start()."
         )
 
     def backlog(self, process: str, offset: Any) -> Backlog | None:
         """Return the backlog of a process after an offset; None, as by default, if it cannot tell.
 
-        It is for people, and nothing depends on it. Called in the driver on a copy of the injector,
-        made as for a worker, in a thread of its own, every few seconds, after :meth:`processes`.
+        It is shown to users, and nothing depends on it. Called in the driver every few seconds,
+        after :meth:`processes`, in a thread of its own, on a copy of the injector like a worker's.
 
         Args:
             process: One of :meth:`processes`.
@@ -238,35 +238,35 @@ class Injector(ABC):
         return None
 
     def follow(self, places: Mapping[str, Any], *, most: int = 100_000) -> Follower:
-        """Return what reads some processes on and on, in a task of the real-time plane.
+        """Return a reader that follows some processes, in a task of the real-time plane.
 
-        By default it asks :meth:`advance` again and again: at once after there was something, then
-        ever more rarely, every 100 ms at last; and reads what lies between. Each answer is made
-        durable before it is read, so nothing more is asked of an injector than in an epoch; of one
-        that is :attr:`seamless` that is left out. Define this method where a source can wait for
-        records by itself, as a consumer of Kafka does.
+        By default it polls :meth:`advance` and reads up to the new offset: at once after it found
+        records, then less and less often, down to every 100 ms. Each offset is made durable before
+        its records are read, so an injector needs the same properties as in an epoch; for a
+        :attr:`seamless` one that is left out. Define this method if the source can wait for records
+        by itself, as a consumer of Kafka does.
 
         Called in a worker; several tasks share an injector's processes.
 
         Args:
-            places: Process -> offset at which to go on: None at the beginning, or what a follower
-                of the same injector gave, maybe in another incarnation, or what :meth:`advance`
-                gave.
-            most: Rows to take at once, at the most.
+            places: Process -> offset to start from: None for the beginning, or an offset from
+                :meth:`advance`, or from a follower of the same injector, perhaps in another
+                incarnation.
+            most: Maximum rows to return at once.
         """
         return Polling(self, places, most=most)
 
 
 class Origin(NamedTuple):
-    """What a row was.
+    """The message or line that a row was made from.
 
     Attributes:
         offset: Of the row.
-        place: Where it stands in its source, in words.
-        raw: Its bytes as they came; None: a message without a value.
-        raw_key: The bytes of its key as they came; None: there is none.
-        row: The row that is made of it now. Rows are counted, and a message may have been compacted
-            away since: so what makes another row is not what was refused.
+        place: Its position in the source, as text.
+        raw: Its original bytes; None: a message without a value.
+        raw_key: The original bytes of its key; None: it has none.
+        row: The row that it makes now. Rows are found by counting, and a message may have been
+            compacted away since: if this row differs, it is not the refused record.
     """
 
     offset: int
@@ -284,9 +284,9 @@ class NumberedInjector(Injector):
 
     @abstractmethod
     def origins(self, process: str, offset: Any, count: int) -> Iterable[Origin]:
-        """Yield what the next rows of a process from an offset on were, in order.
+        """Yield the origins of the next rows of a process from an offset on, in order.
 
-        Called in a worker. What it raises is logged: the letters are without their origin then.
+        Called in a worker. If it raises, the error is logged, and dead letters have no origin.
 
         Args:
             process: One of :meth:`processes`.

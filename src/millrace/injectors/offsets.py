@@ -39,19 +39,23 @@ class SourceOffset(msgspec.Struct, frozen=True):
     process_watermark_us: int | None = None
 
 
-def places_after(
-    known: Mapping[str, Mapping[str, SourceOffset]],
+#: Injected stream -> process of its injector -> how far it was read.
+SourceOffsets = Mapping[str, Mapping[str, SourceOffset]]
+
+
+def offsets_after(
+    known: SourceOffsets,
     reached: Mapping[str, Mapping[str, tuple[Any, int | None]]],
 ) -> dict[str, dict[str, SourceOffset]]:
-    """Return the places of processes that an epoch has read.
+    """Return the offsets of processes that an epoch has read.
 
     Its records were numbered by epoch, so what live tasks count goes on where it was.
 
     Args:
-        known: Injected stream -> process -> its place before.
+        known: Injected stream -> process -> its offset before.
         reached: Injected stream -> process -> offset, and what it has promised.
 
-    >>> after = places_after(
+    >>> after = offsets_after(
     ...     {"s": {"a": SourceOffset(0, 5, 70)}}, {"s": {"a": (9, None), "b": (1, None)}}
     ... )
     >>> [(place.number, place.offset, place.count) for place in after["s"].values()]
@@ -210,7 +214,7 @@ def rows(injector: Injector, piece: Piece) -> Iterator[tuple[Any, ...]]:
 
 
 def nothing_left(
-    injector: Injector, places: Mapping[str, SourceOffset], held: Collection[str] = ()
+    injector: Injector, offsets: Mapping[str, SourceOffset], paused: Collection[str] = ()
 ) -> bool:
     """Return whether an injector would stay where it was read to, and promise nothing new.
 
@@ -219,21 +223,21 @@ def nothing_left(
 
     Args:
         injector: Is asked for its processes, and how far each can go.
-        places: Process -> where it stands; one that is not there was not read at all.
-        held: Processes that are not read, for they are too far ahead of others.
+        offsets: Process -> where it stands; one that is not there was not read at all.
+        paused: Processes that are not read, for they are too far ahead of others.
 
     Raises:
         InputLost: What is to be read next is gone.
     """
     for process in injector.processes():
-        if process in held:
+        if process in paused:
             continue
-        place = places.get(process, SourceOffset(0))
-        standing = Advances.of(place.offset)
-        if standing.ahead:
+        place = offsets.get(process, SourceOffset(0))
+        advances = Advances.of(place.offset)
+        if advances.ahead:
             return False
-        offset, process_watermark_us = injector.advance(process, standing.start)
-        if offset != standing.start:
+        offset, process_watermark_us = injector.advance(process, advances.start)
+        if offset != advances.start:
             return False
         if process_watermark_us is not None and (
             place.process_watermark_us is None or process_watermark_us > place.process_watermark_us

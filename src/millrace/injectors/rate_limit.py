@@ -115,7 +115,7 @@ class Throttle:
         later = [us for us in list(self._until.values()) if us > self._now_us]
         return min(later, default=MAX_TIMESTAMP)
 
-    def said(self) -> dict[str, str]:
+    def descriptions(self) -> dict[str, str]:
         """Return stream -> what is asked of it, in words."""
         rates = {stream: f"{rate:,g} records a second" for stream, rate in self._rates.items()}
         return rates | dict.fromkeys(sorted(self._paused), "paused")

@@ -95,8 +95,8 @@ def refusals_of(column: pa.StructArray | None) -> dict[int, Refusal]:
     """
     if column is None:
         return {}
-    places = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False)).tolist()
-    return {n: Refusal(**column[n].as_py()) for n in places}
+    refused_rows = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False)).tolist()
+    return {n: Refusal(**column[n].as_py()) for n in refused_rows}
 
 
 def without_refusals(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -27,7 +27,7 @@ from millrace.dataflow.operators import operator_of
 from millrace.dataflow.triggers.signal import names_in, streams_of
 from millrace.injectors.advance import Advance, Advances, Backlog
 from millrace.injectors.injector import Injector
-from millrace.injectors.offsets import SourceOffset
+from millrace.injectors.offsets import SourceOffset, SourceOffsets
 from millrace.model.computation import Computation
 from millrace.model.errors import StoreError
 from millrace.model.time import MAX_TIMESTAMP, Instant
@@ -38,9 +38,6 @@ _log = logging.getLogger("millrace")
 #: How often a source is asked; one that takes long, so rarely that it is a hundredth of the time.
 _EVERY_S: Final = 5.0
 _SHARE: Final = 0.01
-
-#: Injected stream -> process -> where it stands.
-Places = Mapping[str, Mapping[str, SourceOffset]]
 
 
 class BacklogProbe:
@@ -74,7 +71,7 @@ class BacklogProbe:
         self._closed.set()
 
     def now(self) -> dict[str, Backlog]:
-        """Return injected stream -> what waits in its source, of those that could tell lately."""
+        """Return injected stream -> its source's latest known backlog; unknown ones are absent."""
         return dict(self._found)
 
     def ask(self, stream: str) -> None:
@@ -96,19 +93,19 @@ class BacklogProbe:
 
 
 def asking(
-    topology: Topology, places: Callable[[], Places]
+    topology: Topology, offsets: Callable[[], SourceOffsets]
 ) -> dict[str, Callable[[], Backlog | None]]:
     """Return how injectors are asked, of those that say how much waits.
 
     Args:
         topology: The pipeline.
-        places: Returns how far their processes were read.
+        offsets: Returns how far their processes were read.
     """
 
     def asks(stream: str, injector: Injector) -> Callable[[], Backlog | None]:
         # Another thread reads it, maybe now: connections are its own, as in a worker.
-        mine = copy.copy(injector)
-        return lambda: backlog_of(mine, places().get(stream, {}))
+        injector_copy = copy.copy(injector)
+        return lambda: backlog_of(injector_copy, offsets().get(stream, {}))
 
     sources = {one.name: one.injection and one.injection.source for one in topology.injected()}
     return {
@@ -118,21 +115,21 @@ def asking(
     }
 
 
-def backlog_of(injector: Injector, places: Mapping[str, SourceOffset]) -> Backlog | None:
+def backlog_of(injector: Injector, offsets: Mapping[str, SourceOffset]) -> Backlog | None:
     """Return what waits in all processes of an injector; None if one cannot tell.
 
     Args:
         injector: Is asked for its processes, and what waits in each.
-        places: Process -> where it stands; one that is not there was not read at all.
+        offsets: Process -> where it stands; one that is not there was not read at all.
     """
     found = []
     for process in injector.processes():
-        standing = Advances.of(places.get(process, SourceOffset(0)).offset)
-        backlog = injector.backlog(process, standing.start)
+        advances = Advances.of(offsets.get(process, SourceOffset(0)).offset)
+        backlog = injector.backlog(process, advances.start)
         if backlog is None:
             return None
         if backlog.records is not None:
-            backlog = backlog._replace(records=max(0, backlog.records - standing.rows))
+            backlog = backlog._replace(records=max(0, backlog.records - advances.rows))
         found.append(backlog)
     return Backlog.together(found) if found else None
 

@@ -1,7 +1,7 @@
-"""Typed values: Python values as a column of a declared type, or a refusal; nothing is bent.
+"""Typed values: Python values as a column of a declared type, or a refusal; none is coerced.
 
-One place decides what a type holds, for lines of JSON, for what a ``parse=`` returns, and for the
-rows of any injector.
+The same rules of what a type can represent apply to lines of JSON, to the results of a ``parse=``
+function, and to the rows of any injector.
 """
 
 from __future__ import annotations
@@ -294,8 +294,8 @@ def _checked(values: list[Any], kind: pa.DataType) -> list[Any]:
 
 
 def _refuse_overflow(values: Sequence[Any], array: pa.Array) -> None:
-    for value, held in zip(values, array.to_pylist(), strict=True):
-        if held is not None and math.isinf(held) and not math.isinf(value):
+    for value, stored in zip(values, array.to_pylist(), strict=True):
+        if stored is not None and math.isinf(stored) and not math.isinf(value):
             raise ValueError(f"{brief(value, 120)} is out of range of a 32-bit float")
 
 

@@ -1,7 +1,7 @@
-"""Low-watermark policies: what a process of an injector publishes, given what was seen of it.
+"""Low-watermark policies: the low watermark of one injector process, from its observed records.
 
 A policy is a value and pure: the same observations and the same clock give the same low watermark,
-on every restart. How the processes of an injector are put together: :mod:`.publisher`.
+on every restart. :mod:`.watermark_publisher` combines the processes of an injector.
 
 Source: MillWheel, "Injector and Low Watermark API" (5.2).
 """

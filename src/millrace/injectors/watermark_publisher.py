@@ -1,8 +1,8 @@
 """The publisher: the low watermark of every injector, as the minimum over its processes.
 
-Like a policy it is pure: what it is told of processes and clock decides what it says. It remembers
-until when sources have been read, the clock of the last epoch, and, for the sake of its log, who
-was idle and missed when it last looked.
+Like a policy it is deterministic: its output depends on the given process states and clock alone.
+It remembers until when sources have been read, the clock of the last epoch, and, for its log, which
+processes were idle or missing at the last publication.
 
 Source: MillWheel, "Injector and Low Watermark API" (5.2): the user can specify an expected set of
 injector processes, making this metric robust against process failures and network outages.
@@ -56,11 +56,11 @@ class Publication:
 
 @dataclass(frozen=True)
 class WatermarkAggregate:
-    """How the processes of one injected stream are put together.
+    """How the low watermarks of an injected stream's processes are combined.
 
     Attributes:
-        policy: What each of them publishes.
-        expected: Names of those that must be heard of before anything is published.
+        policy: The low watermark of each process.
+        expected: Names of processes that must have reported before anything is published.
         idle_us: Time-out after which a silent one is left out; None: never.
         skew_us: How far ahead of the low watermark one may be read; None: any distance.
     """
@@ -211,8 +211,10 @@ class WatermarkPublisher:
         """
         for name in self._waiting.get(stream, ()):
             self._held_until[stream, name] = wall_time_us
-        held = {name: self._held_until.get((stream, name), MIN_TIMESTAMP) for name in known}
-        return {name: one.merged(ProcessState(heard_us=held[name])) for name, one in known.items()}
+        held_until = {name: self._held_until.get((stream, name), MIN_TIMESTAMP) for name in known}
+        return {
+            name: one.merged(ProcessState(heard_us=held_until[name])) for name, one in known.items()
+        }
 
     def waiting(
         self,
@@ -263,7 +265,7 @@ class WatermarkPublisher:
         return {stream: sorted(last.idle) for stream, last in self._last.items() if last.idle}
 
     def silent(self) -> set[str]:
-        """Return the injected streams of which nobody is left to say anything, as of last time."""
+        """Return the injected streams without a process that publishes, as of last time."""
         return {stream for stream, last in self._last.items() if last.silent}
 
     def missing(self) -> dict[str, list[str]]:
@@ -278,7 +280,7 @@ class WatermarkPublisher:
         """
         self._read_until_us = asked_us
 
-    def heard(
+    def process_states(
         self,
         seen: Mapping[str, Mapping[str, ProcessState]],
         known: Mapping[str, Mapping[str, ProcessState]],

@@ -221,10 +221,9 @@ class Checkpoint:
                 if self._is_last():
                     raise
                 raise NotKept(
-                    f"interval {interval.id} of {computation!r} as it was after epoch {self.epoch} "
-                    "is not kept any more. The run has gone on since, and keeps what changed after "
-                    "the snapshots before the last. Ask for a later epoch, or for the last: "
-                    "checkpoint.latest(), and on the command line no --epoch."
+                    f"interval {interval.id} of {computation!r} after epoch {self.epoch} is not "
+                    "kept any more: the run has collected it since. Ask for a later epoch, or for "
+                    "the last: checkpoint.latest(), and on the command line no --epoch."
                 ) from problem
             self._loaded = name, cache
         return self._loaded[1]
@@ -236,7 +235,7 @@ class Checkpoint:
 
 
 def read_latest(state: HardState, read: Callable[[Checkpoint], T]) -> T:
-    """Return what is read of a checkpoint as it is; anew if a run collects it meanwhile.
+    """Read the latest state of a checkpoint; read again if a run has collected it during the read.
 
     Args:
         state: Where the checkpoint is.

@@ -266,15 +266,15 @@ def _check_live(completion: Completion) -> None:
     """Refuse what live tasks left at a mark that was not the last: more of the input is done."""
     if completion.begins is not None:
         raise CheckpointMismatch(
-            f"epoch {completion.epoch} is a mark of live tasks, which marks do not stop: what they "
-            "had done beyond it is in their segments. End the run with run.stop(), and copy the "
-            "checkpoint then."
+            f"epoch {completion.epoch} is a mark of live tasks, which continue beyond it: their "
+            "later commits are in segments that are not copied. End the run with run.stop(), then "
+            "copy the checkpoint."
         )
 
 
 def rows_of_intervals(found: Checkpoint, name: str) -> Read:
     """Return what reads all rows of a computation's key intervals."""
-    intervals = {one.id: one for one in found.intervals(name)}
+    intervals = {interval.id: interval for interval in found.intervals(name)}
 
     def read(interval: KeyInterval, _number: int, _chain: int) -> Sequence[Pair]:
         with found.rows(name, intervals[interval.id]) as view:
@@ -401,10 +401,10 @@ def remap_checkpoint(
 def restore_checkpoint(checkpoint: Location, savepoint: str, *, accept: bool = False) -> int:
     """Let a checkpoint go on from one of its savepoints; return the savepoint's epoch.
 
-    No run may use the checkpoint; one that still does is fenced off, and ends. The next run goes on
-    with the state, the timers, the low watermarks and the places in sources that the savepoint has,
-    and reads again what came after. Sinks by key go on as they are: their rows are replaced as
-    their keys come again. Other sinks, :class:`~millrace.sinks.Parquet`,
+    No run may use the checkpoint; one that still does is fenced off, and ends. The next run starts
+    with the savepoint's state, timers, low watermarks and source offsets, and reads all later input
+    again. Sinks by key are left as they are: rows are replaced as their keys are written again.
+    Other sinks, :class:`~millrace.sinks.Parquet`,
     :class:`~millrace.sinks.Delta` and :class:`~millrace.sinks.Iceberg` without a key take back what
     later epochs added, when that run starts. Dead letters that were sent again since are forgotten:
     what their sink has of them then can be sent.
@@ -448,7 +448,7 @@ def restore_checkpoint(checkpoint: Location, savepoint: str, *, accept: bool = F
     number = end.last + 1
     if not state.epochs.append(number, encode_entry(fence)):
         raise ZombieWriter(
-            f"{os.fspath(checkpoint)}: a run has gone on with it meanwhile. Stop it, and restore "
+            f"{os.fspath(checkpoint)}: a run has continued it since. Stop that run, and restore "
             "again."
         )
     if state.incarnations.last():
@@ -487,8 +487,8 @@ def _check(now: Claim, then: Claim, *, since: int, last: int, accept: bool) -> N
     dropped = set(now.registry.dropped)
     if gone := sorted(dropped & then.topology["computations"].keys()):
         raise CheckpointMismatch(
-            f"computations {gone} of the savepoint were removed since, and what they were called "
-            "is used up in this checkpoint. Copy the savepoint, and go on from the copy."
+            f"computations {gone} of the savepoint were removed since, and this checkpoint cannot "
+            "use their names again. Copy the savepoint, and start from the copy."
         )
 
 
@@ -506,7 +506,8 @@ def _new_maps(
             now = interval_map(completion.intervals[name])
             first = max(first, first_id(claim.ids, name, now))
         made = [
-            KeyInterval(first + n, one.start, one.end) for n, one in enumerate(before.intervals)
+            KeyInterval(first + n, interval.start, interval.end)
+            for n, interval in enumerate(before.intervals)
         ]
         ids[name] = first + len(made)
         if ids[name] > IDS:

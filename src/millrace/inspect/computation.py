@@ -410,8 +410,8 @@ class ComputationInspection:
         version = interval.report.version
         if version < self._shape.version - 1:
             raise NotKept(
-                f"{self.name!r} at that epoch has state as it was before the last two changes of "
-                "it, and how to read it is not kept. Look at a later epoch."
+                f"{self.name!r} at that epoch has state from before the last two changes of its "
+                "schema, which cannot be decoded any more. Look at a later epoch."
             )
         return self._cells if version == self._shape.version else self._older
 

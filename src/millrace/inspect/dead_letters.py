@@ -94,7 +94,7 @@ def send_dead_letters(
     if (read := read_until(completion)) > log.last():
         raise InputLost(
             f"{os.fspath(checkpoint)}: {read} messages with dead letters were read, and the "
-            f"mailbox has {log.last()}. It is not what it was: restore the checkpoint from a copy."
+            f"mailbox has {log.last()}. Messages were lost: restore the checkpoint from a copy."
         )
     declared = claim is not None and AGAIN in claim.topology["injected"]
     return send(log, _letters(letters), reason=reason, limit=limit, declared=declared)
@@ -153,8 +153,8 @@ def read_until(completion: Completion | None) -> int:
     """Return the number of the last message of letters that a completed epoch has read."""
     if completion is None:
         return 0
-    places = completion.places.get(AGAIN, {})
-    return letters_read(places[PROCESS].offset) if PROCESS in places else 0
+    offsets = completion.places.get(AGAIN, {})
+    return letters_read(offsets[PROCESS].offset) if PROCESS in offsets else 0
 
 
 def _letters(given: Any) -> Iterator[tuple[bytes, DeadLetter]]:

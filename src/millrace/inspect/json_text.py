@@ -20,7 +20,7 @@ from millrace.model.keys import encode_key, hash_key
 _HEX = "0x"
 
 #: More of a key says nothing to a person, and in each line of the metrics it would cost a disk.
-SHOWN_MAX: Final = 200
+KEY_TEXT_MAX: Final = 200
 
 
 def as_json(value: Any) -> bytes:
@@ -89,9 +89,9 @@ def shortened(text: str, key: Any) -> str:
     >>> shortened(key_text(b"ab" * 500_000), b"ab" * 500_000)[190:]
     '6162616261... (2,000,002 characters, hash 12392727881662320177)'
     """
-    if len(text) <= SHOWN_MAX:
+    if len(text) <= KEY_TEXT_MAX:
         return text
-    return f"{text[:SHOWN_MAX]}... ({len(text):,} characters, hash {hash_key(encode_key(key))})"
+    return f"{text[:KEY_TEXT_MAX]}... ({len(text):,} characters, hash {hash_key(encode_key(key))})"
 
 
 def keys_of(text: str) -> list[Any]:

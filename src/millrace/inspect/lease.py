@@ -194,8 +194,8 @@ class Lease:
 
     def _taken(self, number: int, before: Term | None) -> bool:
         """Put the next lease; return whether this did, and not somebody else."""
-        mine = msgspec.json.encode(Term(self._holder, 0, time.time_ns() // 1000))
-        if not self._mailbox.put(f"{_PREFIX}{number:09d}", mine):
+        term = msgspec.json.encode(Term(self._holder, 0, time.time_ns() // 1000))
+        if not self._mailbox.put(f"{_PREFIX}{number:09d}", term):
             return False
         if before is not None and not before.ended:
             _log.warning("%s has not renewed the lease in time: it is taken over", before.holder)

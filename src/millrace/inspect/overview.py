@@ -9,8 +9,8 @@ Load of a run: what its computations cost, and the keys that most of their recor
 
 Run end: what a run leaves in its checkpoint's mailbox when it ends in order.
 
-So who asks later is told that it was stopped, and not that nobody answers. A run that dies leaves
-nothing.
+So a later query reports that the run was stopped, and not that it does not answer. A run that dies
+leaves nothing.
 """
 
 from __future__ import annotations
@@ -246,9 +246,9 @@ def overview_of_log(found: Ended) -> Overview:
 
 def dead_letters_of(overview: Overview) -> dict[str, int]:
     """Return computation or injected stream -> its dead letters, of those that have some."""
-    found = {one.name: one.dead_letters for one in overview.streams.values()}
-    for one in overview.computations.values():
-        found[one.name] = found.get(one.name, 0) + one.counters.dead_letters
+    found = {stream.name: stream.dead_letters for stream in overview.streams.values()}
+    for computation in overview.computations.values():
+        found[computation.name] = found.get(computation.name, 0) + computation.counters.dead_letters
     return {name: count for name, count in found.items() if count}
 
 
@@ -403,7 +403,7 @@ class ComputationLoad(msgspec.Struct, frozen=True, kw_only=True):
 
 def load_of_run(loads: Mapping[str, Loads]) -> dict[str, ComputationLoad]:
     """Return computation -> its load. It may be asked for beside the run's own thread."""
-    return {name: _load_of(one) for name, one in loads.items()}
+    return {name: _load_of(load) for name, load in loads.items()}
 
 
 def _load_of(loads: Loads) -> ComputationLoad:
@@ -414,14 +414,14 @@ def _load_of(loads: Loads) -> ComputationLoad:
         state_bytes=loads.state_bytes,
         busiest=loads.busiest(),
         intervals=loads.shares(),
-        hottest=[KeyShare(_shown(decode_key(key)), share) for key, share in loads.hottest()],
+        hottest=[KeyShare(_key_text(decode_key(key)), share) for key, share in loads.hottest()],
         cache_hits=loads.cache_hits,
         cache_misses=loads.cache_misses,
         times=loads.times,
     )
 
 
-def _shown(key: Any) -> str:
+def _key_text(key: Any) -> str:
     return shortened(key_text(key), key)
 
 

@@ -330,7 +330,7 @@ def _explained(checkpoint: Checkpoint, computation: str | None) -> WatermarkExpl
     known = checkpoint.overview.computations
     if computation is None:
         found = (known[name] for name in reversed(_by_depth(claim)))
-        computation = min(found, key=lambda one: one.output_low_watermark).name
+        computation = min(found, key=lambda item: item.output_low_watermark).name
     elif computation not in known:
         raise PipelineError(f"no computation {computation!r}; there are {', '.join(known)}")
     path: list[Hop] = []
@@ -377,7 +377,7 @@ def _by_depth(claim: Claim) -> list[str]:
 def _own_pin(checkpoint: Checkpoint, hop: Hop) -> Pin | None:
     """Return what pins a computation from inside; None if its input does."""
     name, oldest, where = hop.computation, MAX_TIMESTAMP, None
-    for interval in sorted(checkpoint.intervals(name), key=lambda one: one.id):
+    for interval in sorted(checkpoint.intervals(name), key=lambda item: item.id):
         if interval.report is None:
             return Pin(kind=MISSING, where=name, timestamp=hop.shown, interval=interval.id)
         if interval.report.oldest_work_us() < oldest:
@@ -423,13 +423,13 @@ def _window(
 def _injector_pin(claim: Claim, completion: Completion, sender: str) -> Pin:
     stream = sender.removeprefix(INJECTOR)
     entry = claim.injectors.get(stream, InjectorEntry("", (), None))
-    shown_us = completion.after.outputs[sender]
+    output_us = completion.after.outputs[sender]
     slowest = _slowest(entry, completion, stream)
-    process, known = slowest or _heard_last(completion, stream)
+    process, known = slowest or _most_recent_process(completion, stream)
     return Pin(
-        kind=NOTHING if shown_us >= MAX_TIMESTAMP else INJECTED,
+        kind=NOTHING if output_us >= MAX_TIMESTAMP else INJECTED,
         where=stream,
-        timestamp=shown_us,
+        timestamp=output_us,
         policy=entry.policy or None,
         process=process if process != ONLY else None,
         newest=None if known.newest_us == MIN_TIMESTAMP else known.newest_us,
@@ -463,19 +463,19 @@ def _slowest(
         return ONLY, ProcessState(newest_us=stats.newest_us)
     return min(
         active.items(),
-        key=lambda one: (
-            one[1].newest_us
-            if one[1].process_watermark_us == MIN_TIMESTAMP
-            else one[1].process_watermark_us,
-            one[0],
+        key=lambda item: (
+            item[1].newest_us
+            if item[1].process_watermark_us == MIN_TIMESTAMP
+            else item[1].process_watermark_us,
+            item[0],
         ),
     )
 
 
-def _heard_last(completion: Completion, stream: str) -> tuple[str, ProcessState]:
+def _most_recent_process(completion: Completion, stream: str) -> tuple[str, ProcessState]:
     """Return the process of an injector that was heard last, and what is known of it."""
     return max(
-        completion.sources[stream].processes.items(), key=lambda one: (one[1].heard_us, one[0])
+        completion.sources[stream].processes.items(), key=lambda item: (item[1].heard_us, item[0])
     )
 
 
@@ -496,14 +496,14 @@ def _first(
         ours = [row for row in changed if row.startswith(prefix) and row not in gone]
         put = min((row for row in ours if changed[row] is not None), default=None)
         if put is not None:
-            return _told(put, changed.get), commit.epoch
+            return _hold_or_timer(put, changed.get), commit.epoch
         gone.update(ours)
     with checkpoint.rows(name, interval) as view:
         row, _ = next(row_codec.scan(view, prefix))
-        return _told(row, view.get), None
+        return _hold_or_timer(row, view.get), None
 
 
-def _told(row: bytes, get: Callable[[bytes], bytes | None]) -> PendingHold | PendingTimer:
+def _hold_or_timer(row: bytes, get: Callable[[bytes], bytes | None]) -> PendingHold | PendingTimer:
     """Return the hold or the timer that a row tells of."""
     found = families.unpack(row, get(row) or b"")
     if isinstance(found, timer_families.HoldRow):

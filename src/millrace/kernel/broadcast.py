@@ -58,7 +58,7 @@ def signals_in(records: KeyedRecords, streams: Collection[str]) -> list[Signal]:
     ]  # fmt: skip
 
 
-def told(
+def with_signals(
     bundle: Bundle, parts: list[KeyGroup], view: View, streams: Collection[str], counters: Counters
 ) -> tuple[Bundle, list[KeyGroup]]:
     """Return a bundle and parts in which the signals are records of each key, after its others.

@@ -314,15 +314,15 @@ class KeyedRecords:
         first, last = self.cuts[0], self.cuts[-1]
         return last - first if self.weights is None else int(self.weights[first:last].sum())
 
-    def only(self, kept: npt.NDArray[np.bool_]) -> KeyedRecords:
+    def only(self, mask: npt.NDArray[np.bool_]) -> KeyedRecords:
         """Return some of the records, without the keys of which none is among them.
 
         Args:
-            kept: One a record, from the first of the first key to the last of the last.
+            mask: One a record, from the first of the first key to the last of the last.
         """
         first, last = self.cuts[0], self.cuts[-1]
-        before = np.concatenate(([0], np.cumsum(kept)))[np.array(self.cuts) - first]
-        alive, flags = (np.diff(before) > 0).tolist(), kept.tolist()
+        before = np.concatenate(([0], np.cumsum(mask)))[np.array(self.cuts) - first]
+        alive, flags = (np.diff(before) > 0).tolist(), mask.tolist()
 
         def those(column: Sequence[Any]) -> list[Any]:
             return list(itertools.compress(column[first:last], flags))
@@ -337,9 +337,9 @@ class KeyedRecords:
             those(self.origins),
             those(self.sequences),
             np.unique(before).tolist(),
-            None if self.ids is None else self.ids.take(np.flatnonzero(kept) + first),
-            None if self.weights is None else self.weights[first:last][kept],
-            None if self.again is None else _again_at(self.again, np.flatnonzero(kept) + first),
+            None if self.ids is None else self.ids.take(np.flatnonzero(mask) + first),
+            None if self.weights is None else self.weights[first:last][mask],
+            None if self.again is None else _again_at(self.again, np.flatnonzero(mask) + first),
         )
 
     def stream_of(self, n: int) -> str:

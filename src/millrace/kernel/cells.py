@@ -658,7 +658,7 @@ class CellBinding:
         scalars: list[BoundValue | BoundCombining] = []
         # By number, not by where the class declares them, so that moving a line does not move a
         # cell's state.
-        for name, cell in sorted(declared.items(), key=lambda one: numbers[one[0]]):
+        for name, cell in sorted(declared.items(), key=lambda item: numbers[item[0]]):
             if isinstance(cell, SideInput):
                 side = BoundSide(cell, numbers[name], numbers[SIZES], key_rows)
                 self.sides.append(side)

@@ -1,9 +1,8 @@
-"""Channels: what an interval has consumed of each sender, so that what comes again is dropped.
+"""Channels: the last record consumed of each sender, by interval; repeated records are dropped.
 
-Between a sender (an interval of a computation, a process of an injector) and an interval records
-come in order, and their ids say their place in it. So one number a sender is enough, and it lies
-among the interval's rows: a commit moves it in the same atomic step as the state that the records
-changed.
+A sender is an interval of a computation, or a process of an injector. Its records reach an interval
+in the order of their ids. So one number for each sender is enough. It is stored among the
+interval's rows: a commit moves it in the same atomic step as the state that the records changed.
 
 Source: MillWheel 6.1.1 (exactly-once delivery), where a set of ids does this;
 docs/design/2026-11-22-the-real-time-plane.md, "Channels".
@@ -224,7 +223,7 @@ class Channels:
         return flags
 
     def advance(self, interval: int, through: Mapping[Sender, Number]) -> None:
-        """Move an interval's channels as far as what stands for many records says."""
+        """Move an interval's channels to the last records that a partial stands for."""
         known = self._known[interval]
         for sender, number in through.items():
             if number > known.get(sender, _NONE):

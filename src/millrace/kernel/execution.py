@@ -106,7 +106,7 @@ class Probing(Protocol):
         """Whether it does so no more."""
         ...
 
-    def call(self, hook: Callable[[Any], None], key: Any, given: Record | Timer) -> None:
+    def call(self, hook: Callable[[Any], None], key: Any, subject: Record | Timer) -> None:
         """Call a hook with what it is given; raise if it must not be called."""
         ...
 
@@ -163,10 +163,10 @@ class Execution:
         self._probed: dict[str, Machine] = {}
 
     def ahead(self, caches: Caches, names: Iterable[str], causes: Container[str]) -> Execution:
-        """Return one that goes on from what is not durable, for some computations.
+        """Return an execution that starts from commits that are not durable, for some computations.
 
-        What it knows of them besides the rows it learns anew: what this one knows may be of commits
-        that a failure took back.
+        It builds its other knowledge of them anew: that of this execution may come from commits
+        that a failure has undone.
 
         Args:
             caches: Over this one's.
@@ -187,16 +187,16 @@ class Execution:
             execution.deduplicators[spec.name] = deduplication_of(spec)
         return execution
 
-    def standing(self, spec: ComputationSpec, interval: int) -> CachePosition:
+    def cache_position(self, spec: ComputationSpec, interval: int) -> CachePosition:
         """Return where the cache of an interval stands."""
-        return self.caches.open(spec.name, interval).standing
+        return self.caches.open(spec.name, interval).cache_position
 
     def ready(
         self, spec: ComputationSpec, interval: int, position: Position, fence: Fence
     ) -> tuple[Cache, Repair]:
         """Return the cache of an interval, brought to where that stands."""
         cache = self.caches.open(spec.name, interval)
-        if cache.standing[:2] == (position.number, position.chain):
+        if cache.cache_position[:2] == (position.number, position.chain):
             return cache, NOTHING
         return cache, self._get_data(cache, spec, interval, position, fence)
 
@@ -205,7 +205,7 @@ class Execution:
         spec: ComputationSpec,
         bundle: Bundle,
         fence: Fence,
-        standing: CachePosition | None = None,
+        cache_position: CachePosition | None = None,
     ) -> tuple[Effects, Repair]:
         """GetData and user code for one bundle; once more if its cache turns out damaged.
 
@@ -213,20 +213,20 @@ class Execution:
             spec: The computation.
             bundle: What there is to do.
             fence: Asked before a cache is taken from those that have gone on with it.
-            standing: Where the cache stood when it mattered; None for where it stands now.
+            cache_position: Where the cache stood before the log was read; None: as it stands now.
         """
         interval, position = bundle.interval.id, bundle.position
         number = position.number
         cache = self.caches.open(spec.name, interval)
         at = number, position.chain
         try:
-            if standing is None:
+            if cache_position is None:
                 with cache.view() as view:
-                    if view.standing[:2] == at:
+                    if view.cache_position[:2] == at:
                         return self._run_user_code(spec, bundle, view), NOTHING
-                    standing = view.standing
+                    cache_position = view.cache_position
             repair = NOTHING
-            if standing[:2] != at:
+            if cache_position[:2] != at:
                 repair = self._get_data(cache, spec, interval, position, fence)
             with cache.view(at=number) as view:
                 return self._run_user_code(spec, bundle, view), repair
@@ -247,7 +247,7 @@ class Execution:
             spec: The computation.
             bundle: For an interval that has effects, at the same position.
             effects: So far.
-            fence: Asked before a cache is taken from those that have gone on with it.
+            fence: Asked before a cache is moved, which a newer attempt may have moved already.
 
         Returns:
             Its own.

@@ -260,8 +260,8 @@ def entries_of(batches: bytes) -> npt.NDArray[np.uint8]:
 
 def id_rows(entries: bytes) -> list[bytes]:
     """Return the rows of the ids in packed entries, in their order."""
-    letter = IDS
-    return [letter + entries[n : n + ENTRY_BYTES] for n in range(0, len(entries), ENTRY_BYTES)]
+    family = IDS
+    return [family + entries[n : n + ENTRY_BYTES] for n in range(0, len(entries), ENTRY_BYTES)]
 
 
 VALUES: Final = b"V"

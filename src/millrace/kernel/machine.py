@@ -27,7 +27,7 @@ from millrace.dataflow.calls import PENDING
 from millrace.dataflow.operators import operator_of
 from millrace.dataflow.side_stream import WAITING
 from millrace.kernel import families, timer_families
-from millrace.kernel.broadcast import DeferredRecords, SideTables, signal_streams, told
+from millrace.kernel.broadcast import DeferredRecords, SideTables, signal_streams, with_signals
 from millrace.kernel.bundle import Bundle, KeyGroup, key_groups_of
 from millrace.kernel.calls import OUTCOMES, CallHooks, PendingChange
 from millrace.kernel.cells import CellBinding
@@ -211,7 +211,7 @@ class Effects:
         """Return a view as these effects leave it; they may have others added while it is used."""
         if not isinstance(self.mutations, SortedDict):
             self.mutations = SortedDict(self.mutations)
-        return OverView(view, self.mutations, view.standing)
+        return OverView(view, self.mutations, view.cache_position)
 
     def then(self, later: Effects) -> None:
         """Add what a later bundle of the interval changes, which commits with this one."""
@@ -361,7 +361,7 @@ class Machine:
         parts = key_groups_of(bundle, view, self._timers.clocks)
         self._counters.keys = len(parts)
         parts = self._sides.take(bundle, parts, self._note_late)
-        bundle, parts = told(bundle, parts, view, self._signals, self._counters)
+        bundle, parts = with_signals(bundle, parts, view, self._signals, self._counters)
         if self._asking is not None:
             bundle, parts = self._asking.with_outcomes(bundle, parts, view)
         stored: Iterable[bytes | None] = repeat(None, len(parts))
@@ -590,7 +590,7 @@ class Machine:
                     self._cells.verify()
             except CAUGHT as error:
                 shown = msgspec.structs.replace(
-                    timer, tag=operator_of(self._user).shown_tag(timer.tag)
+                    timer, tag=operator_of(self._user).display_tag(timer.tag)
                 )
                 letter = self._failures.of_timer(bundle, self._user.key, error, shown)
                 return self._failed(due, letter, error)

@@ -79,7 +79,7 @@ class Reshaping:
         if self._reshape.gone or self._makers:
             mutations.update(self._entries(view, refused))
             mutations.update(self._blocks(view, refused))
-        return mutations, OverView(view, SortedDict(mutations), view.standing)
+        return mutations, OverView(view, SortedDict(mutations), view.cache_position)
 
     def reported(self, report: Report) -> Report:
         """Return an interval's report with the shape that its rows have after its bundle."""
@@ -103,8 +103,8 @@ class Reshaping:
             if entry.cell in self._reshape.gone:
                 yield row, None
             elif entry.cell in self._makers:
-                made = self._makers[entry.cell](entry.key_row, entry.data, refused)
-                yield row, None if made is None else entry._replace(data=made).pack()[1]
+                migrated = self._makers[entry.cell](entry.key_row, entry.data, refused)
+                yield row, None if migrated is None else entry._replace(data=migrated).pack()[1]
 
     def _blocks(self, view: View, refused: Refused) -> Iterator[tuple[bytes, bytes | None]]:
         for row, data in row_codec.scan(view, families.BAG):
@@ -113,8 +113,8 @@ class Reshaping:
                 yield row, None
             elif block.cell in self._makers:
                 make = self._makers[block.cell]
-                made = [make(block.key_row, item, refused) for item in block.items]
-                items = [item for item in made if item is not None]
+                migrated = [make(block.key_row, item, refused) for item in block.items]
+                items = [item for item in migrated if item is not None]
                 yield row, block._replace(items=items).pack()[1] if items else None
 
 

@@ -30,7 +30,7 @@ class KeyColumn(Sequence[bytes]):
     __slots__ = ()
 
     @abstractmethod
-    def at(self, places: list[int]) -> list[bytes]:
+    def at(self, positions: list[int]) -> list[bytes]:
         """Return the keys at some places, none below zero."""
 
     @abstractmethod
@@ -42,9 +42,9 @@ class KeyColumn(Sequence[bytes]):
         """Return of each key but the first whether it is another than the one before."""
 
 
-def keys_at(keys: Sequence[bytes], places: list[int]) -> list[bytes]:
+def keys_at(keys: Sequence[bytes], positions: list[int]) -> list[bytes]:
     """Return the keys at some places, of a column or a list."""
-    return keys.at(places) if isinstance(keys, KeyColumn) else [keys[n] for n in places]
+    return keys.at(positions) if isinstance(keys, KeyColumn) else [keys[n] for n in positions]
 
 
 Column = npt.NDArray[Any]
@@ -137,7 +137,7 @@ def collide(keys: Sequence[bytes], hashes: Column, cuts: list[int]) -> bool:
     inner = np.ones(len(keys), np.bool_)
     inner[cuts[:-1]] = False
     same = np.flatnonzero(inner)
-    pair = (map(keys.__getitem__, places.tolist()) for places in (same, same - 1))
+    pair = (map(keys.__getitem__, positions.tolist()) for positions in (same, same - 1))
     return not all(map(operator.eq, *pair))
 
 
@@ -248,11 +248,11 @@ def coded(values: Ints) -> tuple[Ints, Ints]:
     if len(values) and int(values.max()) - (low := int(values.min())) < SPAN:
         near = values - low
         present = np.flatnonzero(np.bincount(near))
-        places = np.empty(int(present[-1]) + 1, np.int64)
-        places[present] = np.arange(len(present))
-        return present + low, places[near]
-    distinct, places = np.unique(values, return_inverse=True)
-    return distinct, places
+        codes = np.empty(int(present[-1]) + 1, np.int64)
+        codes[present] = np.arange(len(present))
+        return present + low, codes[near]
+    distinct, codes = np.unique(values, return_inverse=True)
+    return distinct, codes
 
 
 def lasts(codes: Ints, count: int, highs: Ints, lows: Ints) -> tuple[Ints, Ints, Ints]:

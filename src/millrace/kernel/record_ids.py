@@ -11,12 +11,12 @@ in which their sender sent them.
 
 Source: MillWheel 6.1.1: the system assigns unique ids to all records at production time.
 
-**Ids of weak productions** are made from the id of the record that caused them. What a weak
-computation sends has left before its commit is durable. After a failure user code runs again, in
-bundles cut otherwise, so an id that says commit and index would be another's. What comes again is
-the input, and the id of an injected record is its place in its process, however often it is read.
-So a production's id is the place of the record that it was made of, and which one of those it is;
-its sender is the process, as far as one task of the computation read it::
+**Ids of weak productions** are made from the id of the record that caused them. Productions of a
+weak computation leave before its commit is durable. After a failure user code runs again, in other
+bundles, so an id of commit and index could name another production. But the same input is read
+again, and the id of an injected record is its offset in its process, however often it is read. So a
+production's id consists of the offset of its cause, and its index among the productions of that
+record. Its sender is the process, as far as one task of the computation read it::
 
     computation : 15 | 1 : 1 | place, upper bits : 47
     stream : 10 | process : 12 | task : 8 | place, lower bits, row of the record : 16 | index : 17

@@ -1,19 +1,19 @@
-"""Results: what one bundle of a key interval gave and cost, as its task tells it the driver.
+"""Results: counters and cost of one bundle of a key interval, which its task reports to the driver.
 
-All of this module is in an :class:`IntervalResult`: what the bundle did (:class:`Counters`), what
-it cost (:class:`Load`, with :class:`HookTimes`), and what of both its commit keeps
+An :class:`IntervalResult` has three parts: what the bundle did (:class:`Counters`), its cost
+(:class:`Load`, with :class:`HookTimes`), and the part of both that its commit stores
 (:class:`Footing`).
 
-Counts and report are also the footing of the bundle's commit, so an attempt that replays the commit
-reports the same. What the attempt cost is not: a replay did nothing.
+Counts and report are in the footing of the bundle's commit, so an attempt that replays the commit
+reports the same. The cost is not: a replay has none.
 
-Counters say what a computation did. They are kept with the commits, so a restart counts nothing
-twice. Times of hooks say how long calls of user code take, a record or timer each, as a histogram.
+Counters are stored with the commits, so a restart counts nothing twice. Times of hooks are a
+histogram of the duration of calls of user code, one call a record or timer.
 
-Two looks at the clock a call would be a twentieth of what a short call costs. So of short calls
-those of one bundle in 63 are timed, and stand for those of the bundles between; of long ones each
-is. What stands around a hook, such as unpacking a pane, counts as its time; a call that raised is
-not counted. Buckets are powers of two: what is said of a percentile is right within a factor of 2.
+Reading the clock twice for each call would add a twentieth to the cost of a short one. So short
+calls are timed in one bundle of 63, and weighted for the bundles between; long calls are all timed.
+Work around a hook, such as unpacking a pane, counts as its time; a call that raised is not counted.
+Buckets are powers of two: a percentile is right within a factor of 2.
 
 Load: what an interval's bundles cost, and the keys that most of their records are of.
 
@@ -462,9 +462,9 @@ def _places(records: KeyedRecords, looked_at: list[int]) -> list[int]:
     return [first + int(n) for n in np.searchsorted(until, looked_at, side="right")]
 
 
-def _most(found: dict[bytes, int]) -> dict[bytes, int]:
+def _most(records_by_key: dict[bytes, int]) -> dict[bytes, int]:
     """Return the keys with the most records, the most first."""
-    return dict(sorted(found.items(), key=lambda one: (-one[1], one[0]))[:HOTTEST])
+    return dict(sorted(records_by_key.items(), key=lambda item: (-item[1], item[0]))[:HOTTEST])
 
 
 _log = logging.getLogger("millrace")

@@ -68,7 +68,7 @@ class RowsBuilder:
             del self.causes[length:]
 
     def caused_by(self, origin: int, sequence: int) -> None:
-        """Say of which record those were made that nothing was said of yet, if that is asked."""
+        """Record the cause of all rows added since the last call, if causes are recorded."""
         if self.causes is not None:
             self.causes += [(origin, sequence)] * (len(self.edges) - len(self.causes))
 
@@ -360,8 +360,10 @@ class Router:
             given, theirs = values, shared or more
             if theirs and may_change:
                 given, theirs = list(map(own_copy, values)), False
-            made = given if step.kind == "to" else list(map(step.function, given))
-            self._send_updates(productions, self._routes[step.target], updates, made, shared=theirs)
+            results = given if step.kind == "to" else list(map(step.function, given))
+            self._send_updates(
+                productions, self._routes[step.target], updates, results, shared=theirs
+            )
 
     def send_injected(
         self,
@@ -466,8 +468,8 @@ class Router:
                 encoded = b"" if key is None else encode_key(key)
                 hashed = 0
             elif type(extractor) is ByKey:
-                kept, encoded, hashed = self._kept
-                if kept is not key:
+                keys, encoded, hashed = self._kept
+                if keys is not key:
                     encoded = self._extract(extractor, value, key, stream, data, timestamp_us)
                     hashed = hash_key(encoded)
                     self._kept = key, encoded, hashed
@@ -485,11 +487,11 @@ class Router:
                 given, theirs = _own(value), False
             if step.backwards_us is not None:
                 at_us = step.moved(given, key, timestamp_us)
-            for made, made_key in step.apply(given, key, at_us):
+            for result, made_key in step.apply(given, key, at_us):
                 self._send(
                     productions,
                     self._routes[step.target],
-                    made,
+                    result,
                     at_us,
                     made_key,
                     shared=theirs,

@@ -1,7 +1,7 @@
 """Side tables: the table of a side input in each key interval, read by key and time.
 
-They lie under the key that stands for all keys, an entry for each key of the table: its rows, by
-time, of which those that nothing can ask for any more are left out.
+They are stored under the key that means all keys, with an entry for each key of the table: its rows
+by time, without those that no record can see any more.
 """
 
 from __future__ import annotations
@@ -90,29 +90,29 @@ class BoundSide(SideInput[Any]):
     # -- what user code calls ----------------------------------------------------------------------
 
     def get(self, key: Any, default: Any = None) -> Any:
-        row = self._standing(key)
+        row = self._visible_row(key)
         return default if row is None else row
 
     def __getitem__(self, key: Any) -> Any:
-        row = self._standing(key)
+        row = self._visible_row(key)
         if row is None:
             raise KeyError(key)
         return row
 
     def __contains__(self, key: Any) -> bool:
-        return self._standing(key) is not None
+        return self._visible_row(key) is not None
 
     def __iter__(self) -> Iterator[Any]:
         changed = ((entry, b"") for entry in sorted(self._changed))
-        merged = heapq.merge(changed, self._entries(), key=lambda one: one[0])
-        for entry, _ in itertools.groupby(merged, key=lambda one: one[0]):
+        merged = heapq.merge(changed, self._entries(), key=lambda item: item[0])
+        for entry, _ in itertools.groupby(merged, key=lambda item: item[0]):
             if self._seen(self._history(entry)) is not None:
                 yield decode_key(entry)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
-    def _standing(self, key: Any) -> Any:
+    def _visible_row(self, key: Any) -> Any:
         """Return the row of a key that is seen now; None if there is none."""
         history = self._found.get(key) if type(key) in _PLAIN else None
         if history is None:
@@ -200,7 +200,7 @@ class BoundSide(SideInput[Any]):
     def _take_back(self, history: _History, row: Any, at_us: int) -> None:
         """Take a row out; if it does not stand any more, that is done already."""
         unpack = self.forms[1]
-        here = [n for n, (kept, at) in enumerate(history) if kept is not None and at == at_us]
+        here = [n for n, (row, at) in enumerate(history) if row is not None and at == at_us]
         for n in (*here, *reversed(range(len(history)))):
             if history[n][0] is not None and unpack(history[n][0]) == row:
                 del history[n]
@@ -248,5 +248,5 @@ class BoundSide(SideInput[Any]):
             yield unpack_entry(row[len(self._prefix) :], data)[0], b""
 
 
-def _time(kept: tuple[Any, int]) -> int:
-    return kept[1]
+def _time(entry: tuple[Any, int]) -> int:
+    return entry[1]

@@ -95,8 +95,8 @@ class BloomFilter:
     def may_hold(self, ids: Column) -> npt.NDArray[np.bool_]:
         """Return for each id whether it may have been added."""
         masks = _masks(ids)
-        held: npt.NDArray[np.bool_] = (self._words[self._places(ids)] & masks) == masks
-        return held
+        may_hold: npt.NDArray[np.bool_] = (self._words[self._places(ids)] & masks) == masks
+        return may_hold
 
     def _places(self, ids: Column) -> npt.NDArray[np.int64]:
         return (ids[:, 0] >> self._shift).astype(np.int64)
@@ -146,10 +146,10 @@ class RotatingFilter:
 
     def may_hold(self, ids: Column) -> npt.NDArray[np.bool_]:
         """Return for each id whether it may have been added."""
-        held = np.zeros(len(ids), dtype=np.bool_)
+        may_hold = np.zeros(len(ids), dtype=np.bool_)
         for bloom in self._filters:
-            held |= bloom.may_hold(ids)
-        return held
+            may_hold |= bloom.may_hold(ids)
+        return may_hold
 
     def expire(self, low_watermark_us: int) -> None:
         """Drop the filters in which every id has expired."""
@@ -307,9 +307,9 @@ class Deduplicator:
         return sum(interval_filter.ids.bytes for interval_filter in self._filters.values())
 
     def _filter(
-        self, made: Filtered, seen: RotatingFilter, view: View, input_watermark_us: int
+        self, filtered: Filtered, seen: RotatingFilter, view: View, input_watermark_us: int
     ) -> None:
-        ids = _BundleIds(made.records)
+        ids = _BundleIds(filtered.records)
         fresh = ids.first_of_each()
         suspects = np.flatnonzero(seen.may_hold(ids.probes()) & ids.present & fresh).tolist()
         if suspects:
@@ -317,11 +317,11 @@ class Deduplicator:
             suspects.sort(key=ids.rows.__getitem__)
             stored = view.get_many([ids.rows[n] for n in suspects])
             fresh[suspects] = [value is None for value in stored]
-        ids.add_to(made, view.position + 1, fresh, input_watermark_us)
+        ids.add_to(filtered, view.position + 1, fresh, input_watermark_us)
         dropped = len(fresh) - int(np.count_nonzero(fresh))
         if dropped:
-            made.duplicates = dropped
-            made.records = made.records.only(fresh)
+            filtered.duplicates = dropped
+            filtered.records = filtered.records.only(fresh)
 
 
 def without_repeats(records: KeyedRecords) -> Filtered:
@@ -371,7 +371,7 @@ class _BundleIds:
 
     def add_to(
         self,
-        made: Filtered,
+        filtered: Filtered,
         number: int,
         fresh: npt.NDArray[np.bool_],
         input_watermark_us: int,
@@ -381,16 +381,16 @@ class _BundleIds:
         expiries = self._ids.expiries_us(times)
         wanted = fresh & self.present & (expiries > input_watermark_us)
         if wanted.all():
-            made.mutations.update(dict.fromkeys(self.rows, b""))
+            filtered.mutations.update(dict.fromkeys(self.rows, b""))
         else:
             positions = np.flatnonzero(wanted)
             names = self.rows
-            made.mutations.update(dict.fromkeys([names[n] for n in positions.tolist()], b""))
+            filtered.mutations.update(dict.fromkeys([names[n] for n in positions.tolist()], b""))
         for expires_us in np.unique(expiries[wanted]).tolist():
             batch = self.entries[wanted & (expiries == expires_us)]
-            made.mutations[families.id_batch_by_commit(number, expires_us)] = batch.tobytes()
-            made.mutations[families.id_batch_by_expiry(expires_us, number)] = b""
-            made.expires_us = min(made.expires_us, expires_us)
+            filtered.mutations[families.id_batch_by_commit(number, expires_us)] = batch.tobytes()
+            filtered.mutations[families.id_batch_by_expiry(expires_us, number)] = b""
+            filtered.expires_us = min(filtered.expires_us, expires_us)
 
 
 class _IntervalFilter:
@@ -427,18 +427,18 @@ class _IntervalFilter:
             )
 
 
-def _collect(made: Filtered, view: View, input_watermark_us: int) -> None:
+def _collect(filtered: Filtered, view: View, input_watermark_us: int) -> None:
     """Delete the ids that have expired: what it costs depends on how many those are."""
     for row, value in row_codec.scan(view, families.IDS_BY_EXPIRY):
         expires_us, number = families.ExpiryRow.unpack(row, value)
         if expires_us > input_watermark_us:
-            made.expires_us = min(made.expires_us, expires_us)
+            filtered.expires_us = min(filtered.expires_us, expires_us)
             break
         by_commit = families.id_batch_by_commit(number, expires_us)
         batch = view.get(by_commit)
         assert batch is not None, "a batch of ids is named by expiry and by commit, in one commit"
-        made.mutations.update(dict.fromkeys(families.id_rows(batch)))
-        made.mutations[by_commit] = made.mutations[row] = None
+        filtered.mutations.update(dict.fromkeys(families.id_rows(batch)))
+        filtered.mutations[by_commit] = filtered.mutations[row] = None
 
 
 def _probes(entries: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:

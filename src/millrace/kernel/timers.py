@@ -289,8 +289,8 @@ def earliest_us(key_rows: KeyRows, prefix: bytes, before_us: int) -> int:
             left = (
                 row for row, _ in row_codec.scan(key_rows.view, prefix) if _is_left(mutations, row)
             )
-            found = next(left, None)
-            earliest = MAX_TIMESTAMP if found is None else row_codec.instant_behind(prefix, found)
+            timer = next(left, None)
+            earliest = MAX_TIMESTAMP if timer is None else row_codec.instant_behind(prefix, timer)
     for row in key_rows.timed:
         if row.startswith(prefix) and mutations[row] is not None:
             earliest = min(earliest, row_codec.instant_behind(prefix, row))

@@ -63,9 +63,9 @@ class KeyHold:
                 if held_us is not None:
                     delta[held_us] = delta.get(held_us, 0) + count
         if stored is not None:
-            held = timer_families.key_hold(row_codec.time_of(stored), key_row)
-            mutations[held] = None
-            self._rows.freed.append(held)
+            key_hold = timer_families.key_hold(row_codec.time_of(stored), key_row)
+            mutations[key_hold] = None
+            self._rows.freed.append(key_hold)
             mutations[by_key] = None
         if at_us is not None:
             mutations[by_key] = row_codec.time8(at_us)
@@ -207,9 +207,9 @@ class UserApi:
         if retraction is not None and retraction is not pane.retraction:
             pane = msgspec.structs.replace(pane, retraction=retraction)
         if panes is None or (pane.retraction and not panes.retracts):
-            what = "a retraction" if pane.retraction else "a pane"
+            description = "a retraction" if pane.retraction else "a pane"
             raise PipelineError(
-                f"{self._spec.title} produced {what} to stream {stream!r}, and no input of "
+                f"{self._spec.title} produced {description} to stream {stream!r}, and no input of "
                 f"{self._spec.title} has retractions, so that consumers and sinks of {stream!r} do "
                 "not look for any. Say that they may come: "
                 f'outputs = {{"{stream}": mr.coders.Paned(<format>, retracts=True)}}.'

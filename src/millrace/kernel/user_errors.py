@@ -157,7 +157,7 @@ def total(reasons: Mapping[str, Counted]) -> int:
 
 def commonest(reasons: Mapping[str, Counted]) -> list[tuple[str, Counted]]:
     """Return reasons, the most frequent first."""
-    return sorted(reasons.items(), key=lambda one: (-one[1].count, one[0]))
+    return sorted(reasons.items(), key=lambda item: (-item[1].count, item[0]))
 
 
 def tell_first(where: str, reasons: Mapping[str, Counted]) -> None:
@@ -219,8 +219,8 @@ class DeadLetterWatch:
         else:
             return
         reasons: Reasons = {}
-        for _, _, _, one in self._epochs:
-            merge(reasons, one)
+        for _, _, _, count in self._epochs:
+            merge(reasons, count)
         reason, counted = commonest(reasons)[0]
         first = counted.first
         where = first.computation or f"stream {first.stream!r}"
@@ -509,14 +509,16 @@ class Failures:
         ) from error
 
 
-def late_production(computation: str, stream: str, at_us: int, shown_us: int, bound_us: int) -> str:
+def late_production(
+    computation: str, stream: str, at_us: int, output_us: int, bound_us: int
+) -> str:
     """Return what to say of a production behind what its computation has shown."""
-    behind = f"{(shown_us - at_us) / SECOND:,.6f}".rstrip("0").rstrip(".")
+    behind = f"{(output_us - at_us) / SECOND:,.6f}".rstrip("0").rstrip(".")
     allowed = f", and may produce {format_duration(bound_us)} late" if bound_us else ""
     return (
         f"{computation} produced to stream {stream!r} with timestamp {at_us} us "
-        f"({format_timestamp(at_us)}), {behind} s behind the low watermark {shown_us} us "
-        f"({format_timestamp(shown_us)}) that it has shown its consumers{allowed}. They were "
+        f"({format_timestamp(at_us)}), {behind} s behind the low watermark {output_us} us "
+        f"({format_timestamp(output_us)}) that it has shown its consumers{allowed}. They were "
         "promised that nothing so old would come. Hold the low watermark while such work is "
         "pending, self.hold(timestamp) or set_timer(..., hold=timestamp); or let the records be "
         'late: may_produce_late = "10 min", or mr.UNBOUNDED_PAST, in the class.'

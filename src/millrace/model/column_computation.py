@@ -29,7 +29,7 @@ Column = Any
 
 @dataclass(frozen=True)
 class BlockSchema:
-    """The types of what is in the blocks of a computation.
+    """The types of keys, values and results in the blocks of a computation.
 
     Attributes:
         title: What messages call the computation.
@@ -165,7 +165,7 @@ class KeyBlock:
             if len(positions) and not 0 <= positions.min() <= positions.max() < len(self.keys):
                 raise PipelineError(
                     f"{where}: key_of has positions from {positions.min()} to {positions.max()}. "
-                    f"Expected those of the block's {len(self.keys)} keys, from 0."
+                    f"Expected positions of the block's {len(self.keys)} keys, counted from 0."
                 )
         if timestamps is not None:
             at_us = np.asarray(timestamps, dtype=np.int64)
@@ -184,7 +184,7 @@ class KeyBlock:
             return listed(_array(columns, None, where))
         if not columns:
             raise PipelineError(f"{where}: there are no columns, so it has no values.")
-        lists = {name: listed(_array(one, None, where)) for name, one in columns.items()}
+        lists = {name: listed(_array(column, None, where)) for name, column in columns.items()}
         lengths = {name: len(one) for name, one in lists.items()}
         if len(set(lengths.values())) > 1:
             raise PipelineError(f"{where}: columns of one length were expected, not {lengths}.")
@@ -274,7 +274,7 @@ class ColumnComputation(Computation[Produced]):
 
     @property
     def schema(self) -> BlockSchema:
-        """The types of what is in its blocks."""
+        """The types of keys, values and results in its blocks."""
         if self.block_schema is None:
             raise PipelineError(f"{type(self).__name__} is no part of a pipeline that was built.")
         return self.block_schema

@@ -25,19 +25,21 @@ from millrace.model.time import MIN_TIMESTAMP, Duration, Instant
 
 
 class ProductionMode(enum.Enum):
-    """What becomes of productions when an attempt has committed, and its work is asked for again.
+    """Whether a retry sends the productions of the first attempt, or those of the retry.
 
-    Under either, state, timers and holds change once: the numbered commit sees to that.
+    In both modes state, timers and holds change once: the commit is numbered.
 
-    ``STRONG``: productions are in the commit, so what is sent again are the first attempt's bytes,
-    whatever user code looked at. ``WEAK``: they are not. User code runs again, over the state, the
-    records, the low watermarks and the clock that it had; what it changes is dropped, and what it
-    produces is sent. For code whose productions depend on nothing else, or that does not mind.
+    ``STRONG``: the commit contains the productions. A retry sends the bytes of the first attempt,
+    even if user code reads a clock or draws random numbers.
+
+    ``WEAK``: the commit does not contain them. A retry runs user code again over the same state,
+    records, low watermarks and clock. Its changes to state are dropped, and its productions are
+    sent. Choose it for code whose productions depend on nothing else.
 
     In real time ``WEAK`` productions leave before the commit. After a failure user code runs again
-    over what came since the last mark, in another order perhaps, and over state that went back with
-    it: productions should depend on the record alone. Where what comes again could not be told,
-    they are strong all the same: see docs/realtime.md.
+    over the records since the last mark, perhaps in another order, and over the state of that mark:
+    productions should depend on the record alone. A computation whose consumers could not recognise
+    repeated records is ``STRONG`` all the same: see docs/realtime.md.
     """
 
     STRONG = "STRONG"
@@ -48,11 +50,12 @@ class ProductionMode(enum.Enum):
 
 
 class DeliveryMode(enum.Enum):
-    """Whether a record that its injector delivers again reaches user code again.
+    """Whether duplicates in a source are removed by their ids.
 
-    ``EXACTLY_ONCE``: not where the injector declares ids, ``p.inject(..., id="event_id")``.
-    ``AT_LEAST_ONCE``: it does; no ids are kept. Retries of Millrace's own deliver nothing twice
-    under either, but, in real time, what a weak computation sends again after a failure.
+    ``EXACTLY_ONCE``: they are removed if the injector declares ids, ``p.inject(...,
+    id="event_id")``. ``AT_LEAST_ONCE``: they are processed again; no ids are kept. Millrace's own
+    retries deliver no record twice in either mode, with one exception: in real time, repeated
+    productions of a weak computation under ``AT_LEAST_ONCE``.
     """
 
     EXACTLY_ONCE = "EXACTLY_ONCE"
@@ -112,27 +115,27 @@ class Computation(Generic[Produced]):
             def process_record(self, record): ...
             def process_timer(self, timer): ...
 
-    The runtime makes one instance for each worker process and switches it from key to key. So
-    nothing of a key may be kept in an attribute: that is what state cells are for. Parameters set
-    in ``__init__`` (``p.add(SpikeDetector(threshold=3))``) are the same for every key.
+    The runtime makes one instance for each worker process and switches it from key to key. So keep
+    data of a key in state cells, never in an attribute. Parameters set in ``__init__``
+    (``p.add(SpikeDetector(threshold=3))``) are the same for every key.
 
     For a type checker, ``class WindowCounter(mr.Computation[Count])`` may produce a Count and
     nothing else, ``mr.Computation[Count | Alert]`` either, and a plain ``mr.Computation`` anything.
-    Which of them goes to which stream it cannot tell: ``outputs`` names streams by text. That is
-    checked when the value is produced.
+    A type checker cannot know which type goes to which stream, as ``outputs`` names streams by
+    text: that is checked when the value is produced.
 
     Attributes:
         inputs: Stream name -> key extractor, chosen by this consumer (:func:`millrace.by`).
         outputs: Stream name -> record format, a type or a Coder.
-        may_produce_late: How far behind the low watermark that it has shown its consumers this
-            computation may produce: a duration such as ``"10 min"``, or ``mr.UNBOUNDED_PAST``.
-            Such records reach consumers late, and are counted there. By default it is an error.
-        productions: ``STRONG`` (checkpointed with the commit) or ``WEAK`` (made again by user code
-            when they are asked for again; see :class:`~millrace.model.computation.ProductionMode`).
-        delivery: ``EXACTLY_ONCE``, or ``AT_LEAST_ONCE``: no deduplication of what injectors deliver
-            twice (see :class:`~millrace.model.computation.DeliveryMode`).
+        may_produce_late: How far behind its output watermark this computation may produce: a
+            duration such as ``"10 min"``, or ``mr.UNBOUNDED_PAST``. Such records reach consumers
+            late, and are counted there. By default it is an error.
+        productions: ``STRONG`` (checkpointed with the commit) or ``WEAK`` (a retry runs user code
+            again; see :class:`~millrace.model.computation.ProductionMode`).
+        delivery: ``EXACTLY_ONCE``, or ``AT_LEAST_ONCE``: without removal of duplicates in sources
+            (see :class:`~millrace.model.computation.DeliveryMode`).
         percentiles: Percentile low watermarks that timers of this computation wait for, whole
-            numbers from 1 to 99. Declaring one makes the whole pipeline keep count for it.
+            numbers from 1 to 99. Each one declared costs the whole pipeline its bookkeeping.
         key: The current key.
         low_watermark: Low watermark of this computation's input in microseconds: no record that
             arrives from now on should be older. ``MAX_TIMESTAMP`` once the input has ended.
@@ -165,9 +168,9 @@ class Computation(Generic[Produced]):
     def process_start(self) -> None:
         """Begin a key that the computation was given: ``p.add(Heartbeat, keys=[...])``.
 
-        Called exactly once for each key, before anything else is for keys of a computation without
-        inputs; usually it sets the first timers. What it produces has, by default, the wall clock's
-        time as its timestamp.
+        Called exactly once for each key, and in a computation without inputs before all other hooks
+        of that key. Usually it sets the first timers. The default timestamp of its productions is
+        the time of the wall clock.
 
         Source: MillWheel, "Streams" (4.3): computations without inputs are fed by timers alone.
         """
@@ -202,20 +205,20 @@ class Computation(Generic[Produced]):
                 before 1970 or after 2262, the nearest time that a record may have.
             key: The record's key as sinks and ``by_key()`` consumers see it; by default the current
                 key. Other consumers extract their own.
-            pane: The pane that the value carries; by default that of the record at hand, so that
-                what is made of a retraction is one. In ``process_timer`` there is none.
-            retraction: Whether the value takes back one that was produced before, equal and with
-                the same key; by default, whether the pane is one. With True and no pane, that of a
-                retraction in the global window is made.
+            pane: The pane of the value; by default that of the record at hand, so a result of a
+                retraction is a retraction. In ``process_timer`` there is none.
+            retraction: Whether the value retracts an equal one that was produced before with the
+                same key; by default, whether the pane is a retraction. True without a pane makes a
+                retraction in the global window.
 
-        Only an output that may have retractions carries panes: it does if one of the inputs may, or
-        if its format is declared as ``mr.coders.Paned(Count, retracts=True)``. On others, what the
-        record at hand is a pane of is left out, and ``pane=`` and ``retraction=True`` are refused.
+        Only outputs that may have retractions carry panes: those of a computation with such an
+        input, and those whose format is ``mr.coders.Paned(Count, retracts=True)``. On other outputs
+        the pane of the record at hand is dropped, and ``pane=`` and ``retraction=True`` are
+        refused.
 
         Raises:
-            LateProduction: The timestamp is behind the low watermark that this computation has
-                shown its consumers, and it is no answer to a late record. It is also before the
-                record or timer at hand, and before every late record of the key in this bundle.
+            LateProduction: The timestamp is before the output watermark of this computation, before
+                the record or timer at hand, and before every late record of the key in this bundle.
                 ``may_produce_late`` allows it.
 
         Source: MillWheel 4.5: "it is up to the user to pick a timestamp no smaller than any of the
@@ -263,15 +266,15 @@ class Computation(Generic[Produced]):
     def hold(self, at: Instant | None) -> None:
         """Hold this computation's low watermark at ``at`` for the current key; None lets go.
 
-        What is kept in state counts as pending work from then on, as if it were a record with that
-        timestamp. Source: MillWheel 5.2, "persistent state can also be assigned a timestamp".
+        The key's state counts as pending work from then on, like a record with that timestamp.
+        Source: MillWheel 5.2, "persistent state can also be assigned a timestamp".
         """
         _outside(self, "hold")
 
     def increment(self, counter: str, n: int = 1) -> None:
         """Add to a counter of this computation's own, shown in its counters and in the status.
 
-        Exactly once, as everything else: what a failed attempt counted is forgotten.
+        It counts exactly once: counts of a failed attempt are dropped.
         """
         _outside(self, "increment")
 

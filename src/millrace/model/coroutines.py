@@ -38,8 +38,8 @@ def refuse_unrun(returned: Any, hook: str) -> None:
     """
     if returned is not None and (kind := unrun(returned)) is not None:
         raise PipelineError(
-            f"{hook} returned {kind}, of which no code has run. Expected None: run it to its end "
-            "in the hook, and call self.produce(stream, value) for each value."
+            f"{hook} returned {kind}, which was never run. Expected None: run it to its end in the "
+            "hook, and call self.produce(stream, value) for each value."
         )
 
 

@@ -11,8 +11,8 @@ stream's format is known only when the pipeline is built, so such a stream says 
 
 Backfill: a stream whose past is read from somewhere else, parted from it at an instant.
 
-The instant has not come when both begin, so each record comes by one of the two: what is before it
-from the past, however late, and what is at it or after from the stream.
+The instant lies in the future when both start, so each record is read from one of the two: records
+before the instant from the past, however late they are, and all others from the stream.
 
 Source: docs/changing.md; docs/design/2026-11-23-parted-at-an-instant.md.
 
@@ -48,12 +48,12 @@ def names(was: str | Iterable[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Evolution:
-    """What becomes of what a checkpoint knows otherwise.
+    """How state of an earlier version of a computation is taken over.
 
     Attributes:
-        was: Names that the computation had before.
-        dropped: Cells whose rows are to go.
-        migrations: Cell -> what makes its values of what they were.
+        was: Earlier names of the computation.
+        dropped: Cells whose rows are deleted.
+        migrations: Cell -> function from a value of the earlier version to one of this version.
     """
 
     was: tuple[str, ...] = ()

@@ -118,7 +118,7 @@ class DamagedStore(StoreError):
 
 
 class DamagedCache(DamagedStore):
-    """A cache is not what was written, or of another history. Nothing is lost: build it again."""
+    """A cache is damaged or of another history. Nothing is lost: build it again."""
 
 
 class ZombieWriter(StoreError):

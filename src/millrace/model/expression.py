@@ -78,7 +78,7 @@ def column_type_of(kind: Any) -> tuple[pa.DataType, bool] | None:
         kind = typing.get_args(kind)[0]
     options = [kind]
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
-        options = [one for one in typing.get_args(kind) if one is not type(None)]
+        options = [option for option in typing.get_args(kind) if option is not type(None)]
     nullable = options != [kind] and type(None) in typing.get_args(kind)
     if len(options) != 1:
         return None
@@ -104,7 +104,7 @@ def known_fields(format: Any) -> dict[str, Any] | None:
         return {info.name: info.type for info in struct_fields(kind)}
     if dataclasses.is_dataclass(kind):
         hints = typing.get_type_hints(kind)
-        return {one.name: hints[one.name] for one in dataclasses.fields(kind)}
+        return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
     if issubclass(kind, tuple) and hasattr(kind, "_fields"):
         hints = typing.get_type_hints(kind)
         return {name: hints.get(name, Any) for name in kind._fields}
@@ -193,12 +193,14 @@ class Expression:
     @functools.cached_property
     def reads(self) -> tuple[str, ...]:
         """The fields that are named, each once."""
-        return tuple(dict.fromkeys(name for one in self.expressions for name in _names(one)))
+        return tuple(
+            dict.fromkeys(name for expression in self.expressions for name in _names(expression))
+        )
 
     def problem(self, fields: Mapping[str, Any]) -> str | None:
         """Return what is wrong with it over fields of these types, whose names are known."""
-        for one in self.expressions:
-            if (wrong := _not_of_a_row(one)) is not None:
+        for expression in self.expressions:
+            if (wrong := _not_of_a_row(expression)) is not None:
                 return wrong
         for name in self.reads:
             if name in fields and column_type_of(fields[name]) is None:
@@ -296,7 +298,7 @@ class Expression:
         """What computes each of the expressions of a value; None if one is not known."""
         if not self._kinds.keys() >= set(self.reads):
             return None
-        found = {_name(one): compute_of(one) for one in self.expressions}
+        found = {_name(expression): compute_of(expression) for expression in self.expressions}
         known = {name: compute for name, compute in found.items() if compute is not None}
         return known if len(known) == len(found) else None
 
@@ -304,7 +306,9 @@ class Expression:
     def _kinds(self) -> dict[str, type]:
         """The types of the fields that are numbers, text, true or false."""
         columns = {name: column_type_of(self.fields.get(name)) for name in self.reads}
-        kinds = {name: value_type(one[0]) for name, one in columns.items() if one is not None}
+        kinds = {
+            name: value_type(column[0]) for name, column in columns.items() if column is not None
+        }
         return {name: kind for name, kind in kinds.items() if kind in (int, float, str, bool)}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -381,7 +385,7 @@ class Extension(Expression):
         return whole | self.of_value(value)
 
     def kinds(self) -> dict[str, Any]:
-        """Return the fields of what it makes: name -> type."""
+        """Return the fields of the results: name -> type."""
         return {**self.fields, **super().kinds()}
 
 
@@ -405,8 +409,8 @@ def named(step: str, expressions: Sequence[Any], by_name: Mapping[str, Any]) -> 
     import narwhals as nw
 
     made = []
-    for one in expressions:
-        for each in one if isinstance(one, list | tuple) else (one,):
+    for expression in expressions:
+        for each in expression if isinstance(expression, list | tuple) else (expression,):
             if not isinstance(each, str) and not is_expression(each):
                 raise PipelineError(
                     f"{step}({each!r}): expected the name of a field or an expression, "
@@ -543,7 +547,9 @@ def expression_text(expression: Any) -> str:
     """
     text = ""
     for node in nodes_of(expression):
-        inner = [expression_text(one) if is_expression(one) else repr(one) for one in node.exprs]
+        inner = [
+            expression_text(expr) if is_expression(expr) else repr(expr) for expr in node.exprs
+        ]
         operator = _OPERATORS.get(node.name.strip("_"))
         if node.name == "when_then":
             before = expression_text(nodes_of(node.exprs[0])[0].exprs[0])

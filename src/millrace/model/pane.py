@@ -212,9 +212,10 @@ def _paned_coder(format: Any, retracts: bool) -> PanedCoder:
 
 
 def with_retractions(format: Any, *inputs: Any) -> Any:
-    """Return the format of what a computation makes of inputs of these formats.
+    """Return the output format of a computation with inputs of these formats.
 
-    What is made of a retraction is one, so where there may be some, the output must show them.
+    A result that is computed from a retraction is a retraction. So if an input may have some, the
+    output's format must have the flag.
 
     >>> with_retractions(int, str, PanedCoder(str))
     <class 'int'>

@@ -79,12 +79,13 @@ class PlainStream:
     def key_by(self, chosen: str | Callable[[Any], Any], *more: str) -> Self:
         """Give each record the key in a field, several fields, or a function of the value.
 
-        An expression of the value's fields, ``mr.col("item").str.to_lowercase()``, stands in the
-        place of a function.
+        An expression of the value's fields, ``mr.col("item").str.to_lowercase()``, may be given
+        instead of a function.
 
-        A field that the value does not have may be that of the key, ``_key``, or, of what comes out
-        of a grouping, of the pane, as a sink's columns are called: ``_window_start``,
-        ``_window_end``, ``_pane_index``, ``_pane_timing``, ``_is_first``, ``_is_last``.
+        Besides the fields of the value there is ``_key``, the key. The output of a grouping also
+        has the fields of the pane, under the names that sinks give their columns:
+        ``_window_start``, ``_window_end``, ``_pane_index``, ``_pane_timing``, ``_is_first``,
+        ``_is_last``.
         """
         extractor = by(chosen, *more)
         return self._step("key_by_record" if extractor.sees else "key_by", extractor)

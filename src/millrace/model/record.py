@@ -155,18 +155,18 @@ class DeadLetter(msgspec.Struct, frozen=True):
         timestamp: Event time in microseconds, or None if it had no usable one.
         refused_in: The epoch in which it was refused.
         place: Where the record comes from, as far as that is known: topic, partition and offset, or
-            a file, line and byte. Else an injected stream and the place in it, or the computation
+            a file, line and byte. Else an injected stream and the offset in it, or the computation
             that produced it.
-        raw: The record, for people and other programs: the line or message as it came, or JSON of
-            the value. It is as it came where its injector refuses it, or where the value has it
-            (Kafka without a schema). ``mr.sources.Kafka`` also reads it once more for a record that
-            is refused later. None for a message whose value is null. Empty for a timer, and where
-            JSON cannot hold the value.
-        raw_key: The message's key as it came; None where there is none.
-        encoded: What ``millrace dead-letters --send`` sends again: the value as its stream's format
-            encodes it, with its pane, and the key. Empty for what has no stream (a timer, a
-            migrated value), what was refused before it was a value or for its time, and rows of
-            side inputs.
+        raw: The record, for people and other programs: the original bytes of the line or message,
+            or JSON of the value. It is the original if the injector refused the record, or if the
+            value contains it (Kafka without a schema). ``mr.sources.Kafka`` also reads the original
+            once more for a record that is refused later. None for a message whose value is null.
+            Empty for a timer, and for a value that JSON cannot represent.
+        raw_key: The original bytes of the message's key; None if it has none.
+        encoded: What ``millrace dead-letters --send`` sends again: the value, encoded by its
+            stream's format, with its pane, and the key. Empty for a timer or a migrated value,
+            which have no stream, and for rows of side inputs. Also empty for a record that was
+            refused for its time, or before it was decoded.
     """
 
     stream: str

@@ -32,7 +32,7 @@ def compute_of(expression: Any) -> Compute | None:
     """
     first, *others = expression._nodes  # ``expression.nodes_of`` has looked whether they are there
     if first.name == "when_then":
-        made = _choice([_inner(one, as_text=False) for one in first.exprs])
+        made = _choice([_inner(expr, as_text=False) for expr in first.exprs])
         return made if all(node.name == "alias" for node in others) else None
     made = _first(first)
     for node in others:
@@ -40,7 +40,7 @@ def compute_of(expression: Any) -> Compute | None:
             return None
         if node.name == "alias":
             continue
-        inner = [_inner(one, as_text=node.str_as_lit) for one in node.exprs]
+        inner = [_inner(expr, as_text=node.str_as_lit) for expr in node.exprs]
         if node.name in _BINARY and len(inner) == 1 and inner[0] is not None:
             made = _BINARY[node.name](made, inner[0])
         elif node.name in _UNARY and not inner:

@@ -10,11 +10,11 @@ A cell is declared on the class and used on the instance, inside ``process_recor
             second = record.timestamp // mr.SECOND
             self.buckets[second] = self.buckets.get(second, 0) + 1
 
-Each cell takes a type, or a :class:`~millrace.model.coder.Coder` for bytes of the user's own
-making. With ``expires="1 h"`` what it keeps is forgotten so long after its last write: by event
-time, when the low watermark is there, or with ``domain=mr.WALL_TIME`` by the wall clock. The kernel
-gives the declared cells their contents (``kernel/cells.py``); here they only know their format,
-and refuse use outside of a hook.
+Each cell takes a type, or a :class:`~millrace.model.coder.Coder` for an encoding of the user's own.
+With ``expires="1 h"`` its content is deleted an hour after the last write: in event time, when the
+low watermark has passed, or with ``domain=mr.WALL_TIME`` by the wall clock. The kernel binds the
+declared cells to their contents (``kernel/cells.py``); here they only know their format, and refuse
+use outside of a hook.
 
 Source: MillWheel, "Persistent State" (4.4), figure 9.
 
@@ -45,10 +45,10 @@ class Expiry(NamedTuple):
 
 
 class StateDescriptor(Generic[T]):
-    """A declared cell: name, owner, coder; when what it keeps expires, what it was called.
+    """A declared cell: its name, owner, coder, expiry and earlier name.
 
-    A type checker infers from a type what the cell holds: ``ValueState(int)`` is a
-    ``ValueState[int]``. Of a coder, or of a union, it knows nothing: annotate the cell.
+    A type checker infers the type of the content from a class: ``ValueState(int)`` is a
+    ``ValueState[int]``. It cannot infer it from a coder or a union: annotate the cell.
     """
 
     @overload
@@ -310,8 +310,8 @@ def _expiry(cell: str, expires: Duration | None, domain: TimeDomain) -> Expiry |
     after_us = duration_us(expires, f"{cell}(expires)")
     if after_us == 0:
         raise PipelineError(
-            f"{cell}(expires={expires!r}): what is kept for no time is not kept. Expected more, as "
-            '"1 h".'
+            f"{cell}(expires={expires!r}): state that expires at once is never seen. Expected a "
+            'longer time, such as "1 h".'
         )
     return Expiry(after_us, domain)
 
@@ -331,18 +331,18 @@ _LIMIT: Final = 64 << 20
 class SideInput(StateDescriptor[T], Mapping[Any, T]):
     """A mapping from key to row, of a slowly changing stream; the same for all keys. Read only.
 
-    Declared on a computation's class, as a cell is. Each row of the stream goes to every key
-    interval, and stands from its timestamp until the next of its key; a row that is None ends the
-    one before. A retraction takes an equal row back. A row must not be changed in place.
+    It is declared on a computation's class, like a cell. Each row of the stream is sent to every
+    key interval. It is valid from its timestamp until the next row of its key; None instead of a
+    row ends the one before. A retraction removes an equal row. A row must not be changed in place.
 
-    With ``waits=True`` a record is kept until the low watermark of the computation, which is that
-    of its inputs and that of this stream, has passed its timestamp. Then it sees the rows that
-    stand at its time, whatever came first; records and timers of a key come in order of event time.
-    A late record does not wait, and sees the table as it stands at the low watermark, and so does
-    a timer of the wall clock. With ``waits=False`` the stream holds nothing, and a record sees the
-    newest rows that are here.
+    With ``waits=True`` a record waits until the low watermark of the computation has passed its
+    timestamp; that is the lower one of the inputs' and of this stream's. The record then sees the
+    rows that are valid at its time, in whichever order they arrived. Records and timers of a key
+    are processed in order of event time. A late record does not wait: like a timer of the wall
+    clock, it sees the table at the low watermark. With ``waits=False`` no record waits for the
+    stream: each sees the newest rows that have arrived.
 
-    In a batch all rows are there before the first record.
+    In a batch all rows have arrived before the first record.
 
     Args:
         stream: The stream of rows, by name; it is no other input of the computation.

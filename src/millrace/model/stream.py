@@ -359,7 +359,7 @@ class Step:
 
     @property
     def keeps_values(self) -> bool:
-        """Whether what comes out is of the format of what goes in."""
+        """Whether the output has the format of the input."""
         return self.kind in ("filter", *KEYS, "to", "with_timestamps")
 
     @property
@@ -426,8 +426,8 @@ class Step:
         if self.backwards_us is None or at_us < from_us - self.backwards_us:
             raise PipelineError(
                 f"with_timestamps on stream {self.source!r} moved a timestamp back by "
-                f"{from_us - at_us} us, from {from_us} to {at_us}; it said that it moves them back "
-                f"by {self.backwards_us} us at most. Consumers may have been shown a later low "
+                f"{from_us - at_us} us, from {from_us} to {at_us}; it was declared to move them "
+                f"back by {self.backwards_us} us at most. Consumers may have seen a later low "
                 'watermark: allow for more, with_timestamps(..., backwards="1 h").'
                 + _unit_hint(at_us, from_us)
             )

@@ -171,8 +171,8 @@ def time_unit(unit: Any, where: str) -> TimeUnit | None:
     if unit is None or unit in _PER_UNIT:
         return cast("TimeUnit | None", unit)
     raise PipelineError(
-        f'{where}: {unit!r} is no unit of times. Expected "s", "ms", "us" or "ns": what an integer '
-        "in the column counts, since 1970 (UTC)."
+        f'{where}: {unit!r} is no unit of times. Expected "s", "ms", "us" or "ns": the unit of '
+        "the integers in the column, which count from 1970 (UTC)."
     )
 
 

@@ -7,7 +7,7 @@ import io
 from matplotlib.figure import Figure
 
 
-class ShownFigure(Figure):
+class NotebookFigure(Figure):
     """A matplotlib Figure that draws itself where it is the last value of a notebook's cell."""
 
     def _repr_png_(self) -> bytes:

@@ -94,13 +94,13 @@ def new_axes(*, large: bool = False) -> Axes:
         PipelineError: matplotlib is not installed.
     """
     try:
-        from millrace.plots.notebook_figure import ShownFigure
+        from millrace.plots.notebook_figure import NotebookFigure
     except ImportError:
         raise PipelineError(
             "a picture needs matplotlib: pip install 'millrace-spark[plots]'"
         ) from None
     # Not by pyplot, which would choose a backend and keep every figure alive.
-    axes: Axes = ShownFigure(
+    axes: Axes = NotebookFigure(
         figsize=(12, 9) if large else (8, 6), layout="constrained"
     ).add_subplot()
     return axes

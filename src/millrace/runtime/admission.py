@@ -92,9 +92,9 @@ class Demultiplexer:
             if packet.mark != NO_MARK:
                 marked.add(packet.sender)  # it comes after the packet's own rows
             for some in rows_of(packet):
-                mine, others = some.parted(self._here)
-                if mine.count:
-                    here.append(mine)
+                local_rows, others = some.parted(self._here)
+                if local_rows.count:
+                    here.append(local_rows)
                 if others.count and ahead:
                     to_sinks, others = others.parted(self._to_sinks)
                     if to_sinks.count:
@@ -104,7 +104,7 @@ class Demultiplexer:
         return Arrived(Rows.joined(here), passing, held, _through(packets))
 
     def passing(self, through: dict[int, dict[Sender, Number]]) -> dict[int, dict[Sender, Number]]:
-        """Return the part of what partials stand for that is of those for levels below."""
+        """Return those of partials on edges that lead to other levels."""
         return {edge: of for edge, of in through.items() if edge not in self._here.numbers}
 
 
@@ -181,8 +181,8 @@ class EpochAdmission:
         """Return interval -> its records; see :class:`Admission`."""
         assert inbox is not None, "rows of an epoch are many"
         table = rows.table()
-        found = inbox.received(table, table.column("edge").to_numpy(), self.spec)
-        return found.of_intervals(self.intervals)
+        keyed = inbox.received(table, table.column("edge").to_numpy(), self.spec)
+        return keyed.of_intervals(self.intervals)
 
     def consumed(self, bundles: Sequence[Bundle]) -> Consumed:
         """Return nothing: the epoch says it."""
@@ -298,15 +298,15 @@ class ChannelAdmission:
     def _keyed(self, arrived: list[_Arrived], few: RowColumns) -> KeyedRecords:
         """Return records, which are in order, by key."""
         starts, names, last = list[int](), list[tuple[int, bytes]](), None
-        for n, one in enumerate(arrived):
-            if (name := one[:2]) != last:
+        for n, row in enumerate(arrived):
+            if (name := row[:2]) != last:
                 last = name
                 starts.append(n)
                 names.append(name)
         encoded = [key for _, key in names]
         timestamps, decode = few.timestamps, self._decode
-        _, _, origins, sequences, ways, places = map(list, zip(*arrived, strict=True))
-        values, ids = list(map(few.values.__getitem__, places)), None
+        _, _, origins, sequences, ways, positions = map(list, zip(*arrived, strict=True))
+        values, ids = list(map(few.values.__getitem__, positions)), None
         if self._slacks:
             ids = self._unseal(values, ways, origins)
         if ids is not None:
@@ -325,7 +325,7 @@ class ChannelAdmission:
             encoded,
             list(map(decode_key, encoded)),
             decoded,
-            list(map(timestamps.__getitem__, places)),
+            list(map(timestamps.__getitem__, positions)),
             streams,
             origins,
             sequences,
@@ -360,17 +360,17 @@ class ChannelAdmission:
         """Return the computation's rows without those that its intervals have consumed."""
         edges = table.column("edge").to_numpy()
         lifted = (edges >= 0) & wire.are_lifted(edges)
-        mine = (edges >= 0) & self._to_it[np.maximum(wire.plain(edges), 0)]
-        if not mine.all():
-            table = wire.where(table, mine)
-            edges, lifted = edges[mine], lifted[mine]
+        addressed = (edges >= 0) & self._to_it[np.maximum(wire.plain(edges), 0)]
+        if not addressed.all():
+            table = wire.where(table, addressed)
+            edges, lifted = edges[addressed], lifted[addressed]
         if not table.num_rows:
             return table
         hashes = table.column("hash").to_numpy().view(np.uint64)
-        places = self.intervals.locate(hashes)
-        for place in np.flatnonzero(np.bincount(places)).tolist():
+        indexes = self.intervals.locate(hashes)
+        for place in np.flatnonzero(np.bincount(indexes)).tolist():
             self._know(int(self._ids[place]))
-        owners = self._ids[places]
+        owners = self._ids[indexes]
         if not lifted.all():
             # Nearly always there are no partials, and columns are looked at as they are.
             plain = ~lifted if lifted.any() else slice(None)

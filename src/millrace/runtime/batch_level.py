@@ -93,7 +93,7 @@ class _Run:
     def over(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run the level's computations over a sorted partition."""
         started = time.perf_counter()
-        held: pa.Table | None = None
+        carried: pa.Table | None = None
         for batch in batches:
             table = pa.Table.from_batches([batch])
             edges = table.column("edge").to_numpy()
@@ -102,15 +102,15 @@ class _Run:
                 outbox = Outbox(self._task, once=True)
                 self._inbox(outbox).refuse_unread(table, edges)
                 yield from outbox.batches()
-            mine = wire.where(table, self._of(edges) >= 0)
-            if not mine.num_rows:
+            rows = wire.where(table, self._of(edges) >= 0)
+            if not rows.num_rows:
                 continue
-            held = mine if held is None else pa.concat_tables([held, mine])
-            complete = self._complete(held)
-            yield from self._process(held.slice(0, complete))
-            held = held.slice(complete)
-        if held is not None:
-            yield from self._process(held)
+            carried = rows if carried is None else pa.concat_tables([carried, rows])
+            complete = self._complete(carried)
+            yield from self._process(carried.slice(0, complete))
+            carried = carried.slice(complete)
+        if carried is not None:
+            yield from self._process(carried)
         for spec in self._runtime.topology.computations:
             if spec.level == self._level and spec.makes_calls:
                 pool = self._runtime.call_pools.of(spec)
@@ -129,23 +129,25 @@ class _Run:
         """Return the number of the computation that each row is for; -1 if none of this level."""
         if not len(self._computation):
             return np.full(len(edges), -1, dtype=np.int64)
-        found = self._computation[np.clip(wire.plain(edges), 0, None)]
-        return np.where(edges >= 0, found, -1)
+        computations = self._computation[np.clip(wire.plain(edges), 0, None)]
+        return np.where(edges >= 0, computations, -1)
 
     def _complete(self, table: pa.Table) -> int:
         """Return how many rows come before those of the last key, which may go on."""
         hashes = table.column("hash").to_numpy()
-        of = self._of(table.column("edge").to_numpy())
-        changes = np.flatnonzero((hashes[1:] != hashes[:-1]) | (of[1:] != of[:-1]))
+        computations = self._of(table.column("edge").to_numpy())
+        changes = np.flatnonzero(
+            (hashes[1:] != hashes[:-1]) | (computations[1:] != computations[:-1])
+        )
         return int(changes[-1]) + 1 if len(changes) else 0
 
     def _process(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
         if not table.num_rows:
             return
         table = table.combine_chunks()
-        of = self._of(table.column("edge").to_numpy())
-        for number in np.unique(of).tolist():
-            chosen = wire.where(table, of == number)
+        computations = self._of(table.column("edge").to_numpy())
+        for number in np.unique(computations).tolist():
+            chosen = wire.where(table, computations == number)
             spec = self._runtime.topology.computations[number]
             outbox = Outbox(self._task, once=True)
             self._run(spec, chosen, outbox)

@@ -25,10 +25,10 @@ _StructMeta = type(msgspec.Struct)
 _CACHE = "__msgspec_cache__"
 
 
-def pickle_by_value(thing: Any) -> bytes:
+def pickle_by_value(value: Any) -> bytes:
     """Return anything as bytes, with the classes in it that workers cannot import."""
     buffer = io.BytesIO()
-    _Pickler(buffer).dump(thing)
+    _Pickler(buffer).dump(value)
     return buffer.getvalue()
 
 
@@ -55,10 +55,10 @@ def _importable(cls: type) -> bool:
     by_value = cloudpickle.list_registry_pickle_by_value()
     if any(".".join(package[: n + 1]) in by_value for n in range(len(package))):
         return False
-    found: Any = module
+    target: Any = module
     for part in cls.__qualname__.split("."):
-        found = getattr(found, part, None)
-    return found is cls
+        target = getattr(target, part, None)
+    return target is cls
 
 
 def _reduce_struct(cls: Any) -> Any:
@@ -118,9 +118,9 @@ def _struct_skeleton(
     for field, kind, encode_name, how, default in fields:
         renamed = {"name": encode_name} if encode_name != field else {}
         described.append((field, kind, msgspec.field(**renamed, **({how: default} if how else {}))))
-    made = msgspec.defstruct(name, described, bases=bases, module=module, **options)
-    made.__qualname__ = name
-    return made
+    struct = msgspec.defstruct(name, described, bases=bases, module=module, **options)
+    struct.__qualname__ = name
+    return struct
 
 
 def _add_methods(cls: type, methods: dict[str, Any]) -> None:

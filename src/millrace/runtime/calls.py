@@ -346,8 +346,8 @@ def calls_of(
     """
     found: dict[str, TaskCalls] = {}
     for spec in specs:
-        mine = owned[spec.name]
-        intervals = positions.maps[spec.name].intervals[mine.start : mine.stop]
+        task_calls = owned[spec.name]
+        intervals = positions.maps[spec.name].intervals[task_calls.start : task_calls.stop]
         again = [
             interval
             for interval in (one.id for one in intervals)

@@ -114,16 +114,16 @@ class _Batched(_Part):
             ],
             names=[*self.columns, *wire.BATCH],
         )
-        made = RowsBuilder()
+        rows = RowsBuilder()
         step = max(1, -(-len(self.at_us) // max(1, -(-whole.nbytes // _BATCH_BYTES))))
         firsts = np.arange(0, len(self.at_us), step)
         for first in firsts.tolist():
-            made.edges.append(wire.batched(self.edge))
-            made.hashes.append(0)
-            made.keys.append(b"")
-            made.values.append(_written(whole.slice(first, step)))
-            made.timestamps.append(int(self.at_us[first]))
-        return made, origins[firsts], sequences[firsts]
+            rows.edges.append(wire.batched(self.edge))
+            rows.hashes.append(0)
+            rows.keys.append(b"")
+            rows.values.append(_written(whole.slice(first, step)))
+            rows.timestamps.append(int(self.at_us[first]))
+        return rows, origins[firsts], sequences[firsts]
 
 
 def _written(batch: pa.RecordBatch) -> bytes:
@@ -153,11 +153,11 @@ class _Some:
     values: Callable[[], Sequence[Any]]
     keys: pa.Array | None = None
 
-    def where(self, kept: npt.NDArray[np.bool_]) -> _Some:
-        mask, flags = pa.array(kept), kept.tolist()
+    def where(self, rows_kept: npt.NDArray[np.bool_]) -> _Some:
+        mask, flags = pa.array(rows_kept), rows_kept.tolist()
         columns, values, keys = self.columns, self.values, self.keys
         return _Some(
-            self.records[kept],
+            self.records[rows_kept],
             None if columns is None else {n: c.filter(mask) for n, c in columns.items()},
             lambda: [value for value, flag in zip(values(), flags, strict=True) if flag],
             None if keys is None else keys.filter(mask),
@@ -260,7 +260,7 @@ def typed_columns(spec: StreamSpec, columns: Mapping[str, pa.Array]) -> dict[str
     fields = _plain_fields(spec)
     if fields is None:
         return None
-    found = {}
+    arrays = {}
     for name, kind in fields.items():
         known, column = column_type_of(kind), columns.get(name)
         if known is None or column is None or typing.get_origin(kind) is typing.Annotated:
@@ -272,8 +272,8 @@ def typed_columns(spec: StreamSpec, columns: Mapping[str, pa.Array]) -> dict[str
             if not (pa.types.is_integer(column.type) and pa.types.is_floating(wanted)):
                 return None
             column = column.cast(wanted, safe=False)
-        found[name] = column
-    return found
+        arrays[name] = column
+    return arrays
 
 
 def _plain_fields(spec: StreamSpec) -> dict[str, Any] | None:
@@ -296,12 +296,12 @@ def _plain_fields(spec: StreamSpec) -> dict[str, Any] | None:
 
 def _once(values: Callable[[], Sequence[Any]]) -> Callable[[], Sequence[Any]]:
     """Return the same, called once: an object that a step changes is the next one's, too."""
-    found: list[Sequence[Any]] = []
+    cached: list[Sequence[Any]] = []
 
     def made() -> Sequence[Any]:
-        if not found:
-            found.append(values())
-        return found[0]
+        if not cached:
+            cached.append(values())
+        return cached[0]
 
     return made
 
@@ -353,9 +353,9 @@ class _Walk:
             rows, counts = self._routed(route, some)
             if (counts != len(objects)).any():
                 raise _NeedsRecords(spec.name)
-            made = first[:, None] + np.array([n for n, _ in objects])[None, :]
+            row_numbers = first[:, None] + np.array([n for n, _ in objects])[None, :]
             records = np.repeat(some.records, len(objects))
-            self.parts.append(_Encoded(records, made.reshape(-1), rows))
+            self.parts.append(_Encoded(records, row_numbers.reshape(-1), rows))
 
         for n, edge, by in alone:
             (keyed,) = some.made(by).values()
@@ -377,15 +377,17 @@ class _Walk:
         target, expression = self._encoder.spec(step.target), step.expression
         if isinstance(expression, Condition):
             (flags,) = some.made(expression).values()
-            kept = pc.fill_null(flags, False).to_numpy(zero_copy_only=False)
-            self.over(target, some if kept.all() else some.where(kept))
+            mask = pc.fill_null(flags, False).to_numpy(zero_copy_only=False)
+            self.over(target, some if mask.all() else some.where(mask))
         elif isinstance(expression, Selection | Extension):
-            made: Mapping[str, pa.Array] = some.made(expression)
+            columns: Mapping[str, pa.Array] = some.made(expression)
             if isinstance(expression, Extension):
                 if some.columns is None or expression.fields.keys() - some.columns.keys():
                     return self._by_function(spec, step, some)
-                made = {**{n: some.columns[n] for n in expression.fields}, **made}
-            self.over(target, _Some(some.records, made, _once(lambda: _dicts(made)), some.keys))
+                columns = {**{n: some.columns[n] for n in expression.fields}, **columns}
+            self.over(
+                target, _Some(some.records, columns, _once(lambda: _dicts(columns)), some.keys)
+            )
         elif isinstance(expression, Result) and step.kind == "key_by":
             (keys,) = some.made(expression).values()
             self.over(target, dataclasses.replace(some, keys=keys))
@@ -415,8 +417,8 @@ class _Walk:
         self.counts[some.records] += counts
         ends = np.cumsum(counts)
         within = np.arange(int(counts.sum())) - np.repeat(ends - counts, counts)
-        made = np.repeat(first, counts) + within
-        self.parts.append(_Encoded(np.repeat(some.records, counts), made, rows))
+        row_numbers = np.repeat(first, counts) + within
+        self.parts.append(_Encoded(np.repeat(some.records, counts), row_numbers, rows))
 
 
 def _dicts(columns: Mapping[str, pa.Array]) -> list[dict[str, Any]]:

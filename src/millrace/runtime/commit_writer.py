@@ -196,22 +196,22 @@ class PutWriter:
         name, attempt = spec.name, bundles[0].attempt
         log, execution = self.execution.state.commits, self.execution
         # In this order: if the cache has what another attempt committed, so has the log.
-        standing = [execution.standing(spec, bundle.interval.id) for bundle in bundles]
+        cache_positions = [execution.cache_position(spec, bundle.interval.id) for bundle in bundles]
         segment = self._segments[name] = log.of_task(name, attempt.epoch, self._task)
         weak = spec.guarantees.productions is WEAK
         if weak:
             self._weak.add(name)
-        found, ran = list[Attempted](), list[tuple[Bundle, Effects, Repair]]()
-        for bundle, stands in zip(bundles, standing, strict=True):
+        attempts, ran = list[Attempted](), list[tuple[Bundle, Effects, Repair]]()
+        for bundle, cache_position in zip(bundles, cache_positions, strict=True):
             committed = segment.read(bundle.interval.id, bundle.number)
             if committed is None and segment.over:
                 continue
             if committed is not None and holds_productions(log, committed, attempt):
-                found.append(Attempted(*replay(committed, RowsBuilder()), None))
+                attempts.append(Attempted(*replay(committed, RowsBuilder()), None))
                 continue
             if rounds is not None:
                 bundle = rounds.begun(bundle)
-            effects, repair = execution.run(spec, bundle, self._fence, stands)
+            effects, repair = execution.run(spec, bundle, self._fence, cache_position)
             if rounds is not None:
                 rounds.add(bundle, effects)
                 ran.append((bundle, effects, repair))
@@ -220,13 +220,16 @@ class PutWriter:
                 # Its cache is a commit behind, see _settle; another process made it.
                 repair = replace(repair, deltas_applied=repair.deltas_applied - 1)
             if committed is not None:
-                found.append(Attempted(*replay(committed, effects.productions), None))
+                attempts.append(Attempted(*replay(committed, effects.productions), None))
             else:
-                found.append(execution.attempted(bundle, name, effects, repair, weak=weak))
+                attempts.append(execution.attempted(bundle, name, effects, repair, weak=weak))
         if rounds is not None:
             rounds.finish()
-            found += [execution.attempted(one, name, of, repair) for one, of, repair in ran]
-        return found
+            attempts += [
+                execution.attempted(bundle, name, effects, repair)
+                for bundle, effects, repair in ran
+            ]
+        return attempts
 
     def commit(self, attempted: Sequence[Attempted]) -> list[Produced]:
         """Put a segment for each computation, unless another attempt has; that one's counts then.
@@ -234,16 +237,16 @@ class PutWriter:
         An interval for which that other attempt had nothing to do is as it was.
         """
         commits: dict[str, list[Commit]] = {}
-        for one in attempted:
-            if one.commit is not None:
-                commits.setdefault(one.commit.computation, []).append(one.commit)
-        won = {name for name, of in commits.items() if self._segments[name].put(of)}
+        for attempt in attempted:
+            if attempt.commit is not None:
+                commits.setdefault(attempt.commit.computation, []).append(attempt.commit)
+        won = {name for name, commits_of in commits.items() if self._segments[name].put(commits_of)}
         # What this attempt may have put after its epoch was collected stays, for the next
         # collection: it cannot tell it from a segment that it won before it fell asleep, and that
         # counts.
-        if commits or any(one.result.replayed for one in attempted):
+        if commits or any(attempt.result.replayed for attempt in attempted):
             self._fence.check()
-        settled = [self._settle(one, won) for one in attempted]
+        settled = [self._settle(attempt, won) for attempt in attempted]
         return [produced for produced in settled if produced is not None]
 
     def _settle(self, attempted: Attempted, won: set[str]) -> Produced | None:
@@ -383,8 +386,8 @@ class GrownWriter:
                 return self._channels(spec, interval, position)
             except DamagedCache as damage:
                 _log.warning("%s", damage)
-                found, repair = self._channels(spec, interval, position)
-                return found, replace(repair, damaged=repair.damaged + 1)
+                rows, repair = self._channels(spec, interval, position)
+                return rows, replace(repair, damaged=repair.damaged + 1)
         except DamagedStore as damage:
             raise self._explained(damage, spec, interval, position.number) from damage
 
@@ -393,15 +396,15 @@ class GrownWriter:
     ) -> tuple[list[families.ChannelRow], Repair]:
         cache, repair = self.execution.ready(spec, interval, position, self._fence)
         with cache.view(at=position.number) as view:
-            found = row_codec.scan(view, families.CHANNELS)
-            return [families.ChannelRow.unpack(*row) for row in found], repair
+            rows = row_codec.scan(view, families.CHANNELS)
+            return [families.ChannelRow.unpack(*row) for row in rows], repair
 
     def run(
         self, spec: ComputationSpec, bundles: Sequence[Bundle], consumed: Consumed
     ) -> list[Attempted]:
         """Run bundles; see :class:`CommitWriter`."""
         execution, name = self.execution, spec.name
-        found = []
+        attempts = []
         for bundle in bundles:
             interval = bundle.interval.id
             try:
@@ -413,8 +416,8 @@ class GrownWriter:
             if effects.calls or effects.calls_kept:
                 self._asked.append((name, effects.calls, effects.calls_kept))
             channels = consumed.get(interval, _NOTHING)
-            found.append(execution.attempted(bundle, name, effects, repair, consumed=channels))
-        return found
+            attempts.append(execution.attempted(bundle, name, effects, repair, consumed=channels))
+        return attempts
 
     def _ids(
         self, spec: ComputationSpec, bundle: Bundle, productions: RowsBuilder
@@ -570,7 +573,7 @@ def check_consumed(
     Raises:
         DamagedStore: A commit is missing, or a segment cannot be read.
     """
-    there = {name: dict(of) for name, of in numbers.items()}
+    there = {name: dict(numbers_of) for name, numbers_of in numbers.items()}
     consumed: dict[tuple[str, int], tuple[int, Commit, SegmentName]] = {}
     for name, commit in _all_commits(incarnations):
         if not _follows(commit, name, there, maps):

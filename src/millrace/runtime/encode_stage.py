@@ -75,8 +75,8 @@ class _Run:
                 at_us = np.full(rows.num_rows, self._task.manifest.wall_time_us, dtype=np.int64)
                 rows = rows.set_column(rows.schema.get_field_index("ts"), "ts", pa.array(at_us))
             self._encode(source, rows)
-            for made in self._outbox.batches():
-                yield from self._lifter.lifted(made)
+            for edge_rows in self._outbox.batches():
+                yield from self._lifter.lifted(edge_rows)
 
     def _encode(self, source: SourceColumns, rows: pa.RecordBatch) -> None:
         stream, task = source.stream, self._task
@@ -105,14 +105,14 @@ class _Run:
             origins=find,
         )
         if accepted and source.names_processes:
-            told = _told(rows.take(pa.array(accepted)))
-            observe_processes(self.report, stream, told, task.latest_us[stream])
+            columns = _process_columns(rows.take(pa.array(accepted)))
+            observe_processes(self.report, stream, columns, task.latest_us[stream])
 
     def _punctuation(self, rows: pa.RecordBatch, source: SourceColumns) -> pa.RecordBatch:
         """Take the low watermarks that come in rows of their own; return the others."""
         flags = rows.column("punctuation")
-        told = _told(rows.filter(flags))
-        observe_processes(self.report, source.stream, told, self._task.latest_us[source.stream])
+        columns = _process_columns(rows.filter(flags))
+        observe_processes(self.report, source.stream, columns, self._task.latest_us[source.stream])
         return rows.filter(pc.invert(flags))
 
 
@@ -121,10 +121,10 @@ def _origins(
 ) -> Mapping[int, Origin]:
     """Return the origins, by position, of rows of a piece."""
     rows = [sequences[n].as_py() & LAST_ROW for n in positions]
-    found = task.runtime.origins.of_piece(stream, piece, rows)
-    return {positions[n]: origin for n, origin in found.items()}
+    origins = task.runtime.origins.of_piece(stream, piece, rows)
+    return {positions[n]: origin for n, origin in origins.items()}
 
 
-def _told(rows: pa.RecordBatch) -> pa.Table:
+def _process_columns(rows: pa.RecordBatch) -> pa.Table:
     """Return the columns that tell of processes."""
     return pa.Table.from_batches([rows.select(["ts", *reports.COLUMNS])])

@@ -82,9 +82,9 @@ class LocalExchange:
 
 def sent_to(task: int, batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
     """Return the rows that name a task, in their order."""
-    found = []
+    parts = []
     for batch in batches:
-        mine = batch.column("pid").to_numpy() == task
-        if mine.any():
-            found.append(wire.where(batch, mine))
-    return found
+        addressed = batch.column("pid").to_numpy() == task
+        if addressed.any():
+            parts.append(wire.where(batch, addressed))
+    return parts

@@ -35,7 +35,7 @@ from millrace.runtime import wire
 from millrace.runtime.refusal import refuse
 from millrace.runtime.reports import SourceObserver, TaskReport, count, observe_processes
 from millrace.runtime.rows import Outbox
-from millrace.runtime.values import shown
+from millrace.runtime.values import display_value
 from millrace.runtime.worker_process import SourceColumns, Task
 
 
@@ -65,15 +65,15 @@ class ArrowKeys(KeyColumn):
     @overload
     def __getitem__(self, n: slice) -> list[bytes]: ...
     def __getitem__(self, n: int | slice) -> Any:
-        found = self._column[n]
-        return found.to_pylist() if isinstance(n, slice) else found.as_py()
+        value = self._column[n]
+        return value.to_pylist() if isinstance(n, slice) else value.as_py()
 
     def __iter__(self) -> Iterator[bytes]:
         return iter(self._column.to_pylist())
 
-    def at(self, places: list[int]) -> list[bytes]:
+    def at(self, positions: list[int]) -> list[bytes]:
         """Return the keys at some places."""
-        return self._column.take(pa.array(places, pa.int64())).to_pylist()  # type: ignore[no-any-return]
+        return self._column.take(pa.array(positions, pa.int64())).to_pylist()  # type: ignore[no-any-return]
 
     def take(self, order: npt.NDArray[np.intp]) -> ArrowKeys:
         """Return the keys in another order."""
@@ -81,8 +81,8 @@ class ArrowKeys(KeyColumn):
 
     def changed(self) -> npt.NDArray[np.bool_]:
         """Return of each key but the first whether it is another than the one before."""
-        found = pc.not_equal(self._column[1:], self._column[:-1])
-        return found.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+        differs = pc.not_equal(self._column[1:], self._column[:-1])
+        return differs.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
 #: Processes of a stream have numbers below 2**20, so that the task fits above one in its 31 bits.
@@ -195,10 +195,10 @@ class Inbox:
         if edge == self._topology.streams[edge.stream].edges[0]:
             origins = self._origins_of(edge.stream, rows, list(refused))
             for n, reason in refused.items():
-                self._refuse(rows, n, edge, reason, shown(struct, n), origins.get(n))
-        kept = [n for n in range(len(read.values)) if n not in refused]
-        accepted = rows.take(pa.array(kept, pa.int64())).combine_chunks()
-        return accepted, [read.values[n] for n in kept]
+                self._refuse(rows, n, edge, reason, display_value(struct, n), origins.get(n))
+        read_rows = [n for n in range(len(read.values)) if n not in refused]
+        accepted = rows.take(pa.array(read_rows, pa.int64())).combine_chunks()
+        return accepted, [read.values[n] for n in read_rows]
 
     def _reading_again(self, rows: pa.Table, edge: Edge, column: str) -> Again:
         """Return what reads one of the accepted rows of a native source once more."""
@@ -239,9 +239,9 @@ class Inbox:
         rows = wire.where(table, chosen)
         for source in self._runtime.sources:
             if source.names_processes and f"s{source.number}" in table.column_names:
-                mine = rows.filter(rows.column(f"s{source.number}").is_valid())
+                punctuation = rows.filter(rows.column(f"s{source.number}").is_valid())
                 latest_us = self._latest_us[source.stream]
-                observe_processes(self._report, source.stream, mine, latest_us)
+                observe_processes(self._report, source.stream, punctuation, latest_us)
 
     def refuse_unread(self, table: pa.Table, edges: npt.NDArray[np.int32]) -> None:
         """Set aside the rows that Spark itself could not give a key or a time."""
@@ -252,10 +252,10 @@ class Inbox:
             name = f"s{source.number}"
             if name not in table.column_names:
                 continue
-            mine = refused & table.column(name).is_valid().to_numpy()
-            found = np.flatnonzero(mine).tolist()
-            origins = self._origins_of(source.stream, table, found)
-            for n in found:
+            refused_rows = refused & table.column(name).is_valid().to_numpy()
+            positions = np.flatnonzero(refused_rows).tolist()
+            origins = self._origins_of(source.stream, table, positions)
+            for n in positions:
                 self._refuse_unread(table, n, source, origins.get(n))
 
     def _refuse_unread(
@@ -263,7 +263,7 @@ class Inbox:
     ) -> None:
         stream = self._topology.streams[source.stream]
         at_us = table.column("ts")[n].as_py()
-        value = shown(table.column(f"s{source.number}").slice(n, 1).combine_chunks(), 0)
+        value = display_value(table.column(f"s{source.number}").slice(n, 1).combine_chunks(), 0)
         reason = self._task.event_times(source.stream).refusal(at_us)
         edge = stream.edges[0]
         if reason is None and source.id and not table.column(wire.FINGERPRINT)[n].is_valid:
@@ -282,8 +282,8 @@ class Inbox:
         halves = few.column("origin").to_pylist() if self._runtime.live else [first] * len(refused)
         ids = list(zip(halves, few.column("sequence").to_pylist(), strict=True))
         names = [] if self._runtime.live else few.column("process").cast(pa.string()).to_pylist()
-        found = origins.of_ids(self._manifest, stream, ids, names)
-        return {refused[n]: origin for n, origin in found.items()}
+        origins_of = origins.of_ids(self._manifest, stream, ids, names)
+        return {refused[n]: origin for n, origin in origins_of.items()}
 
     def _refuse(
         self, rows: pa.Table, n: int, edge: Edge, reason: str, value: Any, origin: Origin | None
@@ -304,21 +304,21 @@ class Inbox:
             origin=origin,
         )
         note(self._report.source(edge.stream).letters, letter)
-        made = RowsBuilder()
+        productions = RowsBuilder()
         stream = self._topology.streams[edge.stream]
         latest_us = self._latest_us[edge.stream]
         self._runtime.router.send_injected(
-            made,
+            productions,
             str(self._topology.dead_letters),
             letter,
             max(EARLIEST_RECORD, min(at_us or 0, latest_us)),
             NO_FINGERPRINT if stream.injection and stream.injection.id else None,
         )
         alike = (
-            np.full(len(made), half, dtype=np.int64)
+            np.full(len(productions), half, dtype=np.int64)
             for half in self._letter_id(rows, n, edge.stream)
         )
-        self._outbox.add_all(made, *alike)
+        self._outbox.add_all(productions, *alike)
 
 
 def _decoding_again(encoded: list[bytes], decode: Callable[[bytes], Any]) -> Again:
@@ -344,9 +344,9 @@ def _copies(rows: pa.Table) -> int:
     copies, each = len(cuts) + 1, len(rows) // (len(cuts) + 1)
     if (cuts != np.arange(1, copies) * each).any() or each * copies != len(rows):
         return 1
-    what = rows.select(["key", "value"])
-    first = what.slice(0, each)
-    same = all(what.slice(n * each, each).equals(first) for n in range(1, copies))
+    columns = rows.select(["key", "value"])
+    first = columns.slice(0, each)
+    same = all(columns.slice(n * each, each).equals(first) for n in range(1, copies))
     return copies if same else 1
 
 

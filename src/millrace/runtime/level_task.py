@@ -57,7 +57,10 @@ class LevelTask:
         attempt: Callable[[ComputationSpec], Attempt],
     ) -> None:
         self.calls: Mapping[str, TaskCalls] = NO_CALLS
-        self.owned = {one.spec.name: one.intervals.owned(number, tasks) for one in admissions}
+        self.owned = {
+            admission.spec.name: admission.intervals.owned(number, tasks)
+            for admission in admissions
+        }
         self.records = self.keys = 0
         self._positions = positions
         self._writer = writer
@@ -66,7 +69,7 @@ class LevelTask:
 
     def begin_calls(self, pools: CallPools) -> None:
         """Begin to make calls, with those that are pending; the positions are those of now."""
-        specs = [one.spec for one in self._admissions if one.spec.makes_calls]
+        specs = [admission.spec for admission in self._admissions if admission.spec.makes_calls]
         if not specs:
             return
         self.calls = self._writer.calls = calls_of(specs, pools, self._positions, self.owned)

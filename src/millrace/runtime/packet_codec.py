@@ -203,9 +203,9 @@ class LeftOutFields(msgspec.Struct, array_like=True):
             sent: Without the fields that were left out; None if that were all.
             wholes: The numbers of other columns.
         """
-        (of,) = ipc.read_schema(pa.py_buffer(self.type))
+        (field,) = ipc.read_schema(pa.py_buffer(self.type))
         children = iter(() if sent is None else sent.flatten())
-        fields = list(of.type)
+        fields = list(field.type)
         return pa.StructArray.from_arrays(
             list(self._fields(fields, children, wholes)), fields=fields
         )
@@ -252,8 +252,8 @@ def without(
             if (name := next(same, None)) is not None:
                 left_out.same[place] = name
                 continue
-            if values.dtype == np.int64 and (found := differences(values)) is not None:
-                child, left_out.near[place] = found
+            if values.dtype == np.int64 and (deltas := differences(values)) is not None:
+                child, left_out.near[place] = deltas
                 field = pa.field(field.name, child.type)
         fields.append(field)
         children.append(child)
@@ -315,14 +315,14 @@ class LeftOut(msgspec.Struct, array_like=True):
         for name, near in self.near.items():
             columns[name] = pa.array(values_of(columns[name], near))
         if self.fields:
-            wholes = _said(columns, numbers=self.numbers)
+            wholes = _source_columns(columns, numbers=self.numbers)
             for name, fields in self.fields.items():
                 columns[name] = fields.put_back(columns.get(name), wholes)
         if self.numbers:
             numbers = columns[_KEY]
             columns[_HASH] = pa.array(hashes_of_numbers(numbers).view(np.int64))
             columns[_KEY] = encoded_numbers(numbers)
-        return pa.RecordBatch.from_arrays([columns[one] for one in self.names], names=self.names)
+        return pa.RecordBatch.from_arrays([columns[name] for name in self.names], names=self.names)
 
 
 class Terse:
@@ -371,7 +371,7 @@ class Terse:
                 left_out.numbers = True
                 columns[_KEY] = numbers
                 del columns[_HASH]
-        wholes = _said(columns, numbers=left_out.numbers)
+        wholes = _source_columns(columns, numbers=left_out.numbers)
         for name, column in list(columns.items()):
             if pa.types.is_struct(column.type) and (parts := without(column, wholes)) is not None:
                 columns[name], left_out.fields[name] = parts
@@ -379,8 +379,8 @@ class Terse:
             column = columns.get(name)
             if column is None or column.null_count:
                 continue
-            if (found := differences(column.to_numpy())) is not None:
-                columns[name], left_out.near[name] = found
+            if (deltas := differences(column.to_numpy())) is not None:
+                columns[name], left_out.near[name] = deltas
         if len(columns) == len(names) and not left_out.near and not left_out.fields:
             return cls(rows)
         sent = {name: column for name, column in columns.items() if column is not None}
@@ -419,12 +419,12 @@ def _numbers(keys: pa.Array, hashes: pa.Array) -> pa.Array | None:
     numbers = numbers_of(keys)
     if numbers is None or hashes.null_count:
         return None
-    found = pa.array(numbers)
-    same = (hashes_of_numbers(found).view(np.int64) == hashes.to_numpy()).all()
-    return found if same else None
+    key_column = pa.array(numbers)
+    same = (hashes_of_numbers(key_column).view(np.int64) == hashes.to_numpy()).all()
+    return key_column if same else None
 
 
-def _said(columns: Mapping[str, Any], *, numbers: bool) -> dict[str, Wholes]:
+def _source_columns(columns: Mapping[str, Any], *, numbers: bool) -> dict[str, Wholes]:
     """Return the columns that fields of a record may be found in.
 
     Args:
@@ -432,5 +432,5 @@ def _said(columns: Mapping[str, Any], *, numbers: bool) -> dict[str, Wholes]:
         numbers: Whether keys are whole numbers, and here as such.
     """
     chosen = [_KEY, _TIME] if numbers else [_TIME]
-    found = {name: columns[name] for name in chosen if name in columns}
-    return {name: column.to_numpy() for name, column in found.items() if not column.null_count}
+    wholes = {name: columns[name] for name in chosen if name in columns}
+    return {name: column.to_numpy() for name, column in wholes.items() if not column.null_count}

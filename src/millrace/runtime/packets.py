@@ -44,7 +44,7 @@ WITH_ROWS_US = 2_000
 
 
 class Telling:
-    """What each task of the next level was told last, and when it is to be told more.
+    """Throttles messages to the tasks of the next level: the last one sent to each, and when.
 
     Args:
         receivers: How many tasks the next level has; 0 if this is the last.
@@ -69,8 +69,8 @@ class Telling:
     ) -> None:
         self._alone_us = alone_us
         self._with_rows_us = min(with_rows_us, alone_us)
-        self._told: list[Message | None] = [None] * receivers
-        self._told_us = [MIN_TIMESTAMP] * receivers
+        self._last_sent: list[Message | None] = [None] * receivers
+        self._sent_us = [MIN_TIMESTAMP] * receivers
         self.wake_us = MAX_TIMESTAMP
 
     def tell(
@@ -84,21 +84,21 @@ class Telling:
             rows_for: Tasks that get rows anyway.
             everyone: Whether all are told, as with a mark, or where records are counted in it.
         """
-        found: set[int] = set()
+        tasks: set[int] = set()
         everyone = everyone or bool(message.ahead)
         lasting = replace(message, ahead={}) if message.ahead else message
         self.wake_us = MAX_TIMESTAMP
-        for task, told in enumerate(self._told):
+        for task, told in enumerate(self._last_sent):
             if not everyone:
                 if told is lasting or told == lasting:
                     continue
                 after_us = self._with_rows_us if task in rows_for else self._alone_us
-                if not is_over(after_us, self._told_us[task], wall_us):
-                    self.wake_us = min(self.wake_us, self._told_us[task] + self._alone_us)
+                if not is_over(after_us, self._sent_us[task], wall_us):
+                    self.wake_us = min(self.wake_us, self._sent_us[task] + self._alone_us)
                     continue
-            found.add(task)
-            self._told[task], self._told_us[task] = lasting, wall_us
-        return found
+            tasks.add(task)
+            self._last_sent[task], self._sent_us[task] = lasting, wall_us
+        return tasks
 
 
 #: Says that no mark is in a packet; marks are epochs, from 0.
@@ -213,7 +213,7 @@ class Pipes:
         draining: bool = False,
         last: bool = False,
     ) -> Iterator[tuple[int, bytes]]:
-        """Yield what goes to each task: rows that name it, and what it is told.
+        """Yield (task, packet): the task's rows, and the message if one is due.
 
         Args:
             rows: On edges, those of a sender in order.
@@ -230,8 +230,8 @@ class Pipes:
                 by_task.setdefault(task, []).append(part)
         told = self._telling.tell(message, wall_us, by_task.keys(), everyone=mark != NO_MARK)
         far = {
-            edge: [(*sender, *number) for sender, number in of.items()]
-            for edge, of in (through or {}).items()
+            edge: [(*sender, *number) for sender, number in numbers.items()]
+            for edge, numbers in (through or {}).items()
         }
         for task in sorted(by_task.keys() | told):
             cuts = list(_cut(by_task[task])) if task in by_task else _NO_ROWS

@@ -45,14 +45,14 @@ class Lifter:
             self._edges = {e.number: e for e in task.topology.edges if e.lift is not None}
 
     def combined(self, rows: Rows) -> Iterator[Rows]:
-        """Yield rows with partials in the place of what they stand for; few rows as they are."""
+        """Yield rows, with partials in place of the rows that they combine; few rows unchanged."""
         if rows.few is not None:
             yield rows
         else:
             yield from map(Rows, self.lifted(rows.batch()))
 
     def lifted(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Yield a batch of the wire's schema with partials in the place of what they stand for."""
+        """Yield a batch of the wire's schema, with partials in place of the rows they combine."""
         edges = batch.column("edge").to_numpy()
         for number in self._edges.keys() & set(np.unique(edges).tolist()):
             edge = self._edges[number]
@@ -65,7 +65,7 @@ class Lifter:
             if not chosen.any():
                 continue
             rows = wire.where(batch, chosen)
-            found = edge.lift.apply_encoded(
+            lifted = edge.lift.apply_encoded(
                 self._topology.streams[edge.stream].coder,
                 rows.column("key"),
                 rows.column("hash").to_numpy().view(np.uint64),
@@ -73,27 +73,27 @@ class Lifter:
                 rows.column("value"),
                 by_time=self._by_time,
             )
-            if found is None:
+            if lifted is None:
                 continue
-            yield partial_rows(rows, edge, found, rows.column("origin"))
+            yield partial_rows(rows, edge, lifted, rows.column("origin"))
             left = np.ones(len(edges), dtype=bool)
-            left[np.flatnonzero(chosen)[found.taken]] = False
+            left[np.flatnonzero(chosen)[lifted.taken]] = False
             batch, edges = wire.where(batch, left), edges[left]
         if batch.num_rows:
             yield batch
 
 
-def partial_rows(rows: Any, edge: Edge, found: Lifted, origins: pa.Array) -> pa.RecordBatch:
+def partial_rows(rows: Any, edge: Edge, lifted: Lifted, origins: pa.Array) -> pa.RecordBatch:
     """Return partials as rows: each with key, id and timestamp of the first record in it."""
-    first = pa.array(found.first)
+    first = pa.array(lifted.first)
     encode = edge.lift.coder.encode
     return pa.RecordBatch.from_arrays(
         [
             rows.column("pid").take(first),
-            pa.array(np.full(len(found), wire.lifted(edge.number), dtype=np.int32)),
+            pa.array(np.full(len(lifted), wire.lifted(edge.number), dtype=np.int32)),
             rows.column("hash").take(first),
             rows.column("key").take(first),
-            pa.array([encode(partial) for partial in found.partials], pa.binary()),
+            pa.array([encode(partial) for partial in lifted.partials], pa.binary()),
             rows.column("ts").take(first),
             origins.take(first),
             rows.column("sequence").take(first),
@@ -154,10 +154,10 @@ class NativeLifter:
             count = int(np.count_nonzero(chosen))
             self.report.liftable += count
             self.report.partials += count
-            found = self._lift(batch, chosen, edge, source)
-            if found is None:
+            partials = self._lift(batch, chosen, edge, source)
+            if partials is None:
                 continue
-            rows, lifted = found
+            rows, lifted = partials
             origin = injected_origin(source.number, self._manifest.epoch)
             origins = pa.array(np.full(rows.num_rows, origin, dtype=np.int64))
             yield _widened(partial_rows(rows, edge, lifted, origins), schema)
@@ -204,12 +204,12 @@ class NativeLifter:
             keys, hashes, times = keys.filter(only), hashes[accepted], times[accepted]
             values = None if values is None else values.filter(only)
         if picked is not None:
-            found = lift.apply_picked(keys, hashes, times, picked, by_time=by_time)
+            lifted = lift.apply_picked(keys, hashes, times, picked, by_time=by_time)
         else:
-            found = lift.apply(keys, hashes, times, values, by_time=by_time)
-        if found is None:
+            lifted = lift.apply(keys, hashes, times, values, by_time=by_time)
+        if lifted is None:
             return None
-        return rows, found.at(np.flatnonzero(accepted), len(accepted))
+        return rows, lifted.at(np.flatnonzero(accepted), len(accepted))
 
 
 def _picked(

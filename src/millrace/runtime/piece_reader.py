@@ -60,8 +60,8 @@ class ReadStage:
             for _ in batches:
                 pass  # what Spark has to hand over, so that there is a task
             rows = reading.pieces_of(self.lots[task.number])
-        for made in rows if self.then is None else self.then.run(task, rows):
-            yield made
+        for batch in rows if self.then is None else self.then.run(task, rows):
+            yield batch
             yield from reading.letters()
         yield from reading.letters()
         if not reading.pieces:
@@ -84,7 +84,7 @@ class _Reading:
         self.pieces = 0
 
     def letters(self) -> Iterator[pa.RecordBatch]:
-        """Yield the dead letters of what was refused since, and those that are sent again."""
+        """Yield the dead letters of records refused since the last call, and those sent again."""
         yield from self._outbox.batches()
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -146,11 +146,11 @@ class _Reading:
         Each has its row's number.
         """
         task, few = self._task, columns.where(apart)
-        places = place(piece.number, first + np.flatnonzero(apart))
+        row_ids = place(piece.number, first + np.flatnonzero(apart))
         origin = injected_origin(task.topology.streams[stream].number, task.manifest.epoch)
 
         def ids(counts: Ints) -> tuple[Ints, Ints]:
-            rows = np.repeat(places, counts)
+            rows = np.repeat(row_ids, counts)
             return np.full_like(rows, origin), rows
 
         sending = RowEncoder(
@@ -161,7 +161,7 @@ class _Reading:
 
 
 def pass_on(report: TaskReport, stream: str, pieces: Sequence[Piece], latest_us: int) -> None:
-    """Add to a report what processes promise, or only that they are there, and where they stand.
+    """Add to a report the low watermarks and offsets of processes.
 
     Args:
         report: Of who takes the pieces.
@@ -188,16 +188,16 @@ def _source_rows(
     """Return what an injector has read as the engine's rows of a source."""
     count = len(columns.at_us)
     at = place(piece.number, first)
-    made = {
+    arrays = {
         "ts": columns.at_us,
         "sequence": pa.array(np.arange(at, at + count, dtype=np.int64)),
         f"s{source.number}": columns.values,
     }
     if columns.fingerprints is not None:
-        made[wire.FINGERPRINT] = columns.fingerprints
+        arrays[wire.FINGERPRINT] = columns.fingerprints
     # One name, and no promise: columns that take two bytes a row, and none. A task may get the rows
     # of ten thousand processes, which is as many as there may be.
     names = np.zeros(count, dtype=np.int16)
-    made["process"] = pa.DictionaryArray.from_arrays(names, [piece.process])
-    made["promised"] = pa.nulls(count)
-    return pa.RecordBatch.from_pydict(made)
+    arrays["process"] = pa.DictionaryArray.from_arrays(names, [piece.process])
+    arrays["promised"] = pa.nulls(count)
+    return pa.RecordBatch.from_pydict(arrays)

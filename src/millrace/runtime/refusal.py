@@ -37,7 +37,7 @@ from millrace.model.time import (
     likelier_ranges,
     likelier_unit,
 )
-from millrace.runtime.values import shown
+from millrace.runtime.values import display_value
 from millrace.store import EpochLog
 
 
@@ -46,9 +46,9 @@ class EventTimes:
     """Which event times of an injected stream are accepted in an epoch, and why others are not.
 
     Attributes:
-        latest_us: The latest there may be.
+        latest_us: The latest accepted time.
         column: The source's column with them; None if they come from elsewhere.
-        bare: Whether they are integers whose unit nobody said, taken for microseconds.
+        bare: Whether they are integers without a declared unit, read as microseconds.
     """
 
     latest_us: int
@@ -89,11 +89,11 @@ class EventTimes:
 
     def refused(self, at_us: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Return of each timestamp, none of them before 1970, whether it is refused."""
-        found = at_us > self.latest_us
+        refused = at_us > self.latest_us
         if self.bare:
             for first, last in likelier_ranges(self.latest_us).values():
-                found |= (at_us >= first) & (at_us <= last)
-        return found
+                refused |= (at_us >= first) & (at_us <= last)
+        return refused
 
 
 def refuse(
@@ -170,7 +170,7 @@ def _made(origin: Origin, value: Any) -> bool:
     if not isinstance(value, Mapping):
         return True
     names = [name for name in origin.row.schema.names if name in value]
-    read = {name: shown(origin.row.column(name), 0) for name in names}
+    read = {name: display_value(origin.row.column(name), 0) for name in names}
     was = {name: value[name] for name in names}
     return read == was or repr(read) == repr(was)  # NaN is no NaN, and yet the same
 
@@ -255,9 +255,9 @@ class Origins:
         """
         if stream not in self._injectors:
             return {}
-        places = self._known(manifest).get(stream, {})
+        offsets = self._known(manifest).get(stream, {})
         if self._live:
-            names = {place.number: name for name, place in places.items()}
+            names = {place.number: name for name, place in offsets.items()}
             names |= {number: name for name, number in self.numbers.get(stream, {}).items()}
             return self.of_offsets(
                 stream,
@@ -266,7 +266,7 @@ class Origins:
         return self._rows(
             stream,
             [
-                ((name, places[name].offset if name in places else None), low & LAST_ROW)
+                ((name, offsets[name].offset if name in offsets else None), low & LAST_ROW)
                 for name, (_, low) in zip(processes, ids, strict=True)
             ],
         )
@@ -289,10 +289,10 @@ class Origins:
                 wanted[process][offset] = position
         return {
             wanted[process][origin.offset]: origin
-            for process, of in wanted.items()
-            for some in _runs(sorted(of))
+            for process, offsets in wanted.items()
+            for some in _runs(sorted(offsets))
             for origin in self._read(stream, process, some[0], some[-1] - some[0] + 1, some[-1])
-            if origin.offset in of
+            if origin.offset in offsets
         }
 
     def _rows(
@@ -302,13 +302,13 @@ class Origins:
         wanted: defaultdict[tuple[str, object], dict[int, int]] = defaultdict(dict)
         for position, (start, row) in enumerate(rows):
             wanted[start][row] = position
-        found = dict[int, Origin]()
-        for (process, first), of in wanted.items():
+        origins = dict[int, Origin]()
+        for (process, first), offsets in wanted.items():
             count, offset = 0, first
             passed = self._passed.get((stream, process))
-            if passed is not None and passed[0] == first and passed[1] <= min(of):
+            if passed is not None and passed[0] == first and passed[1] <= min(offsets):
                 _, count, offset = passed
-            if min(of) - count > _FAR:
+            if min(offsets) - count > _FAR:
                 _log.info(
                     "stream %r, process %r: the messages of refused records lie more than %s rows "
                     "behind the last one that was read again; their dead letters have the value "
@@ -318,12 +318,12 @@ class Origins:
                     f"{_FAR:,}",
                 )
                 continue
-            for origin in self._read(stream, process, offset, max(of) + 1 - count):
-                if count in of:
-                    found[of[count]] = origin
+            for origin in self._read(stream, process, offset, max(offsets) + 1 - count):
+                if count in offsets:
+                    origins[offsets[count]] = origin
                 count += 1
                 self._passed[stream, process] = first, count, origin.offset + 1
-        return found
+        return origins
 
     def _read(
         self, stream: str, process: str, offset: object, count: int, last: int | None = None

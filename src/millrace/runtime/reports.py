@@ -76,16 +76,16 @@ class TaskReport(msgspec.Struct, array_like=True):
     def is_quiet(self) -> bool:
         """Whether sources had no record, nor a refused low watermark, and no call is pending."""
         return not (
-            any(one.records or one.refused_watermarks for one in self.sources.values())
+            any(source.records or source.refused_watermarks for source in self.sources.values())
             or any(stats.pending for stats in self.calls.values())
         )
 
     def last_commits(self) -> dict[str, dict[int, int]]:
         """Return computation -> interval -> number of its last commit, of those with a result."""
-        found: dict[str, dict[int, int]] = {}
+        last: dict[str, dict[int, int]] = {}
         for result in self.results:
-            found.setdefault(result.computation, {})[result.interval] = result.number
-        return found
+            last.setdefault(result.computation, {})[result.interval] = result.number
+        return last
 
     def add(self, other: TaskReport) -> None:
         """Add what another task tells, or a later turn; its results are of other intervals."""
@@ -184,8 +184,8 @@ class MarkReport:
         """
         report, self.report = self.report, TaskReport()
         report.results = [
-            replace(one, load=one.load.reported(), repair=self._repairs.pop(at, NOTHING))
-            for at, one in self._results.items()
+            replace(result, load=result.load.reported(), repair=self._repairs.pop(at, NOTHING))
+            for at, result in self._results.items()
         ]
         self._results = {}
         return report
@@ -221,7 +221,10 @@ class Messages:
                 # second job of the epoch, there are two.
                 receipt = _decode_receipt(message)
                 receipts.setdefault(edge, {}).setdefault(receipt.task, receipt.of)
-        by_task = {edge: [of[task] for task in sorted(of)] for edge, of in receipts.items()}
+        by_task = {
+            edge: [by_number[task] for task in sorted(by_number)]
+            for edge, by_number in receipts.items()
+        }
         return cls(reports, by_task)
 
 

@@ -60,7 +60,7 @@ from millrace.runtime.partials_stage import Lifter, NativeLifter, lifted_schema
 from millrace.runtime.refusal import BatchOrigins, EventTimes, FindOrigins, refuse, refuse_again
 from millrace.runtime.reports import TaskReport, count
 from millrace.runtime.rows import Outbox, Rows, are_few
-from millrace.runtime.values import shown
+from millrace.runtime.values import display_value
 from millrace.runtime.worker_process import SourceColumns, Task, WorkerProcess
 from millrace.watermark.percentiles import Ahead
 
@@ -102,7 +102,7 @@ class Keying:
         whole = bool(accepted.all())
         for (keys, hashes), edge in zip(keyed, stream.edges, strict=True):
             intervals = task.manifest.interval_map(str(edge.computation))
-            made = pa.RecordBatch.from_arrays(
+            edge_rows = pa.RecordBatch.from_arrays(
                 [
                     pa.array(intervals.task_of(hashes, task.tasks)),
                     pa.array(np.full(len(hashes), edge.number, dtype=np.int32)),
@@ -113,12 +113,12 @@ class Keying:
                 names=["pid", "edge", "hash", "key", *rows.schema.names],
             )
             if not whole and edge is not stream.edges[0]:
-                made = wire.where(made, accepted)
+                edge_rows = wire.where(edge_rows, accepted)
             elif not whole:
                 number = np.where(accepted, np.int32(edge.number), np.int32(wire.REFUSED))
-                made = made.set_column(1, "edge", pa.array(number))
-            if made.num_rows:
-                yield made
+                edge_rows = edge_rows.set_column(1, "edge", pa.array(number))
+            if edge_rows.num_rows:
+                yield edge_rows
 
 
 def encoded(column: pa.Array) -> pa.Array:
@@ -158,12 +158,12 @@ def _keys(column: pa.Array) -> tuple[pa.Array, npt.NDArray[np.uint64]]:
     distinct = column.dictionary_encode()
     keys = encoded(distinct.dictionary)
     hashes = np.fromiter(map(hash_key, keys.to_pylist()), np.uint64, len(keys))
-    places = distinct.indices
-    if places.null_count:
-        numbers = pc.fill_null(places, 0).to_numpy()
-        found = hashes[numbers] if len(hashes) else np.zeros(len(column), np.uint64)
-        return keys.take(places), found
-    return keys.take(places), hashes[places.to_numpy()]
+    codes = distinct.indices
+    if codes.null_count:
+        numbers = pc.fill_null(codes, 0).to_numpy()
+        row_hashes = hashes[numbers] if len(hashes) else np.zeros(len(column), np.uint64)
+        return keys.take(codes), row_hashes
+    return keys.take(codes), hashes[codes.to_numpy()]
 
 
 def _key_column(edge: Edge, struct: pa.StructArray) -> pa.Array:
@@ -468,7 +468,7 @@ class RowEncoder:
             )
         read, refused = reader.read(values), refusals_of(refusals)
         for n, reason in read.refused.items():
-            read.values[n] = shown(values, n)  # what a dead letter or an error shows
+            read.values[n] = display_value(values, n)  # what a dead letter or an error shows
             # Where the time is a field as well, its format could only say that this is null.
             refused.setdefault(n, Refusal(self._times.refusal(timestamps[n]) or reason))
         return self.send(read.values, timestamps, fingerprints, refused, ids, origins)
@@ -560,8 +560,8 @@ class RowEncoder:
         # A record may have become several rows, or none.
         first = place(self._partition, self._sent)
         self._sent += len(productions)
-        places = range(first, first + len(productions))
-        self._outbox.add(productions, self._origin, places)
+        row_numbers = range(first, first + len(productions))
+        self._outbox.add(productions, self._origin, row_numbers)
 
 
 def _ints(timestamps: Sequence[int | None]) -> Ints:
@@ -587,8 +587,8 @@ def _origins_within(origins: FindOrigins | None, part: slice) -> FindOrigins | N
         return None
 
     def within(positions: Sequence[int]) -> Mapping[int, Origin]:
-        found = origins([n + part.start for n in positions])
-        return {n - part.start: origin for n, origin in found.items()}
+        origins_of = origins([n + part.start for n in positions])
+        return {n - part.start: origin for n, origin in origins_of.items()}
 
     return within
 
@@ -662,16 +662,16 @@ class LiveRows:
                 yield from few
                 return
         origins, sequences = ids_of(stream.number, process, numbers)
-        made = {
+        edge_rows = {
             "ts": columns.at_us,
             "origin": pa.array(origins),
             "sequence": pa.array(sequences),
         }
         if columns.fingerprints is not None:
-            made[wire.FINGERPRINT] = columns.fingerprints
-        made[f"s{source.number}"] = columns.values
+            edge_rows[wire.FINGERPRINT] = columns.fingerprints
+        edge_rows[f"s{source.number}"] = columns.values
         self._note(task, source.stream, columns.at_us, report)
-        yield from map(Rows, Keying(task).on_edges(source, pa.RecordBatch.from_pydict(made)))
+        yield from map(Rows, Keying(task).on_edges(source, pa.RecordBatch.from_pydict(edge_rows)))
 
     def lifted(self, task: Task, rows: Rows) -> Iterator[Rows]:
         """Yield rows that were never sent before, combined where receivers take partials."""
@@ -699,18 +699,20 @@ class LiveRows:
             None if one of them is refused: whoever has columns says so, whether it came with few or
             with many.
         """
-        name, times, found = stream.name, columns.at_us.to_pylist(), columns.fingerprints
+        name, times, ids_column = stream.name, columns.at_us.to_pylist(), columns.fingerprints
         refusal = task.event_times(name).refusal
         if any(refusal(at_us) is not None for at_us in times):
             return None
         read, made = self._readers[name].read_columns(columns.columns, len(times)), RowsBuilder()
-        fingerprints = None if found is None else found.to_pylist()
+        fingerprints = None if ids_column is None else ids_column.to_pylist()
         if read.refused or (fingerprints is not None and None in fingerprints):
             return None
         ids: Any
         if self._router.send_all(made, name, read.values, times, fingerprints):
-            places = numbers.tolist()
-            ids = tuple(zip(*(ids_of(stream.number, process, n) for n in places), strict=True))
+            record_numbers = numbers.tolist()
+            ids = tuple(
+                zip(*(ids_of(stream.number, process, n) for n in record_numbers), strict=True)
+            )
         else:
             rows = list[int]()
             for value, one_us, fingerprint in zip(
@@ -740,7 +742,7 @@ class LiveRows:
         report: TaskReport,
     ) -> Iterator[Rows]:
         outbox, part = Outbox(task), TaskReport()
-        found, stream = columns.fingerprints, spec.name
+        ids_column, stream = columns.fingerprints, spec.name
 
         def origins(positions: Sequence[int]) -> Mapping[int, Origin]:
             halves = ids_of(spec.number, process, numbers[list(positions)])
@@ -751,7 +753,7 @@ class LiveRows:
         RowEncoder(task, stream, 0, outbox, part, task.event_times(stream)).send_columns(
             columns.values,
             columns.at_us.to_pylist(),
-            None if found is None else found.to_pylist(),
+            None if ids_column is None else ids_column.to_pylist(),
             row_ids(spec.number, process, numbers),
             columns.refusals,
             origins,
@@ -806,8 +808,8 @@ def row_ids(stream: int, process: int, numbers: Ints) -> RowIds:
                 "Have a computation make them."
             )
         # Those of one record are counted from 0.
-        made = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        return ids_of(stream, process, np.repeat(numbers, counts), made)
+        row_numbers = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        return ids_of(stream, process, np.repeat(numbers, counts), row_numbers)
 
     return ids
 

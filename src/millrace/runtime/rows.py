@@ -219,7 +219,7 @@ class Rows:
             yield tasks[0], self
             return
         for task in sorted({*tasks}):
-            yield task, Rows(self.few.where([one == task for one in tasks]))
+            yield task, Rows(self.few.where([receiver == task for receiver in tasks]))
 
 
 NO_ROWS: Final = Rows(RowColumns())
@@ -289,12 +289,12 @@ class Outbox:
             return
         if self._everywhere and not self._everywhere.keys().isdisjoint(productions.edges):
             productions, origins, sequences = self._copied(productions, origins, sequences)
-        mine = self._all
-        mine.edges += productions.edges
-        mine.hashes += productions.hashes
-        mine.keys += productions.keys
-        mine.values += productions.values
-        mine.timestamps += productions.timestamps
+        pending = self._all
+        pending.edges += productions.edges
+        pending.hashes += productions.hashes
+        pending.keys += productions.keys
+        pending.values += productions.values
+        pending.timestamps += productions.timestamps
         self._ids.append((origins, sequences))
 
     def _firsts(self, computation: str, *, once: bool) -> list[int]:
@@ -310,56 +310,58 @@ class Outbox:
         self, productions: RowsBuilder, origins: _Firsts, sequences: _Seconds
     ) -> tuple[RowsBuilder, _Ints, _Ints]:
         """Return rows and ids, with a copy for each interval of those that go to all."""
-        made, of = RowsBuilder(), list[int]()
+        builder, copies_of = RowsBuilder(), list[int]()
         for n, (edge, hash) in enumerate(zip(productions.edges, productions.hashes, strict=True)):
             hashes = self._everywhere.get(edge, [hash])
-            made.hashes += hashes
-            of += [n] * len(hashes)
-        made.edges = [productions.edges[n] for n in of]
-        made.keys = [productions.keys[n] for n in of]
-        made.values = [productions.values[n] for n in of]
-        made.timestamps = [productions.timestamps[n] for n in of]
+            builder.hashes += hashes
+            copies_of += [n] * len(hashes)
+        builder.edges = [productions.edges[n] for n in copies_of]
+        builder.keys = [productions.keys[n] for n in copies_of]
+        builder.values = [productions.values[n] for n in copies_of]
+        builder.timestamps = [productions.timestamps[n] for n in copies_of]
         if isinstance(origins, int):
             origins = np.full(len(productions), origins, np.int64)
-        return made, _array(origins)[of], _array(sequences)[of]
+        return builder, _array(origins)[copies_of], _array(sequences)[copies_of]
 
     def rows(self) -> list[Rows]:
         """Return what was gathered since: one lot of rows, or none."""
-        mine = self._all
-        if not mine.edges:
+        pending = self._all
+        if not pending.edges:
             return []
         self._all, ids, self._ids = RowsBuilder(), self._ids, []
-        make = self._few if are_few(len(mine.edges), mine.keys, mine.values) else self._many
-        made = make(mine, ids)
-        return [made] if made.count else []
+        make = (
+            self._few if are_few(len(pending.edges), pending.keys, pending.values) else self._many
+        )
+        rows = make(pending, ids)
+        return [rows] if rows.count else []
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the same as one batch of the wire's schema; or nothing."""
         for made in self.rows():
             yield made.batch()
 
-    def _few(self, mine: RowsBuilder, ids: list[tuple[_Firsts, _Seconds]]) -> Rows:
-        made = RowColumns(
-            list(map(self._task_of, mine.edges, mine.hashes)),
-            mine.edges, mine.hashes, mine.keys, mine.values, mine.timestamps,
+    def _few(self, pending: RowsBuilder, ids: list[tuple[_Firsts, _Seconds]]) -> Rows:
+        columns = RowColumns(
+            list(map(self._task_of, pending.edges, pending.hashes)),
+            pending.edges, pending.hashes, pending.keys, pending.values, pending.timestamps,
             [n for origins, sequences in ids for n in _origins(origins, len(sequences))],
             [n for _, sequences in ids for n in _listed(sequences)],
         )  # fmt: skip
         if self._later:
-            made = made.where([wire.plain(edge) not in self._later for edge in made.edges])
-        return Rows(made)
+            columns = columns.where([wire.plain(edge) not in self._later for edge in columns.edges])
+        return Rows(columns)
 
-    def _many(self, mine: RowsBuilder, ids: list[tuple[_Firsts, _Seconds]]) -> Rows:
-        edges = np.array(mine.edges, dtype=np.int32)
-        hashes = np.array(mine.hashes, dtype=np.uint64)
+    def _many(self, pending: RowsBuilder, ids: list[tuple[_Firsts, _Seconds]]) -> Rows:
+        edges = np.array(pending.edges, dtype=np.int32)
+        hashes = np.array(pending.hashes, dtype=np.uint64)
         batch = pa.RecordBatch.from_arrays(
             [
                 pa.array(self._tasks_of(edges, hashes)),
                 pa.array(edges),
                 pa.array(hashes.view(np.int64)),
-                _binary("keys", mine.keys),
-                _binary("values", mine.values),
-                pa.array(np.array(mine.timestamps, dtype=np.int64)),
+                _binary("keys", pending.keys),
+                _binary("values", pending.values),
+                pa.array(np.array(pending.timestamps, dtype=np.int64)),
                 pa.array(np.concatenate([np.full(len(s), o, np.int64) for o, s in ids])),
                 pa.array(np.concatenate([_array(sequences) for _, sequences in ids])),
             ],
@@ -397,16 +399,16 @@ class Outbox:
         return pids
 
 
-def _binary(what: str, column: list[bytes]) -> pa.Array:
-    made = pa.array(column, pa.binary())
-    if isinstance(made, pa.ChunkedArray):  # which is what Arrow makes of more than it can address
+def _binary(name: str, column: list[bytes]) -> pa.Array:
+    array = pa.array(column, pa.binary())
+    if isinstance(array, pa.ChunkedArray):  # which is what Arrow makes of more than it can address
         raise PipelineError(
-            f"a task has {made.nbytes:,} bytes of {what} to send at once, in {len(column):,} rows, "
-            "and an Arrow batch holds 2 GiB of them. Let an epoch read less "
+            f"a task has {array.nbytes:,} bytes of {name} to send at once, in {len(column):,} "
+            "rows, and an Arrow batch holds 2 GiB of them. Let an epoch read less "
             "(maxFilesPerTrigger, maxOffsetsPerTrigger, mr.sources.Files(bytes_per_epoch=)), use "
-            f"more tasks, or shorter {what}."
+            f"more tasks, or shorter {name}."
         )
-    return made
+    return array
 
 
 def _origins(origins: _Firsts, count: int) -> list[int]:

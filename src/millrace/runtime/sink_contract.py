@@ -1,15 +1,15 @@
-"""What a sink and the plane have to do with each other: in the driver, and in tasks that write.
+"""The contract between a sink and a run: in the driver, and in tasks that write.
 
-**In the driver**, sinks are told before a run writes anything, once it owns the checkpoint. Both
-calls are optional for a sink. ``bind(binding)`` checks what can be checked and returns a name for
-what the sink writes to; ``claim(generation, completed)`` fences off earlier runs. Then it is asked
-what tasks write with. A sink whose ``takes_back`` is true can go back to a savepoint: it goes on by
-key, or has ``take_back(after, until)``, which removes what some epochs have added.
+**In the driver**, a sink may have two methods that are called once the run owns the checkpoint, and
+before it writes anything. ``bind(binding)`` checks the sink and returns a name for its target;
+``claim(generation, completed)`` fences off earlier runs. Then the run asks for the writer of its
+tasks. A sink whose ``takes_back`` is true can go back to a savepoint: it writes by key, or has
+``take_back(after, until)``, which removes the rows of some epochs.
 
-**In tasks** a sink is written by epoch, for the driver to publish, or in every turn. By epoch, what
-a task writes is seen by nobody until the driver publishes it. An attempt that dies, or that comes
-second, leaves something unpublished behind, and no more. So Spark may run tasks as often as it
-likes: of each task one receipt reaches the driver, and that one counts.
+**In tasks** a sink is written by epoch, for the driver to publish, or in every turn. By epoch, the
+rows of a task are invisible until the driver publishes them. An attempt that dies, or that comes
+second, leaves unpublished rows behind, and nothing else. So Spark may repeat tasks at will: one
+receipt of each task reaches the driver, and that one counts.
 
 In every turn, a task of the real-time plane writes what its commits have produced, once they are
 durable and no later incarnation had begun by then: so they exist, whatever becomes of the task.
@@ -112,23 +112,23 @@ class Writings:
 
     def close(self) -> dict[int, bytes]:
         """Return edge -> the receipt for what was written, which is durable now."""
-        return {edge: one.close() for edge, one in self._begun.items()}
+        return {edge: writing.close() for edge, writing in self._begun.items()}
 
     def abort(self) -> None:
         """Give everything up."""
-        for one in self._begun.values():
+        for writing in self._begun.values():
             with suppress(Exception):  # what is told is why all of this ends
-                one.abort()
+                writing.abort()
 
 
 class TaskSink(Protocol):
     """A sink, as the driver knows it.
 
     On the real-time plane an epoch ends with a mark, and is published when its completion is
-    durable: a mark that is made again after a failure ends it elsewhere, with more rows. What a
-    sink has published must outlive the driver only if it has a method ``publish_again(epoch,
-    receipts)``, too. Then the completion has the receipts, and who goes on from it calls that
-    first, whether or not they were published.
+    durable: a mark that is repeated after a failure ends the epoch elsewhere, with more rows. A
+    driver may die between completion and publication. A sink that must not lose the epoch then has
+    a method ``publish_again(epoch, receipts)``: the completion stores the receipts, and the next
+    run calls it first, whether or not they were published.
     """
 
     def for_tasks(self) -> TaskWriter | None:
@@ -139,7 +139,7 @@ class TaskSink(Protocol):
         ...
 
     def publish(self, epoch: int, receipts: list[bytes]) -> None:
-        """Make an epoch's rows seen, in place of what an earlier attempt at it has published.
+        """Make an epoch's rows visible, and replace those that an earlier attempt published.
 
         Args:
             epoch: The epoch.
@@ -287,12 +287,12 @@ def task_writers(topology: Topology) -> dict[int, TaskWriter]:
 
     Asked when the run owns its sinks.
     """
-    found = {}
+    writers = {}
     for edge, sink in sinks_by_edge(topology).items():
         writer = sink.for_tasks() if hasattr(sink, "for_tasks") else None
         if writer is not None:
-            found[edge] = writer
-    return found
+            writers[edge] = writer
+    return writers
 
 
 def live_writers(topology: Topology) -> tuple[dict[int, LiveWriter], dict[int, TaskWriter]]:

@@ -61,12 +61,12 @@ class SinkEncoder:
             topology: The pipeline.
             written: Edges to sinks that tasks write.
         """
-        kept = (
+        fields = (
             f"k{number} {columns.ddl}"
             for number, columns in columns_of_sinks(topology).items()
             if number not in written
         )
-        return ", ".join(["edge int", "report binary", *kept])
+        return ", ".join(["edge int", "report binary", *fields])
 
     def batches(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield a batch for every sink that gets rows, and the messages to the driver."""
@@ -305,7 +305,9 @@ class LiveSinkWriter:
             return {}
         receipts = self._by_mark[epoch].close()
         del self._by_mark[epoch]
-        return {edge: wire.encode(Receipt(self._task, of)) for edge, of in receipts.items()}
+        return {
+            edge: wire.encode(Receipt(self._task, receipt)) for edge, receipt in receipts.items()
+        }
 
     def close(self) -> None:
         """Give up what no mark has closed."""

@@ -120,7 +120,7 @@ class Decisions:
 
     def left(self, pieces: Mapping[str, Iterable[Piece]]) -> dict[str, list[Left]]:
         """Return what was left of which pieces, by stream."""
-        found: dict[str, list[Left]] = {}
+        unread: dict[str, list[Left]] = {}
         if self.anything_left():
             for stream, all_of_it in pieces.items():
                 for piece in all_of_it:
@@ -129,13 +129,13 @@ class Decisions:
                     limit = self._decided(stream, piece.number)
                     if limit >= 0:
                         left = Left(piece.process, piece.between, limit)
-                        found.setdefault(stream, []).append(left)
-        return found
+                        unread.setdefault(stream, []).append(left)
+        return unread
 
     def forget(self) -> None:
         """Remove all slots, when the batch has ended."""
-        mine = [name for name in self._mailbox.names() if name.startswith(self._enough.batch)]
-        self._mailbox.remove(mine)
+        names = [name for name in self._mailbox.names() if name.startswith(self._enough.batch)]
+        self._mailbox.remove(names)
 
     @property
     def _left(self) -> str:

@@ -150,7 +150,7 @@ class CallLimits(NamedTuple):
         hung_s: Before its process is ended, if nothing else is done there.
     """
 
-    told_s: float = inf
+    warn_after_s: float = inf
     ended_s: float = inf
     hung_s: float = inf
 
@@ -220,8 +220,8 @@ class Watch:
         self._clock = clock
         self._frames = frames
         self._call: FrameType | None = None
-        self._since = self._told_at = 0.0
-        self._told = False
+        self._since = self._reported_at_s = 0.0
+        self._is_reported = False
         shortest_s = after_s if limit is None else min(after_s, limit.limit_s)
         self._every_s = min(1.0, shortest_s / 4)
 
@@ -238,21 +238,21 @@ class Watch:
         machine, leaf = running.machine, self._frames().get(running.thread)
         call = None if machine is None else call_in(leaf)
         if call is not self._call:
-            if self._told:
+            if self._is_reported:
                 self._over()
-            self._call, self._since, self._told = call, now, False
+            self._call, self._since, self._is_reported = call, now, False
         elif call is not None and machine is not None:
             limit, seconds = self._limit, now - self._since
             if limit is not None and seconds >= limit.limit_s and call.f_code in machine.hooks:
                 limit.end(call, running.thread)
             if self._due(now):
-                self._told, self._told_at = True, now
+                self._is_reported, self._reported_at_s = True, now
                 self._tell(_stuck(machine, call, leaf, seconds))
         return True
 
     def _due(self, now: float) -> bool:
-        if self._told:
-            return now - self._told_at >= _AGAIN_S
+        if self._is_reported:
+            return now - self._reported_at_s >= _AGAIN_S
         return now - self._since >= self._after_s
 
     def _watch(self) -> None:
@@ -288,8 +288,8 @@ class CallWatch:
         self._tell = tell
         self._over = over
         self._clock = clock
-        self._told: bytes | None = None
-        self._told_at = 0.0
+        self._reported_id: bytes | None = None
+        self._reported_at_s = 0.0
 
     def start(self) -> None:
         """Look in a thread of its own, as long as there are pools."""
@@ -300,16 +300,16 @@ class CallWatch:
         pools = self._pools()
         if pools is None:
             return False
-        longest = max(pools.waiting(), key=lambda one: one[1].waited_us, default=None)
+        longest = max(pools.waiting(), key=lambda item: item[1].waited_us, default=None)
         if longest is None or longest[1].waited_us < self._after_s * SECOND:
-            if self._told is not None:
-                self._told = None
+            if self._reported_id is not None:
+                self._reported_id = None
                 self._over()
             return True
         name, waiting = longest
         now = self._clock()
-        if self._told != waiting.call.id or now - self._told_at >= _AGAIN_S:
-            self._told, self._told_at = waiting.call.id, now
+        if self._reported_id != waiting.call.id or now - self._reported_at_s >= _AGAIN_S:
+            self._reported_id, self._reported_at_s = waiting.call.id, now
             self._tell(_waits(self._titles[name], waiting))
         return True
 
@@ -416,7 +416,7 @@ class Probe:
         return self._clock() >= self._until
 
     def call(self, hook: Callable[[Any], Any], key: Any, given: Record | Timer) -> Any:
-        """Return what a hook returns of what it is given; note the call for as long as it runs.
+        """Call a hook with a record or timer, and return its result; the call is noted meanwhile.
 
         Raises:
             ProcessKilled: It would end the process.
@@ -447,14 +447,14 @@ class Probe:
                 note[:_DIGEST] = _NOTHING
                 stack.truncate(0)
                 how = self._died(run, note, stack)
-                found = note[:_DIGEST]
-                if found in (_DONE, _NOTHING):
+                digest = note[:_DIGEST]
+                if digest in (_DONE, _NOTHING):
                     return
                 stack.seek(0)
                 where = _users(stack.read().decode(errors="replace"))
                 # There may be another, and to find this one may have taken all the time.
                 self._until = self._clock() + self._lasts_s
-                self._fatal[found] = how, where
+                self._fatal[digest] = how, where
                 _log.warning("user code ends its process: %s\n%s", how, where)
 
     def _died(self, run: Callable[[], object], note: mmap.mmap, stack: IO[bytes]) -> str:
@@ -566,7 +566,11 @@ class Standstill:
         while frame is not None and frame.f_code is not self._work:
             stack.append(frame)
             frame = frame.f_back
-        if frame is None or leaf is None or any(one.f_code in self._waits for one in stack):
+        if (
+            frame is None
+            or leaf is None
+            or any(frame_at.f_code in self._waits for frame_at in stack)
+        ):
             self.forget()
             return None
         stack.append(frame)

@@ -101,8 +101,8 @@ class TaskWatermarks:
             self._pinned = False
             spread = bool(self._topology.percentiles)
             pending = {
-                name: self._positions.bulletin(name).pending(spread, within=places)
-                for name, places in self._owned.items()
+                name: self._positions.bulletin(name).pending(spread, within=indexes)
+                for name, indexes in self._owned.items()
             }
             for name, clocks in self.inputs.items():
                 output_us = min(clocks[100], pending[name].pending_us)
@@ -117,8 +117,8 @@ class TaskWatermarks:
         """When a timer of the wall clock is due."""
         return min(
             (
-                self._positions.bulletin(name).next_wall_timer_within(places)
-                for name, places in self._owned.items()
+                self._positions.bulletin(name).next_wall_timer_within(indexes)
+                for name, indexes in self._owned.items()
             ),
             default=MAX_TIMESTAMP,
         )

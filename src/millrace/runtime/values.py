@@ -311,19 +311,19 @@ def _is_of(column: pa.DataType, kind: Any) -> bool:
     return trusted is not None and trusted(column)
 
 
-def shown(array: pa.Array, n: int) -> Any:
+def display_value(array: pa.Array, n: int) -> Any:
     """Return a value for a message: what Python cannot hold is text, or bytes if it is no text."""
     if pa.types.is_struct(array.type):
         parts = zip(array.type.names, array.flatten(), strict=True)
-        return {name: shown(part, n) for name, part in parts}
+        return {name: display_value(part, n) for name, part in parts}
     try:
-        (found,) = _to_list(array.slice(n, 1))
+        (value,) = _to_list(array.slice(n, 1))
     except UnicodeDecodeError as error:
         return error.object
     except _UNREADABLE as error:
         whole = pa.types.is_timestamp(array.type) or pa.types.is_date(array.type)
         return array.slice(n, 1).view(_whole(array.type))[0].as_py() if whole else str(error)
-    return found
+    return value
 
 
 def _whole(kind: pa.DataType) -> pa.DataType:
@@ -623,7 +623,7 @@ class SinkColumns:
 
 def _is_enum(kind: Any) -> bool:
     kinds = [bare(kind), *map(bare, typing.get_args(bare(kind)))]
-    return any(isinstance(one, type) and issubclass(one, enum.Enum) for one in kinds)
+    return any(isinstance(kind, type) and issubclass(kind, enum.Enum) for kind in kinds)
 
 
 def _types(column: ColumnType) -> tuple[pa.DataType, str]:

@@ -180,10 +180,10 @@ class WorkerProcess:
             None if its records come to no expression.
         """
         if (stream, batches) not in self._column_encoders:
-            made = None
+            encoder = None
             if stream != self.topology.again and self.topology.has_expressions(stream):
-                made = ColumnEncoder(self.topology, stream, self.router, batches=batches)
-            self._column_encoders[stream, batches] = made
+                encoder = ColumnEncoder(self.topology, stream, self.router, batches=batches)
+            self._column_encoders[stream, batches] = encoder
         return self._column_encoders[stream, batches]
 
     @cached_property

@@ -92,7 +92,7 @@ class RemapAsked(msgspec.Struct, frozen=True):
 
     def remaps(self) -> list[Split | Merge]:
         """Return the remaps."""
-        return [Split(*one) for one in self.splits] + [Merge(*one) for one in self.merges]
+        return [Split(*merge) for merge in self.splits] + [Merge(*split) for split in self.merges]
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -193,7 +193,7 @@ class Listener:
         self._thread.start()
 
     def look(self) -> None:
-        """Take the requests that are there, and remove answers that nobody came for."""
+        """Process waiting requests, and remove answers that were not fetched."""
         if not self._watch.due():
             return
         names = self._mailbox.names()
@@ -287,7 +287,7 @@ def _status(run: Run, _: str) -> str:
 
 
 def _held(run: Run, stream: str) -> str:
-    return f"{stream}: {run.publisher.throttle.said().get(stream, 'read as it comes')}"
+    return f"{stream}: {run.publisher.throttle.descriptions().get(stream, 'read as it comes')}"
 
 
 def _pause(run: Run, stream: str) -> str:
@@ -326,9 +326,11 @@ def _kept(kept: KeptSavepoint) -> str:
 
 def _remap(run: Run, about: str) -> str:
     asked = msgspec.json.decode(about, type=RemapAsked)
-    made = run.remap(asked.computation, asked.remaps())
-    said = f"{asked.computation} has {made.intervals} key intervals after epoch {made.epoch}"
-    return _after(said, made.pause)
+    intervals = run.remap(asked.computation, asked.remaps())
+    said = (
+        f"{asked.computation} has {intervals.intervals} key intervals after epoch {intervals.epoch}"
+    )
+    return _after(said, intervals.pause)
 
 
 def _after(said: str, pause: str) -> str:

@@ -93,17 +93,18 @@ def early_end_of(
     return Enough(location, f"batch{uuid4().hex}", percentile, pieces)
 
 
-def said_of(left: Mapping[str, Sequence[Left]]) -> str:
-    """Return what was left, in words."""
-    said = []
+def describe_left(left: Mapping[str, Sequence[Left]]) -> str:
+    """Return a sentence about the pieces that were not read."""
+    descriptions = []
     for stream, pieces in left.items():
         named = [
-            f"{one.process} from {one.between[0]!r} to {one.between[1]!r} after {one.rows:,} rows"
-            for one in pieces[:_NAMED]
+            f"{piece.process} from {piece.between[0]!r} to {piece.between[1]!r} "
+            f"after {piece.rows:,} rows"
+            for piece in pieces[:_NAMED]
         ]
         more = [f"{len(pieces) - _NAMED:,} more"] if len(pieces) > _NAMED else []
-        said.append(f"{len(pieces):,} of stream {stream!r}: {'; '.join([*named, *more])}")
-    return f"pieces left unread: {', '.join(said)}"
+        descriptions.append(f"{len(pieces):,} of stream {stream!r}: {'; '.join([*named, *more])}")
+    return f"pieces left unread: {', '.join(descriptions)}"
 
 
 _log = logging.getLogger("millrace")
@@ -183,7 +184,7 @@ def run_batch(pipeline: Declarations, spark: SparkSession, **given: Any) -> Stat
         seen.status(run_log, loads, WatermarkPublisher({}), state="drained"), left=left
     )
     if left:
-        _log.warning("%s: %s", pipeline.name, said_of(left))
+        _log.warning("%s: %s", pipeline.name, describe_left(left))
     display.finish(as_line(status))
     return status
 

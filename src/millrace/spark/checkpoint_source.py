@@ -29,20 +29,20 @@ class CheckpointSource(DataSource):
 
     def schema(self) -> T.StructType:
         """Return the columns, by the checkpoint's own schemas."""
-        checkpoint, computation, what = self._opened()
-        return spark_schema(columns_of(checkpoint[computation], what))
+        checkpoint, computation, table = self._opened()
+        return spark_schema(columns_of(checkpoint[computation], table))
 
     def reader(self, schema: Any) -> DataSourceReader:
         """Return what reads it, at the epoch that is the last now."""
-        checkpoint, computation, what = self._opened()
+        checkpoint, computation, table = self._opened()
         location = str(self.options["checkpoint"])
         intervals = len(checkpoint[computation].intervals)
-        return _Reader(location, computation, what, checkpoint.epoch, intervals)
+        return _Reader(location, computation, table, checkpoint.epoch, intervals)
 
     def _opened(self) -> tuple[Checkpoint, str, str]:
-        given = {name.lower(): value for name, value in self.options.items()}
-        unknown = sorted(given.keys() - {*_OPTIONS, "path"})
-        missing = [name for name in _OPTIONS[:2] if name not in given]
+        options = {name.lower(): value for name, value in self.options.items()}
+        unknown = sorted(options.keys() - {*_OPTIONS, "path"})
+        missing = [name for name in _OPTIONS[:2] if name not in options]
         if missing or unknown:
             wrong = f"option {missing[0]!r} is missing" if missing else f"no option {unknown[0]!r}"
             raise PipelineError(
@@ -50,14 +50,14 @@ class CheckpointSource(DataSource):
                 '.option("checkpoint", path).option("computation", name), and, if need be, '
                 '.option("what", "timers") and .option("epoch", 41).'
             )
-        epoch = given.get("epoch")
+        epoch = options.get("epoch")
         if epoch is not None and not epoch.isdecimal():
             raise PipelineError(
                 f'spark.read.format("millrace"): epoch {epoch!r} is not a number. Expected one '
                 "such as 41, or none for the last."
             )
-        found = open_checkpoint(given["checkpoint"], epoch=None if epoch is None else int(epoch))
-        return found, given["computation"], given.get("what", "cells")
+        opened = open_checkpoint(options["checkpoint"], epoch=None if epoch is None else int(epoch))
+        return opened, options["computation"], options.get("what", "cells")
 
 
 class _Reader(DataSourceReader):

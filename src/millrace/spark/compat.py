@@ -112,12 +112,12 @@ def _senders(count: int) -> tuple[int, ...]:
     >>> _senders(4)
     (12, 6, 2, 0)
     """
-    found: dict[int, int] = {}
+    senders: dict[int, int] = {}
     candidate = 0
-    while len(found) < count:
-        found.setdefault(_murmur3(candidate) % count, candidate)
+    while len(senders) < count:
+        senders.setdefault(_murmur3(candidate) % count, candidate)
         candidate += 1
-    return tuple(found[partition] for partition in range(count))
+    return tuple(senders[partition] for partition in range(count))
 
 
 def _murmur3(value: int) -> int:
@@ -171,13 +171,13 @@ def clone_session(spark: SparkSession) -> SparkSession:
     ``addArtifacts`` has sent. On Spark 4.0 it is the first, as there is no other way. A classic one
     has its settings from the application.
     """
-    given: Any = spark
+    internals: Any = spark
     if not is_connect(spark):
-        session = given.newSession()
-    elif hasattr(given, "cloneSession"):
-        session = given.cloneSession()
+        session = internals.newSession()
+    elif hasattr(internals, "cloneSession"):
+        session = internals.cloneSession()
     else:
-        session = given
+        session = internals
     made: SparkSession = session
     return made
 

@@ -71,11 +71,11 @@ class Quiet:
             return
         with self._lock:
             if not Quiet._levels:
-                found = _call(self.spark, [_level_of(name) for name in _LOGGERS])
+                levels = _call(self.spark, [_level_of(name) for name in _LOGGERS])
                 # Of a logger, its text says "name:LEVEL in context".
                 Quiet._levels = {
                     name: _at_most_warn(text.rpartition(":")[2].split(" ")[0])
-                    for name, text in zip(_LOGGERS, found, strict=False)
+                    for name, text in zip(_LOGGERS, levels, strict=False)
                 }
                 _call(self.spark, [_set_level(name, "OFF") for name in Quiet._levels])
             Quiet._runs += 1

@@ -23,5 +23,5 @@ def struct_type(ddl: str) -> T.StructType:
 
 def spark_schema(schema: pa.Schema) -> T.StructType:
     """Return a schema of Arrow's."""
-    made: T.StructType = from_arrow_schema(schema)
-    return made
+    spark_type: T.StructType = from_arrow_schema(schema)
+    return spark_type

@@ -40,7 +40,7 @@ from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.metrics.lines import MetricLines
 from millrace.spark.metrics.prometheus import Scrapes
 from millrace.spark.plan import StreamPlan
-from millrace.spark.progress_display import Where
+from millrace.spark.progress_display import ProgressTarget
 from millrace.spark.realtime.retry_policy import Downtime
 from millrace.spark.source import Source
 from millrace.spark.status import Status
@@ -87,7 +87,7 @@ class RunParts:
         explanation: How the pipeline runs.
         clock: Returns wall-clock microseconds since 1970.
         console: Spark's share of it.
-        shown: Where progress is shown.
+        progress_target: Where progress is shown.
         scrapes: Answers Prometheus; None if nobody asked for that.
         lines: Where metrics are kept.
         mailbox: Where others ask something of the run.
@@ -109,7 +109,7 @@ class RunParts:
     explanation: PipelineExplanation
     clock: Callable[[], int]
     console: Quiet
-    shown: Where
+    progress_target: ProgressTarget
     scrapes: Scrapes | None
     lines: MetricLines
     mailbox: Mailbox
@@ -185,7 +185,7 @@ class Successor(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of what it has, as it is not to begin."""
+        """Release its resources: it will not begin."""
         ...
 
 
@@ -237,9 +237,9 @@ class Engine(ABC):
 
     @abstractmethod
     def again(self, failure: BaseException) -> bool:
-        """Wait as long as it takes after a failure; return whether tasks are started again.
+        """Wait out the back-off after a failure; return whether tasks are started again.
 
-        If not, the run has been told what it fails with.
+        If not, the run's error is set.
         """
 
     def hang_up(self) -> None:  # noqa: B027  not all have something to do

@@ -1,8 +1,7 @@
-"""The engine of epochs: what they have in common, whoever begins them.
+"""The engine of epochs: the part that is common to both ways of beginning them.
 
-What begins them is one of two: the driver itself, where it reads all sources
-(:mod:`millrace.spark.driven_engine`), or Structured Streaming, where Spark reads one
-(:mod:`millrace.spark.microbatch_engine`).
+The driver begins epochs itself if it reads all sources (:mod:`millrace.spark.driven_engine`).
+Structured Streaming begins them if Spark reads one (:mod:`millrace.spark.microbatch_engine`).
 """
 
 from __future__ import annotations
@@ -126,7 +125,7 @@ class EpochEngine(Engine):
             self._ring_in(0)
 
     def hold_back(self) -> None:
-        """Wait until epochs go by what was said. The one under way, and one planned, may not."""
+        """Wait until epochs obey the new pauses: the current one, and one planned, may not yet."""
         with self.news:
             wanted = self._wanted = self._begun + self.turns_ahead
             self._ring_in(0)
@@ -154,9 +153,9 @@ class EpochEngine(Engine):
                 if self.run.stopping or not self.run.active:
                     raise ended()
                 if preparation.is_near():
-                    made = remap(run_log, preparation.remaps, ready=preparation.ready)[name]
+                    result = remap(run_log, preparation.remaps, ready=preparation.ready)[name]
                     beside.offer(run_log.collectable())
-                    return RemapResult(len(made.intervals), run_log.completed)
+                    return RemapResult(len(result.intervals), run_log.completed)
             beside.prepare(preparation)
 
     def _gives_up_input(self, until_s: float) -> bool:
@@ -422,5 +421,5 @@ def _kinds(streams: Sequence[str], ours: Collection[str]) -> str:
     """Return what read streams, given those that an injector reads now, in words."""
     by_spark = "Spark's own, and now an mr.sources.Injector"
     by_injector = "an mr.sources.Injector, and now Spark's own"
-    found = [by_spark if stream in ours else by_injector for stream in streams]
-    return "; or ".join(dict.fromkeys(found))
+    kinds = [by_spark if stream in ours else by_injector for stream in streams]
+    return "; or ".join(dict.fromkeys(kinds))

@@ -117,15 +117,15 @@ def explain(pipeline: str, cause: BaseException, *, batch: bool = False) -> str:
     text = str(cause)
     raised = list(_RAISED.finditer(text))
     if raised:
-        what = f"{raised[-1][1]}: {_STACK.split(text[raised[-1].end() :])[0].strip()}"
+        message = f"{raised[-1][1]}: {_STACK.split(text[raised[-1].end() :])[0].strip()}"
     else:
-        what = f"{type(cause).__name__}: {_STACK.split(text)[0].strip()}"
+        message = f"{type(cause).__name__}: {_STACK.split(text)[0].strip()}"
     after = (
         "The sinks have no part of it."
         if batch
         else "Everything committed before is safe; start again with the same checkpoint to go on."
     )
-    return f"pipeline {pipeline!r} stopped: {what}\n{after}"
+    return f"pipeline {pipeline!r} stopped: {message}\n{after}"
 
 
 def _write_log(

@@ -1,11 +1,11 @@
-"""The handle of a run: what a user asks and tells it, whichever plane the run is on.
+"""The handle of a run: the user's methods to wait for, query, control and stop it, on both planes.
 
-A changed pipeline takes the place of one that runs between two of its epochs, or at a mark: a run
-of the changed pipeline begins where the other left off, on the same session and with the same
-options; asked for in its program, or from any shell by the checkpoint's mailbox. Spark cannot
-change the plan of a query that runs, so it is another query, which is started beside the first if
-there is room. What cannot go on is found before anything is ended; and where the changed pipeline
-does not start, the one that ran goes on, or is started again.
+An update replaces the running pipeline by a changed one, between two epochs or at a mark. The new
+run continues from the checkpoint, on the same session and with the same options. It is requested in
+the program, or from any shell through the checkpoint's mailbox. Spark cannot change the plan of a
+running query, so the new run is another query, started beside the first if there are slots. A
+change that is incompatible is refused before anything ends. If the changed pipeline does not start,
+the first run continues, or is started again.
 
 Source: MillWheel, "Streams" (4.3): computations are added to and removed from a topology that runs.
 """
@@ -63,7 +63,7 @@ class Starter(Protocol):
         ...
 
     def successor(self, pipeline: Declarations, before: Run) -> Successor:
-        """Return a pipeline that is to go on where a run ends, built and checked.
+        """Return the pipeline that will continue where a run ends, built and checked.
 
         Raises:
             PipelineError: It cannot run.
@@ -93,8 +93,8 @@ class Handle:
     ``wait``, ``process_available`` and ``drain`` also take Ctrl-C and SIGTERM when they are called
     in the main thread: both stop the run as :meth:`stop` does.
 
-    Where a changed pipeline has taken over because ``millrace update`` asked for it, the handle is
-    that of its run.
+    After ``millrace update`` has let a changed pipeline take over, the handle is that of the new
+    run.
     """
 
     _run: Run
@@ -126,7 +126,7 @@ class Handle:
         return self._through(lambda run, left: run.wait_until(lambda: False, left), timeout)
 
     def process_available(self, timeout: Duration | None = None) -> bool:
-        """Wait until all input that is there now is processed, and low watermarks stand still.
+        """Wait until all input that exists now is processed and low watermarks no longer move.
 
         Returns:
             Whether that is so; False if the time ran out or the run was stopped.
@@ -137,10 +137,10 @@ class Handle:
         return self._through(lambda run, left: run.engine.process_available(left), timeout)
 
     def drain(self, timeout: Duration | None = None) -> bool:
-        """End the input: raise every low watermark to the end of time, fire what waits, and stop.
+        """End the input: raise low watermarks to the end of time, fire pending timers, and stop.
 
-        What the sources have by then, but the run has not read, is not read any more; call
-        :meth:`process_available` first to have it.
+        Input that the run has not read by then is never read; call :meth:`process_available` first
+        to process it.
 
         Returns:
             Whether the run ended; False if the time ran out first.
@@ -152,8 +152,8 @@ class Handle:
 
         An epoch that is rolled back runs again when the pipeline is started with the same
         checkpoint; either way nothing is lost and nothing happens twice. In real time a last mark
-        is made; what came after the last one that is complete, the next run takes up from segments
-        and sources.
+        is made; if it does not complete, the next run recovers all later work from segments and
+        sources.
         """
 
         def stop(run: Run, _left: object) -> bool:
@@ -178,15 +178,15 @@ class Handle:
         Args:
             pipeline: The changed one; with sources and sinks of its own.
             timeout: See :meth:`stop`.
-            options: Of :meth:`Pipeline.start`, those that are to be others than before.
+            options: Options of :meth:`Pipeline.start` to change.
 
         Raises:
-            CheckpointMismatch: The pipeline cannot go on with the checkpoint; this run goes on.
-            PipelineError: It cannot be built, or an option is none, and this run goes on; or the
-                run was updated before.
-            UpdateFailed: It could not be started. The pipeline that ran goes on, or was started
+            CheckpointMismatch: The pipeline does not fit the checkpoint; this run continues.
+            PipelineError: It cannot be built, or an option is unknown, and this run continues; or
+                the run was updated before.
+            UpdateFailed: It could not be started. The earlier pipeline continues, or was started
                 again: ``run`` of the error.
-            ZombieWriter: Another run has claimed the checkpoint since, and goes on with it.
+            ZombieWriter: Another run has claimed the checkpoint since, and continues it.
 
         Source: MillWheel, "Streams" (4.3).
         """
@@ -322,10 +322,10 @@ class Handle:
     # -- holding streams back ----------------------------------------------------------------------
 
     def pause(self, stream: str) -> None:
-        """Read nothing more of an injected stream; what it has waits where it is.
+        """Pause reading of an injected stream; its records stay at the source.
 
-        It returns when no epoch, or in real time no task, reads of it any more. Low watermarks wait
-        with it. It holds as long as the run: the next one reads again.
+        It returns when no epoch, or in real time no task, reads the stream any more. Low watermarks
+        wait, too. The pause ends with the run: the next one reads again.
 
         Args:
             stream: One that an :class:`~millrace.sources.Injector` reads, such as
@@ -337,32 +337,32 @@ class Handle:
         self._run.pause(stream)
 
     def resume(self, stream: str) -> None:
-        """Read an injected stream again, as it comes; see :meth:`pause`."""
+        """Read an injected stream again, without a limit; see :meth:`pause`."""
         self._run.resume(stream)
 
     def limit_rate(self, stream: str, records_per_second: float) -> None:
-        """Read of an injected stream so many records a second on the average; see :meth:`pause`.
+        """Limit an injected stream to an average of records a second; see :meth:`pause`.
 
-        An epoch, or in real time a turn of a task, reads what it would read otherwise, and those
-        after it nothing until as much time has passed as the rate gives.
+        An epoch, or in real time a turn of a task, reads as many records as without a limit. Those
+        after it read none until the average is back at the rate.
         """
         self._run.limit_rate(stream, records_per_second)
 
     # -- what may be done beside it ----------------------------------------------------------------
 
     def fire(self, name: str, *keys: Any) -> None:
-        """Have the triggers ``mr.OnCall(name)`` fire, for some keys or for all.
+        """Fire the triggers ``mr.OnCall(name)``, for some keys or for all.
 
-        It is durable when this returns, and is taken once, soon: by the next epoch or turn; or,
-        where the run ends before, by the next run. What the run had read by then is in the panes.
+        The call is durable when this returns. The next epoch or turn carries it out, once; if the
+        run ends before, the next run does. The panes contain all records that the run had read.
 
         Args:
-            name: Of the triggers.
-            keys: Whose windows fire; without any those of all keys.
+            name: Name of the triggers.
+            keys: Keys whose windows fire; by default all.
 
         Raises:
-            PipelineError: No trigger is called so.
-            CoderError: A key is none.
+            PipelineError: No trigger has that name.
+            CoderError: A value cannot be a key.
             StoreError: The checkpoint cannot be written.
         """
         self._that_stays().fire(name, keys)
@@ -370,11 +370,11 @@ class Handle:
     def remap(self, computation: str, remaps: Sequence[Split | Merge]) -> int:
         """Split and merge key intervals of a computation, between two epochs; return how many.
 
-        The rows of the intervals are read while the run goes on, and it waits while what was
-        committed since is applied, and all is written. What the intervals keep goes with their
-        keys: cells, timers, holds, ids, windows; no low watermark moves. Who they are:
-        ``mr.ops.open_checkpoint(path)[computation].intervals``. In real time all tasks wait at a
-        mark for it, and go on: the run stands still for some tenths of a second.
+        The rows of the intervals are read beside the run. The run then pauses while later commits
+        are applied and the new intervals are written. Cells, timers, holds, ids and windows move
+        with their keys; no low watermark changes. ``mr.ops.open_checkpoint(path)`` lists the
+        intervals, as ``[computation].intervals``. In real time all tasks wait for it at a mark: the
+        run pauses for some tenths of a second.
 
         Args:
             computation: As the pipeline calls it.
@@ -395,15 +395,15 @@ class Handle:
         return self._run.remap(computation, remaps).intervals
 
     def savepoint(self, name: str) -> int:
-        """Keep the checkpoint as it was after the last completed epoch; return the epoch.
+        """Keep the checkpoint after the last completed epoch under a name; return the epoch.
 
-        It is :func:`~millrace.ops.add_savepoint` beside the run, whose collection waits for it;
-        epochs go on. In real time all tasks wait at a mark for about a tenth of a second, and the
-        copy is made beside them. Where a run goes on from it:
-        :func:`~millrace.ops.copy_checkpoint`.
+        It is :func:`~millrace.ops.add_savepoint` beside the run: epochs continue, and collection
+        waits. In real time all tasks wait at a mark for about a tenth of a second, and the copy is
+        made beside them. :func:`~millrace.ops.copy_checkpoint` makes a checkpoint of it for a new
+        run.
 
         Args:
-            name: Letters, digits, ``_``, ``-`` and ``.``; one that there is not yet.
+            name: Letters, digits, ``_``, ``-`` and ``.``; not the name of another savepoint.
 
         Raises:
             PipelineError: That cannot be a name.
@@ -414,7 +414,7 @@ class Handle:
         return self._run.keep(name).epoch
 
     def snapshot(self) -> str:
-        """Keep the checkpoint as :meth:`savepoint` does, by its epoch: return ``epoch-41``, say."""
+        """Make a :meth:`savepoint` named after its epoch; return the name, such as ``epoch-41``."""
         return self._run.keep(None).name
 
     # -- looking at it -----------------------------------------------------------------------------
@@ -463,9 +463,9 @@ class Handle:
         dashboard CHECKPOINT`` serves the same from another process.
 
         Args:
-            port: Of it; 0 for any that is free.
-            host: The interface. On another than loopback it takes a token, to read as well.
-            token: Who shows it may pause, stop and drain; without one the page only shows.
+            port: Port of the server; 0 chooses a free one.
+            host: The interface. Any but loopback needs a token, for reading too.
+            token: Allows its bearer to pause, stop and drain; without one the page is read-only.
 
         Raises:
             PipelineError: The port is in use, the token has less than 16 characters, or Starlette
@@ -483,7 +483,7 @@ class Handle:
 
     @property
     def history(self) -> WatermarkHistory:
-        """Where the low watermarks stood after each epoch of this process, for pictures."""
+        """The low watermarks after each epoch of this process, for plots."""
         return self._run.run_log.history
 
     def explain(self) -> PipelineExplanation:
@@ -497,7 +497,7 @@ class Handle:
         checkpoint. ``print`` it; ``millrace explain-watermark`` says the same without a run.
 
         Args:
-            computation: Whose; by default the one that shows the lowest.
+            computation: Its name; by default the one with the lowest output watermark.
 
         Raises:
             PipelineError: No epoch has completed yet, or there is no such computation.

@@ -50,7 +50,7 @@ class Housekeeping:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Collect nothing meanwhile, for somebody who reads what is no longer the last."""
+        """Suspend collection within the block, for a reader of an epoch that is not the last."""
         with self._turn:
             yield
 

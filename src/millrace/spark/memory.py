@@ -53,7 +53,7 @@ def _as_spark(value: Any) -> Any:
     if isinstance(value, dict):
         return Row(*value)(*map(_as_spark, value.values()))
     if isinstance(value, list):
-        return [_as_spark(one) for one in value]
+        return [_as_spark(item) for item in value]
     if isinstance(value, dt.datetime):
         return value.astimezone().replace(tzinfo=None)
     return value

@@ -147,19 +147,19 @@ class ProgressFiles:
             return
         with translated(self._root):
             logs = [self._root / "offsets", *sorted((self._root / "sources").glob("*"))]
-            found = {path for log in logs if log.is_dir() for path in log.glob("[!.]*")}
+            files = {path for log in logs if log.is_dir() for path in log.glob("[!.]*")}
             if not self._durable:
                 for path in (self._root, self._root / "sources"):
                     if path.is_dir():
                         sync_directory(path)
-            written = found - self._durable
+            written = files - self._durable
             for path in written:
                 with contextlib.suppress(FileNotFoundError):  # an old one that Spark removes
                     _sync_file(path)
             for log in {path.parent for path in written}:
                 sync_directory(log)
         # What Spark has removed meanwhile need not be remembered.
-        self._durable = found
+        self._durable = files
 
 
 def _sync_file(path: Path) -> None:

@@ -80,7 +80,7 @@ def allowed_tasks(wanted: object, fitting: int) -> TaskRange:
     if not isinstance(wanted, tuple | list):
         tasks = tasks_of(wanted, fitting)  # type: ignore[arg-type]  # it refuses what is none
         return TaskRange(tasks, tasks)
-    whole = [one for one in wanted if isinstance(one, int) and not isinstance(one, bool)]
+    whole = [count for count in wanted if isinstance(count, int) and not isinstance(count, bool)]
     if len(whole) != len(wanted) or len(wanted) != 2 or not 1 <= whole[0] <= whole[1]:
         raise PipelineError(
             f"tasks={wanted!r}: expected the least and the most tasks a level, such as (2, 16)."

@@ -48,14 +48,16 @@ def captured(topology: Topology, refused: BaseException) -> str:
         topology: The pipeline.
         refused: What pickling it raised.
     """
-    for part, thing in _parts(topology):
-        if _refuses(thing):
-            way, held = _way_to(thing, _DEEPEST)
-            kind = f"{type(held).__module__}.{type(held).__qualname__}".removeprefix("builtins.")
+    for part, value in _parts(topology):
+        if _refuses(value):
+            way, culprit = _way_to(value, _DEEPEST)
+            kind = f"{type(culprit).__module__}.{type(culprit).__qualname__}".removeprefix(
+                "builtins."
+            )
             how = f" {', '.join(way)}, a {kind}" if way else f" a {kind}"
             return (
                 f"{part} cannot be sent to Spark's workers: it holds{how} ({_brief(refused)}). "
-                + _advice(held)
+                + _advice(culprit)
             )
     return f"pipeline {topology.name!r} cannot be sent to Spark's workers: {_brief(refused)}."
 
@@ -77,8 +79,8 @@ def _parts(topology: Topology) -> Iterator[tuple[str, Any]]:
         yield f"the format of stream {stream.name!r}", stream.coder
 
 
-def _advice(held: Any) -> str:
-    if type(held).__module__.startswith("pyspark."):
+def _advice(culprit: Any) -> str:
+    if type(culprit).__module__.startswith("pyspark."):
         return (
             "Spark's sessions and DataFrames are of the driver alone. Compute what you need of "
             "them before, and use the plain result; or inject the DataFrame as a stream of its own."
@@ -89,22 +91,22 @@ def _advice(held: Any) -> str:
     )
 
 
-def _refuses(thing: Any) -> bool:
+def _refuses(value: Any) -> bool:
     try:
-        pickle_by_value(thing)
+        pickle_by_value(value)
     except Exception:  # noqa: BLE001  # what cannot be pickled says so in any way it likes
         return True
     return False
 
 
-def _way_to(thing: Any, deepest: int) -> tuple[list[str], Any]:
+def _way_to(value: Any, deepest: int) -> tuple[list[str], Any]:
     """Return how to get from a thing to what in it cannot be pickled, and that."""
     if deepest:
-        for how, inner in _within(thing):
-            if inner is not thing and _refuses(inner):
-                way, held = _way_to(inner, deepest - 1)
-                return ([how, *way] if how else way), held
-    return [], thing
+        for how, inner in _within(value):
+            if inner is not value and _refuses(inner):
+                way, culprit = _way_to(inner, deepest - 1)
+                return ([how, *way] if how else way), culprit
+    return [], value
 
 
 def _within(thing: Any) -> Iterator[tuple[str, Any]]:

@@ -35,14 +35,14 @@ class PlainTable(NamedTuple):
         >>> PlainTable(("name", "late"), [("a", "0"), ("b", "-")]).without_noughts(["late"])
         PlainTable(columns=('name',), rows=[('a',), ('b',)])
         """
-        kept = [
+        rows = [
             n
             for n, name in enumerate(self.columns)
             if name not in rare or any(row[n] not in ("0", "-") for row in self.rows)
         ]
         return PlainTable(
-            tuple(self.columns[n] for n in kept),
-            [tuple(row[n] for n in kept) for row in self.rows],
+            tuple(self.columns[n] for n in rows),
+            [tuple(row[n] for n in rows) for row in self.rows],
         )
 
     def parts(self) -> Iterator[PlainTable]:
@@ -53,20 +53,20 @@ class PlainTable(NamedTuple):
         ['a', 'b']
         """
         widths = [max(map(len, cells)) for cells in zip(self.columns, *self.rows, strict=True)]
-        places: list[int] = []
+        column_numbers: list[int] = []
         for place in range(1, len(self.columns)):
-            together = (0, *places, place)
-            if places and sum(widths[n] + len(_GAP) for n in together) - len(_GAP) > _LINE:
-                yield self._of(places)
-                places = []
-            places.append(place)
-        yield self._of(places)
+            together = (0, *column_numbers, place)
+            if column_numbers and sum(widths[n] + len(_GAP) for n in together) - len(_GAP) > _LINE:
+                yield self._of(column_numbers)
+                column_numbers = []
+            column_numbers.append(place)
+        yield self._of(column_numbers)
 
-    def _of(self, places: Sequence[int]) -> PlainTable:
+    def _of(self, column_numbers: Sequence[int]) -> PlainTable:
         """Return the table of the first column and some others."""
         return PlainTable(
-            (self.columns[0], *(self.columns[n] for n in places)),
-            [(row[0], *(row[n] for n in places)) for row in self.rows],
+            (self.columns[0], *(self.columns[n] for n in column_numbers)),
+            [(row[0], *(row[n] for n in column_numbers)) for row in self.rows],
         )
 
 

@@ -84,11 +84,11 @@ def task_column(maps: Mapping[int, IntervalMap], tasks: int) -> Column:
         tasks: Tasks a level.
     """
     edges = list(maps)
-    made = _owner(maps[edges[0]], tasks)
+    column = _owner(maps[edges[0]], tasks)
     for number in edges[1:]:
         if maps[number] != maps[edges[0]]:
-            made = F.when(F.col("edge") == number, _owner(maps[number], tasks)).otherwise(made)
-    return made.cast("int")
+            column = F.when(F.col("edge") == number, _owner(maps[number], tasks)).otherwise(column)
+    return column.cast("int")
 
 
 def _owner(intervals: IntervalMap, tasks: int) -> Column:

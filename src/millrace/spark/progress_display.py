@@ -42,7 +42,7 @@ _REDRAWN_PER_SECOND = 4
 _SPARKS_BAR = "spark.ui.showConsoleProgress"
 
 
-class Where(Enum):
+class ProgressTarget(Enum):
     """Where progress is shown."""
 
     NOWHERE = "nowhere"
@@ -58,7 +58,9 @@ class Where(Enum):
     LOG = "log"
 
 
-def where_to_show(progress: bool | str, spark: Any, console: Console | None = None) -> Where:
+def where_to_show(
+    progress: bool | str, spark: Any, console: Console | None = None
+) -> ProgressTarget:
     """Return where progress is to be shown.
 
     Args:
@@ -68,16 +70,16 @@ def where_to_show(progress: bool | str, spark: Any, console: Console | None = No
         console: Of standard error; for tests.
     """
     if not progress:
-        return Where.NOWHERE
+        return ProgressTarget.NOWHERE
     console = console or stderr_console()
     if console.is_jupyter:
-        return Where.LOG  # a thread's lines would turn up in whatever cell runs then
+        return ProgressTarget.LOG  # a thread's lines would turn up in whatever cell runs then
     if console.is_interactive and console.file.isatty():
         spark_draws = spark.conf.get(_SPARKS_BAR, "false") == "true"
         if spark_draws:
-            return Where.ABOVE_SPARK
-        return Where.TABLE if progress == "table" else Where.TERMINAL
-    return Where.STDERR
+            return ProgressTarget.ABOVE_SPARK
+        return ProgressTarget.TABLE if progress == "table" else ProgressTarget.TERMINAL
+    return ProgressTarget.STDERR
 
 
 def stderr_console(file: Any = None) -> Console:
@@ -105,7 +107,7 @@ class ProgressDisplay:
     def __init__(
         self,
         line: Callable[[], str],
-        where: Where,
+        where: ProgressTarget,
         *,
         table: Callable[[int, int], RenderableType] | None = None,
         facts: Callable[[], dict[str, Any]] = dict,
@@ -117,7 +119,11 @@ class ProgressDisplay:
         self._where = where
         self._table = table
         self._facts = facts
-        self._draws = where in (Where.TERMINAL, Where.TABLE, Where.ABOVE_SPARK)
+        self._draws = where in (
+            ProgressTarget.TERMINAL,
+            ProgressTarget.TABLE,
+            ProgressTarget.ABOVE_SPARK,
+        )
         self._console = console or stderr_console()
         self._going = going
         self._finishing = threading.Lock()
@@ -129,7 +135,7 @@ class ProgressDisplay:
 
     def start(self) -> None:
         """Say a line now and then, where there is no terminal to draw on."""
-        if self._where in (Where.STDERR, Where.LOG):
+        if self._where in (ProgressTarget.STDERR, ProgressTarget.LOG):
             threading.Thread(target=self.report, name="millrace-progress", daemon=True).start()
 
     @contextmanager
@@ -183,11 +189,11 @@ class ProgressDisplay:
         if self._draws:
             with suppress(OSError, ValueError):  # it was closed
                 self._console.print(line or self._line())
-        elif self._where is not Where.NOWHERE:
+        elif self._where is not ProgressTarget.NOWHERE:
             self._say(line or self._line())
 
     def _say(self, line: str) -> None:
-        if self._where is Where.LOG or _log.hasHandlers():
+        if self._where is ProgressTarget.LOG or _log.hasHandlers():
             if _log.isEnabledFor(logging.INFO):
                 said = {"event": "progress", **self._facts()}
                 _log.info("%s", line, extra={"millrace": said})
@@ -201,11 +207,13 @@ class ProgressDisplay:
         text = Text(self._line())
         text.truncate(max(1, self._console.width - 3), overflow="crop")
         self._spinner.update(text=text)
-        if self._where is Where.TABLE and self._table is not None:
+        if self._where is ProgressTarget.TABLE and self._table is not None:
             # Two lines are above it, and the cursor stands below.
             size = self._console.size
             return Group(self._spinner, "", self._table(size.width, size.height - 3))
-        return Group(self._spinner, "") if self._where is Where.ABOVE_SPARK else self._spinner
+        return (
+            Group(self._spinner, "") if self._where is ProgressTarget.ABOVE_SPARK else self._spinner
+        )
 
 
 #: It is put together anew no more often.
@@ -253,7 +261,9 @@ class LiveTable:
 
     def _new(self, now: float, width: int, lines: int) -> Table:
         status = self._status()
-        rates = self._rates({name: one.records for name, one in status.counters.items()}, now)
+        rates = self._rates(
+            {name: counters.records for name, counters in status.counters.items()}, now
+        )
         stuck = Counter(one.computation for one in status.stuck)
         behind = {name: status.behind(status.low_watermarks[name]) for name in status.counters}
 
@@ -280,9 +290,9 @@ class LiveTable:
                 said,
                 f"{rates.get(name, 0.0):,.0f}",
                 "-" if lag is None else in_words(round(lag * SECOND)),
-                _told(counters.late, "yellow"),
-                _told(counters.dead_letters, "red"),
-                _told(stuck[name], "bold red"),
+                _count_text(counters.late, "yellow"),
+                _count_text(counters.dead_letters, "red"),
+                _count_text(stuck[name], "bold red"),
             )
         if others := len(status.counters) - len(worst):
             table.caption = Text(f"and {others} in less trouble: `millrace status` has all")
@@ -299,7 +309,7 @@ class LiveTable:
         return {name: (n - earlier.get(name, 0)) / (now - since) for name, n in records.items()}
 
 
-def _told(n: int, style: str) -> Text:
+def _count_text(n: int, style: str) -> Text:
     return Text(f"{n:,}", style=style if n else "dim")
 
 

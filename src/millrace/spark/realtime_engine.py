@@ -20,7 +20,7 @@ from millrace.injectors.injector import Injector
 from millrace.injectors.offsets import nothing_left
 from millrace.model.errors import PipelineError, StoreError, UpdateFailed, ZombieWriter
 from millrace.model.time import SECOND, Duration, duration_us
-from millrace.runtime.realtime.coordinator import Coordinator, Marked, Where
+from millrace.runtime.realtime.coordinator import Coordinator, Marked, TaskKey
 from millrace.runtime.realtime.incarnation_start import to_other_intervals
 from millrace.runtime.realtime.messages import TaskReady, TaskStatus
 from millrace.spark.engine import (
@@ -165,7 +165,7 @@ class RealtimeEngine(Engine):
             if self._marks >= begun + 2 and self._settled and self._nothing_there():
                 return True
 
-    def hosts(self) -> Mapping[Where, TaskReady]:
+    def hosts(self) -> Mapping[TaskKey, TaskReady]:
         """Return (level, number) of a task -> the process that it runs in."""
         return self._control_loop.hosts
 

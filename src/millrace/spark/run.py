@@ -103,7 +103,7 @@ class Run:
         self._progress = Progress(parts.topology.name, parts.housekeeping, self._backlog)
         self._display = ProgressDisplay(
             self._line,
-            parts.shown,
+            parts.progress_target,
             table=LiveTable(self.status).table,
             going=lambda: self.active,
             facts=lambda: values(self.status()),
@@ -176,7 +176,7 @@ class Run:
             self.news.notify_all()
 
     def fail(self, error: BaseException) -> None:
-        """Take it that the run fails, and say so unless somebody waits, who is told."""
+        """Record the error that ends the run; log it unless a caller waits, who gets it raised."""
         self.error = error
         if not self._waiting:
             _log.error("%s\nrun.wait() says the whole of it.", headline(error))
@@ -265,9 +265,9 @@ class Run:
     def remap(self, computation: str, remaps: Sequence[Split | Merge]) -> RemapResult:
         """Read rows beside the run; split and merge key intervals while nothing is under way."""
         name = self.topology.name_of(computation)
-        made = self.engine.remap(name, Preparation(self.run_log, {name: remaps}))
-        _log.info("%r has %d key intervals", computation, made.intervals)
-        return made
+        result = self.engine.remap(name, Preparation(self.run_log, {name: remaps}))
+        _log.info("%r has %d key intervals", computation, result.intervals)
+        return result
 
     def keep(self, name: str | None) -> KeptSavepoint:
         """Keep the checkpoint under a name; None for that of its epoch."""
@@ -278,10 +278,10 @@ class Run:
             epoch, pause = self.engine.quiesced_epoch()
             if epoch < 0:
                 raise NotKept("no epoch has completed yet: there is nothing to keep.")
-            kept = KeptSavepoint(name or f"epoch-{epoch}", epoch, pause)
-            if name is not None or kept.name not in savepoints(checkpoint):
-                add_savepoint(checkpoint, kept.name, epoch=epoch)
-        return kept
+            savepoint = KeptSavepoint(name or f"epoch-{epoch}", epoch, pause)
+            if name is not None or savepoint.name not in savepoints(checkpoint):
+                add_savepoint(checkpoint, savepoint.name, epoch=epoch)
+        return savepoint
 
     def leave_scrapes(self) -> Scrapes | None:
         """Return what answers Prometheus; it is that of the run which goes on in its place.
@@ -346,7 +346,7 @@ class Run:
             self.parts.lease.release(self.error)
 
     def close(self) -> None:
-        """Let go of what the run had; what was said of it stays."""
+        """Release the run's resources; its last status remains readable."""
         self.parts.console.end(failed=self.error is not None)
         self._display.finish()
         self.housekeeping.close()

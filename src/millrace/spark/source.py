@@ -99,7 +99,7 @@ class Source:
         frame: Its DataFrame; of an injector's rows an empty one, that says their columns.
         columns: The columns that make a value.
         column: Name of the struct column that holds them on the wire.
-        bare: Whether its event times are integers, and nobody said of what unit.
+        bare: Whether its event times are integers without a declared unit.
         reason: Why Python has to encode its keys, record by record; None if they are in columns. By
             epochs one pass over the input serves all sources, so all have a reason or none.
         promises: Column in which its processes promise a low watermark; None if they do not.
@@ -167,7 +167,7 @@ def sources_of(
     Raises:
         PipelineError: A stream has no source, or one that cannot make its records.
     """
-    found = []
+    sources = []
     for spec in topology.injected():
         if batch and spec.name == topology.again:
             continue  # dead letters are sent again to a checkpoint, which a batch has not
@@ -177,14 +177,14 @@ def sources_of(
             arrow_schema(injector.schema)
             frame = spark.createDataFrame([], struct_type(injector.schema))
         source = _source(topology, spec, frame, realtime=realtime)
-        found.append(dataclasses.replace(source, injector=injector))
+        sources.append(dataclasses.replace(source, injector=injector))
     if batch:
-        found = [source if source.injector is None else _in_a_batch(source) for source in found]
+        sources = [source if source.injector is None else _in_a_batch(source) for source in sources]
     # One pass over the input serves all sources, so one that needs Python takes the others along.
-    slow = next((source.stream.name for source in found if not source.native), None)
+    slow = next((source.stream.name for source in sources if not source.native), None)
     if slow is None or realtime:
-        return found
-    return [_because(source, f"{source.stream.name!r} is read with {slow!r}") for source in found]
+        return sources
+    return [_because(source, f"{source.stream.name!r} is read with {slow!r}") for source in sources]
 
 
 def _in_a_batch(source: Source) -> Source:

@@ -47,8 +47,8 @@ class SplitSettings:
 
     def settings(self) -> dict[str, str]:
         """Return them; one that has no value is left out."""
-        found = {name: self._spark.conf.get(name, None) for name in _SETTINGS}
-        return {name: value for name, value in found.items() if value is not None}
+        values = {name: self._spark.conf.get(name, None) for name in _SETTINGS}
+        return {name: value for name, value in values.items() if value is not None}
 
     def repeat(self, wanted: Mapping[str, str]) -> None:
         """Split as an epoch was split before, until :meth:`give_back`.
@@ -56,9 +56,9 @@ class SplitSettings:
         Args:
             wanted: Its settings; nothing of a checkpoint that is older than they are.
         """
-        found = self.settings()
-        if wanted and found != wanted:
-            self._users = self._users or found
+        values = self.settings()
+        if wanted and values != wanted:
+            self._users = self._users or values
             self._set(wanted)
 
     def give_back(self) -> None:

@@ -289,7 +289,7 @@ class _Opening:
             if not lease.acquire(self._keep_ready):
                 raise LeaseReleased(
                     f"the run that held the lease of {self._checkpoint} was stopped or drained, so "
-                    "nobody is to go on. Who starts the pipeline now begins where that ended."
+                    "its standbys end too. Start the pipeline again to continue where it ended."
                 )
             self._lease = lease
             if self._started is not None and self._setup.is_warm and self._fits():
@@ -353,7 +353,7 @@ class _Opening:
                 explanation=self._explanation(run_log.topology, plan, self._tasks),
                 clock=options["clock"] or now_us,
                 console=self._console,
-                shown=where_to_show(options["progress"], self._spark),
+                progress_target=where_to_show(options["progress"], self._spark),
                 scrapes=self._scrapes,
                 lines=lines_in(run_log.state),
                 mailbox=run_log.state.mailbox,

@@ -41,8 +41,8 @@ class Status:
         pending_timers: Computation -> how many low-watermark timers it has set that have not fired,
             those included by which its windows close and its state expires.
         pending_wall_timers: Likewise of the wall clock.
-        moved: Computation -> when the low watermark that it shows last moved, in microseconds of
-            the clock; without those of which it has not.
+        moved: Computation -> when its output watermark last moved, in microseconds of the clock;
+            without computations whose watermark has not moved yet.
         newest: Injected stream -> latest timestamp read.
         injected: Injected stream -> records read since the beginning.
         dead_letters: Computation, or injected stream that refused them -> dead letters since the
@@ -253,24 +253,34 @@ class Progress:
             state=state,
             epoch=overview.epoch,
             generation=overview.generation,
-            low_watermarks={one.name: one.low_watermark for one in computations},
-            oldest_work=_there({one.name: one.oldest_work for one in computations}),
-            wall_timers=_there({one.name: one.next_wall_timer for one in computations}),
-            pending_timers={one.name: one.pending_timers for one in computations},
-            pending_wall_timers={one.name: one.pending_wall_timers for one in computations},
-            moved=_there({one.name: one.moved for one in computations}),
-            newest=_there({one.name: one.newest for one in streams}),
-            injected={one.name: one.injected for one in streams if one.injected},
+            low_watermarks={
+                computation.name: computation.low_watermark for computation in computations
+            },
+            oldest_work=_there(
+                {computation.name: computation.oldest_work for computation in computations}
+            ),
+            wall_timers=_there(
+                {computation.name: computation.next_wall_timer for computation in computations}
+            ),
+            pending_timers={
+                computation.name: computation.pending_timers for computation in computations
+            },
+            pending_wall_timers={
+                computation.name: computation.pending_wall_timers for computation in computations
+            },
+            moved=_there({computation.name: computation.moved for computation in computations}),
+            newest=_there({stream.name: stream.newest for stream in streams}),
+            injected={stream.name: stream.injected for stream in streams if stream.injected},
             dead_letters=dead_letters_of(overview),
             refused_low_watermarks={
-                one.name: one.refused_low_watermarks
-                for one in streams
-                if one.refused_low_watermarks
+                stream.name: stream.refused_low_watermarks
+                for stream in streams
+                if stream.refused_low_watermarks
             },
-            dropped={one.name: one.dropped for one in streams if one.dropped},
+            dropped={stream.name: stream.dropped for stream in streams if stream.dropped},
             idle=publisher.idle(),
             missing=publisher.missing(),
-            counters={one.name: one.counters for one in computations},
+            counters={computation.name: computation.counters for computation in computations},
             records_per_second=sum(n for n, _ in self._recent) / seconds if seconds else 0.0,
             epoch_seconds=self._seconds,
             epoch_parts=self._parts,
@@ -291,7 +301,7 @@ class Progress:
             injected_bytes=self._injected_bytes,
             received_bytes=self._received_bytes,
             calls=self._calls,
-            held_back=publisher.throttle.said(),
+            held_back=publisher.throttle.descriptions(),
         )
 
 

@@ -120,14 +120,14 @@ def _head(status: Status) -> list[tuple[str, str]]:
         rows.append(("standby", status.standby))
     rows += [("held back", f"{stream}: {said}") for stream, said in status.held_back.items()]
     rows += [("stuck", str(stuck)) for stuck in status.stuck]
-    found = [
+    pairs = [
         (status.replayed, f"{count(status.replayed, 'commit')} of earlier attempts replayed"),
         (status.repaired, f"{count(status.repaired, 'commit')} applied to caches"),
         (status.rebuilt, f"{count(status.rebuilt, 'cache')} built again"),
         (status.recovered_bytes, f"{size(status.recovered_bytes)} read for that"),
         (status.damaged, f"{status.damaged:,} damaged or missing"),
     ]
-    kept = [
+    shown_pairs = [
         (
             status.snapshots,
             f"{count(status.snapshots, 'snapshot')} of {size(status.snapshot_bytes)}",
@@ -138,7 +138,7 @@ def _head(status: Status) -> list[tuple[str, str]]:
             f"{count(status.housekeeping_failures, 'failure')}, see the log",
         ),
     ]
-    for name, facts in (("recovery", found), ("housekeeping", kept)):
+    for name, facts in (("recovery", pairs), ("housekeeping", shown_pairs)):
         said = ", ".join(words for n, words in facts if n)
         if said:
             rows.append((name, said))
@@ -177,7 +177,10 @@ def _streams(status: Status) -> PlainTable:
     return PlainTable(
         ("injected stream", *columns),
         [
-            (name, *(of.get(name, nothing.get(title, "-")) for title, of in columns.items()))
+            (
+                name,
+                *(column.get(name, nothing.get(title, "-")) for title, column in columns.items()),
+            )
             for name in names
         ],
     ).without_noughts(_RARE)

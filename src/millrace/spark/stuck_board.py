@@ -35,7 +35,7 @@ class Reporter:
 
     def __init__(self, mailbox: Mailbox) -> None:
         self._mailbox = mailbox
-        self._said: list[str] = []
+        self._files: list[str] = []
         self._logged_s = 0.0
 
     def tell(self, stuck: Stuck) -> None:
@@ -45,7 +45,7 @@ class Reporter:
             said = {"event": "stuck_call", **msgspec.structs.asdict(stuck)}
             _log.warning("%s\n%s", stuck, stuck.stack, extra={"millrace": said})
         name = f"{time.time_ns() // 1000:016d}-{uuid.uuid4().hex[:8]}{_STUCK}"
-        earlier, self._said = self._said, [name]
+        earlier, self._files = self._files, [name]
         try:
             self._mailbox.put(name, msgspec.json.encode(stuck))
             self._mailbox.remove(earlier)
@@ -57,8 +57,8 @@ class Reporter:
         """Take that it has returned."""
         _log.warning("what took so long has returned")
         self._logged_s = 0.0
-        if self._said:
-            said, self._said = self._said, []
+        if self._files:
+            said, self._files = self._files, []
             try:
                 self._mailbox.remove(said)
                 self._mailbox.ring()
@@ -92,21 +92,21 @@ class Board:
             self._begun = True
             self._mailbox.remove(said)
             return
-        found = dict[str, tuple[Stuck, float]]()
+        reports = dict[str, tuple[Stuck, float]]()
         for name in said:
             known = self._found.get(name)
             if known is None and (data := self._mailbox.read(name)) is not None:
                 known = msgspec.json.decode(data, type=Stuck), self._clock()
             if known is not None:
-                found[name] = known
-        self._found = found
+                reports[name] = known
+        self._found = reports
 
     def now(self) -> list[Stuck]:
         """Return what is stuck, the longest first, with how long it has been by now."""
         now = self._clock()
-        held = [
+        current = [
             msgspec.structs.replace(stuck, seconds=stuck.seconds + now - since)
             for stuck, since in list(self._found.values())
             if now - since < _HOLDS_S
         ]
-        return sorted(held, key=lambda stuck: -stuck.seconds)
+        return sorted(current, key=lambda stuck: -stuck.seconds)

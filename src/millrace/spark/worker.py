@@ -93,23 +93,23 @@ class Blueprint:
 
     def _watch_calls(self, runtime: WorkerProcess, state: HardState) -> None:
         """Watch calls to services, if there are some, and anybody wants it."""
-        topology, told_s = runtime.topology, self.limits.told_s
-        if isinf(told_s) or not any(spec.makes_calls for spec in topology.computations):
+        topology, warn_after_s = runtime.topology, self.limits.warn_after_s
+        if isinf(warn_after_s) or not any(spec.makes_calls for spec in topology.computations):
             return
         reporter = Reporter(state.mailbox)
         pools, titles = runtime.call_pools, topology.titles
-        CallWatch(pools, titles, told_s, reporter.tell, reporter.over).start()
+        CallWatch(pools, titles, warn_after_s, reporter.tell, reporter.over).start()
 
     def _watch(self, running: RunningCall, state: HardState) -> None:
         """Watch user code, as far as anybody wants it."""
-        if isinf(min(self.limits.told_s, self.limits.ended_s)):
+        if isinf(min(self.limits.warn_after_s, self.limits.ended_s)):
             return
         limit = None
         if isfinite(self.limits.ended_s):
             limit = TimeLimit(self.limits.ended_s)
             limit.install()
         reporter = Reporter(state.mailbox)
-        Watch(running, self.limits.told_s, reporter.tell, reporter.over, limit=limit).start()
+        Watch(running, self.limits.warn_after_s, reporter.tell, reporter.over, limit=limit).start()
 
     def _limit(self, caches: LmdbCaches, topology: Topology) -> CacheLimit | None:
         if self.cache_limit is None:

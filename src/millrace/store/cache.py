@@ -85,7 +85,7 @@ class View(Protocol):
         ...
 
     @property
-    def standing(self) -> CachePosition:
+    def cache_position(self) -> CachePosition:
         """Where the cache stood when the view was opened."""
         ...
 
@@ -126,7 +126,7 @@ class Cache(Protocol):
         ...
 
     @property
-    def standing(self) -> CachePosition:
+    def cache_position(self) -> CachePosition:
         """Where the cache stands; all zero when it is empty or was unusable."""
         ...
 
@@ -204,7 +204,7 @@ def changes(*commits: Commit) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
     if rows[0] < b"\x01" or max(map(len, rows)) > ROW_BYTES_MAX:
         bad = next(row for row in rows if row < b"\x01" or len(row) > ROW_BYTES_MAX)
         raise InvariantViolation(
-            f"row {bad[:40]!r} of {len(bad)} bytes in {_said(commits, bad)}: expected 1 to "
+            f"row {bad[:40]!r} of {len(bad)} bytes in {_commit_with(commits, bad)}: expected 1 to "
             f"{ROW_BYTES_MAX} bytes, the first one not zero"
         )
     puts = [(row, value) for row in rows if (value := last[row]) is not None]
@@ -212,14 +212,17 @@ def changes(*commits: Commit) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
     return puts, deletes
 
 
-def _said(commits: Sequence[Commit], row: bytes) -> str:
-    """Return which commit has a row, in words."""
-    one = next(one for one in commits if row in dict(one.mutations))
-    return f"commit {one.number} of interval {one.interval} of computation {one.computation!r}"
+def _commit_with(commits: Sequence[Commit], row: bytes) -> str:
+    """Return the name of the commit that has a row, for a message."""
+    commit = next(commit for commit in commits if row in dict(commit.mutations))
+    return (
+        f"commit {commit.number} of interval {commit.interval} of computation "
+        f"{commit.computation!r}"
+    )
 
 
 def following(
-    standing: CachePosition, commits: Sequence[Commit], *, overhead: int
+    cache_position: CachePosition, commits: Sequence[Commit], *, overhead: int
 ) -> tuple[Sequence[Commit], CachePosition]:
     """Return those of some commits that a cache does not have, and where it stands after them.
 
@@ -227,13 +230,13 @@ def following(
         StoreError: one is missing before them, or among them.
         DamagedCache: one does not follow from what the cache holds.
     """
-    new = [commit for commit in commits if commit.number > standing.position]
+    new = [commit for commit in commits if commit.number > cache_position.position]
     for commit in new:
-        if commit.number > standing.position + 1:
-            raise gap(standing.position, commit)
-        check_chain(standing, commit)
-        standing = standing.after(commit, overhead=overhead)
-    return new, standing
+        if commit.number > cache_position.position + 1:
+            raise gap(cache_position.position, commit)
+        check_chain(cache_position, commit)
+        cache_position = cache_position.after(commit, overhead=overhead)
+    return new, cache_position
 
 
 def check_owner(computation: str, interval: int, commits: Iterable[Commit]) -> None:
@@ -247,14 +250,14 @@ def check_owner(computation: str, interval: int, commits: Iterable[Commit]) -> N
             )
 
 
-def check_chain(standing: CachePosition, commit: Commit) -> None:
+def check_chain(cache_position: CachePosition, commit: Commit) -> None:
     """Raise DamagedCache unless ``commit`` follows the one that the cache stands at."""
-    if commit.previous != standing.chain:
+    if commit.previous != cache_position.chain:
         raise DamagedCache(
             f"cache of interval {commit.interval} of computation {commit.computation!r}: at commit "
-            f"{standing.position} with chain {standing.chain}, but commit {commit.number} follows "
-            f"chain {commit.previous}. The cache is of another history: was the checkpoint "
-            f"restored from a copy? Nothing is lost: the cache is built again."
+            f"{cache_position.position} with chain {cache_position.chain}, but commit "
+            f"{commit.number} follows chain {commit.previous}. The cache is of another history: "
+            f"was the checkpoint restored from a copy? Nothing is lost: the cache is built again."
         )
 
 
@@ -288,7 +291,7 @@ class MemoryCache:
     def __init__(self, computation: str, interval: int) -> None:
         self._computation = computation
         self._interval = interval
-        self._standing = CachePosition()
+        self._cache_position = CachePosition()
         self._rows: SortedDict[bytes, bytes] = SortedDict()
         self._bytes = 0
         self._views = 0
@@ -296,12 +299,12 @@ class MemoryCache:
     @property
     def position(self) -> int:
         """See :attr:`millrace.store.Cache.position`."""
-        return self._standing.position
+        return self._cache_position.position
 
     @property
-    def standing(self) -> CachePosition:
-        """See :attr:`millrace.store.Cache.standing`."""
-        return self._standing
+    def cache_position(self) -> CachePosition:
+        """See :attr:`millrace.store.Cache.cache_position`."""
+        return self._cache_position
 
     @property
     def size_bytes(self) -> int:
@@ -315,14 +318,14 @@ class MemoryCache:
             raise moved(self._computation, self._interval, self.position, at)
         self._views += 1
         try:
-            yield _MemoryView(self._rows, self._standing, Size(len(self._rows), self._bytes))
+            yield _MemoryView(self._rows, self._cache_position, Size(len(self._rows), self._bytes))
         finally:
             self._views -= 1
 
     def apply(self, *commits: Commit, overhead: int = COMMIT_BYTES) -> None:
         """See :meth:`millrace.store.Cache.apply`."""
         check_owner(self._computation, self._interval, commits)
-        new, standing = following(self._standing, commits, overhead=overhead)
+        new, cache_position = following(self._cache_position, commits, overhead=overhead)
         puts, deletes = changes(*new)
         if not new:
             return
@@ -333,23 +336,23 @@ class MemoryCache:
         for row, value in puts:
             self._bytes += _bytes_of(row, value) - _bytes_of(row, self._rows.get(row))
             self._rows[row] = value
-        self._standing = standing
+        self._cache_position = cache_position
 
     def load(self, position: int, chain: int, parts: Iterable[Rows]) -> None:
         """See :meth:`millrace.store.Cache.load`."""
         self._rows = SortedDict(row for part in parts for row in part)
         self._bytes = sum(_bytes_of(row, value) for row, value in self._rows.items())
-        self._standing = CachePosition(position, chain)
+        self._cache_position = CachePosition(position, chain)
 
     def settle(self, debt: int) -> None:
         """See :meth:`millrace.store.Cache.settle`."""
-        now = self._standing
-        self._standing = now._replace(debt=max(0, now.debt - debt))
+        now = self._cache_position
+        self._cache_position = now._replace(debt=max(0, now.debt - debt))
 
     def clear(self) -> None:
         """See :meth:`millrace.store.Cache.clear`."""
         self._rows = SortedDict()
-        self._standing = CachePosition()
+        self._cache_position = CachePosition()
         self._bytes = 0
 
 
@@ -373,11 +376,13 @@ class MemoryCaches:
 
 
 class _MemoryView:
-    def __init__(self, rows: SortedDict[bytes, bytes], standing: CachePosition, size: Size) -> None:
+    def __init__(
+        self, rows: SortedDict[bytes, bytes], cache_position: CachePosition, size: Size
+    ) -> None:
         self._rows = rows
         self.size = size
-        self.standing = standing
-        self.position = standing.position
+        self.cache_position = cache_position
+        self.position = cache_position.position
 
     def get(self, row: bytes) -> bytes | None:
         return self._rows.get(row)

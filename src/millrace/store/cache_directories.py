@@ -51,14 +51,14 @@ def own(path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode=0o700)
-    found = path.lstat()
-    if not stat.S_ISDIR(found.st_mode):
-        kind = "a symbolic link" if stat.S_ISLNK(found.st_mode) else "no directory"
+    status = path.lstat()
+    if not stat.S_ISDIR(status.st_mode):
+        kind = "a symbolic link" if stat.S_ISLNK(status.st_mode) else "no directory"
         problem = f"it is {kind}"
-    elif found.st_uid != os.geteuid():
-        problem = f"user {found.st_uid} owns it, and this process runs as user {os.geteuid()}"
+    elif status.st_uid != os.geteuid():
+        problem = f"user {status.st_uid} owns it, and this process runs as user {os.geteuid()}"
     else:
-        if stat.S_IMODE(found.st_mode) != 0o700:
+        if stat.S_IMODE(status.st_mode) != 0o700:
             path.chmod(0o700)
         return path
     raise PipelineError(

@@ -70,10 +70,10 @@ class CacheLimit:
     def over(self) -> list[tuple[str, int]]:
         """Return the computation and interval of what is to go, the longest unused one first."""
         lmdb_environments.close_removed()
-        kept = [one for name in self._computations for one in self._of(name)]
-        over = sum(one.bytes for one in kept) - self._limit_bytes
+        caches = [cache for name in self._computations for cache in self._of(name)]
+        over = sum(cache.bytes for cache in caches) - self._limit_bytes
         going = []
-        for one in sorted(kept):
+        for one in sorted(caches):
             if over <= 0:
                 break
             going.append((one.computation, one.interval))
@@ -88,19 +88,19 @@ class CacheLimit:
         return self._home / file_name(computation)
 
     def _of(self, computation: str) -> list[_Kept]:
-        kept = []
+        caches = []
         # Others evict and build meanwhile: what is not there any more takes no space.
-        with contextlib.suppress(FileNotFoundError), os.scandir(self._path(computation)) as found:
-            for entry in found:
+        with contextlib.suppress(FileNotFoundError), os.scandir(self._path(computation)) as entries:
+            for entry in entries:
                 if _INTERVAL.fullmatch(entry.name) is None:
                     continue
                 with contextlib.suppress(FileNotFoundError):
                     rows = Path(entry.path, "data.mdb").stat()
-                    kept.append(
+                    caches.append(
                         _Kept(
                             # Every commit writes to the file.
                             rows.st_mtime_ns, rows.st_blocks * 512, computation,
                             int(entry.name, 16),
                         )
                     )  # fmt: skip
-        return kept
+        return caches

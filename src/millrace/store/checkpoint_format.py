@@ -85,17 +85,17 @@ def decode_format(data: bytes, where: str) -> CheckpointFormat:
 
     Raises:
         CheckpointMismatch: It was written in a format that this version does not read.
-        DamagedStore: It is not what was written.
+        DamagedStore: It fails its checksum.
     """
     try:
         plain: dict[str, Any] = json.loads(data)
-        found = plain["format"]
+        number = plain["format"]
     except (ValueError, KeyError, TypeError):
-        plain, found = {}, None
+        plain, number = {}, None
     # Before the checksum, which a newer version may make in another way.
-    if isinstance(found, int) and found > FORMAT:
+    if isinstance(number, int) and number > FORMAT:
         raise CheckpointMismatch(
-            f"checkpoint {where}: format {found}, written by Millrace "
+            f"checkpoint {where}: format {number}, written by Millrace "
             f"{plain.get('created_by', 'of a later version')}; this version reads format {FORMAT}. "
             f"Nothing was written. Start the run with that version or a later one."
         )

@@ -140,8 +140,8 @@ def removable(
 class Collector:
     """Collects one checkpoint. For one thread.
 
-    It knows nothing but what it is told and what it lists, so one that was killed is followed by
-    another that begins anew. A superseded driver's does no harm: what was not needed stays so.
+    It keeps no state of its own, so after a crash another one starts from a listing. That of a
+    superseded driver does no harm: an object that was not needed is never needed again.
 
     Args:
         state: The checkpoint.

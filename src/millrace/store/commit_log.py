@@ -121,12 +121,12 @@ class CommitLog:
         """Return a commit, or None when there is none. Cost: a read; the first time, an index.
 
         Raises:
-            DamagedStore: it fails its checksum; or it is not found, and what is damaged may have
-                it.
+            DamagedStore: it fails its checksum; or it is not found, and may be in a damaged
+                segment.
             CheckpointMismatch: it was written in a newer format.
         """
-        found = self._grown().read(computation, interval, number)
-        return self._of(computation).read(interval, number) if found is None else found
+        commit = self._grown().read(computation, interval, number)
+        return self._of(computation).read(interval, number) if commit is None else commit
 
     def exists(self, computation: str, interval: int, number: int) -> bool:
         """Return whether a commit is there. Cost: a look at one segment, or for new ones."""
@@ -202,9 +202,11 @@ class CommitLog:
 
     def _of(self, computation: str) -> ComputationSegments:
         with self._lock:
-            if (found := self._segments.get(computation)) is None:
-                found = self._segments[computation] = ComputationSegments(self._blobs, computation)
-            return found
+            if (segments := self._segments.get(computation)) is None:
+                segments = self._segments[computation] = ComputationSegments(
+                    self._blobs, computation
+                )
+            return segments
 
     def _grown(self) -> GrownIndex:
         """Return the index of the segments that the last seal names."""
@@ -225,11 +227,11 @@ def _together(put: Sequence[int], grown: Iterable[int]) -> list[int]:
     A grown segment may stay for another interval's sake. So where a number is missing, what grown
     ones have before it was collected in part, and nobody needs it.
     """
-    found = sorted({*put, *grown})
-    gaps = [after for before, after in pairwise(found) if after > before + 1]
+    numbers = sorted({*put, *grown})
+    gaps = [after for before, after in pairwise(numbers) if after > before + 1]
     if not gaps:
-        return found
-    return [number for number in found if number >= gaps[-1] or number in put]
+        return numbers
+    return [number for number in numbers if number >= gaps[-1] or number in put]
 
 
 class TaskCommits:
@@ -342,10 +344,10 @@ class _Line:
 
     def forget_in(self, segments: Collection[int]) -> None:
         """Forget what was in some segments."""
-        kept = [at for at, segment in enumerate(self.segments) if segment not in segments]
-        if len(kept) < len(self.numbers):
+        remaining = [at for at, segment in enumerate(self.segments) if segment not in segments]
+        if len(remaining) < len(self.numbers):
             for column in self._columns():
-                column[:] = array("Q", (column[at] for at in kept))
+                column[:] = array("Q", (column[at] for at in remaining))
 
     def _columns(self) -> tuple[array[int], ...]:
         return self.numbers, self.segments, self.offsets, self.lengths, self.checksums
@@ -393,7 +395,9 @@ class ComputationSegments:
                 }
             )
             self._damaged = {
-                name: found for name, found in self._damaged.items() if sizes.get(name) == found[0]
+                name: damaged
+                for name, damaged in self._damaged.items()
+                if sizes.get(name) == damaged[0]
             }
             self._looked = True
             names = sorted(sizes.keys() - self._known.keys() - self._damaged.keys())
@@ -408,21 +412,21 @@ class ComputationSegments:
         """Return a commit, None if no segment has it.
 
         Raises:
-            DamagedStore: It is not what was written; or it is not there, and a segment is damaged
+            DamagedStore: It fails its checksum; or it is not there, and a segment is damaged
                 that may have it.
         """
         fresh = False
         while True:
             with self._lock:
-                if (found := self._placed(interval, number)) is None and not fresh:
+                if (position := self._placed(interval, number)) is None and not fresh:
                     self.refresh()
                     fresh = True
-                    found = self._placed(interval, number)
-                if found is None:
+                    position = self._placed(interval, number)
+                if position is None:
                     for _, problem in self._damaged.values():
                         raise problem
                     return None
-            segment, entry = found
+            segment, entry = position
             try:
                 return self._opened(segment).commit(entry)
             except (DamagedStore, FileNotFoundError) as problem:
@@ -430,15 +434,21 @@ class ComputationSegments:
                     raise
             # It was put again with less in it, or has gone.
             with self._lock:
-                self._forget({key for key, one in self._segments.items() if one is segment})
+                self._forget(
+                    {
+                        key
+                        for key, opened_segment in self._segments.items()
+                        if opened_segment is segment
+                    }
+                )
                 self.refresh()
                 fresh = True
 
     def exists(self, interval: int, number: int) -> bool:
         """Return whether a segment has a commit, and is there."""
         with self._lock:
-            found = self._placed(interval, number)
-        if found is not None and self._blobs.exists(found[0].name):
+            position = self._placed(interval, number)
+        if position is not None and self._blobs.exists(position[0].name):
             return True
         with self._lock:
             self.refresh()
@@ -585,9 +595,9 @@ class ComputationSegments:
 
     def _opened(self, segment: _Known) -> Segment:
         with self._ends_lock:
-            if (found := self._ends.get(segment.name)) is not None:
+            if (opened := self._ends.get(segment.name)) is not None:
                 self._ends.move_to_end(segment.name)
-                return found
+                return opened
         return self._open(segment.name, segment.size)
 
     def _open(self, name: str, size: int) -> Segment:
@@ -723,13 +733,13 @@ class GrownIndex:
     @cached_property
     def covered(self) -> Mapping[SegmentName, Covered]:
         """Return what each segment has: the last number of each interval."""
-        found: dict[SegmentName, dict[str, dict[int, int]]] = {name: {} for name in self._names}
+        covered: dict[SegmentName, dict[str, dict[int, int]]] = {name: {} for name in self._names}
         for (computation, interval), runs in self._runs.items():
             for run in runs:
                 for number, place in enumerate(run.places, run.first):
                     name = self._names[self._segment[place >> _ORDINAL_BITS]]
-                    found[name].setdefault(computation, {})[interval] = number
-        return found
+                    covered[name].setdefault(computation, {})[interval] = number
+        return covered
 
 
 #: Finished segments of a task that are not looked at: what is hot is covered by then.
@@ -829,12 +839,12 @@ class GrownThinner:
                     _check_same(grown, commit, segment.read(commit.interval, commit.number))
 
 
-def _check_same(grown: SegmentName, commit: Commit, found: Commit | None) -> None:
-    if found is None or found.chain != commit.chain:
+def _check_same(grown: SegmentName, commit: Commit, other: Commit | None) -> None:
+    if other is None or other.chain != commit.chain:
         raise DamagedStore(
             f"commit {commit.number} of interval {commit.interval} of {commit.computation!r} is in "
             f"grown segment {grown} with chain {commit.chain}, and the segment that was put of it "
-            f"has {'none' if found is None else found.chain}: two histories. The grown one stays. "
+            f"has {'none' if other is None else other.chain}: two histories. The grown one stays. "
             "Was the checkpoint copied or restored while a run went on? Restore it as a whole from "
             "a copy that was made of a run that had stopped."
         )

@@ -178,16 +178,16 @@ def _without_line(where: str, number: int, data: bytes) -> bytes:
         data: Its content.
 
     Raises:
-        DamagedStore: It is not what was written under that number.
+        DamagedStore: It fails its checksum under that number.
     """
     cut = data.rfind(b"\n", 0, -1)
-    entry, found = data[: max(cut, 0)], data[cut + 1 :]
-    match = _LINE.fullmatch(found)
+    entry, checksum = data[: max(cut, 0)], data[cut + 1 :]
+    match = _LINE.fullmatch(checksum)
     expected = _line(number, entry, match[3] if match else b"")
-    if cut < 0 or found != expected:
+    if cut < 0 or checksum != expected:
         raise DamagedStore(
             f"epoch log entry {where}: damaged at offset {cut + 1}: expected the line "
-            f"{expected!r}, found {found[:80]!r}. It was truncated or altered after it "
+            f"{expected!r}, found {checksum[:80]!r}. It was truncated or altered after it "
             f"was written. Restore it from a copy of the checkpoint."
         )
     return entry

@@ -3,10 +3,10 @@
 All are put-if-absent at a name that all attempts know: MillWheel's sequencer (section 6.2 "State
 Manipulation"), see :mod:`millrace.store.blobs`.
 
-What is not needed any more is removed (:mod:`millrace.store.collection`), always from the lowest
-number up. A name that is free because what had it was collected looks like one that was never
-taken, so whoever puts looks again afterwards: the epoch log does it itself, for commits the worker
-does.
+Objects that are not needed any more are removed (:mod:`millrace.store.collection`), always from the
+lowest number up. The name of a collected object is free, like one that was never taken. So a writer
+checks after its put that the name was not collected: the epoch log does so itself, and workers do
+for commits.
 """
 
 from __future__ import annotations

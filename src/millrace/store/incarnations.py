@@ -421,7 +421,9 @@ class Incarnations:
         self._sizes()
         indexes = self.blobs.map(self._index, names)
         return [
-            self._frames_of(name) if index is None else [(one.offset, one.names) for one in index]
+            self._frames_of(name)
+            if index is None
+            else [(frame.offset, frame.names) for frame in index]
             for name, index in zip(names, indexes, strict=True)
         ]
 
@@ -509,7 +511,7 @@ class Incarnations:
                 # looked at after.
                 sizes = {**later, segments[0]: there[segments[0]]}
                 older += self._add_newest(seal, [(name, sizes.get(name, 0)) for name in segments])
-            ends = self.blobs.map(lambda one: self._end_of(*one, newest=False), older)
+            ends = self.blobs.map(lambda item: self._end_of(*item, newest=False), older)
             for (name, _), end in zip(older, ends, strict=True):
                 if end is not None:
                     seal.lengths[str(name)] = end.length
@@ -586,13 +588,13 @@ class Incarnations:
 
     def _listed(self) -> dict[SegmentName, dict[int, int]]:
         """Return the pieces of all segments of which something is left, ascending."""
-        found: dict[SegmentName, dict[int, int]] = {}
+        sizes: dict[SegmentName, dict[int, int]] = {}
         for path, size in sorted(self.blobs.sizes(FOLDER).items()):
             match = _BLOB.fullmatch(path)
             name = match and SegmentName.parse(match[1])
             if match and name:
-                found.setdefault(name, {})[int(match[2] or "0", 16)] = size
-        return found
+                sizes.setdefault(name, {})[int(match[2] or "0", 16)] = size
+        return sizes
 
     def _sizes(self) -> dict[SegmentName, int]:
         """Return the segments that are there -> their bytes; 0 where there is no group for sure.
@@ -600,7 +602,7 @@ class Incarnations:
         Raises:
             DamagedStore: A piece is missing before others.
         """
-        found: dict[SegmentName, int] = {}
+        sizes: dict[SegmentName, int] = {}
         there = self._listed()
         for name, pieces in there.items():
             if 0 not in pieces:
@@ -614,9 +616,9 @@ class Incarnations:
                         "without it the commits in it, and what followed from them, are lost."
                     )
                 end += pieces[offset]
-            found[name] = end if end > HEADER_BYTES else 0
-        self._pieces = {name: there[name] for name in found}
-        return found
+            sizes[name] = end if end > HEADER_BYTES else 0
+        self._pieces = {name: there[name] for name in sizes}
+        return sizes
 
     def _remove(self, names: Iterable[SegmentName]) -> None:
         """Remove segments, each from its beginning on, at the cost of a list of them all."""
@@ -636,8 +638,8 @@ class Incarnations:
                 self.removed.clear()
 
     def _numbers(self, kind: str) -> list[int]:
-        found = map(_MARKER.fullmatch, self.blobs.names(FOLDER))
-        return sorted(int(match[1]) for match in found if match and match[2] == kind)
+        matches = map(_MARKER.fullmatch, self.blobs.names(FOLDER))
+        return sorted(int(match[1]) for match in matches if match and match[2] == kind)
 
     def _last_seal(self) -> Seal:
         if self._fixed is not None:
@@ -784,7 +786,7 @@ def decode_seal(data: bytes, incarnation: int, where: str) -> Seal:
         where: Its name, for messages.
 
     Raises:
-        DamagedStore: It is not what was written.
+        DamagedStore: It fails its checksum.
         CheckpointMismatch: It is of a newer format.
 
     >>> decode_seal(encode_seal(Seal(3)), 3, "seal 3").incarnation

@@ -70,7 +70,7 @@ class LmdbView:
 
     Args:
         txn: The transaction, which the view ends.
-        standing: Where the cache stands in it.
+        cache_position: Where the cache stands in it.
         damaged: Called when a row is found altered; returns what to raise.
         paging: Of the environment.
 
@@ -81,12 +81,12 @@ class LmdbView:
     def __init__(
         self,
         txn: lmdb.Transaction[bytes],
-        standing: CachePosition,
+        cache_position: CachePosition,
         damaged: Callable[[Exception], StoreError],
         paging: Paging,
     ) -> None:
-        self.standing = standing
-        self.position = standing.position
+        self.cache_position = cache_position
+        self.position = cache_position.position
         self._damaged = damaged
         self._paging = paging
         self._txn = txn
@@ -116,13 +116,13 @@ class LmdbView:
     def get_many(self, rows: Sequence[bytes]) -> list[bytes | None]:
         """See :meth:`millrace.store.View.get_many`."""
         try:
-            found = self._paging.get_many(self._txn, rows)
-            crcs = set(map(crc32, filter(None, found), map(crc32, compress(rows, found))))
-            if crcs - {RESIDUE} or b"" in found:
+            values = self._paging.get_many(self._txn, rows)
+            crcs = set(map(crc32, filter(None, values), map(crc32, compress(rows, values))))
+            if crcs - {RESIDUE} or b"" in values:
                 raise Damaged(_ALTERED)
         except (lmdb.Error, Damaged) as error:
             raise self._failed(error) from error
-        return [None if data is None else data[:-CRC_BYTES] for data in found]
+        return [None if data is None else data[:-CRC_BYTES] for data in values]
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         """See :meth:`millrace.store.View.scan`."""
@@ -296,15 +296,15 @@ class LmdbCache:
     @property
     def position(self) -> int:
         """See :attr:`millrace.store.Cache.position`."""
-        return self.standing.position
+        return self.cache_position.position
 
     @property
-    def standing(self) -> CachePosition:
-        """See :attr:`millrace.store.Cache.standing`."""
+    def cache_position(self) -> CachePosition:
+        """See :attr:`millrace.store.Cache.cache_position`."""
         opened = self._acquire()
         try:
             with opened.env.begin() as txn:
-                return self._standing(txn)
+                return self._cache_position(txn)
         except (lmdb.Error, Damaged) as error:
             self._trouble.refuse_capacity(error)
             self._wipe(opened)
@@ -347,7 +347,9 @@ class LmdbCache:
         opened = self._acquire()
         try:
             with opened.writing() as txn:
-                new, standing = following(self._standing(txn), commits, overhead=overhead)
+                new, cache_position = following(
+                    self._cache_position(txn), commits, overhead=overhead
+                )
                 if not new:
                     return
                 puts, deletes = changes(*new)
@@ -356,7 +358,7 @@ class LmdbCache:
                 if puts:
                     with txn.cursor() as cursor:
                         cursor.putmulti(checked(puts))
-                self._put_standing(txn, standing)
+                self._put_position(txn, cache_position)
                 opened.wrote(txn, len(puts) + len(deletes))
         except (lmdb.Error, Damaged) as error:
             raise self._damaged(error, opened) from error
@@ -370,7 +372,7 @@ class LmdbCache:
             rows = opened.env.open_db()
             with opened.writing() as txn:
                 txn.drop(rows, delete=False)
-                self._put_standing(txn, CachePosition())
+                self._put_position(txn, CachePosition())
         except (lmdb.Error, Damaged) as error:
             self._trouble.refuse_capacity(error)
             self._wipe(opened)
@@ -394,7 +396,7 @@ class LmdbCache:
                         with env.begin(write=True) as txn, txn.cursor() as cursor:
                             cursor.putmulti(checked(part), append=True)
                     with env.begin(write=True) as txn:
-                        self._put_standing(txn, CachePosition(position, chain))
+                        self._put_position(txn, CachePosition(position, chain))
                 finally:
                     env.close()
                 lmdb_environments.install(self._path, directory)
@@ -409,8 +411,8 @@ class LmdbCache:
         opened = self._acquire()
         try:
             with opened.writing() as txn:
-                now = self._standing(txn)
-                self._put_standing(txn, now._replace(debt=max(0, now.debt - debt)))
+                now = self._cache_position(txn)
+                self._put_position(txn, now._replace(debt=max(0, now.debt - debt)))
         except (lmdb.Error, Damaged) as error:
             raise self._damaged(error, opened) from error
         finally:
@@ -424,7 +426,7 @@ class LmdbCache:
             txn = opened.env.begin()
             try:
                 damaged = partial(self._damaged, opened=opened)
-                return LmdbView(txn, self._standing(txn), damaged, opened.paging)
+                return LmdbView(txn, self._cache_position(txn), damaged, opened.paging)
             except BaseException:
                 txn.abort()
                 raise
@@ -453,9 +455,9 @@ class LmdbCache:
         with env.begin() as txn:
             if txn.get(_META) is None and txn.stat()["entries"]:
                 raise Damaged(f"{self._path}: rows without a position")
-            self._standing(txn)
+            self._cache_position(txn)
 
-    def _standing(self, txn: lmdb.Transaction[bytes]) -> CachePosition:
+    def _cache_position(self, txn: lmdb.Transaction[bytes]) -> CachePosition:
         data = txn.get(_META)
         if data is None:
             return CachePosition()
@@ -469,8 +471,10 @@ class LmdbCache:
             raise Damaged(f"{self._path}: format {meta.format} of {meta.uuid}, not {self._uuid}")
         return CachePosition(meta.position, meta.chain, meta.debt)
 
-    def _put_standing(self, txn: lmdb.Transaction[bytes], standing: CachePosition) -> None:
-        [(row, value)] = checked([(_META, _encode_meta(_Meta(FORMAT, self._uuid, *standing)))])
+    def _put_position(self, txn: lmdb.Transaction[bytes], cache_position: CachePosition) -> None:
+        [(row, value)] = checked(
+            [(_META, _encode_meta(_Meta(FORMAT, self._uuid, *cache_position)))]
+        )
         txn.put(row, value)
 
     def _wipe(self, opened: Environment | None) -> None:
@@ -532,8 +536,8 @@ class LmdbCaches:
     def forget(self, computation: str) -> None:
         """Remove the files of a computation that was dropped.
 
-        Who has them open still, of a run that was superseded, goes on with what is unlinked. What
-        cannot be removed stays: a cache costs nothing but its disk.
+        A superseded run that has them open continues with the unlinked files. Files that cannot be
+        removed stay: a cache costs nothing but its disk.
         """
         shutil.rmtree(self.home / file_name(computation), ignore_errors=True)
 

@@ -72,10 +72,10 @@ class Paging:
             waited = sum(_threads().map(self._touch, parts))
         before = _waited()
         # Faster than Cursor.getmulti, which copies every key.
-        found = list(map(txn.get, rows))
+        values = list(map(txn.get, rows))
         waited += _waited() - before
         self.waits = waited * _ROWS_A_WAIT > len(rows)
-        return found
+        return values
 
     def _touch(self, rows: Sequence[bytes]) -> int:
         """Have the pages of rows in memory; return how often the disk was waited for."""
@@ -340,16 +340,19 @@ def _opened(
     with _guarded(path):
         os.makedirs(path, exist_ok=True)  # It may have been moved away before we had the guard.
         inode = os.stat(path).st_ino
-        if any((kept.path, kept.inode) == (path, inode) for kept in _kept_by_parent):
+        if any(
+            (environment.path, environment.inode) == (path, inode)
+            for environment in _kept_by_parent
+        ):
             raise Damaged(f"{path}: in use by the parent process since before the fork")
         env = open_aside(path, map_size_bytes, sync)
         try:
             needed = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
-            found = (Path(path) / "data.mdb").stat().st_size
+            size = (Path(path) / "data.mdb").stat().st_size
             # Touching a page that is not there would kill the process with SIGBUS. A new
             # environment has its two meta pages in memory only until the first commit.
-            if found < needed and found:
-                raise Damaged(f"{path}: {found} bytes, expected {needed} or more")
+            if size < needed and size:
+                raise Damaged(f"{path}: {size} bytes, expected {needed} or more")
             env.reader_check()  # Views of killed processes would keep their pages for ever.
             check(env)
             turn_fd = os.open(Path(path) / "writer", os.O_RDWR | os.O_CREAT, 0o666)

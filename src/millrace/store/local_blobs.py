@@ -148,20 +148,20 @@ class LocalBlobs:
         path = self._path(folder)
         with translated(path):
             try:
-                found = self._disk.listdir(path)
+                entries = self._disk.listdir(path)
             except FileNotFoundError:
                 if folder in self._folders:
                     raise
                 return []
-        return sorted(f"{folder}/{name}" for name in found)
+        return sorted(f"{folder}/{name}" for name in entries)
 
     def sizes(self, folder: str) -> dict[str, int]:
         """See :meth:`millrace.store.Blobs.sizes`. Cost: a ``stat`` each."""
-        found: dict[str, int] = {}
+        sizes: dict[str, int] = {}
         for name in self.names(folder):
             with translated(name), contextlib.suppress(FileNotFoundError):  # removed since
-                found[name] = self._disk.stat(self._path(name)).st_size
-        return found
+                sizes[name] = self._disk.stat(self._path(name)).st_size
+        return sizes
 
     def map(self, call: Callable[[_Item], _Answer], items: Sequence[_Item]) -> list[_Answer]:
         """See :meth:`millrace.store.Blobs.map`: one after the other."""

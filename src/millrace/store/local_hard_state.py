@@ -176,9 +176,9 @@ def _create(root: Path, written: CheckpointFormat, disk: Disk) -> CheckpointForm
             ) from error
         scratch = root / "tmp"
         if names and (names != ["tmp"] or _foreign(scratch, disk)):
-            made = _read_format(root, disk)
-            if made is not None:  # by another driver, since this one looked for it
-                return made
+            format = _read_format(root, disk)
+            if format is not None:  # by another driver, since this one looked for it
+                return format
             raise CheckpointMismatch(
                 f"checkpoint {root}: the directory is not empty (it holds {sorted(names)[0]!r}) "
                 f"and has no FORMAT file, so it is no checkpoint. Choose an empty or a new "

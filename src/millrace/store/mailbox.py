@@ -46,7 +46,7 @@ class Mailbox:
         self._blobs.replace(f"{_FOLDER}/{_BELL}", uuid4().bytes)
 
     def rung(self) -> bytes | None:
-        """Return what is another each time that somebody has rung: far less work than a listing."""
+        """Return the bell's value, which each ring changes: far cheaper to read than a listing."""
         return self._blobs.read(f"{_FOLDER}/{_BELL}")
 
     def put(self, name: str, data: bytes) -> bool:

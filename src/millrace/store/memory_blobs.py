@@ -42,9 +42,9 @@ class MemoryBlobs:
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
         """See :meth:`millrace.store.Blobs.put_if_absent`."""
-        mine = (data,)
+        blob = (data,)
         # Atomic under the interpreter's lock, so threads may share the blobs.
-        return self._in(name).setdefault(name, mine) is mine
+        return self._in(name).setdefault(name, blob) is blob
 
     def put_pieces(self, name: str, pieces: Iterable[bytes]) -> bool:
         """See :meth:`millrace.store.Blobs.put_pieces`."""

@@ -133,15 +133,15 @@ class BucketOptions:
         >>> BucketOptions.from_environment({"MILLRACE_OBJECT_TIMEOUT": "5 s"}).timeout_us
         5000000
         """
-        found = os.environ if environment is None else environment
+        variables = os.environ if environment is None else environment
         defaults = cls()
         name = "MILLRACE_OBJECT_REQUESTS"
-        requests = found.get(name, str(defaults.requests))
+        requests = variables.get(name, str(defaults.requests))
         if not requests.isdecimal() or not 1 <= int(requests) <= 1000:
             raise PipelineError(f"{name}={requests!r}: expected a number from 1 to 1000")
         return cls(
-            _duration(found, "MILLRACE_OBJECT_TIMEOUT", defaults.timeout_us),
-            _duration(found, "MILLRACE_OBJECT_RETRY_FOR", defaults.retry_for_us),
+            _duration(variables, "MILLRACE_OBJECT_TIMEOUT", defaults.timeout_us),
+            _duration(variables, "MILLRACE_OBJECT_RETRY_FOR", defaults.retry_for_us),
             int(requests),
         )
 
@@ -244,7 +244,7 @@ def diagnose(error: Exception, url: BucketUrl) -> Diagnosis:
     status_match, code_match = _STATUS.search(text), _CODE.search(text)
     status = int(status_match[1]) if status_match else 0
     code = code_match[1] if code_match else ""
-    what = " ".join(part for part in (str(status or ""), code) if part)
+    status_and_code = " ".join(part for part in (str(status or ""), code) if part)
     variables = VARIABLES[url.scheme]
     if isinstance(error, TakenByNothing):
         return Diagnosis(
@@ -252,9 +252,13 @@ def diagnose(error: Exception, url: BucketUrl) -> Diagnosis:
             "See whether something else writes or deletes under the checkpoint's prefix",
         )  # fmt: skip
     if code in _NO_BUCKET:
-        return Diagnosis(what, False, f"Make the bucket {url.bucket!r}, or correct its name")
+        return Diagnosis(
+            status_and_code, False, f"Make the bucket {url.bucket!r}, or correct its name"
+        )
     if code in _REGION or status == 301:
-        return Diagnosis(what, False, f"Set {variables}_REGION to the region of the bucket")
+        return Diagnosis(
+            status_and_code, False, f"Set {variables}_REGION to the region of the bucket"
+        )
     if any(host in text for host in _METADATA_HOSTS):
         return Diagnosis(
             "no credentials in the environment, and none from the cloud's metadata service", False,
@@ -262,10 +266,10 @@ def diagnose(error: Exception, url: BucketUrl) -> Diagnosis:
         )  # fmt: skip
     denied = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
     if isinstance(error, denied) or status in (401, 403) or code in _CREDENTIALS:
-        return Diagnosis(what or "access denied", False, _credentials(variables))
+        return Diagnosis(status_and_code or "access denied", False, _credentials(variables))
     if isinstance(error, exceptions.NotSupportedError) or status == 501:
         return Diagnosis(
-            what or "not supported", False,
+            status_and_code or "not supported", False,
             "Use a store that has conditional puts (If-None-Match: *), such as Amazon S3",
         )  # fmt: skip
     if "BadScheme" in text:
@@ -274,9 +278,11 @@ def diagnose(error: Exception, url: BucketUrl) -> Diagnosis:
             f"Use https://, or set {variables}_ALLOW_HTTP=true where the network is yours",
         )  # fmt: skip
     if status in (408, 409, 425, 429) or status >= 500:
-        return Diagnosis(what, True, "See what the store's own status says")
+        return Diagnosis(status_and_code, True, "See what the store's own status says")
     if status or isinstance(error, exceptions.InvalidPathError | ValueError):
-        return Diagnosis(what or type(error).__name__, False, "See the documentation of the store")
+        return Diagnosis(
+            status_and_code or type(error).__name__, False, "See the documentation of the store"
+        )
     if "TimedOut" in text or "timed out" in text or "Timeout" in text:
         return Diagnosis(
             "no answer in time", True,
@@ -367,11 +373,11 @@ class ObjectBlobs:
             try:
                 self._store.put(name, data, mode="create", use_multipart=False)
             except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
-                found = self._get(name)
-                if found is None:
+                stored = self._get(name)
+                if stored is None:
                     # S3 answers 409 to one of two writers at a time, and takes neither's word.
                     raise TakenByNothing from None
-                return found == data
+                return stored == data
             return True
 
         return self._tried("put", name, attempt, CheckpointUnwritable)

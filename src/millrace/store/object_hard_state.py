@@ -207,11 +207,11 @@ def _incarnations(bucket: ObjectBlobs, written: CheckpointFormat) -> Incarnation
 
 def _create(bucket: ObjectBlobs, pipeline: str, segments: str | None, *, copied: bool) -> bytes:
     """Make FORMAT, unless another driver does so first, and return what it then holds."""
-    found = bucket.any_name()
+    name = bucket.any_name()
     # Another driver may have made it meanwhile, and have written on.
-    if found is not None and not bucket.exists("FORMAT"):
+    if name is not None and not bucket.exists("FORMAT"):
         raise CheckpointMismatch(
-            f"checkpoint {bucket.url}: there are objects under the prefix (such as {found!r}), but "
+            f"checkpoint {bucket.url}: there are objects under the prefix (such as {name!r}), but "
             f"no FORMAT, so it is no checkpoint. Choose another prefix; if this was a checkpoint, "
             f"restore FORMAT from a copy."
         )

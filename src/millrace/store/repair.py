@@ -99,13 +99,13 @@ def bring(
     >>> bring(MemoryCache("count", 0), state, "count", 0, 2)
     Repair(deltas_applied=2, rebuilt=True, bytes_read=6, snapshot=0, damaged=0)
     """
-    standing = cache.standing
-    if standing.position == number and chain in (None, standing.chain):
+    cache_position = cache.cache_position
+    if cache_position.position == number and chain in (None, cache_position.chain):
         return NOTHING
     repairing = _Repairing(cache, state, computation, interval, number, chain)
-    if 0 < standing.position < number:
+    if 0 < cache_position.position < number:
         try:
-            return repairing.forward(standing.position)
+            return repairing.forward(cache_position.position)
         except DamagedStore as problem:
             # Most likely collected: a host that had the interval long ago has it again.
             _log.info("%s: %s", repairing.where, problem)
@@ -201,13 +201,15 @@ class _Repairing:
         return self._state.snapshots.numbers(computation).get(interval, ())
 
     def _check_chain(self) -> None:
-        found = self._cache.standing
-        if found.position != self._number:  # by another process, so it says nothing of the log
-            raise moved(*self._name, found.position, self._number)
-        if self._chain not in (None, found.chain):
+        cache_position = self._cache.cache_position
+        if (
+            cache_position.position != self._number
+        ):  # by another process, so it says nothing of the log
+            raise moved(*self._name, cache_position.position, self._number)
+        if self._chain not in (None, cache_position.chain):
             raise DamagedStore(
-                f"{self.where} has chain {found.chain} at commit {self._number}, but the manifest "
-                f"says {self._chain}: the snapshot or the log is of another history"
+                f"{self.where} has chain {cache_position.chain} at commit {self._number}, but the "
+                f"manifest says {self._chain}: the snapshot or the log is of another history"
             )
 
     def _tell(self, repair: Repair, problems: list[str]) -> None:

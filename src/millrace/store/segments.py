@@ -280,7 +280,7 @@ def _shared(commits: Sequence[Commit]) -> int:
     for other in commits[1:]:
         pairs = enumerate(zip(first[:count], other.mutations, strict=False))
         same = min(count, len(other.mutations))
-        count = next((n for n, (one, another) in pairs if one != another), same)
+        count = next((n for n, (group, another) in pairs if group != another), same)
     size = sum(map(len, filter(None, chain.from_iterable(first[:count]))))
     return count if size >= _SHARED_BYTES else 0
 
@@ -389,8 +389,8 @@ class Segment:
             CheckpointMismatch: It is whole but of a newer format.
         """
         _ = self.seed  # first: a newer format is not damage
-        found = self._by_trailer(max(HEADER_BYTES, self.size - _TAIL_BYTES))
-        frames = None if found is None else self._indexed(*found)
+        by_trailer = self._by_trailer(max(HEADER_BYTES, self.size - _TAIL_BYTES))
+        frames = None if by_trailer is None else self._indexed(*by_trailer)
         if frames is None:
             raise self.damaged(self.size, "an index of all that is before it")
         return frames
@@ -401,10 +401,10 @@ class Segment:
         Args:
             start: Read from here, where the index is not before it.
         """
-        found = self._by_trailer(start or max(HEADER_BYTES, self.size - _TAIL_BYTES))
-        if found is None or not self._is_whole(*found):
+        trailer = self._by_trailer(start or max(HEADER_BYTES, self.size - _TAIL_BYTES))
+        if trailer is None or not self._is_whole(*trailer):
             return None
-        data, offset = found
+        data, offset = trailer
         return offset, _INDEX.unpack_from(data)[2]
 
     def _by_trailer(self, start: int) -> tuple[bytes, int] | None:
@@ -424,13 +424,13 @@ class Segment:
 
         For a segment that ends there, with or without one.
         """
-        found = self.read(offset, min(offset + _TAIL_BYTES, self.size))
-        if len(found) < _INDEX.size:
+        data = self.read(offset, min(offset + _TAIL_BYTES, self.size))
+        if len(data) < _INDEX.size:
             return None
-        end = _INDEX.size + _INDEX.unpack_from(found)[1]
-        if len(found) < end <= self.size - offset:
-            found = self.read(offset, offset + end)
-        return self._indexed(found[:end], offset)
+        end = _INDEX.size + _INDEX.unpack_from(data)[1]
+        if len(data) < end <= self.size - offset:
+            data = self.read(offset, offset + end)
+        return self._indexed(data[:end], offset)
 
     def _is_whole(self, data: bytes, offset: int) -> bool:
         """Return whether bytes are an index that was written at an offset."""
@@ -457,7 +457,7 @@ class Segment:
         """Return one commit.
 
         Raises:
-            DamagedStore: It is not what was written.
+            DamagedStore: It fails its checksum.
         """
         try:
             commit = _decode_commit(self._checked(entry.block))
@@ -473,7 +473,7 @@ class Segment:
         """Check what of the frames is not needed to read commits by the index.
 
         Raises:
-            DamagedStore: It is not what was written.
+            DamagedStore: It fails its checksum.
         """
         for frame in self.index():
             head = self.read(frame.offset, frame.blocks)

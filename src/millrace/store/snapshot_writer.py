@@ -63,7 +63,7 @@ class SnapshotPolicy(msgspec.Struct, frozen=True):
             cache: Of the interval.
             marks: How many have passed since the first commit that no snapshot covers.
         """
-        debt = cache.standing.debt
+        debt = cache.cache_position.debt
         if debt:
             debt += marks * _MARK_BYTES
         return debt >= self.fixed_bytes and debt >= self.fixed_bytes + cache.size_bytes
@@ -132,14 +132,14 @@ def write_if_due(
     if not policy.due(cache, marks):
         return written
     with cache.view() as view:
-        standing = view.standing
-        if not standing.position:
+        cache_position = view.cache_position
+        if not cache_position.position:
             return written
-        head = SnapshotHead(computation, interval, standing.position, standing.chain)
+        head = SnapshotHead(computation, interval, cache_position.position, cache_position.chain)
         pieces = _counted(encode_snapshot(head, _paced(view.everything(), pause)), written)
-        if snapshots.put(computation, interval, standing.position, pieces):
+        if snapshots.put(computation, interval, cache_position.position, pieces):
             written.snapshots = 1
-    cache.settle(standing.debt)
+    cache.settle(cache_position.debt)
     return written
 
 
@@ -282,7 +282,7 @@ class SnapshotWriter:
         try:
             cache = self._caches.open(computation, interval)
             with self._changed:  # who offers it meanwhile has committed before
-                if not cache.standing.debt:
+                if not cache.cache_position.debt:
                     self._since.pop((computation, interval), None)
                     return SnapshotStats()
             return write_if_due(

@@ -113,11 +113,11 @@ class Snapshots:
 
     def numbers(self, computation: str) -> Mapping[int, Sequence[int]]:
         """Return interval id -> numbers of the snapshots that are there, ascending."""
-        found: dict[int, list[int]] = {}
+        numbers: dict[int, list[int]] = {}
         for match in map(_NAME.fullmatch, self._blobs.names(_folder(computation))):
             if match is not None:
-                found.setdefault(int(match[1], 16), []).append(int(match[2], 16))
-        return {interval: sorted(found[interval]) for interval in sorted(found)}
+                numbers.setdefault(int(match[1], 16), []).append(int(match[2], 16))
+        return {interval: sorted(numbers[interval]) for interval in sorted(numbers)}
 
     def remove(self, computation: str, interval: int, numbers: Iterable[int]) -> None:
         """Remove snapshots, in the order given; pass over those that are not there."""

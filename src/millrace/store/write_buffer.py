@@ -39,16 +39,16 @@ class OverView:
     Args:
         below: The view.
         over: The others.
-        standing: What the view is said to show.
+        cache_position: What the view is said to show.
     """
 
     def __init__(
-        self, below: View, over: SortedDict[bytes, bytes | None], standing: CachePosition
+        self, below: View, over: SortedDict[bytes, bytes | None], cache_position: CachePosition
     ) -> None:
         self._below = below
         self._over = over
-        self.standing = standing
-        self.position = standing.position
+        self.cache_position = cache_position
+        self.position = cache_position.position
 
     @property
     def size(self) -> Size:
@@ -63,8 +63,8 @@ class OverView:
         """See :meth:`millrace.store.View.get_many`."""
         over = self._over
         others = [row for row in rows if row not in over]
-        found = dict(zip(others, self._below.get_many(others), strict=True)) if others else {}
-        return [over[row] if row in over else found[row] for row in rows]
+        values = dict(zip(others, self._below.get_many(others), strict=True)) if others else {}
+        return [over[row] if row in over else values[row] for row in rows]
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         """See :meth:`millrace.store.View.scan`."""
@@ -92,18 +92,18 @@ def laid_over(
     [(b'a', b'1'), (b'c', b'3')]
     """
     ahead = iter(over)
-    mine = next(ahead, None)
+    buffered = next(ahead, None)
     for row, value_below in below:
-        while mine is not None and mine < row:
-            if (value := values[mine]) is not None:
-                yield mine, value
-            mine = next(ahead, None)
-        if mine != row:
+        while buffered is not None and buffered < row:
+            if (value := values[buffered]) is not None:
+                yield buffered, value
+            buffered = next(ahead, None)
+        if buffered != row:
             yield row, value_below
-    while mine is not None:
-        if (value := values[mine]) is not None:
-            yield mine, value
-        mine = next(ahead, None)
+    while buffered is not None:
+        if (value := values[buffered]) is not None:
+            yield buffered, value
+        buffered = next(ahead, None)
 
 
 _log = logging.getLogger(__name__)
@@ -135,7 +135,7 @@ class AheadCache:
     >>> cache = AheadCache("count", 0, MemoryCache("count", 0))
     >>> cache.keep(Commit("count", 0, 1, 1, 1, [(b"Sk", b"1")], chain=7), size=3)
     >>> with cache.view(at=1) as view:
-    ...     view.get(b"Sk"), view.standing.chain
+    ...     view.get(b"Sk"), view.cache_position.chain
     (b'1', 7)
     """
 
@@ -148,7 +148,7 @@ class AheadCache:
         self._commits: list[Commit] = []
         self._unordered: list[Commit] = []
         self._order: SortedDict[bytes, None] = SortedDict()
-        self._stands: CachePosition | None = None
+        self._cache_position: CachePosition | None = None
         self.kept_bytes = 0
         """About what the kept commits take in memory."""
         self.known_bytes = 0
@@ -159,17 +159,17 @@ class AheadCache:
     @property
     def position(self) -> int:
         """See :attr:`millrace.store.Cache.position`."""
-        return self.standing.position
+        return self.cache_position.position
 
     @property
-    def standing(self) -> CachePosition:
-        """See :attr:`millrace.store.Cache.standing`; what is kept costs nothing to read again."""
+    def cache_position(self) -> CachePosition:
+        """See :attr:`millrace.store.Cache.cache_position`; it is read once and remembered."""
         if self._commits:
             last = self._commits[-1]
             return CachePosition(last.number, last.chain)
-        if self._stands is None:
-            self._stands = self._below.standing
-        return self._stands
+        if self._cache_position is None:
+            self._cache_position = self._below.cache_position
+        return self._cache_position
 
     @property
     def size_bytes(self) -> int:
@@ -178,10 +178,10 @@ class AheadCache:
 
     def view(self, at: int | None = None) -> AbstractContextManager[View]:
         """See :meth:`millrace.store.Cache.view`; the cache below is opened when it is asked."""
-        standing = self.standing
-        if at is not None and at != standing.position:
-            raise moved(*self.name, standing.position, at)
-        return AheadView(self, standing)
+        cache_position = self.cache_position
+        if at is not None and at != cache_position.position:
+            raise moved(*self.name, cache_position.position, at)
+        return AheadView(self, cache_position)
 
     def open_below(self) -> AbstractContextManager[View]:
         """Return a view of the cache below, not entered yet."""
@@ -228,24 +228,24 @@ class AheadCache:
             _log.warning("the cache is brought forward later: %s", problem)
             return
         last, rows = commits[-1], self.rows
-        self._stands = CachePosition(last.number, last.chain)
+        self._cache_position = CachePosition(last.number, last.chain)
         if more:
             rows = self.rows = {}
         # Of a timer that has fired nothing is asked again.
-        for row in {row for one in commits for row, value in one.mutations if value is None}:
+        for row in {row for commit in commits for row, value in commit.mutations if value is None}:
             if rows.get(row, b"") is None:
                 del rows[row]
         self.known_bytes = len(self.rows) * written
 
     def _row_bytes(self) -> int:
         """Return about what a row in memory takes, by those that were kept last."""
-        return self.kept_bytes // max(1, sum(len(one.mutations) for one in self._commits))
+        return self.kept_bytes // max(1, sum(len(commit.mutations) for commit in self._commits))
 
     def forget(self) -> None:
         """Know nothing of the cache below; what is kept stays."""
-        self._stands = None
+        self._cache_position = None
         self.known_bytes = 0
-        self.rows = {row: value for one in self._commits for row, value in one.mutations}
+        self.rows = {row: value for commit in self._commits for row, value in commit.mutations}
 
     def apply(self, *commits: Commit, overhead: int = COMMIT_BYTES) -> None:
         """See :meth:`millrace.store.Cache.apply`."""
@@ -272,14 +272,14 @@ class AheadView:
 
     Args:
         cache: Of the interval.
-        standing: Where it stands.
+        cache_position: Where it stands.
     """
 
-    def __init__(self, cache: AheadCache, standing: CachePosition) -> None:
+    def __init__(self, cache: AheadCache, cache_position: CachePosition) -> None:
         self._cache = cache
         self._rows = cache.rows
-        self.standing = standing
-        self.position = standing.position
+        self.cache_position = cache_position
+        self.position = cache_position.position
         self._opened: AbstractContextManager[View] | None = None
         self._view: View | None = None
 
@@ -311,12 +311,12 @@ class AheadView:
     def get_many(self, rows: Sequence[bytes]) -> list[bytes | None]:
         """See :meth:`millrace.store.View.get_many`."""
         known: dict[bytes, Any] = self._rows
-        found = list(map(known.get, rows, repeat(_MISSING)))
-        if _MISSING in found:
-            missing = [value is _MISSING for value in found]
+        values = list(map(known.get, rows, repeat(_MISSING)))
+        if _MISSING in values:
+            missing = [value is _MISSING for value in values]
             others = iter(self._below().get_many(list(compress(rows, missing))))
-            found = [next(others) if value is _MISSING else value for value in found]
-        return found
+            values = [next(others) if value is _MISSING else value for value in values]
+        return values
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         """See :meth:`millrace.store.View.scan`."""
@@ -383,12 +383,12 @@ class AheadCaches:
 
     def open(self, computation: str, interval: int) -> AheadCache:
         """See :meth:`millrace.store.Caches.open`."""
-        found = self._open.get((computation, interval))
-        if found is None:
+        cache = self._open.get((computation, interval))
+        if cache is None:
             below = self._below.open(computation, interval)
-            found = AheadCache(computation, interval, below, self._looked_up)
-            self._open[computation, interval] = found
-        return found
+            cache = AheadCache(computation, interval, below, self._looked_up)
+            self._open[computation, interval] = cache
+        return cache
 
     def wait(self, commit: Commit) -> None:
         """Take a commit that is not durable yet."""
@@ -413,8 +413,10 @@ class AheadCaches:
 
     def forward(self) -> None:
         """Bring all caches forward to what is durable."""
-        waiting = {(one.computation, one.interval) for one in self.commits}
-        for cache in [one for one in self._ahead if one.name not in waiting]:
+        waiting = {(commit.computation, commit.interval) for commit in self.commits}
+        for cache in [
+            cache_ahead for cache_ahead in self._ahead if cache_ahead.name not in waiting
+        ]:
             self._forward(cache)
 
     def _keep(self, commit: Commit) -> int:

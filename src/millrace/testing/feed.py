@@ -30,7 +30,7 @@ from millrace.runtime.refusal import EventTimes
 from millrace.runtime.reports import TaskReport, report_row
 from millrace.runtime.row_encoder import RowEncoder, fingerprints, microseconds
 from millrace.runtime.rows import Outbox
-from millrace.runtime.values import ROWS, ValueReader, shown, value_columns
+from millrace.runtime.values import ROWS, ValueReader, display_value, value_columns
 from millrace.runtime.worker_process import Task
 from millrace.watermark.report import ProcessState
 
@@ -41,7 +41,7 @@ class Read:
 
     Attributes:
         value: The value.
-        instant: Its event time, as whoever gave it said it.
+        instant: Its event time, in the form that the caller gave it.
         process: The process of the injector that it came by.
         fingerprint: Of its source id; None if it has none.
         refused: Why its format refuses it; None if it does not.
@@ -117,10 +117,10 @@ class Feed:
                 by_piece.setdefault(piece.number, (piece, []))[1].append(n)
         of_piece = task.runtime.origins.of_piece
         return {
-            mine[n]: origin
-            for piece, mine in by_piece.values()
+            sequences[n]: origin
+            for piece, sequences in by_piece.values()
             for n, origin in of_piece(
-                self.stream, piece, [self.records[at].row for at in mine]
+                self.stream, piece, [self.records[at].row for at in sequences]
             ).items()
         }
 
@@ -221,7 +221,7 @@ class Delivery:
 
     Attributes:
         records: In order.
-        processes: Process -> what it promises, for those that were heard.
+        processes: Process -> the low watermark that it published, if it reported one.
         offsets: Where the next epoch begins.
     """
 
@@ -293,5 +293,5 @@ def _reads(
         refused.setdefault(n, Refusal(reason))
     for n, (value, at_us) in enumerate(zip(found.values, times, strict=True)):
         if n in refused:
-            value = {name: shown(array, n) for name, array in arrays.items()}
+            value = {name: display_value(array, n) for name, array in arrays.items()}
         yield Read(value, at_us, process, ids[n], refused.get(n))

@@ -60,7 +60,7 @@ def check_interval(
 
     by_time: set[tuple[bytes, bytes]] = set()
     holds: set[bytes] = set()
-    held: list[int] = []
+    holds_us: list[int] = []
     earliest = {0: MAX_TIMESTAMP, 1: MAX_TIMESTAMP}
     counts = [0, 0]
     for row in itertools.starmap(families.unpack, stored.items()):
@@ -70,10 +70,10 @@ def check_interval(
             earliest[row.clock] = min(earliest.get(row.clock, MAX_TIMESTAMP), row.at_us)
             if (hold := row.hold_row()) is not None:
                 holds.add(hold.pack()[0])
-                held.append(hold.at_us)
+                holds_us.append(hold.at_us)
         elif isinstance(row, timer_families.KeyHoldRow):
             holds.add(row.hold_row())
-            held.append(row.at_us)
+            holds_us.append(row.at_us)
     family = timer_families.TIMER_BY_TAG
     found = {(row, value) for row, value in stored.items() if row.startswith(family)}
     _hold(by_time == found, f"{where}: timers by time and by tag differ: {by_time ^ found}")
@@ -92,7 +92,7 @@ def check_interval(
     truth = Report(
         earliest[0],
         earliest[1],
-        min(held, default=MAX_TIMESTAMP),
+        min(holds_us, default=MAX_TIMESTAMP),
         ids_us,
         waiting,
         timers=counts[0],

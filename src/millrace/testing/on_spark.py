@@ -162,17 +162,17 @@ def play_on_spark(
 ) -> None:
     """Run transcripts on Spark, side by side in one query, and compare.
 
-    What :func:`~millrace.testing.play` does with one in the Harness, and with the same errors. A
-    query takes some seconds to start and some tenths of a second an epoch, whatever is in it, so
-    many take little longer than one.
+    It does the same as :func:`~millrace.testing.play`, which runs one in the Harness, and raises
+    the same errors. A query takes some seconds to start and some tenths of a second for each epoch,
+    however large it is, so many transcripts take little longer than one.
 
     Args:
         spark: A session, classic. Workers must be able to import what the transcripts name, as they
             must for any pipeline.
         transcripts: One or more. A ``crash`` stops the query and starts it again; in real time it
             kills a worker process.
-        batch: Play them with ``run_batch``. All records are there then, and nothing is late, so it
-            is only for those that look once, at the end of time.
+        batch: Play them with ``run_batch``. Then all records exist from the start and none is late,
+            so it is only for transcripts that check panes once, at the end of the input.
         realtime: Play them on the real-time plane, of a local session with
             :func:`~millrace.spark.realtime_settings` for two tasks. Those that set percentiles of
             the low watermark cannot be: there they are estimated from many records.
@@ -194,8 +194,8 @@ def play_on_spark(
     if len(mismatches) == 1:
         raise mismatches[0]
     if mismatches:
-        told = "\n".join(str(mismatch) for mismatch in mismatches)
-        raise TranscriptMismatch(f"{len(mismatches)} of {len(together)} transcripts:\n{told}")
+        on_epoch = "\n".join(str(mismatch) for mismatch in mismatches)
+        raise TranscriptMismatch(f"{len(mismatches)} of {len(together)} transcripts:\n{on_epoch}")
 
 
 def run_on_spark(
@@ -244,13 +244,13 @@ class _Panes:
 
     single_pass = True
 
-    def __init__(self, told: Callable[[int], None]) -> None:
+    def __init__(self, on_epoch: Callable[[int], None]) -> None:
         self.epochs: dict[int, list[Output]] = {}
-        self._told = told
+        self._on_epoch = on_epoch
 
     def __call__(self, rows: Any, epoch: int) -> None:
         self.epochs[epoch] = outputs_of(rows)
-        self._told(epoch)
+        self._on_epoch(epoch)
 
 
 class _Clock:
@@ -292,7 +292,7 @@ def _stream(
     clock, crashed, over = _Clock(), threading.Event(), threading.Event()
     last = len(timetable.epochs) - 1
 
-    def told(epoch: int) -> None:
+    def on_epoch(epoch: int) -> None:
         following = min(epoch + 1, last)
         clock.now_us = timetable.epochs[following].clock_us
         source.write(following)
@@ -301,7 +301,7 @@ def _stream(
         if epoch >= last:
             over.set()
 
-    panes = _Panes(told)
+    panes = _Panes(on_epoch)
     source.write(0)
     reader = spark.readStream.schema(COLUMNS)
     while not over.is_set():

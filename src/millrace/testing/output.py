@@ -79,8 +79,8 @@ class Output:
         """
         if "_timestamp" not in row:
             raise PipelineError(
-                f"a row with the columns {list(row)} is not one of a sink, which has _key, "
-                "_timestamp and _id beside those of the value."
+                f"a row with the columns {list(row)} is not a row of a sink. Expected the columns "
+                "_key, _timestamp and _id, and those of the value."
             )
         found: dict[str, Any] = {
             name: None if _is_null(value) else value for name, value in row.items()
@@ -105,16 +105,16 @@ class Outputs(list[Output]):
         columns = ["time", "key", *(fields or ["value"]), *(_OF_PANE if paned else [])]
         head = "".join(f"<th>{escape(name)}</th>" for name in columns)
         body = ""
-        for output in self[:_SHOWN]:
+        for output in self[:_REPR_MAX]:
             cells = (f"<td>{escape(cell)}</td>" for cell in _cells(output, fields, paned))
             body += f"<tr>{''.join(cells)}</tr>"
-        more = len(self) - _SHOWN
+        more = len(self) - _REPR_MAX
         said = f"<p>and {more:,} more</p>" if more > 0 else ""
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{said}"
 
 
 #: More outputs than these are only counted.
-_SHOWN = 100
+_REPR_MAX = 100
 _OF_PANE = ("window", "pane")
 
 

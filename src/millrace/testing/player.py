@@ -1,4 +1,4 @@
-"""Play: a transcript run by an executor, and what comes compared with what it expects."""
+"""Player: runs a transcript on an executor, and compares its panes with the expected ones."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _compare(
         wanted = {found[0].key if found else None: wanted[None]}
     got: dict[Any, list[dict[str, Any]]] = {}
     for output in sorted(found, key=lambda output: str(output.key)):  # of keys there is no order
-        got.setdefault(output.key, []).append(_shown(output))
+        got.setdefault(output.key, []).append(_plain_output(output))
     for key in sorted({**wanted, **got}, key=str):
         differs = _difference(wanted.get(key, []), got.get(key, []), unordered=unordered)
         if differs is None:
@@ -187,13 +187,13 @@ def _meant(name: str, given: Any) -> Any:
 _NAMED = {"key", "window", "value", "timing"}
 
 
-def _shown(output: Output) -> dict[str, Any]:
-    shown = {"key": output.key, "value": _plain(output.value), "timestamp": output.timestamp}
+def _plain_output(output: Output) -> dict[str, Any]:
+    fields = {"key": output.key, "value": _plain(output.value), "timestamp": output.timestamp}
     pane = output.pane
     if pane is None:  # of a function of one's own that ends outside of windows
-        return shown
+        return fields
     return {
-        "key": output.key, "window": [pane.window.start, pane.window.end], "value": shown["value"],
+        "key": output.key, "window": [pane.window.start, pane.window.end], "value": fields["value"],
         "timing": str(pane.timing), "retraction": pane.retraction, "index": pane.index,
         "is_first": pane.is_first, "is_last": pane.is_last, "timestamp": output.timestamp,
         "production_time": pane.production_time, "percentile": pane.percentile,

@@ -309,8 +309,8 @@ class Timetable:
                     if not bar or not mark.isdigit():
                         raise PipelineError(
                             f"a pane has the key {output.key!r}. Transcripts that share a grouping "
-                            "have keys of their own, so a function under test must leave the "
-                            "keys as they are. Or play the transcripts one by one."
+                            "are distinguished by a prefix of their keys, so a function under test "
+                            "must not change keys. Or play the transcripts one by one."
                         )
                     number = int(mark)
                 found[number][epoch].append(replace(output, key=key, value=value))

@@ -142,7 +142,7 @@ class Transcript:
         if "grouping" in written and (said := sorted(set(written) & set(_WINDOWING))):
             raise PipelineError(
                 f"transcript {written['name']!r}: the function of its grouping, "
-                f"{written['grouping']!r}, says by itself what the windows are. Leave out {said}."
+                f"{written['grouping']!r}, defines the windows itself. Leave out {said}."
             )
         settings = {name: written.get(name, default) for name, default in _DEFAULTS.items()}
         steps = []
@@ -172,7 +172,7 @@ class Transcript:
     def grouped(self, values: Stream) -> Stream:
         """Return what comes of a stream of values with keys: what the settings say."""
         if self.settings["grouping"] is not None:
-            own = self._said("grouping")(values)
+            own = self._setting("grouping")(values)
             if not isinstance(own, Stream):
                 raise PipelineError(
                     f"transcript {self.name!r}: its grouping {self.settings['grouping']!r} gave "
@@ -180,11 +180,11 @@ class Transcript:
                 )
             return own
         windowed = values.window(
-            self._said("windows"),
-            trigger=self._said("trigger"),
-            mode=self._said("mode"),
+            self._setting("windows"),
+            trigger=self._setting("trigger"),
+            mode=self._setting("mode"),
             allowed_lateness=self.settings["allowed_lateness"],
-            output_time=self._said("output_time"),
+            output_time=self._setting("output_time"),
             allow_data_loss=self.settings["allow_data_loss"],
             lift=self.settings["lift"],
         )
@@ -199,7 +199,7 @@ class Transcript:
         of_steps = ("permute", "rebatch")
         said = tuple((name, str(s)) for name, s in self.settings.items() if name not in of_steps)
         # A window that depends on the key must see the key that the transcript has.
-        alone = id(self) if getattr(self._said("windows"), "phase_shift", False) else None
+        alone = id(self) if getattr(self._setting("windows"), "phase_shift", False) else None
         return (*said, alone, frozenset((name, id(what)) for name, what in self.names.items()))
 
     @property
@@ -208,7 +208,8 @@ class Transcript:
         if self.settings["grouping"] is not None:
             return False
         return (
-            not self._said("windows").ends and not self._said("trigger").fires_before_end_of_input
+            not self._setting("windows").ends
+            and not self._setting("trigger").fires_before_end_of_input
         )
 
     @property
@@ -273,7 +274,7 @@ class Transcript:
             steps += [(kind, what) for what in whats]
         return replace(self, steps=tuple(steps))
 
-    def _said(self, setting: str) -> Any:
+    def _setting(self, setting: str) -> Any:
         return self._evaluate(self.settings[setting])
 
     def _evaluate(self, text: str, **names: Any) -> Any:
@@ -282,7 +283,7 @@ class Transcript:
             return eval(text, {**_GLOBALS, **_NAMES, **self.names, **names})
         except NameError as unknown:
             raise PipelineError(
-                f"transcript {self.name!r}, {text!r}: {unknown}. Give what is yours beside it: "
+                f"transcript {self.name!r}, {text!r}: {unknown}. Pass names of your own beside it: "
                 f"names={{{unknown.name!r}: {unknown.name}}}."
             ) from None
 

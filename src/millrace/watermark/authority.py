@@ -70,43 +70,43 @@ class Tournament:
         """The least value; MAX_TIMESTAMP if there is none."""
         return int(self._nodes[1])
 
-    def minimum_of(self, places: range) -> int:
+    def minimum_of(self, indexes: range) -> int:
         """Return the least value at some places; MAX_TIMESTAMP if there are none.
 
         >>> Tournament(5, initial=9).minimum_of(range(1, 4))
         9
         """
-        nodes, first, end = self._nodes, places.start + self._leaves, places.stop + self._leaves
-        found = MAX_TIMESTAMP
+        nodes, first, end = self._nodes, indexes.start + self._leaves, indexes.stop + self._leaves
+        least = MAX_TIMESTAMP
         while first < end:
             if first & 1:
-                if nodes[first] < found:
-                    found = int(nodes[first])
+                if nodes[first] < least:
+                    least = int(nodes[first])
                 first += 1
             if end & 1:
                 end -= 1
-                if nodes[end] < found:
-                    found = int(nodes[end])
+                if nodes[end] < least:
+                    least = int(nodes[end])
             first >>= 1
             end >>= 1
-        return found
+        return least
 
-    def at_most(self, places: range, limit: int) -> list[int]:
+    def at_most(self, indexes: range, limit: int) -> list[int]:
         """Return at which of some places the value is at most a limit, ascending.
 
         If it is so nowhere, the tree says so; else all of the places are looked at, by numpy.
         """
-        if self.minimum_of(places) > limit:
+        if self.minimum_of(indexes) > limit:
             return []
-        leaves = self._nodes[self._leaves + places.start : self._leaves + places.stop]
-        found: list[int] = (np.flatnonzero(leaves <= limit) + places.start).tolist()
-        return found
+        leaves = self._nodes[self._leaves + indexes.start : self._leaves + indexes.stop]
+        below: list[int] = (np.flatnonzero(leaves <= limit) + indexes.start).tolist()
+        return below
 
-    def update(self, places: Sequence[int], values: Sequence[int]) -> None:
+    def update(self, indexes: Sequence[int], values: Sequence[int]) -> None:
         """Change the values at some places, each named once."""
         nodes = self._nodes
-        if len(places) <= _FEW:
-            for place, value in zip(places, values, strict=True):
+        if len(indexes) <= _FEW:
+            for place, value in zip(indexes, values, strict=True):
                 node = place + self._leaves
                 nodes[node] = value
                 while node > 1:
@@ -116,7 +116,7 @@ class Tournament:
                         break
                     nodes[node] = least
             return
-        changed = np.asarray(places, dtype=np.int64) + self._leaves
+        changed = np.asarray(indexes, dtype=np.int64) + self._leaves
         nodes[changed] = values
         changed.sort()
         while changed[0] > 1:
@@ -180,9 +180,9 @@ class Bulletin:
     def restore(self, reports: Mapping[int, Report], sequencer: Sequencer = _BEFORE_ALL) -> None:
         """Take up what an earlier run knew of the intervals that are in the map."""
         known = {n: report for n, report in reports.items() if n in self._places}
-        places = [self._places[interval] for interval in known]
-        self._sequencers[places] = sequencer
-        self._post(known, places)
+        indexes = [self._places[interval] for interval in known]
+        self._sequencers[indexes] = sequencer
+        self._post(known, indexes)
 
     def record(self, reports: Mapping[int, Report], sequencer: Sequencer) -> None:
         """Record reports of one owner; an interval that is not among them keeps its last one.
@@ -196,17 +196,17 @@ class Bulletin:
                 Nothing is recorded.
         """
         try:
-            places = [self._places[interval] for interval in reports]
+            indexes = [self._places[interval] for interval in reports]
         except KeyError as gone:
             raise ZombieWriter(self._zombie(gone.args[0], sequencer)) from None
         generation, epoch = sequencer
-        known = self._sequencers[places]
+        known = self._sequencers[indexes]
         newer = (known[:, 0] > generation) | ((known[:, 0] == generation) & (known[:, 1] > epoch))
         if newer.any():
             interval = list(reports)[int(newer.argmax())]
             raise ZombieWriter(self._zombie(interval, sequencer))
-        self._sequencers[places] = sequencer
-        self._post(reports, places)
+        self._sequencers[indexes] = sequencer
+        self._post(reports, indexes)
 
     @property
     def oldest_work_us(self) -> int:
@@ -224,27 +224,27 @@ class Bulletin:
             within: Places in the map; by default all.
             without: Intervals to leave out.
         """
-        places = range(len(self._ids)) if within is None else within
-        oldest_us, first = MAX_TIMESTAMP, places.start
+        indexes = range(len(self._ids)) if within is None else within
+        oldest_us, first = MAX_TIMESTAMP, indexes.start
         for place in sorted(self._places[interval] for interval in without):
             oldest_us = min(oldest_us, self._oldest_work.minimum_of(range(first, place)))
             first = place + 1
-        oldest_us = min(oldest_us, self._oldest_work.minimum_of(range(first, places.stop)))
-        found = Pending(oldest_us)
+        oldest_us = min(oldest_us, self._oldest_work.minimum_of(range(first, indexes.stop)))
+        work = Pending(oldest_us)
         if spread:
             left_out = set(without)
             for interval, outstanding in self._spread().items():
-                if self._places[interval] in places and interval not in left_out:
-                    found = found.merged(Pending(oldest_us, outstanding))
-        return found
+                if self._places[interval] in indexes and interval not in left_out:
+                    work = work.merged(Pending(oldest_us, outstanding))
+        return work
 
-    def due(self, places: range, clocks: Mapping[int, int], wall_time_us: int) -> list[int]:
+    def due(self, indexes: range, clocks: Mapping[int, int], wall_time_us: int) -> list[int]:
         """Return which intervals have a timer due, or ids to forget, in the order of their places.
 
         It costs by those, and not by the number of intervals.
 
         Args:
-            places: Where to look in the map.
+            indexes: Where to look in the map.
             clocks: Percentile -> low watermark; 100 is the low watermark itself.
             wall_time_us: The wall clock.
         """
@@ -255,11 +255,11 @@ class Bulletin:
                 [report.event_time_us() for report in self.reports.values()],
             )
         maybe = {
-            *self._event_times.at_most(places, max(clocks.values())),
-            *self._wall_timers.at_most(places, wall_time_us),
+            *self._event_times.at_most(indexes, max(clocks.values())),
+            *self._wall_timers.at_most(indexes, wall_time_us),
         }
-        found = [self._ids[place] for place in sorted(maybe)]
-        return [n for n in found if self.report(n).due(clocks, wall_time_us)]
+        intervals = [self._ids[place] for place in sorted(maybe)]
+        return [n for n in intervals if self.report(n).due(clocks, wall_time_us)]
 
     def _spread(self) -> dict[int, Outstanding]:
         """Return how the work of those intervals is spread that have some."""
@@ -287,9 +287,9 @@ class Bulletin:
         """When the earliest wall-clock timer is due; MAX_TIMESTAMP if there is none."""
         return self._wall_timers.minimum
 
-    def next_wall_timer_within(self, places: range) -> int:
+    def next_wall_timer_within(self, indexes: range) -> int:
         """Return the same of some places in the map."""
-        return self._wall_timers.minimum_of(places)
+        return self._wall_timers.minimum_of(indexes)
 
     def report(self, interval: int) -> Report:
         """Return an interval's last report."""
@@ -299,14 +299,14 @@ class Bulletin:
         """Return the intervals that have not reported yet, by id."""
         return sorted(self._places.keys() - self.reports.keys())
 
-    def _post(self, reports: Mapping[int, Report], places: list[int]) -> None:
+    def _post(self, reports: Mapping[int, Report], indexes: list[int]) -> None:
         before = [self.report(interval) for interval in reports]
         self._timers = self._timers.changed(before, reports.values())
         self.reports.update(reports)
-        self._oldest_work.update(places, [report.oldest_work_us() for report in reports.values()])
-        self._wall_timers.update(places, [report.wall_timer_us for report in reports.values()])
+        self._oldest_work.update(indexes, [report.oldest_work_us() for report in reports.values()])
+        self._wall_timers.update(indexes, [report.wall_timer_us for report in reports.values()])
         if self._event_times is not None:
-            self._event_times.update(places, [r.event_time_us() for r in reports.values()])
+            self._event_times.update(indexes, [r.event_time_us() for r in reports.values()])
         if self._spreads is not None:
             self._post_spread(reports)
 
@@ -377,7 +377,9 @@ class Authority:
         """
         fresh = self.low_watermarks.copy(())
         known = fresh.taken(low_watermarks)
-        known.percentiles = {p: fresh.taken(of) for p, of in low_watermarks.percentiles.items()}
+        known.percentiles = {
+            p: fresh.taken(known_at) for p, known_at in low_watermarks.percentiles.items()
+        }
         self.low_watermarks = known.copy(self._topology.percentiles)
         for computation in reports.keys() & self.bulletins.keys():
             self.bulletins[computation].restore(reports[computation], sequencer)

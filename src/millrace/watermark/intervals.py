@@ -108,11 +108,11 @@ class IntervalMap:
         """Return the position (not the id) of the interval that holds each hash."""
         if len(hashes) < _MANY or self._cells is None:
             return np.searchsorted(self._starts, hashes, side="right") - 1
-        places, lasts = self._cells
+        cell_indexes, lasts = self._cells
         cells = hashes >> _CELL_SHIFT
-        found: npt.NDArray[np.intp] = places[cells]
-        found += hashes > lasts[cells]
-        return found
+        indexes: npt.NDArray[np.intp] = cell_indexes[cells]
+        indexes += hashes > lasts[cells]
+        return indexes
 
     @cached_property
     def _cells(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.uint64]] | None:
@@ -123,13 +123,13 @@ class IntervalMap:
         """
         firsts = np.arange(1 << _CELL_BITS, dtype=np.uint64) << _CELL_SHIFT
         lasts = firsts | ((np.uint64(1) << _CELL_SHIFT) - np.uint64(1))
-        places, last_places = (
+        cell_indexes, last_places = (
             np.searchsorted(self._starts, hashes, side="right") - 1 for hashes in (firsts, lasts)
         )
-        if (last_places > places + 1).any():
+        if (last_places > cell_indexes + 1).any():
             return None
         ends = np.append(self._starts[1:] - np.uint64(1), lasts[-1])
-        return places, ends[places]
+        return cell_indexes, ends[cell_indexes]
 
     def place_of(self, hash: int) -> int:
         """Return the position of the interval that holds a hash."""
@@ -153,14 +153,14 @@ class IntervalMap:
         [(0, 0), (9223372036854775808, 1), (13835058055282163712, 2)]
         """
         owned = ((self.owned(task, tasks), task) for task in range(tasks))
-        return [(self._first[places.start], task) for places, task in owned if places]
+        return [(self._first[indexes.start], task) for indexes, task in owned if indexes]
 
     def task_of(self, hashes: npt.NDArray[np.uint64], tasks: int) -> npt.NDArray[np.int32]:
         """Return the number of the task that owns each hash."""
-        places = self.locate(hashes)
+        indexes = self.locate(hashes)
         if self._is_cut_for(tasks):
-            return np.searchsorted(self.cuts, places, side="right").astype(np.int32)
-        return (places * tasks // len(self.intervals)).astype(np.int32)
+            return np.searchsorted(self.cuts, indexes, side="right").astype(np.int32)
+        return (indexes * tasks // len(self.intervals)).astype(np.int32)
 
     def task_at(self, hash: int, tasks: int) -> int:
         """Return the number of the task that owns one hash."""

@@ -101,7 +101,7 @@ def remapped(
     >>> [(one.id, one.start) for one in made.intervals.intervals], made.owners
     ([(2, 0), (3, 5), (1, 9223372036854775808)], {1: 7, 2: 0, 3: 0})
     """
-    known = {one.id: one for one in intervals.intervals}
+    known = {interval.id: interval for interval in intervals.intervals}
     owned, parents, touched = dict(owners), dict[int, tuple[int, ...]](), set[int]()
     next_id = first_id
 
@@ -117,11 +117,11 @@ def remapped(
     def replace(old: tuple[KeyInterval, ...], cuts: list[int]) -> None:
         nonlocal next_id
         owner = owned[old[0].id]
-        for one in old:
-            del known[one.id], owned[one.id]
+        for parent in old:
+            del known[parent.id], owned[parent.id]
         for start, end in pairwise(cuts):
             known[next_id] = KeyInterval(next_id, start, end)
-            owned[next_id], parents[next_id] = owner, tuple(one.id for one in old)
+            owned[next_id], parents[next_id] = owner, tuple(parent.id for parent in old)
             next_id += 1
 
     for remap in remaps:

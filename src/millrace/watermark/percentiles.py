@@ -77,10 +77,10 @@ class Ahead(msgspec.Struct, array_like=True, frozen=True):
 
     def faded(self) -> Ahead:
         """Return it with counts halved as long as it holds too many records."""
-        found = self
-        while found.records > RECORDS_MAX:
-            found = found.halved()
-        return found
+        ahead = self
+        while ahead.records > RECORDS_MAX:
+            ahead = ahead.halved()
+        return ahead
 
     def halved(self) -> Ahead:
         """Return it with all counts halved."""
@@ -99,8 +99,8 @@ class Ahead(msgspec.Struct, array_like=True, frozen=True):
         """
         parts = list[Ahead]()
         for n in range(among):
-            mine = {b: (count + among - 1 - n) // among for b, count in self.counts.items()}
-            parts.append(Ahead({bucket: count for bucket, count in mine.items() if count}))
+            share = {b: (count + among - 1 - n) // among for b, count in self.counts.items()}
+            parts.append(Ahead({bucket: count for bucket, count in share.items() if count}))
         return parts
 
     def ahead_us(self, percentile: int) -> int:
@@ -135,14 +135,14 @@ def never_back(
         given: Percentile -> injected stream -> what is wanted for that share.
         known: Percentile, ascending -> what is shown so far, by the injectors' names.
     """
-    above, found = injectors, dict[int, dict[str, int]]()
+    above, published = injectors, dict[int, dict[str, int]]()
     for percentile in reversed(list(known)):
         wanted = given.get(percentile, {})
-        above = found[percentile] = {
+        above = published[percentile] = {
             stream: max(us, wanted.get(stream, us), known[percentile][injector_name(stream)])
             for stream, us in above.items()
         }
-    return dict(sorted(found.items()))
+    return dict(sorted(published.items()))
 
 
 #: Buckets of a sketch. It is part of the report of every key interval, so it must be small; 64 over
@@ -175,10 +175,10 @@ class Outstanding(msgspec.Struct, array_like=True, frozen=True):
     @classmethod
     def of(cls, timestamps: Iterable[int]) -> Outstanding:
         """Return the sketch of some timestamps."""
-        found: dict[int, int] = {}
+        counts: dict[int, int] = {}
         for at_us in timestamps:
-            found[at_us] = found.get(at_us, 0) + 1
-        return cls().changed(found)
+            counts[at_us] = counts.get(at_us, 0) + 1
+        return cls().changed(counts)
 
     def changed(self, by: Mapping[int, int]) -> Outstanding:
         """Return the sketch after some timestamps were added, or taken back.

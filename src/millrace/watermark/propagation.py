@@ -66,15 +66,15 @@ class Pending(msgspec.Struct, array_like=True, frozen=True):
             reports: One a key interval.
             spread: Whether percentiles are asked for.
         """
-        found = cls()
+        pending = cls()
         for report in reports:
-            found = found.merged(
+            pending = pending.merged(
                 cls(
                     report.oldest_work_us(),
                     report.spread() if spread else NOTHING_OUTSTANDING,
                 )
             )
-        return found
+        return pending
 
     def merged(self, other: Pending) -> Pending:
         """Return the pending work of both."""
@@ -136,11 +136,11 @@ class WatermarkPropagation:
         Returns:
             Percentile -> microseconds; 100 is the low watermark itself.
         """
-        found = {}
+        inputs = {}
         for percentile, known in self._each():
             us = spec.input_us(known.outputs)
-            found[percentile] = known.inputs[spec.name] = max(known.inputs[spec.name], us)
-        return found
+            inputs[percentile] = known.inputs[spec.name] = max(known.inputs[spec.name], us)
+        return inputs
 
     def finish(self, spec: ComputationSpec, pending: Pending) -> None:
         """Take the pending work of a whole computation, after its inputs."""

@@ -144,7 +144,7 @@ class PendingTimers(msgspec.Struct, frozen=True):
 
 
 class ProcessState(msgspec.Struct, array_like=True, frozen=True):
-    """One process of an injector, as far as it was heard of. All in microseconds.
+    """The last known state of one process of an injector. All times are in microseconds.
 
     Attributes:
         newest_us: Latest record timestamp read from it; MIN_TIMESTAMP if none was.

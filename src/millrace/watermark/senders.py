@@ -33,8 +33,8 @@ Ints = npt.NDArray[np.int64]
 class Estimate:
     """Percentile low watermarks of an injector whose processes several tasks read, each its own.
 
-    What a task still sends is expected as far ahead of its low watermark as what it sent, and so
-    much of it: so a task that lags counts by its share of the records, and no more.
+    A task's future records are expected to be as far ahead of its low watermark as its past ones,
+    and as many. So a task that lags counts by its share of the records, and no more.
 
     >>> estimate = Estimate()
     >>> estimate.add(0, Ahead.of(np.full(9, 1_000), 0)), estimate.add(1, Ahead.of(np.array([5]), 0))
@@ -48,12 +48,12 @@ class Estimate:
         self._edges: dict[int, tuple[Ints, Ints]] = {}
 
     def add(self, task: int, ahead: Ahead) -> None:
-        """Take what a task has counted since it last said so."""
+        """Add the counts of a task since its last message."""
         self._tasks[task] = self._tasks.get(task, Ahead()).merged(ahead)
         self._edges.pop(task, None)
         # All at once: how much each has sent, beside the others, must not change by it.
-        while sum(one.records for one in self._tasks.values()) > RECORDS_MAX:
-            self._tasks = {n: one.halved() for n, one in self._tasks.items()}
+        while sum(ahead.records for ahead in self._tasks.values()) > RECORDS_MAX:
+            self._tasks = {n: ahead.halved() for n, ahead in self._tasks.items()}
             self._edges.clear()
 
     def us(self, percentile: int, low_watermarks: Mapping[int, int]) -> int:
@@ -84,14 +84,14 @@ class Estimate:
         return max(least_us, int(at_us[order[first]]))
 
     def _spread(self, task: int) -> tuple[Ints, Ints]:
-        found = self._edges.get(task)
-        if found is None:
+        edges = self._edges.get(task)
+        if edges is None:
             counts = self._tasks[task].counts
-            found = self._edges[task] = (
+            edges = self._edges[task] = (
                 np.array([edge_us(bucket) for bucket in counts], dtype=np.int64),
                 np.array(list(counts.values()), dtype=np.int64),
             )
-        return found
+        return edges
 
 
 class SenderWatermarks:
@@ -108,17 +108,17 @@ class SenderWatermarks:
         self._senders = senders
         self._last: dict[int, Message] = {}
         self._estimates: dict[str, Estimate] = {}
-        self._shown = WatermarkPropagation(before, {}, {p: {} for p in topology.percentiles})
+        self._propagation = WatermarkPropagation(before, {}, {p: {} for p in topology.percentiles})
 
     @property
     def low_watermarks(self) -> LowWatermarks:
         """As far as they are known. Do not keep it: it moves on."""
-        return self._shown.low_watermarks
+        return self._propagation.low_watermarks
 
-    def hear(self, said: Iterable[tuple[int, Message]]) -> None:
-        """Take messages of senders, each later than what the same one said before."""
+    def hear(self, messages_of_senders: Iterable[tuple[int, Message]]) -> None:
+        """Take messages of senders, each later than the one before of the same sender."""
         before, counted = dict(self._last), False
-        for sender, message in said:
+        for sender, message in messages_of_senders:
             for injector, ahead in message.ahead.items():
                 self._estimates.setdefault(injector, Estimate()).add(sender, ahead)
                 counted = True
@@ -126,27 +126,28 @@ class SenderWatermarks:
         if len(self._last) < self._senders or (before == self._last and not counted):
             return
         messages = list(self._last.values())
-        known = self._shown.low_watermarks
+        known = self._propagation.low_watermarks
         for percentile, low_watermarks in [(100, known), *known.percentiles.items()]:
-            told = [m.percentiles.get(percentile, m.outputs) for m in messages]
+            outputs_of_senders = [m.percentiles.get(percentile, m.outputs) for m in messages]
             outputs, pending = low_watermarks.outputs, messages[0].pending
             for name in outputs:
                 if name not in pending:
                     outputs[name] = max(
-                        outputs[name], min(one.get(name, MIN_TIMESTAMP) for one in told)
+                        outputs[name],
+                        min(published.get(name, MIN_TIMESTAMP) for published in outputs_of_senders),
                     )
             for name, estimate in self._estimates.items():
-                said_us = {n: m.outputs.get(name, MIN_TIMESTAMP) for n, m in self._last.items()}
-                outputs[name] = max(outputs[name], estimate.us(percentile, said_us))
+                output_us = {n: m.outputs.get(name, MIN_TIMESTAMP) for n, m in self._last.items()}
+                outputs[name] = max(outputs[name], estimate.us(percentile, output_us))
         together: dict[str, Pending] = {}
         for message in messages:
             for name, part in message.pending.items():
                 together[name] = together.get(name, Pending()).merged(part)
-        self._shown.take(together, self._topology)
+        self._propagation.take(together, self._topology)
 
     def inputs(self, spec: ComputationSpec) -> dict[int, int]:
         """Return the low watermarks of a computation's input, by percentile."""
-        return self._shown.inputs(spec)
+        return self._propagation.inputs(spec)
 
     def raise_inputs(self, inputs: Mapping[str, Mapping[int, int]]) -> None:
         """Let no input's low watermark be below what a task has worked at before.
@@ -154,17 +155,19 @@ class SenderWatermarks:
         Args:
             inputs: Computation -> percentile -> microseconds.
         """
-        known = self._shown.low_watermarks
+        known = self._propagation.low_watermarks
         for percentile, low_watermarks in [(100, known), *known.percentiles.items()]:
-            mine = low_watermarks.inputs
+            input_watermarks = low_watermarks.inputs
             for name, clocks in inputs.items():
-                if name in mine and clocks:
-                    us = clocks.get(percentile, clocks.get(100, mine[name]))
-                    mine[name] = max(mine[name], us)
+                if name in input_watermarks and clocks:
+                    us = clocks.get(percentile, clocks.get(100, input_watermarks[name]))
+                    input_watermarks[name] = max(input_watermarks[name], us)
 
     def message(self, pending: dict[str, Pending]) -> Message:
         """Return what this task tells the next level; see :meth:`WatermarkPropagation.message`."""
-        said = self._shown.message(pending)
+        propagated = self._propagation.message(pending)
         return Message(
-            dict(said.outputs), {p: dict(us) for p, us in said.percentiles.items()}, said.pending
+            dict(propagated.outputs),
+            {p: dict(us) for p, us in propagated.percentiles.items()},
+            propagated.pending,
         )

@@ -276,7 +276,7 @@ def failing(case: Case) -> dict[str, Any]:
     logging.getLogger("millrace").addHandler(said)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(liveness, "_ASKED_S", 0.2)
-        patch.setattr(liveness, "_TOLD_S", 1.0)
+        patch.setattr(liveness, "_WARN_AFTER_S", 1.0)
         run = case.start(case.pipeline(Touchy(case.folder, bad=42)), realtime=True, attempts=2)
         case.input.allow(100)
         hung = said.wait_for("a mark has been under way")

@@ -250,7 +250,7 @@ def test_what_a_hook_returns_that_has_not_run_is_refused_at_the_record(function,
         h.inject("in", [({"k": "a"}, 1)])
         (letter,) = h.outputs("letters")
     assert letter.value.reason == (
-        f"PipelineError: process_record returned {said}, of which no code has run. Expected None: "
+        f"PipelineError: process_record returned {said}, which was never run. Expected None: "
         "run it to its end in the hook, and call self.produce(stream, value) for each value."
     )
 

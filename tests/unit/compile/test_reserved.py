@@ -11,7 +11,7 @@ from millrace.model.errors import PipelineError
 
 #: What compiler and kernel ask of built-in computations, and used to ask of everyone's.
 OURS = (
-    "settings", "described", "bound", "lifting", "columnar", "shown_tag", "renamed", "windowing",
+    "settings", "described", "bound", "lifting", "columnar", "display_tag", "renamed", "windowing",
     "combine", "output", "operator", "name", "state", "number", "bind", "run", "spec", "instance",
     "cells", "value", "format", "windows", "active", "_outside", "_user", "_hold", "_derive",
     "_operator", "copy", "timer", "timers", "record", "records", "machine", "view", "commit",

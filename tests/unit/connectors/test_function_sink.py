@@ -81,7 +81,7 @@ def test_what_the_function_raises_names_sink_stream_and_record() -> None:
             h.inject("scores", SCORES)
         assert h.outputs("totals") == []
     assert "upload), the sink of stream 'totals', raised OSError at a" in str(refused.value)
-    assert "no route to host. What it did not take comes again, with" in str(refused.value)
+    assert "host. The records of failed calls are sent again, with" in str(refused.value)
     assert isinstance(refused.value.__cause__, OSError)
 
 

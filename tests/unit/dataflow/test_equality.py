@@ -65,15 +65,15 @@ def test_a_joined_value_with_nan_can_be_taken_back(how: str) -> None:
         h.advance_watermark("names", 10)
         h.crash()
         h.inject("events", [(7, 2)])
-        standing: list[str] = []
+        current: list[str] = []
         for out in h.outputs("pairs"):
             if out.pane is not None and out.pane.retraction:
-                standing.remove(repr(out.value))
+                current.remove(repr(out.value))
             else:
-                standing.append(repr(out.value))
+                current.append(repr(out.value))
 
-    assert len(standing) == 1
-    assert "[2, nan]" in standing[0]
+    assert len(current) == 1
+    assert "[2, nan]" in current[0]
 
 
 def test_zeros_are_one_key_and_values_keep_their_sign() -> None:

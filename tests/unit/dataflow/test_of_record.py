@@ -144,7 +144,7 @@ def test_a_retraction_gets_the_key_of_what_it_takes_back() -> None:
     ("declared", "refused"),
     [
         (lambda s: s.map(mr.of_record(3)), r"of_record\(3\): it cannot be called"),
-        (lambda s: s.sum(mr.of_record(len)), "cannot choose what is aggregated"),
+        (lambda s: s.sum(mr.of_record(len)), "cannot choose the input of an aggregation"),
         (lambda s: s.key_by("_windowend").count().to("x"), "'_windowend'"),
     ],
 )

@@ -282,7 +282,7 @@ def test_an_interval_without_end_over_a_stream_is_refused() -> None:
     payments = p.inject("payments", endless, timestamp="time", low_watermark=mr.BoundedDelay(0))
     orders.key_by("id").join(payments.key_by("order"), within=(0, None), name="j")
 
-    with pytest.raises(PipelineError, match="interval without end, 0 <= right - left < any"):
+    with pytest.raises(PipelineError, match="unbounded interval, 0 <= right - left < any"):
         p.build()
 
 

@@ -256,7 +256,7 @@ def test_what_there_is_until_now_are_all_advances_of_all_processes():
 def test_what_has_no_end_is_refused(monkeypatch):
     monkeypatch.setattr(injector_module, "_MOST_ADVANCES", 10)
 
-    with pytest.raises(PipelineError, match=r"process 'a' of Steps\(\) goes on after 10 advances"):
+    with pytest.raises(PipelineError, match=r"process 'a' of Steps\(\) has no end after 10"):
         list(pieces_until_now("s", Steps(None)))
-    with pytest.raises(PipelineError, match=r"until=5\): Steps\(\) does not know"):
+    with pytest.raises(PipelineError, match=r"until=5\): Steps\(\) cannot find"):
         list(pieces_until_now("s", Steps(3), 5))

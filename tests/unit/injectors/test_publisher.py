@@ -30,7 +30,7 @@ class Epochs:
             name: ProcessState(*(NEVER if us is None else us for us in pair))
             for name, pair in seen.items()
         }
-        heard = self.publisher.heard({"s": told}, {"s": self.known}, at)
+        heard = self.publisher.process_states({"s": told}, {"s": self.known}, at)
         for name, process in heard["s"].items():
             self.known[name] = self.known.get(name, ProcessState()).merged(process)
         self.last_epoch = at

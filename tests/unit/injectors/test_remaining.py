@@ -53,5 +53,5 @@ def test_nothing_is_left_where_it_would_stay(ends, places, expected):
 
 def test_what_is_held_back_is_not_waited_for():
     source = Source(a=(5,), b=(7,))
-    assert nothing_left(source, {"a": SourceOffset(0, 5)}, held={"b"})
-    assert not nothing_left(source, {"a": SourceOffset(0, 5)}, held={"a"})
+    assert nothing_left(source, {"a": SourceOffset(0, 5)}, paused={"b"})
+    assert not nothing_left(source, {"a": SourceOffset(0, 5)}, paused={"a"})

@@ -78,9 +78,9 @@ def test_a_rate_lets_as_much_time_pass_as_its_records_take() -> None:
     throttle.read({}, 13 * mr.SECOND)
     assert not throttle.holds("numbers")
     throttle.read({"numbers": 1}, 20 * mr.SECOND)
-    assert throttle.said() == {"numbers": "2 records a second"}
+    assert throttle.descriptions() == {"numbers": "2 records a second"}
     throttle.resume("numbers")
-    assert (throttle.holds("numbers"), throttle.said()) == (False, {})
+    assert (throttle.holds("numbers"), throttle.descriptions()) == (False, {})
 
 
 def test_everyone_includes_processes_that_come_later() -> None:
@@ -109,8 +109,10 @@ def test_a_throttle_takes_what_another_was_asked() -> None:
     driver.pause("a")
     driver.limit("b", 2.0)
     task.take(*driver.asked())
-    assert task.said() == driver.said() == {"a": "paused", "b": "2 records a second"}
+    assert (
+        task.descriptions() == driver.descriptions() == {"a": "paused", "b": "2 records a second"}
+    )
     driver.resume("a")
     driver.resume("b")
     task.take(*driver.asked())
-    assert task.said() == {}
+    assert task.descriptions() == {}

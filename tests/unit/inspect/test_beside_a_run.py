@@ -44,7 +44,7 @@ def collect(state: HardState) -> None:
     number = max(state.commits.numbers("Sum")[0])
     cache = MemoryCache("Sum", 0)
     bring(cache, state, "Sum", 0, number)
-    head = SnapshotHead("Sum", 0, number, cache.standing.chain)
+    head = SnapshotHead("Sum", 0, number, cache.cache_position.chain)
     with cache.view() as view:
         state.snapshots.put("Sum", 0, number, encode_snapshot(head, view.everything()))
     state.commits.remove("Sum", 0, range(1, number + 1))
@@ -74,7 +74,7 @@ def test_what_a_run_has_collected_since_is_not_kept_and_is_there_in_the_latest(h
     add(h, 2)
     collect(h._durable)
 
-    gone = r"'Sum' as it was after epoch 0 is not kept any more.*Ask for a later epoch"
+    gone = r"'Sum' after epoch 0 is not kept any more.*Ask for a later epoch"
     with pytest.raises(NotKept, match=gone):
         checkpoint["Sum"].get("k")
     assert checkpoint.latest()["Sum"].get("k") == {"total": 3}

@@ -285,7 +285,7 @@ def test_a_hold_whose_commit_was_collected_is_found_in_the_snapshot(harness, cal
     state = h._durable.copy()
     cache = MemoryCache("Gate", 0)
     bring(cache, state, "Gate", 0, 4)
-    head = SnapshotHead("Gate", 0, 4, cache.standing.chain)
+    head = SnapshotHead("Gate", 0, 4, cache.cache_position.chain)
     with cache.view() as view:
         state.snapshots.put("Gate", 0, 4, encode_snapshot(head, view.everything()))
     state.commits.remove("Gate", 0, [1, 2, 3])

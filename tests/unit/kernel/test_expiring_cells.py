@@ -175,7 +175,7 @@ def test_it_is_gone_for_timers_behind_its_end_and_there_for_those_before() -> No
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: mr.ValueState(int, expires=0), "kept for no time is not kept"),
+        (lambda: mr.ValueState(int, expires=0), "expires at once is never seen"),
         (lambda: mr.MapState(int, expires="soon"), "is not a duration"),
         (lambda: mr.ValueState(int, domain=mr.WALL_TIME), "nothing expires"),
         (lambda: mr.ValueState(int, expires=1, domain=7), "expected mr.LOW_WATERMARK"),  # type: ignore[arg-type]

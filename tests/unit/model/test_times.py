@@ -146,7 +146,7 @@ def test_a_unit_that_is_none():
     p = mr.Pipeline("p")
     with pytest.raises(PipelineError, match=r"inject\('s', unit\): 'millis' is no unit.*\"ms\""):
         p.inject("s", timestamp="at", unit="millis")
-    with pytest.raises(PipelineError, match=r"unit='ms'\) has no column.*timestamp="):
+    with pytest.raises(PipelineError, match=r"unit='ms'\) gives the unit of a column.*timestamp="):
         p.inject("s", unit="ms")
     with pytest.raises(PipelineError, match=r"WatermarkColumn\(unit\): 5 is no unit"):
         mr.WatermarkColumn("until", unit=5)

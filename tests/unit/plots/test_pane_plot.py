@@ -307,7 +307,7 @@ def test_what_cannot_be_drawn_is_refused() -> None:
             mr.plot.panes(rows, watermark=h, computation="x")
     with pytest.raises(mr.MillraceError, match="int is not rows of a sink"):
         mr.plot.panes(7)
-    with pytest.raises(mr.MillraceError, match=r"columns \['total'\] is not one of a sink"):
+    with pytest.raises(mr.MillraceError, match=r"columns \['total'\] is not a row of a sink"):
         mr.plot.panes([{"total": 7}])
     with pytest.raises(mr.MillraceError, match="names a stream of a Harness"):
         mr.plot.panes(rows, records="scores")

@@ -311,14 +311,14 @@ def test_a_task_of_an_older_incarnation_brings_no_cache_to_commits_that_no_seal_
     live.feed(6)
     live.plane.settle(live.clock_us)
     caches = live.caches[0]._open
-    before = {at: cache.standing for at, cache in caches.items()}
+    before = {at: cache.cache_position for at, cache in caches.items()}
     live.feed(12)
     for _ in range(3):
         live.plane.turn((0, 0), live.clock_us)
     live.state.incarnations.seal(live.state.incarnations.last() + 1)
     with pytest.raises(ZombieWriter):
         live.plane.turn((1, 0), live.clock_us)
-    assert {at: cache.standing for at, cache in caches.items()} == before
+    assert {at: cache.cache_position for at, cache in caches.items()} == before
     live.boot()
     live.finish()
     assert len(kept.rows) == 12

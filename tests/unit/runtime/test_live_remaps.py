@@ -346,7 +346,7 @@ def test_a_incarnation_begins_when_all_are_there_and_it_may_whichever_comes_last
     assert coordinator.lost(1, 1, None) == []
     coordinator.go_on()
     assert coordinator.tick(live.clock_us) == []
-    begun = coordinator.heard(TaskReady(1, 1), live.clock_us)
+    begun = coordinator.receive(TaskReady(1, 1), live.clock_us)
     assert [at for at, message in begun if isinstance(message, StartTask)] == where
 
 

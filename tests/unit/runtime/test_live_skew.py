@@ -229,7 +229,7 @@ def test_nobody_goes_by_what_a_task_of_an_older_incarnation_says() -> None:
         orders = []
         for task in range(2):
             word = SourceProgress(0, task, incarnation, {"events": 70})
-            orders += live.coordinator.heard(word, live.clock_us)
+            orders += live.coordinator.receive(word, live.clock_us)
         assert bool(orders) == heard
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from millrace.model.coder import MsgpackCoder
-from millrace.runtime.values import ValueReader, shown
+from millrace.runtime.values import ValueReader, display_value
 
 AT = dt.datetime(2026, 11, 27, 8, 30, tzinfo=dt.UTC)
 NEW_YORK = pa.timestamp("us", "America/New_York")
@@ -108,7 +108,7 @@ def test_a_value_that_python_cannot_hold_is_refused_alone_and_by_name(column, fo
         column is INVALID,  # what Spark calls text is looked at where it is read
         True,
     ]
-    assert shown(struct, 1)["v"]
+    assert display_value(struct, 1)["v"]
 
 
 @dataclass

@@ -35,7 +35,7 @@ from millrace.spark.engine import RunParts
 from millrace.spark.handle import Handle
 from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.metrics.lines import MetricLines
-from millrace.spark.progress_display import Where
+from millrace.spark.progress_display import ProgressTarget
 from millrace.spark.run import Run
 from millrace.store import LocalBlobs, Mailbox, MemoryHardState
 
@@ -150,7 +150,7 @@ class Runs:
             explanation=nothing,
             clock=lambda: self.now_us,
             console=Quiet(nothing),
-            shown=Where.NOWHERE,
+            progress_target=ProgressTarget.NOWHERE,
             scrapes=None,
             lines=MetricLines(None),
             mailbox=Mailbox(LocalBlobs(self.folder)),

@@ -13,7 +13,12 @@ from millrace.epochlog.run_log import RunLog
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.kernel.results import Counters
 from millrace.runtime.stuck import Stuck
-from millrace.spark.progress_display import LiveTable, ProgressDisplay, Where, where_to_show
+from millrace.spark.progress_display import (
+    LiveTable,
+    ProgressDisplay,
+    ProgressTarget,
+    where_to_show,
+)
 from millrace.spark.status import Progress, Status
 from millrace.store import MemoryHardState
 
@@ -85,12 +90,12 @@ def test_it_is_drawn_below_the_line_on_a_terminal_only() -> None:
     terminal = Console(file=io.StringIO(), force_terminal=True, force_interactive=True)
     terminal.file.isatty = lambda: True  # type: ignore[method-assign]
     spark: Any = Spark()
-    assert where_to_show("table", spark, terminal) is Where.TABLE
-    assert where_to_show(True, spark, terminal) is Where.TERMINAL
-    assert where_to_show("table", spark, Console(file=io.StringIO())) is Where.STDERR
+    assert where_to_show("table", spark, terminal) is ProgressTarget.TABLE
+    assert where_to_show(True, spark, terminal) is ProgressTarget.TERMINAL
+    assert where_to_show("table", spark, Console(file=io.StringIO())) is ProgressTarget.STDERR
 
     live = LiveTable(lambda: status(counters={"Counter": counted(5)}))
-    display = ProgressDisplay(lambda: "job: running", Where.TABLE, table=live.table)
+    display = ProgressDisplay(lambda: "job: running", ProgressTarget.TABLE, table=live.table)
     text = [" ".join(line) for line in drawn(display._drawn())]
     assert text[0].endswith("job: running")
     assert text[-1].startswith("Counter 0")

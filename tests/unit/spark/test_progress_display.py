@@ -17,7 +17,7 @@ from rich.live import Live
 from millrace.spark.progress_display import (
     EVERY_S,
     ProgressDisplay,
-    Where,
+    ProgressTarget,
     stderr_console,
     where_to_show,
 )
@@ -80,11 +80,11 @@ def pauses(times: int) -> Any:
 @pytest.mark.parametrize(
     ("progress", "screen", "spark_draws", "term", "where"),
     [
-        (True, Terminal(), False, "xterm", Where.TERMINAL),
-        (True, Terminal(), True, "xterm", Where.ABOVE_SPARK),
-        (True, Terminal(), False, "dumb", Where.STDERR),
-        (True, io.StringIO(), False, "xterm", Where.STDERR),
-        (False, Terminal(), False, "xterm", Where.NOWHERE),
+        (True, Terminal(), False, "xterm", ProgressTarget.TERMINAL),
+        (True, Terminal(), True, "xterm", ProgressTarget.ABOVE_SPARK),
+        (True, Terminal(), False, "dumb", ProgressTarget.STDERR),
+        (True, io.StringIO(), False, "xterm", ProgressTarget.STDERR),
+        (False, Terminal(), False, "xterm", ProgressTarget.NOWHERE),
     ],
     ids=["terminal", "Spark draws there", "dumb terminal", "file", "not wanted"],
 )
@@ -94,7 +94,7 @@ def test_where_it_is_shown(
     screen: Any,
     spark_draws: bool,
     term: str,
-    where: Where,
+    where: ProgressTarget,
 ) -> None:
     monkeypatch.setenv("TERM", term)
 
@@ -109,19 +109,19 @@ def test_colours_that_are_wanted_make_no_terminal(
 
     found = where_to_show(True, session(), stderr_console(io.StringIO()))
 
-    assert found is Where.STDERR
+    assert found is ProgressTarget.STDERR
 
 
 def test_a_notebook_has_no_lines_in_whatever_cell_runs() -> None:
     notebook = Console(file=io.StringIO(), force_jupyter=True)
 
-    assert where_to_show(True, session(), notebook) is Where.LOG
+    assert where_to_show(True, session(), notebook) is ProgressTarget.LOG
 
 
 def test_a_line_on_a_terminal_while_somebody_waits() -> None:
     said = iter(f"job: running, epoch {n}, {'9' * 60}" for n in range(1_000))
     with terminal() as screen:
-        display = ProgressDisplay(lambda: next(said), Where.TERMINAL)
+        display = ProgressDisplay(lambda: next(said), ProgressTarget.TERMINAL)
         display.start()
         assert screen.getvalue() == ""
         with display.live():
@@ -140,7 +140,7 @@ def test_a_line_on_a_terminal_while_somebody_waits() -> None:
 
 def test_spark_has_the_line_below_for_its_bar() -> None:
     with terminal() as screen:
-        display = ProgressDisplay(lambda: "job: running", Where.ABOVE_SPARK)
+        display = ProgressDisplay(lambda: "job: running", ProgressTarget.ABOVE_SPARK)
         with display.live():
             pass
 
@@ -151,7 +151,7 @@ def test_spark_has_the_line_below_for_its_bar() -> None:
 def test_it_leaves_one_last_line() -> None:
     last = f"job: drained, {'9' * 60}"
     with terminal() as screen:
-        display = ProgressDisplay(lambda: last, Where.TERMINAL)
+        display = ProgressDisplay(lambda: last, ProgressTarget.TERMINAL)
         with display.live():
             display.finish()
             display.finish()
@@ -167,7 +167,7 @@ def test_it_leaves_one_last_line() -> None:
 
 def test_it_is_gone_when_the_wait_fails() -> None:
     with terminal() as screen:
-        display = ProgressDisplay(lambda: "job: running", Where.TERMINAL)
+        display = ProgressDisplay(lambda: "job: running", ProgressTarget.TERMINAL)
         with pytest.raises(ZeroDivisionError), display.live():
             raise ZeroDivisionError
         assert sys.stderr is screen
@@ -177,7 +177,7 @@ def test_it_is_gone_when_the_wait_fails() -> None:
 
 def test_what_the_program_draws_itself_stays_alone() -> None:
     with terminal() as screen:
-        display = ProgressDisplay(lambda: "job: running", Where.TERMINAL)
+        display = ProgressDisplay(lambda: "job: running", ProgressTarget.TERMINAL)
         with Live("mine", console=Console(stderr=True), auto_refresh=False), display.live():
             pass
 
@@ -190,7 +190,7 @@ def test_a_log_has_a_line_now_and_then(caplog: pytest.LogCaptureFixture) -> None
     said = iter(["one", "two", "last"])
     facts = iter([{"epoch": n} for n in range(3)])
     display = ProgressDisplay(
-        lambda: next(said), Where.STDERR, pause=pause,
+        lambda: next(said), ProgressTarget.STDERR, pause=pause,
         facts=lambda: next(facts),
     )  # fmt: skip
 
@@ -211,7 +211,7 @@ def test_a_run_that_has_ended_gets_its_last_line(caplog: pytest.LogCaptureFixtur
     going = iter([True, False])
     pause, asked = pauses(100)
     display = ProgressDisplay(
-        lambda: "line", Where.LOG, pause=pause,
+        lambda: "line", ProgressTarget.LOG, pause=pause,
         going=lambda: next(going),
     )  # fmt: skip
 
@@ -224,7 +224,7 @@ def test_a_run_that_has_ended_gets_its_last_line(caplog: pytest.LogCaptureFixtur
 def test_without_logging_set_up_it_is_said_on_standard_error(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    display = ProgressDisplay(lambda: "job: stopped", Where.STDERR)
+    display = ProgressDisplay(lambda: "job: stopped", ProgressTarget.STDERR)
 
     with unconfigured():
         display.finish()
@@ -237,10 +237,14 @@ def test_without_logging_set_up_it_is_said_on_standard_error(
 
 @pytest.mark.parametrize(
     ("where", "level"),
-    [(Where.STDERR, logging.ERROR), (Where.LOG, logging.NOTSET), (Where.NOWHERE, logging.INFO)],
+    [
+        (ProgressTarget.STDERR, logging.ERROR),
+        (ProgressTarget.LOG, logging.NOTSET),
+        (ProgressTarget.NOWHERE, logging.INFO),
+    ],
 )
 def test_who_wants_no_progress_gets_none(
-    capsys: pytest.CaptureFixture[str], where: Where, level: int
+    capsys: pytest.CaptureFixture[str], where: ProgressTarget, level: int
 ) -> None:
     display = ProgressDisplay(lambda: "job: stopped", where)
 
@@ -255,5 +259,5 @@ def test_a_closed_standard_error_does_no_harm() -> None:
     console = stderr_console(closed)
     closed.close()
     with unconfigured():
-        for where in (Where.STDERR, Where.TERMINAL):
+        for where in (ProgressTarget.STDERR, ProgressTarget.TERMINAL):
             ProgressDisplay(lambda: "line", where, console=console).finish()

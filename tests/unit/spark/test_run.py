@@ -26,7 +26,7 @@ from millrace.spark.engine import Engine, RemapResult, RunParts
 from millrace.spark.handle import Handle
 from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.metrics.lines import MetricLines
-from millrace.spark.progress_display import Where
+from millrace.spark.progress_display import ProgressTarget
 from millrace.spark.run import Run
 from millrace.store import LocalBlobs, Mailbox, MemoryHardState
 
@@ -127,7 +127,7 @@ class Starter:
             explanation=spark,
             clock=lambda: 0,
             console=Quiet(spark),
-            shown=Where.NOWHERE,
+            progress_target=ProgressTarget.NOWHERE,
             scrapes=None,
             lines=MetricLines(None),
             mailbox=Mailbox(LocalBlobs(self._folder)),

@@ -79,7 +79,7 @@ def play(steps, turns: int, room: int) -> None:
                 caches.open("c", n).forget()
         for n in (0, 1):
             assert below.open("c", n).position <= durable[n]  # a failure takes back the rest
-            assert caches.open("c", n).standing[:2] == (made[n], made[n])
+            assert caches.open("c", n).cache_position[:2] == (made[n], made[n])
             with caches.open("c", n).view(at=made[n]) as view:
                 assert view.get_many(ROWS) == [rows[n].get(row) for row in ROWS]
                 assert [view.get(row) for row in ROWS] == [rows[n].get(row) for row in ROWS]
@@ -236,7 +236,7 @@ def test_a_cache_says_of_itself_what_the_one_below_does():
     below = MemoryCache("c", 0)
     below.apply(commit(1, [(b"V1", b"1")]))
     cache = AheadCache("c", 0, below)
-    assert (cache.standing, cache.size_bytes) == (below.standing, below.size_bytes)
+    assert (cache.cache_position, cache.size_bytes) == (below.cache_position, below.size_bytes)
     cache.clear()
     cache.load(7, 3, [[(b"V2", b"2")]])
     assert (cache.position, below.position) == (7, 7)

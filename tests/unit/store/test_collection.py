@@ -31,7 +31,7 @@ ALWAYS = SnapshotPolicy(fixed_bytes=0)
 def extend(state: HardState, cache: Cache, commits: int) -> None:
     """Make commits; row ``Sn`` says how many there were, ``Si`` remains of each."""
     for _ in range(commits):
-        position, chain, _debt = cache.standing
+        position, chain, _debt = cache.cache_position
         number = position + 1
         rows: list[tuple[bytes, bytes | None]] = [
             (b"Sn", b"%d" % number),
@@ -128,7 +128,7 @@ def test_a_snapshot_of_a_busy_cache_owes_what_came_meanwhile(state: HardState) -
 
     write_if_due(cache, state.snapshots, "count", 0, ALWAYS, pause)
     assert listed(state)[0] == [3]
-    assert 2 * 64 * 1024 < cache.standing.debt < 3 * 64 * 1024
+    assert 2 * 64 * 1024 < cache.cache_position.debt < 3 * 64 * 1024
 
 
 def test_a_snapshot_waits_until_the_log_costs_as_much() -> None:

@@ -45,7 +45,7 @@ def snapshot(state: HardState, number: int, word: str = "a") -> None:
     cache = MemoryCache("count", 0)
     for commit in history(number, word):
         cache.apply(commit)
-    head = SnapshotHead("count", 0, number, cache.standing.chain)
+    head = SnapshotHead("count", 0, number, cache.cache_position.chain)
     with cache.view() as view:
         assert state.snapshots.put("count", 0, number, encode_snapshot(head, view.everything()))
 
@@ -209,20 +209,20 @@ def test_a_load_that_fails_leaves_the_cache_as_it_was(cache: Cache) -> None:
 def test_a_commit_of_a_group_is_owed_by_its_bytes(cache: Cache) -> None:
     one = Commit("count", 0, 1, 1, 1, [(b"Sk", b"123")], chain=7)
     cache.apply(one, overhead=0)
-    assert cache.standing == (1, 7, 5)
+    assert cache.cache_position == (1, 7, 5)
 
 
 def test_the_debt_is_what_was_committed_since_the_last_snapshot(cache: Cache) -> None:
     one, two, three = history(3)
     cache.apply(one)
-    debt = cache.standing.debt
+    debt = cache.cache_position.debt
     assert debt > 64 * 1024
     cache.apply(two)
     cache.settle(debt)
-    assert cache.standing == (2, two.chain, debt)
+    assert cache.cache_position == (2, two.chain, debt)
     cache.apply(three)
     cache.load(2, two.chain, [[(b"Sn", b"2"), (b"Sw", b"a")]])
-    assert cache.standing == (2, two.chain, 0)
+    assert cache.cache_position == (2, two.chain, 0)
     assert holds(cache, 2)
 
 

@@ -104,6 +104,6 @@ def test_commits_in_grown_segments_cost_their_bytes_alone(caches: Caches, commit
     cache = caches.open("count", 0)
     for number in range(1, 1001):
         cache.apply(commit(number, (b"Sa", b"1")), overhead=0)
-    assert 0 < cache.standing.debt < 64 << 10
+    assert 0 < cache.cache_position.debt < 64 << 10
     assert not SnapshotPolicy().due(cache)
     assert SnapshotPolicy().due(cache, marks=128)

@@ -161,5 +161,5 @@ def test_a_function_that_changes_keys_cannot_be_shared() -> None:
 
     (played,) = alone.played(run(alone))
     assert {output.key for output in played.panes()} == {"1", "2"}
-    with pytest.raises(mr.MillraceError, match="must leave the keys as they are"):
+    with pytest.raises(mr.MillraceError, match="must not change keys"):
         twice.played(run(twice))

@@ -67,7 +67,7 @@ class Routes:
         {'bids.filter-1': 'bids > filter', 'bids.filter-2': 'bids > filter (2)'}
         """
         streams = list(streams)
-        return dict(zip(streams, told_apart(map(self.text, streams)), strict=True))
+        return dict(zip(streams, numbered_names(map(self.text, streams)), strict=True))
 
     def feeders(self, stream: str) -> list[str]:
         """Return who feeds a stream."""
@@ -95,18 +95,18 @@ class Routes:
         return sorted(self.text(step.source) + _step(step) for step in self._steps.get(stream, ()))
 
 
-def told_apart(texts: Iterable[str]) -> list[str]:
+def numbered_names(texts: Iterable[str]) -> list[str]:
     """Return the texts, those that repeat an earlier one with a number behind them.
 
-    >>> told_apart(["tea", "rum", "tea"])
+    >>> numbered_names(["tea", "rum", "tea"])
     ['tea', 'rum', 'tea (2)']
     """
     names: dict[str, None] = {}
     for text in texts:
-        told, n = text, 2
-        while told in names:
-            told, n = f"{text} ({n})", n + 1
-        names[told] = None
+        candidate, n = text, 2
+        while candidate in names:
+            candidate, n = f"{text} ({n})", n + 1
+        names[candidate] = None
     return list(names)
 
 

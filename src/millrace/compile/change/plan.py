@@ -129,13 +129,14 @@ class ChangePlan(msgspec.Struct, frozen=True):
         return "\n".join([*lines, f"{told}. Nothing was written."])
 
     def _under_way(self) -> str:
-        said = f"Epoch {self.under_way} is under way, and the plan is of what came before it."
+        warning = f"Epoch {self.under_way} is under way, and the plan is of what came before it."
         if not self.waiting:
-            return said
+            return warning
         parts = ", ".join(change.where for change in self.waiting)
         return (
-            f"{said} A start waits for it, because of {parts}: stop the run with `millrace stop`, "
-            "which completes it; if no run is there, start the pipeline as it was, and stop that."
+            f"{warning} A start waits for it, because of {parts}: stop the run with `millrace "
+            "stop`, which completes it; if no run is there, start the pipeline as it was, and "
+            "stop that."
         )
 
 
@@ -223,11 +224,13 @@ def _differences(old: Schema, new: Schema, where: str) -> list[Difference]:
     for part in ("add", "initial"):
         was, now = old.get(part), new.get(part)
         if plain(was) != plain(now):
-            changes.append(Difference(f"{where}, {part}", f"was {said(was)}, is {said(now)} now"))
+            changes.append(
+                Difference(f"{where}, {part}", f"was {as_text(was)}, is {as_text(now)} now")
+            )
     return changes
 
 
-def said(value: Any) -> str:
+def as_text(value: Any) -> str:
     """Return a value as a plan shows it."""
     return value if isinstance(value, str) else repr(value)
 
@@ -466,4 +469,4 @@ def _both(stored: Mapping[str, Any], given: Mapping[str, Any]) -> Iterator[tuple
 
 def _text(old: Any, new: Any, where: str, way: str) -> Iterator[PartChange]:
     if plain(old) != plain(new):
-        yield PartChange(REFUSED, where, f"was {said(old)}, is {said(new)} now", way)
+        yield PartChange(REFUSED, where, f"was {as_text(old)}, is {as_text(new)} now", way)

@@ -16,7 +16,13 @@ from typing import Any, Final
 
 import msgspec
 
-from millrace.compile.change.identity import Routes, dropped_names, known_names, told_apart, under
+from millrace.compile.change.identity import (
+    Routes,
+    dropped_names,
+    known_names,
+    numbered_names,
+    under,
+)
 from millrace.compile.change.schemas import Shape, named, reshape_of, shape_after
 from millrace.compile.topology import Topology
 from millrace.model.errors import CheckpointMismatch, PipelineError
@@ -206,7 +212,7 @@ def edge_names(topology: Topology) -> list[str]:
     """
     routes = Routes(topology)
     inputs = {spec.name: routes.texts(sorted(spec.inputs)) for spec in topology.computations}
-    return told_apart(
+    return numbered_names(
         f"{routes.text(edge.stream)}{SINK}{named(topology.sinks[edge.sink])}"
         if edge.sink is not None
         else f"{inputs[str(edge.computation)][edge.stream]} -> {edge.computation}"

@@ -62,11 +62,11 @@ def _described(stored: Any, given: Any, name: str, where: str) -> Iterator[Diffe
     if _is_format(stored) and _is_format(given):
         yield from differences(stored["format"], given["format"], f"{where}, {name}")
     elif not _same(stored, given):
-        yield Difference(where, f"{name} was {_said(stored)}, is {_said(given)} now")
+        yield Difference(where, f"{name} was {_as_text(stored)}, is {_as_text(given)} now")
 
 
-def _is_format(said: Any) -> bool:
-    return isinstance(said, dict) and "format" in said
+def _is_format(schema: Any) -> bool:
+    return isinstance(schema, dict) and "format" in schema
 
 
 class _Comparison:
@@ -101,19 +101,21 @@ class _Comparison:
     def _parts(self, old: Schema, new: Schema, where: str) -> Iterator[Difference]:
         """Yield what differs in the types inside a type, and in its bounds."""
         for name in sorted({*old, *new} - {"kind"}):
-            mine, other = old.get(name, _ABSENT), new.get(name, _ABSENT)
-            if name == "items" and len(mine) == len(other):
-                for n, (one, two) in enumerate(zip(mine, other, strict=True)):
+            was, other = old.get(name, _ABSENT), new.get(name, _ABSENT)
+            if name == "items" and len(was) == len(other):
+                for n, (one, two) in enumerate(zip(was, other, strict=True)):
                     yield from self.of(one, two, f"{where}, item {n}")
             elif name == "items":
                 yield Difference(where, f"was {text(old)}, is {text(new)} now")
             elif name in ("item", "key", "value"):
-                yield from self.of(mine, other, f"{where}, {name}s")
-            elif not _same(mine, other):
+                yield from self.of(was, other, f"{where}, {name}s")
+            elif not _same(was, other):
                 # What has no bound takes what had one.
                 loose = other is _ABSENT and old["kind"] != "custom"
                 yield Difference(
-                    where, f"{name} was {_said(mine)}, is {_said(other)} now", refused=not loose
+                    where,
+                    f"{name} was {_as_text(was)}, is {_as_text(other)} now",
+                    refused=not loose,
                 )
 
     def _unions(
@@ -122,10 +124,10 @@ class _Comparison:
         left = list(new["of"]) if new["kind"] == "union" else [given]
         tagged = False
         for member in old["of"] if old["kind"] == "union" else [stored]:
-            mine = _resolved(member, self._stored)
-            tagged = tagged or "tag" in mine
+            resolved = _resolved(member, self._stored)
+            tagged = tagged or "tag" in resolved
             match = next(
-                (each for each in left if _alike(mine, _resolved(each, self._given))), None
+                (each for each in left if _alike(resolved, _resolved(each, self._given))), None
             )
             if match is None:
                 yield Difference(where, f"was {text(stored)}, is {text(given)} now")
@@ -142,7 +144,7 @@ class _Comparison:
     def _classes(self, old: Schema, new: Schema, where: str) -> Iterator[Difference]:
         if not _same(old.get("tag"), new.get("tag")):
             yield Difference(
-                where, f"tag was {_said(old.get('tag'))}, is {_said(new.get('tag'))} now"
+                where, f"tag was {_as_text(old.get('tag'))}, is {_as_text(new.get('tag'))} now"
             )
         if "unknown fields" in new and "unknown fields" not in old:
             yield Difference(where, "unknown fields are forbidden now, and were passed over")
@@ -164,15 +166,15 @@ class _Comparison:
 
     def _positions(self, old: list[Schema], new: list[Schema], where: str) -> Iterator[Difference]:
         """Yield what differs in fields that are written by position alone."""
-        for n, (mine, other) in enumerate(zip(old, new, strict=False)):
-            if mine["name"] != other["name"]:
+        for n, (was, other) in enumerate(zip(old, new, strict=False)):
+            if was["name"] != other["name"]:
                 yield Difference(
                     where,
-                    f"field {n} was {mine['name']!r}, is {other['name']!r} now; it is written by "
+                    f"field {n} was {was['name']!r}, is {other['name']!r} now; it is written by "
                     "position, so one would be read as the other. New fields go to the end",
                 )
                 return
-            yield from self._fields(mine, other, where)
+            yield from self._fields(was, other, where)
         for field in old[len(new) :]:
             yield _gone(field, [], where)
         yield from (_fresh(field, where) for field in new[len(old) :])
@@ -291,7 +293,7 @@ def _default_text(field: Schema) -> str:
     return "no value where it is missing" if "optional" in field else "no default"
 
 
-def _said(value: Any) -> str:
+def _as_text(value: Any) -> str:
     return "nothing" if value is _ABSENT or value is None else repr(value)
 
 

@@ -215,11 +215,11 @@ class Log:
             for kind in ("commitInfo", "add", "remove")
         }
         info = of["commitInfo"][0] if of["commitInfo"] else {}
-        said_ms = info.get("inCommitTimestamp", info.get("timestamp"))
+        commit_ms = info.get("inCommitTimestamp", info.get("timestamp"))
         added = sorted((one for one in of["add"] if one["dataChange"]), key=lambda one: one["path"])
         vectors = (one["path"] for one in added if one.get("deletionVector"))
         return Version(
-            modified_us if said_ms is None else int(said_ms) * 1000,
+            modified_us if commit_ms is None else int(commit_ms) * 1000,
             str(info.get("operation", "an operation that it does not name")),
             added,
             any(one.get("dataChange", True) for one in of["remove"]),

@@ -158,16 +158,16 @@ def leaves(field: pa.Field) -> Iterator[str]:
 
 def write_empty(directory: Path, columns: pa.StructType) -> None:
     """Write a durable file without rows, for readers of a directory that has no others."""
-    made = directory.with_name(f"_{uuid.uuid4().hex}")
-    made.mkdir(parents=True)
-    with (made / "empty.parquet").open("xb") as out:
+    temporary = directory.with_name(f"_{uuid.uuid4().hex}")
+    temporary.mkdir(parents=True)
+    with (temporary / "empty.parquet").open("xb") as out:
         pq.write_table(pa.schema(list(columns)).empty_table(), out, store_schema=False)
         out.flush()
         os.fsync(out.fileno())
-    sync_directory(made)
-    rename_into_place(made, directory)
-    if made.exists():
-        shutil.rmtree(made)
+    sync_directory(temporary)
+    rename_into_place(temporary, directory)
+    if temporary.exists():
+        shutil.rmtree(temporary)
     sync_directory(directory.parent)
 
 
@@ -300,8 +300,8 @@ def clear(staging: Path, epoch: int) -> None:
         epoch: The epoch.
     """
     for left in staging.iterdir() if staging.exists() else ():
-        found = _STAGED.match(left.name)
-        if found is None or int(found[1]) > epoch:
+        match = _STAGED.match(left.name)
+        if match is None or int(match[1]) > epoch:
             continue
         if left.is_dir():
             shutil.rmtree(left, ignore_errors=True)
@@ -355,11 +355,11 @@ def publish_version(
     with refusing(where):
         versions.mkdir(exist_ok=True)
         if _last(versions) < epoch:
-            made = staging / f"epoch={epoch}-{uuid.uuid4().hex}"
-            made.mkdir(parents=True)
+            temporary = staging / f"epoch={epoch}-{uuid.uuid4().hex}"
+            temporary.mkdir(parents=True)
             try:
-                _make(made, versions, [staging / name for name in names], key, where)
-                rename_into_place(made, versions / str(epoch))
+                _make(temporary, versions, [staging / name for name in names], key, where)
+                rename_into_place(temporary, versions / str(epoch))
             except FileNotFoundError:
                 # Another driver has published the epoch meanwhile, and removed what it left.
                 if _last(versions) < epoch:
@@ -414,13 +414,13 @@ def check_kind(root: Path, *, by_key: bool, sink: str) -> None:
         PipelineError: The earlier epochs would be missing.
     """
     others = root.glob("epoch=*") if by_key else root.glob(f"{_VERSIONS}/*")
-    found = next((path for path in others if path.name not in (_NO_EPOCH, _EMPTY)), None)
-    if found is not None:
+    other_file = next((path for path in others if path.name not in (_NO_EPOCH, _EMPTY)), None)
+    if other_file is not None:
         there, here = ("no key", "one") if by_key else ("a key", "none")
         raise PipelineError(
-            f"the sink {sink}: what is there was written with {there}, such as {found}, and this "
-            f"sink has {here}. What earlier epochs have written would be missing. Name another "
-            "path, and start with a new checkpoint to have it made of all records."
+            f"the sink {sink}: what is there was written with {there}, such as {other_file}, and "
+            f"this sink has {here}. What earlier epochs have written would be missing. Name "
+            "another path, and start with a new checkpoint to have it made of all records."
         )
 
 
@@ -429,25 +429,25 @@ def has_version(root: Path, epoch: int) -> bool:
     return _last(root / _VERSIONS) >= epoch
 
 
-def _make(made: Path, versions: Path, staged: list[Path], key: Sequence[str], where: str) -> None:
+def _make(folder: Path, versions: Path, staged: list[Path], key: Sequence[str], where: str) -> None:
     """Write the table after an epoch into a directory."""
     rows = newest(pa.concat_tables(map(pq.read_table, staged)), key, where)
     last = _last(versions)
     table = rows.slice(0, 0) if last == _NONE else pq.read_table(versions / str(last))
     rows = replaced(table, rows, key)
-    file = made / f"part-{uuid.uuid4().hex}.parquet"
+    file = folder / f"part-{uuid.uuid4().hex}.parquet"
     with file.open("xb") as out:
         pq.write_table(rows, out, row_group_size=_ROW_GROUP, store_schema=False)
         out.flush()
         os.fsync(out.fileno())
-    sync_directory(made)
+    sync_directory(folder)
 
 
 def _numbers(versions: Path) -> list[int]:
     """Return the versions that there are, in order."""
     if not versions.exists():
         return []
-    return sorted(int(one.name) for one in versions.iterdir() if one.name.isdigit())
+    return sorted(int(version.name) for version in versions.iterdir() if version.name.isdigit())
 
 
 def _last(versions: Path) -> int:

@@ -67,7 +67,7 @@ def checked(conninfo: str) -> str:
     import psycopg
 
     try:
-        given: dict[str, Any] = dict(conninfo_to_dict(conninfo))
+        parameters: dict[str, Any] = dict(conninfo_to_dict(conninfo))
     except (psycopg.ProgrammingError, TypeError) as malformed:
         # The string itself is not repeated: it may hold a password. libpq quotes of it what it
         # could not read, which may be the password, or have a quote of its own.
@@ -76,15 +76,15 @@ def checked(conninfo: str) -> str:
             "mr.sinks.PostgreSQL: expected a connection string such as "
             f"'postgresql://user@host/database' or 'host=... dbname=...'; libpq says: {why}"
         ) from None
-    found = [name for name in _SECRETS if given.get(name)]
-    if found:
+    secrets = [name for name in _SECRETS if parameters.get(name)]
+    if secrets:
         raise PipelineError(
-            f"mr.sinks.PostgreSQL: the connection string holds a {found[0]}, which would travel "
+            f"mr.sinks.PostgreSQL: the connection string holds a {secrets[0]}, which would travel "
             "with every task and show up in logs. Leave it out, and give it to driver and workers "
             "through the environment (PGPASSWORD; on a cluster spark.executorEnv.PGPASSWORD) or a "
             "password file (PGPASSFILE, ~/.pgpass)."
         )
-    return make_conninfo("", **(_DEFAULTS | given))
+    return make_conninfo("", **(_DEFAULTS | parameters))
 
 
 def connect(conninfo: str) -> psycopg.Connection[Any]:
@@ -102,8 +102,9 @@ def connect(conninfo: str) -> psycopg.Connection[Any]:
         return psycopg.connect(conninfo, autocommit=True, prepare_threshold=None)
     except psycopg.OperationalError as error:
         raise Away(
-            f"PostgreSQL cannot be reached: {said(error)} Is the server up, may this host and user "
-            "connect, and is the password in this process's environment or password file?"
+            f"PostgreSQL cannot be reached: {server_message(error)} Is the server up, may this "
+            "host and user connect, and is the password in this process's environment or "
+            "password file?"
         ) from None
 
 
@@ -129,8 +130,8 @@ def passing() -> tuple[type[psycopg.Error], ...]:
     return psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction
 
 
-def said(error: psycopg.Error) -> str:
-    """Return what the server or libpq said, in one line that ends as a sentence."""
+def server_message(error: psycopg.Error) -> str:
+    """Return the message of the server or libpq, in one line that ends as a sentence."""
     primary, detail = error.diag.message_primary, error.diag.message_detail
     text = " ".join(part for part in (primary, detail) if part) or str(error)
     line = " ".join(text.split())
@@ -261,13 +262,13 @@ class Ledger:
             )
             if not entered.rowcount:
                 raise self.of_older_incarnation(incarnation)
-            found = connection.execute(
+            rows = connection.execute(
                 sql.SQL(
                     "SELECT sender, origin, sequence FROM {} WHERE pipeline = %s AND sink = %s"
                 ).format(self.tables.senders()),
                 sink,
             ).fetchall()
-        return {sender: (origin, sequence) for sender, origin, sequence in found}
+        return {sender: (origin, sequence) for sender, origin, sequence in rows}
 
     def of_older_incarnation(self, incarnation: int) -> ZombieWriter:
         """Return the error of a task whose incarnation is not the last."""
@@ -344,12 +345,12 @@ class Ledger:
                 self.clear(connection)
             except passing() as error:
                 # Also when the answer to COMMIT got lost: the next attempt finds it recorded.
-                raise Away(f"{where}: {said(error)}") from None
+                raise Away(f"{where}: {server_message(error)}") from None
             except psycopg.Error as error:
                 raise SinkError(
-                    f"{where}: the table refuses the epoch: {said(error)} Nothing of the epoch was "
-                    "written. Mend the computation that produced it, or change the table, and "
-                    "start again."
+                    f"{where}: the table refuses the epoch: {server_message(error)} Nothing of the "
+                    "epoch was written. Mend the computation that produced it, or change the "
+                    "table, and start again."
                 ) from error
 
     def clear(self, connection: psycopg.Connection[Any]) -> None:
@@ -393,9 +394,9 @@ class Ledger:
         recorded = self._recorded(connection, " FOR UPDATE")
         if recorded is None:
             raise SinkError(
-                f"{self._name}: the row of sink {self.tables.sink!r} is gone from "
-                "millrace_epochs, and with it the knowledge of which epochs are written. Stop the "
-                "run, restore the row or empty the table, and start again."
+                f"{self._name}: the row of sink {self.tables.sink!r} was deleted from "
+                "millrace_epochs, so it is unknown which epochs are written. Stop the run, restore "
+                "the row or empty the table, and start again."
             )
         checkpoint, generation, epoch = recorded
         if checkpoint != self._owner:
@@ -411,13 +412,13 @@ class Ledger:
     def _recorded(
         self, connection: psycopg.Connection[Any], lock: str = ""
     ) -> tuple[str, int, int] | None:
-        found: tuple[str, int, int] | None = self._execute(
+        row: tuple[str, int, int] | None = self._execute(
             connection,
             "SELECT checkpoint, generation, epoch FROM {} WHERE pipeline = %s AND sink = %s" + lock,
             self._pipeline,
             self.tables.sink,
         ).fetchone()
-        return found
+        return row
 
     def _execute(
         self, connection: psycopg.Connection[Any], statement: str, *values: Any

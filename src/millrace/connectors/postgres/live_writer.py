@@ -1,18 +1,15 @@
-"""Turns: a task's rows into the table, each batch in one transaction with what tells them apart.
+"""Real-time writer: writes a task's rows to the table, each batch in one transaction.
 
-The transaction also writes down the last record of every sender, so what comes again after a
-failure, or because the answer to a commit was lost, is known and left out. It is one statement: see
-:func:`~millrace.connectors.postgres.tables.in_turn`.
+The transaction also records the number of each sender's last record. So a record that is repeated
+after a failure, or because the answer to a commit was lost, is recognised and left out. It is one
+statement: see :func:`~millrace.connectors.postgres.tables.in_turn`.
 
-Behind: rows are written by a thread beside the task, so that it need not wait for the server.
+A thread beside the task writes, so the task does not wait for the server. While a transaction is
+under way rows are buffered for the next: one row has the latency of one transaction, and many rows
+need few. The buffer is bounded; when it is full the task waits.
 
-While a transaction is under way rows gather, and go with the next: one row has the latency of one
-transaction, and many rows cost few. What gathers is bounded; then the task waits.
-
-Consumed: of every sender the last record that a table has; what comes again is known by it.
-
-A record's id on the wire, read as a place in a channel: who sent it, and its number among what
-that sender has sent. Source: docs/design/2026-11-22-the-real-time-plane.md, "Channels".
+A record's id on the wire names its sender and its number among that sender's records. Source:
+docs/design/2026-11-22-the-real-time-plane.md, "Channels".
 """
 
 from __future__ import annotations
@@ -33,7 +30,7 @@ from millrace.connectors.postgres.ledger import (
     connect,
     passing,
     prepare_statements,
-    said,
+    server_message,
 )
 from millrace.connectors.postgres.tables import in_turn
 from millrace.connectors.postgres.text import as_array, as_arrays
@@ -85,12 +82,14 @@ class Consumed:
             InvariantViolation: They are not in that order.
         """
         senders = senders_of(origins, sequences)
-        found, first, inverse = np.unique(senders, return_index=True, return_inverse=True)
-        if len(found) == len(senders):
+        distinct, first, inverse = np.unique(senders, return_index=True, return_inverse=True)
+        if len(distinct) == len(senders):
             ends = first
         else:
             ends = _ends(senders, origins, sequences)
-        before = np.array([self._last.get(one, (-1, -1)) for one in found.tolist()], np.int64)
+        before = np.array(
+            [self._last.get(sender, (-1, -1)) for sender in distinct.tolist()], np.int64
+        )
         fresh = _after(origins, sequences, before[inverse, 0], before[inverse, 1])
         # A sender's records ascend: if its last one is known, all are.
         ends = ends[fresh[ends]]
@@ -357,12 +356,14 @@ class TableWriter:
             self._consumed.add(news)
         except passing() as error:
             # Also when the answer got lost: the ledger is asked again before anything is written.
-            raise Away(f"{self._turns.sink}: the connection broke off: {said(error)}") from None
+            raise Away(
+                f"{self._turns.sink}: the connection broke off: {server_message(error)}"
+            ) from None
         except psycopg.Error as error:
             raise SinkError(
-                f"{self._turns.sink}: the table refuses rows: {said(error)} Nothing of this turn "
-                "was written. Mend the computation that produced them, or change the table, and "
-                "start again."
+                f"{self._turns.sink}: the table refuses rows: {server_message(error)} Nothing of "
+                "this turn was written. Mend the computation that produced them, or change the "
+                "table, and start again."
             ) from error
 
     def _enter(self) -> None:
@@ -392,8 +393,9 @@ class TableWriter:
         key, at, id = (bad.column(name)[0].as_py() for name in ("_key", "_timestamp", "_id"))
         return SinkError(
             f"{self._turns.sink}: the table refuses the record of key {brief(key)}, timestamp "
-            f"{at.isoformat()}, id {id.hex()}: {said(error)}\nNothing of this turn was written. "
-            "Mend the computation that produced it, or change the column's type, and start again."
+            f"{at.isoformat()}, id {id.hex()}: {server_message(error)}\nNothing of this turn was "
+            "written. Mend the computation that produced it, or change the column's type, and "
+            "start again."
         )
 
     def _culprit(self, rows: pa.RecordBatch) -> pa.RecordBatch:

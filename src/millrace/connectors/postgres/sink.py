@@ -19,7 +19,14 @@ import msgspec
 import pyarrow as pa
 
 from millrace.compile.sink_limits import SinkLimits
-from millrace.connectors.postgres.ledger import Away, Ledger, checked, connect, passing, said
+from millrace.connectors.postgres.ledger import (
+    Away,
+    Ledger,
+    checked,
+    connect,
+    passing,
+    server_message,
+)
 from millrace.connectors.postgres.tables import ID, RETRACTED, TASK, Column, Tables, identifier
 from millrace.connectors.postgres.text import as_csv
 from millrace.model.errors import PipelineError, SinkError, ZombieWriter, brief
@@ -74,8 +81,8 @@ class CopyWriter:
 class Copying:
     """Copies the rows of one attempt at a task.
 
-    Every attempt marks its rows with a number of its own, so the rows of one that died, or of a
-    speculative copy, are never taken for another's: the driver merges those of which it is told.
+    Every attempt marks its rows with a number of its own. The driver merges the rows of one attempt
+    a task, so those of an attempt that died, or of a speculative copy, are never merged.
 
     Args:
         writer: Of the sink.
@@ -133,15 +140,17 @@ class Copying:
         try:
             self._send(connection, batch)
         except passing() as error:
-            raise Away(f"{self._where}: the connection broke off: {said(error)}") from None
+            raise Away(
+                f"{self._where}: the connection broke off: {server_message(error)}"
+            ) from None
         except psycopg.DataError as error:
             bad = self._culprit(connection, batch)
             key, at, id = (bad.column(name)[0].as_py() for name in ("_key", "_timestamp", "_id"))
             raise SinkError(
                 f"{self._where}: the table refuses the record of key {brief(key)}, timestamp "
-                f"{at.isoformat()}, id {id.hex()}: {said(error)} {error.diag.context or ''}\n"
-                "Nothing of the epoch was written. Mend the computation that produced it, or "
-                "change the column's type, and start again."
+                f"{at.isoformat()}, id {id.hex()}: {server_message(error)} "
+                f"{error.diag.context or ''}\nNothing of the epoch was written. Mend the "
+                "computation that produced it, or change the column's type, and start again."
             ) from None
         except psycopg.errors.UndefinedTable:
             raise ZombieWriter(
@@ -150,7 +159,7 @@ class Copying:
             ) from None
         except psycopg.Error as error:
             raise SinkError(
-                f"{self._where}: {said(error)} Nothing of the epoch was written."
+                f"{self._where}: {server_message(error)} Nothing of the epoch was written."
             ) from None
 
     def _send(self, connection: psycopg.Connection[Any], batch: pa.RecordBatch) -> None:
@@ -274,7 +283,11 @@ class PostgreSQL:
                     binding.stream,
                     binding.columns,
                 )
-                columns = {one.name: one.limit for one in tables.columns if one.limit is not None}
+                columns = {
+                    column.name: column.limit
+                    for column in tables.columns
+                    if column.limit is not None
+                }
                 self.limits = replace(type(self).limits, columns=columns)
                 self._ledger = Ledger(
                     self._where(), self.conninfo, tables, binding.pipeline, binding.owner
@@ -283,7 +296,7 @@ class PostgreSQL:
                     self._ledger.check_owner(connection)
             except psycopg.Error as error:
                 raise SinkError(
-                    f"{self!r} cannot be checked: {said(error)} Nothing was written."
+                    f"{self!r} cannot be checked: {server_message(error)} Nothing was written."
                 ) from error
         return f"PostgreSQL {tables.sink}"
 
@@ -307,7 +320,7 @@ class PostgreSQL:
             self._ledger.claim(generation, completed)
         except psycopg.Error as error:
             raise SinkError(
-                f"{self!r} cannot be claimed: {said(error)} No record was written."
+                f"{self!r} cannot be claimed: {server_message(error)} No record was written."
             ) from error
 
     @property
@@ -351,10 +364,10 @@ class PostgreSQL:
         from millrace.connectors.postgres.sink import Copied
 
         copied = [msgspec.msgpack.decode(receipt, type=Copied) for receipt in receipts]
-        gone = next((one.away for one in copied if one.away is not None), None)
+        gone = next((attempt.away for attempt in copied if attempt.away is not None), None)
         if gone is None:
             try:
-                self._ledger.merge(epoch, {one.attempt: one.rows for one in copied})
+                self._ledger.merge(epoch, {attempt.attempt: attempt.rows for attempt in copied})
             except Away as away:
                 gone = str(away)
         if gone is None:

@@ -161,13 +161,13 @@ def in_turn(tables: Tables) -> sql.Composed:
     """
     from psycopg import sql
 
-    made = sql.SQL("SELECT * FROM made")
+    query = sql.SQL("SELECT * FROM made")
     if not tables.key:
-        writes = [append(tables, made)]
+        writes = [append(tables, query)]
     elif tables.deletes:
-        writes = [delete(tables, made), upsert(tables, made)]
+        writes = [delete(tables, query), upsert(tables, query)]
     else:
-        writes = [upsert(tables, made)]
+        writes = [upsert(tables, query)]
     wrote = [sql.SQL("wrote{} AS ({})").format(sql.SQL(str(n)), w) for n, w in enumerate(writes)]
     return sql.SQL(
         "WITH fence AS (UPDATE {} SET written_at = now() WHERE pipeline = %(pipeline)s "
@@ -183,17 +183,17 @@ def in_turn(tables: Tables) -> sql.Composed:
     ).format(tables.writers(), given(tables), listed(wrote), tables.senders())
 
 
-def append(tables: Tables, made: sql.Composable) -> sql.Composed:
+def append(tables: Tables, query: sql.Composable) -> sql.Composed:
     """Return what adds a row for each record."""
     from psycopg import sql
 
     columns = listed([sql.Identifier(column.name) for column in tables.columns])
     return sql.SQL("INSERT INTO {} ({}) SELECT {} FROM ({}) AS made").format(
-        tables.target(), columns, columns, made
+        tables.target(), columns, columns, query
     )
 
 
-def delete(tables: Tables, made: sql.Composable) -> sql.Composed:
+def delete(tables: Tables, query: sql.Composable) -> sql.Composed:
     """Return what deletes the rows of keys that were retracted, and not replaced."""
     from psycopg import sql
 
@@ -201,13 +201,13 @@ def delete(tables: Tables, made: sql.Composable) -> sql.Composed:
     same = [sql.SQL("target.{} = newest.{}").format(name, name) for name in key]
     return sql.SQL("DELETE FROM {} AS target USING ({}) AS newest WHERE {} AND {}").format(
         tables.target(),
-        _newest(tables, made, key),
+        _newest(tables, query, key),
         sql.Identifier(RETRACTED),
         sql.SQL(" AND ").join(same),
     )
 
 
-def upsert(tables: Tables, made: sql.Composable) -> sql.Composed:
+def upsert(tables: Tables, query: sql.Composable) -> sql.Composed:
     """Return what replaces the rows of keys by the records that were produced last."""
     from psycopg import sql
 
@@ -225,7 +225,7 @@ def upsert(tables: Tables, made: sql.Composable) -> sql.Composed:
         tables.target(),
         listed(columns),
         listed(columns),
-        _newest(tables, made, columns),
+        _newest(tables, query, columns),
         sql.Identifier(RETRACTED),
         listed(key),
         action,
@@ -233,14 +233,14 @@ def upsert(tables: Tables, made: sql.Composable) -> sql.Composed:
 
 
 def _newest(
-    tables: Tables, made: sql.Composable, columns: Sequence[sql.Composable]
+    tables: Tables, query: sql.Composable, columns: Sequence[sql.Composable]
 ) -> sql.Composed:
     """Return a query of the record of each key that was produced last."""
     from psycopg import sql
 
     key = listed([sql.Identifier(name) for name in tables.key])
     return sql.SQL("SELECT DISTINCT ON ({}) {}, {} FROM ({}) AS made ORDER BY {}, {} DESC").format(
-        key, listed(columns), sql.Identifier(RETRACTED), made, key, sql.Identifier(ID)
+        key, listed(columns), sql.Identifier(RETRACTED), query, key, sql.Identifier(ID)
     )
 
 
@@ -360,14 +360,14 @@ def check(
     workspace = workspace or schema
     there = _exists(connection, schema, name)
     for needed in {workspace} | (set() if there else {schema}):
-        found = connection.execute(
+        cursor = connection.execute(
             "SELECT has_schema_privilege(oid, 'CREATE') FROM pg_namespace WHERE nspname = %s",
             [needed],
         ).fetchone()
-        if found is None or not found[0]:
+        if cursor is None or not cursor[0]:
             raise PipelineError(
                 f"PostgreSQL table '{schema}.{name}': the schema {needed!r} "
-                + ("does not exist. " if found is None else "may not be written by this user. ")
+                + ("does not exist. " if cursor is None else "may not be written by this user. ")
                 + "Tables of Millrace's own go there. Create it, GRANT CREATE on it, or name "
                 "another schema: workspace=..."
             )
@@ -384,8 +384,8 @@ def check(
     if record.retracts and not key and "_retraction" not in {column.name for column in columns}:
         raise PipelineError(
             f"PostgreSQL table '{schema}.{name}', stream {stream!r}: the stream has retractions, "
-            "and rows are only appended, so nobody could tell what was taken back. Add a column "
-            "_retraction boolean, or name a key, by which a retraction deletes its row."
+            "and appended rows would not show which were retracted. Add a column _retraction "
+            "boolean, or name a key, by which a retraction deletes its row."
         )
     sink = f"{stream} -> {schema}.{name}"
     deletes = record.retracts and bool(key)
@@ -439,24 +439,24 @@ def _resolve(connection: psycopg.Connection[Any], table: str) -> tuple[str, str]
     schema, _, name = table.rpartition(".")
     if schema:
         return schema, name
-    found = connection.execute(
+    row = connection.execute(
         "SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
         "WHERE c.oid = to_regclass(%s)",
         [_quoted(name)],
     ).fetchone()
-    if found is None:
-        found = connection.execute("SELECT current_schema()").fetchone()
-    if found is None or found[0] is None:
+    if row is None:
+        row = connection.execute("SELECT current_schema()").fetchone()
+    if row is None or row[0] is None:
         raise PipelineError(
             f"PostgreSQL table {table!r}: the search_path names no schema that exists. Name one: "
             f"table='public.{table}'."
         )
-    return found[0], name
+    return row[0], name
 
 
 def _exists(connection: psycopg.Connection[Any], schema: str, name: str) -> bool:
-    found = connection.execute("SELECT to_regclass(%s)", [f"{_quoted(schema)}.{_quoted(name)}"])
-    (oid,) = found.fetchone() or (None,)
+    cursor = connection.execute("SELECT to_regclass(%s)", [f"{_quoted(schema)}.{_quoted(name)}"])
+    (oid,) = cursor.fetchone() or (None,)
     return oid is not None
 
 
@@ -506,10 +506,10 @@ def _columns(
     connection: psycopg.Connection[Any], schema: str, name: str, stream: str, record: SinkColumns
 ) -> tuple[Column, ...]:
     table = {"table": f"{_quoted(schema)}.{_quoted(name)}"}
-    found = connection.execute(_COLUMNS, table).fetchall()
+    rows = connection.execute(_COLUMNS, table).fetchall()
     where = f"PostgreSQL table '{schema}.{name}', stream {stream!r}"
-    has = {column: (kind, base, array) for column, kind, base, array, _, own in found if not own}
-    given = [field.name for field in record.arrow]
+    has = {column: (kind, base, array) for column, kind, base, array, _, own in rows if not own}
+    fields = [field.name for field in record.arrow]
     # Columns that are not of the record's format, a table has or not.
     lacking = [column for column in record.names if column not in has]
     if lacking:
@@ -517,13 +517,13 @@ def _columns(
             f"{where}: the records have fields {lacking}, for which the table has no column that "
             f"can be written (it has {sorted(has)}). Add the columns, or produce another format."
         )
-    needed = [column for column, *_, needs, _ in found if needs and column not in given]
+    needed = [column for column, *_, needs, _ in rows if needs and column not in fields]
     if needed:
         raise PipelineError(
             f"{where}: the columns {needed} are NOT NULL without a default, and the records have "
-            f"no such fields (they have {given}). Give them a default, or add the fields."
+            f"no such fields (they have {fields}). Give them a default, or add the fields."
         )
-    made = []
+    typed_columns = []
     for field in record.arrow:
         if field.name not in has:
             continue
@@ -532,12 +532,12 @@ def _columns(
             limit = fit(field.type, base)
         except ValueError as refused:
             raise PipelineError(
-                f"{where}: the column {field.name!r} does not hold what the records have: "
+                f"{where}: the column {field.name!r} cannot represent all values of the field: "
                 f"{refused}. Change the type of the column ({column_type(field.type)} holds all "
-                "values), or convert them to what it holds, in a step before the sink."
+                "values), or convert the values in a step before the sink."
             ) from None
-        made.append(Column(field.name, kind, array, limit))
-    return tuple(made)
+        typed_columns.append(Column(field.name, kind, array, limit))
+    return tuple(typed_columns)
 
 
 def _check_key(
@@ -563,7 +563,7 @@ def _check_key(
         "AND i.indpred IS NULL AND i.indexprs IS NULL GROUP BY i.indexrelid",
         [f"{_quoted(schema)}.{_quoted(name)}"],
     ).fetchall()
-    if not any(set(found) == set(key) for (found,) in unique):
+    if not any(set(names) == set(key) for (names,) in unique):
         raise PipelineError(
             f"PostgreSQL table '{schema}.{name}': rows are to be replaced by {list(key)}, and the "
             "table has no primary key or unique index on exactly these columns. Make one: CREATE "

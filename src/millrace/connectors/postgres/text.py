@@ -31,10 +31,10 @@ def as_csv(attempt: int, rows: pa.RecordBatch, columns: Sequence[Column]) -> byt
         _retracted(rows),
         *(_text(_exact(rows.column(column.name), column), column.array) for column in columns),
     ]
-    made = pa.RecordBatch.from_arrays(arrays, names=[str(n) for n in range(len(arrays))])
+    batch = pa.RecordBatch.from_arrays(arrays, names=[str(n) for n in range(len(arrays))])
     out = io.BytesIO()
     # Texts are quoted and nulls are not, which is how PostgreSQL tells '' from NULL.
-    csv.write_csv(made, out, csv.WriteOptions(include_header=False))
+    csv.write_csv(batch, out, csv.WriteOptions(include_header=False))
     return out.getvalue()
 
 
@@ -49,8 +49,8 @@ def as_arrays(rows: pa.RecordBatch, columns: Sequence[Column]) -> dict[str, str]
         _text(_exact(rows.column(column.name), column), column.array).cast(pa.string()).to_pylist()
         for column in columns
     ]
-    made = {f"c{n}": _array_literal(column) for n, column in enumerate(texts)}
-    return made | {"retracted": as_array(retracted)}
+    literals = {f"c{n}": _array_literal(column) for n, column in enumerate(texts)}
+    return literals | {"retracted": as_array(retracted)}
 
 
 def as_array(values: Sequence[int] | Sequence[bool]) -> str:

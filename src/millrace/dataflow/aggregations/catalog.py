@@ -40,7 +40,7 @@ __all__ = [
 ]  # fmt: skip
 
 #: Which elements count: the name of a field of truths, a function of the element, or None: all.
-Where = str | Callable[[Any], Any] | None
+Filter = str | Callable[[Any], Any] | None
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Aggregate:
 
     combine: CombineFn
     value: Chosen = None
-    where: Where = None
+    where: Filter = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.combine, CombineFn):
@@ -70,7 +70,7 @@ class Aggregate:
         picker(self.where)
 
 
-def count(*, where: Where = None) -> Aggregate:
+def count(*, where: Filter = None) -> Aggregate:
     """Count the elements.
 
     >>> count(where="paid")
@@ -79,54 +79,54 @@ def count(*, where: Where = None) -> Aggregate:
     return Aggregate(Count(), None, where)
 
 
-def sum(value: Chosen = None, *, where: Where = None) -> Aggregate:
+def sum(value: Chosen = None, *, where: Filter = None) -> Aggregate:
     """Add numbers up."""
     return Aggregate(Sum(), value, where)
 
 
-def mean(value: Chosen = None, *, where: Where = None) -> Aggregate:
+def mean(value: Chosen = None, *, where: Filter = None) -> Aggregate:
     """Return the arithmetic mean; None of none."""
     return Aggregate(Mean(), value, where)
 
 
-def variance(value: Chosen = None, *, sample: bool = True, where: Where = None) -> Aggregate:
+def variance(value: Chosen = None, *, sample: bool = True, where: Filter = None) -> Aggregate:
     """Return the variance: of a sample, or of all there is; None where there are too few."""
     return Aggregate(Variance(sample=sample), value, where)
 
 
-def stddev(value: Chosen = None, *, sample: bool = True, where: Where = None) -> Aggregate:
+def stddev(value: Chosen = None, *, sample: bool = True, where: Filter = None) -> Aggregate:
     """Return the standard deviation: the square root of the variance."""
     return Aggregate(StdDev(sample=sample), value, where)
 
 
-def min(value: Chosen = None, *, where: Where = None) -> Aggregate:
+def min(value: Chosen = None, *, where: Filter = None) -> Aggregate:
     """Return the smallest value; None of none."""
     return Aggregate(Min(), value, where)
 
 
-def max(value: Chosen = None, *, where: Where = None) -> Aggregate:
+def max(value: Chosen = None, *, where: Filter = None) -> Aggregate:
     """Return the largest value; None of none."""
     return Aggregate(Max(), value, where)
 
 
-def top(n: int, value: Chosen = None, *, key: Chosen = None, where: Where = None) -> Aggregate:
+def top(n: int, value: Chosen = None, *, key: Chosen = None, where: Filter = None) -> Aggregate:
     """Return the n largest values, the largest first, compared by ``key`` if given."""
     return Aggregate(Top(n, key), value, where)
 
 
-def distinct(value: Chosen = None, *, approximate: bool = False, where: Where = None) -> Aggregate:
+def distinct(value: Chosen = None, *, approximate: bool = False, where: Filter = None) -> Aggregate:
     """Count the different values: exactly, keeping them, or within 2% or so in 2 kB."""
     return Aggregate(ApproximateDistinct() if approximate else Distinct(), value, where)
 
 
 def quantiles(
-    at: Sequence[float], value: Chosen = None, *, approximate: bool = False, where: Where = None
+    at: Sequence[float], value: Chosen = None, *, approximate: bool = False, where: Filter = None
 ) -> Aggregate:
     """Return quantiles, a list: exactly, keeping the values, or within 1% of rank in 4 kB."""
     return Aggregate(ApproximateQuantiles(at) if approximate else Quantiles(at), value, where)
 
 
-def group(value: Chosen = None, *, where: Where = None) -> Aggregate:
+def group(value: Chosen = None, *, where: Filter = None) -> Aggregate:
     """Return the list of the values, in order of arrival."""
     return Aggregate(Group(), value, where)
 
@@ -144,9 +144,9 @@ def together(aggregates: Mapping[str, Any]) -> tuple[Several, Picks]:
     """
     for name, aggregate in aggregates.items():
         _check(name, aggregate)
-    sources: dict[str, tuple[Chosen, list[Where]]] = {}
-    wheres: dict[str, Where] = {}
-    places: list[tuple[str, Aggregate, str | None, str | None]] = []
+    sources: dict[str, tuple[Chosen, list[Filter]]] = {}
+    wheres: dict[str, Filter] = {}
+    inputs: list[tuple[str, Aggregate, str | None, str | None]] = []
     for name, aggregate in aggregates.items():
         source = condition = None
         if not isinstance(aggregate.combine, VectorFold) or aggregate.combine.needs_values:
@@ -155,7 +155,7 @@ def together(aggregates: Mapping[str, Any]) -> tuple[Several, Picks]:
         if aggregate.where is not None:
             condition = _identity(aggregate.where)
             wheres[condition] = aggregate.where
-        places.append((name, aggregate, source, condition))
+        inputs.append((name, aggregate, source, condition))
     of_source, of_where = list(sources), list(wheres)
     needed = tuple(
         None if None in users else tuple(of_where.index(_identity(each)) for each in users)
@@ -169,7 +169,7 @@ def together(aggregates: Mapping[str, Any]) -> tuple[Several, Picks]:
             None if condition is None else len(of_source) + of_where.index(condition),
             _about(aggregate),
         )
-        for name, aggregate, source, condition in places
+        for name, aggregate, source, condition in inputs
     )
     chosen = tuple(value for value, _ in sources.values())
     return Several(parts), Picks(chosen, tuple(wheres.values()), needed)
@@ -196,6 +196,6 @@ def _check(name: str, aggregate: Any) -> None:
         )
     if not name.isidentifier() or keyword.iskeyword(name) or name.startswith("_"):
         raise PipelineError(
-            f"aggregate({name}=...): {name!r} cannot name a result. Expected a name as a field has "
-            "one; those that begin with an underscore are of columns that sinks add, such as _key."
+            f"aggregate({name}=...): {name!r} cannot name a result. Expected the name of a field; "
+            "names with a leading underscore belong to columns that sinks add, such as _key."
         )

@@ -184,11 +184,11 @@ class WindowColumns(PlainGrouping):
         keys = keys[begins]
         cuts = np.flatnonzero(np.concatenate(([True], other[begins[1:] - 1], [True]))).tolist()
         for first_key, stop in itertools.pairwise(cuts):
-            mine = np.arange(first_key, stop)
+            changed_keys = np.arange(first_key, stop)
             folded = _Folded(
-                [records.keys[key] for key in keys[mine].tolist()],
-                records.hashes[keys[mine]],
-                made.take(mine),
+                [records.keys[key] for key in keys[changed_keys].tolist()],
+                records.hashes[keys[changed_keys]],
+                made.take(changed_keys),
             )
             start_us, end_us = int(starts[begins[first_key]]), int(ends[begins[first_key]])
             done.added.setdefault(end_us, []).extend(folded.chunks(start_us))
@@ -220,9 +220,9 @@ class WindowColumns(PlainGrouping):
             if stored.row not in removed:
                 waiting.setdefault(stored.at_us, []).append(stored)
         for end_us, those in waiting.items():
-            mine = done.added.get(end_us, [])
-            if len(those) + len(mine) > 2:  # one for integers, one for floats
-                merged = self._merged(end_us, [*(stored.chunk for stored in those), *mine])
+            added = done.added.get(end_us, [])
+            if len(those) + len(added) > 2:  # one for integers, one for floats
+                merged = self._merged(end_us, [*(stored.chunk for stored in those), *added])
                 if merged is not None:
                     done.added[end_us] = merged
                     done.removed += [stored.row for stored in those]

@@ -107,7 +107,7 @@ class GroupingOperator(Operator):
         """Return whether each element is answered with a pane, and nothing else ever happens."""
         return updates_with_each(self._grouping, list(formats.values()))
 
-    def shown_tag(self, tag: Any) -> Any:
+    def display_tag(self, tag: Any) -> Any:
         """Return whose timer it is: the window, if there still is one."""
         window = self._grouping.window_of(tag)
         return tag if window is None else window

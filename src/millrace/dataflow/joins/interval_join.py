@@ -138,7 +138,7 @@ class JoinByKeyAndTime(Computation):
     # -- values ------------------------------------------------------------------------------------
 
     def process_record(self, record: Record) -> None:
-        """Pair a value with those that are there, and keep it; or take it back."""
+        """Pair a value with the stored ones of the other side and store it; or retract it."""
         side, at_us, pane = self._sides[record.stream], record.timestamp, record.pane
         too_late = at_us < self.low_watermark - self.nearness.lateness_us
         if too_late and self._offsets[1 - side][1] is not None:
@@ -440,10 +440,10 @@ class TimeJoinOperator(Operator):
         near = join.nearness
         if unbounded and not near.at_once and None in (near.first_us, near.end_us):
             raise PipelineError(
-                f"the join {join.output!r} has an interval without end, {near}, over a stream, "
-                "which has none either. What it keeps could never be forgotten, and what has no "
-                "partner never be known. Give within= two times, or leave it out for a join for "
-                "ever."
+                f"the join {join.output!r} has an unbounded interval, {near}, over an unbounded "
+                "stream: its state would never expire, and a value without a partner would never "
+                "be reported. Give within= two times, or leave it out for a join without a time "
+                "limit."
             )
         check_keys(join.output, join.inputs, formats)
         return join.typed(formats)

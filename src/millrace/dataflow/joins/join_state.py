@@ -1,12 +1,13 @@
 """State of a join without windows: the values of one key, of both sides, by their time.
 
-Most keys have few at a time: all of these lie in one row, which is read and written whole, and wait
-for one timer. A key that has many has a map a side, with a row for each time, of which a value
-costs what it meets. It goes there when its row would be too long, and comes back when it has been
-empty. Lists of values are replaced and never changed in place.
+Most keys have few values at a time: these are in one row, which is read and written whole, with one
+timer. A key with many values has a map for each side, with one row for each time; a value then
+reads only the rows that it may be paired with. A key changes from the row to the maps when the row
+would be too long, and back when the maps are empty. Lists of values are replaced, never changed in
+place.
 
-Which values of two sides meet is their nearness. Times of the right side are counted from the left
-one's: a pair has ``first <= right - left < end``.
+The *nearness* says which values of two sides are paired, by the difference of their times:
+``first <= right - left < end``.
 
 Source: docs/design/2026-11-22-joins-without-windows.md.
 """
@@ -276,7 +277,7 @@ class Nearness:
         said = (
             "for ever"
             if self.first_us is None and self.end_us is None
-            else f"{_shown(self.first_us)} <= right - left < {_shown(self.end_us)}"
+            else f"{_bound_text(self.first_us)} <= right - left < {_bound_text(self.end_us)}"
         )
         if not self.lateness_us:
             return said
@@ -300,8 +301,8 @@ def nearness(
     lateness_us = duration_us(allowed_lateness, f"{call}(allowed_lateness)")
     if within is not None and expires is not None:
         raise PipelineError(
-            f"{call}(within={within!r}, expires={expires!r}): what is further apart than within "
-            "says is forgotten anyway. Leave one of them out."
+            f"{call}(within={within!r}, expires={expires!r}): values that are further apart than "
+            "within= allows expire anyway. Leave one of them out."
         )
     if expires is not None:
         apart_us = positive_us(expires, f"{call}(expires)")
@@ -344,7 +345,7 @@ def _offset_us(offset: Any, where: str) -> int | None:
     return us
 
 
-def _shown(us: int | None) -> str:
+def _bound_text(us: int | None) -> str:
     if us is None:
         return "any"
     return f"-{duration_literal(-us)}" if us < 0 else duration_literal(us)

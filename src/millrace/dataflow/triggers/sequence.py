@@ -10,8 +10,8 @@ from millrace.dataflow.triggers.trigger import CompositeTrigger
 class SequenceOf(CompositeTrigger):
     """Fires as the first of its triggers until that is done, then as the second, and so on.
 
-    Source: Dataflow patent, "SequenceOf", appendix A. When windows merge, it goes on where the one
-    that is least far stands.
+    When windows merge, the merged one continues with the earliest trigger that any of them is at.
+    Source: Dataflow patent, "SequenceOf", appendix A.
 
     >>> from millrace.dataflow.triggers import AfterCount, AtWatermark, Repeat
     >>> SequenceOf(AfterCount(1), Repeat(AtWatermark()))

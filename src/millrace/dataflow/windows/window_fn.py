@@ -78,12 +78,12 @@ def overlaps(codes: Ints, starts: Ints, ends: Ints) -> npt.NDArray[np.intp]:
 
 
 def checked(assigned: Any, count: int, function: str, *, one: bool) -> Assigned:
-    """Return what a user's ``assign_column`` returned, or say what is wrong with it.
+    """Return the result of a user's ``assign_column``, or raise if it is malformed.
 
     Args:
-        assigned: What it returned.
-        count: Of elements.
-        function: Its name.
+        assigned: The result.
+        count: Number of elements.
+        function: Its name, for messages.
         one: Whether each element must have one window, as where windows merge.
     """
     try:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from millrace.compile.topology import Topology, injector_name
 from millrace.epochlog.entries import Completion, Manifest, processes_of
 from millrace.epochlog.run_log import RunLog
-from millrace.injectors.offsets import Offsets, places_after
+from millrace.injectors.offsets import Offsets, offsets_after
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.model.time import MIN_TIMESTAMP
 from millrace.runtime.reports import TaskReport
@@ -105,10 +105,10 @@ class EpochDriver:
         spread = bool(self.topology.percentiles)
         for spec in self.topology.computations:
             bulletin = positions.bulletin(spec.name)
-            places, clocks = range(len(positions.maps[spec.name])), propagation.inputs(spec)
+            indexes, clocks = range(len(positions.maps[spec.name])), propagation.inputs(spec)
             if (
-                bulletin.due(places, clocks, manifest.wall_time_us)
-                or positions.behind(spec, places)
+                bulletin.due(indexes, clocks, manifest.wall_time_us)
+                or positions.behind(spec, indexes)
                 or (spec.makes_calls and bulletin.pending_timers.wall_clock)  # pending calls
             ):
                 return True
@@ -175,7 +175,7 @@ class EpochDriver:
             manifest,
             report.results,
             report.sources,
-            places=places_after(run_log.places, report.reached),
+            places=offsets_after(run_log.places, report.reached),
             by_tasks=alone is None,
         )
         run_log.dead_letters.check()
@@ -189,7 +189,7 @@ class EpochDriver:
 
     def _hear(self, report: TaskReport, manifest: Manifest, asked_us: int | None) -> None:
         """Take what the epoch observed of processes as what is remembered of them."""
-        heard = self.publisher.heard(
+        heard = self.publisher.process_states(
             {stream: stats.by_process() for stream, stats in report.sources.items()},
             processes_of(self.run_log.sources),
             manifest.wall_time_us,

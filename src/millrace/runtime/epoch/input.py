@@ -20,7 +20,7 @@ from millrace.injectors.injector import Injector
 from millrace.injectors.offsets import (
     Offsets,
     Piece,
-    SourceOffset,
+    SourceOffsets,
     advanced,
     packed_piece,
     pieces,
@@ -34,9 +34,6 @@ from millrace.runtime.worker_process import latest_of
 #: pieces, some share one, since to start a task takes as long as to read thousands of records; with
 #: a few for each, a large piece does not keep one core busy while the others wait.
 _LOTS_A_TASK = 4
-
-#: Injected stream -> process of its injector -> how far it was read.
-Places = Mapping[str, Mapping[str, SourceOffset]]
 
 
 class Asked(NamedTuple):
@@ -76,57 +73,59 @@ class EpochInput:
         """Return the offsets of an epoch that reads nothing."""
         return {stream: {} for stream in self._injectors}
 
-    def asked(self, places: Places, waiting: Mapping[str, Collection[str]]) -> dict[str, Offsets]:
+    def asked(
+        self, offsets: SourceOffsets, waiting: Mapping[str, Collection[str]]
+    ) -> dict[str, Offsets]:
         """Ask injectors how far the next epoch reads; return the offsets of processes that go on.
 
         Args:
-            places: Where they stand.
+            offsets: Where they stand.
             waiting: Injected stream -> processes that are held back.
 
         Raises:
             PipelineError: An offset cannot be written as JSON.
             WatermarkRegression: A process promises less than before.
         """
-        found: dict[str, Offsets] = {}
+        ends: dict[str, Offsets] = {}
         for stream, injector in self._injectors.items():
-            start = _begun(places, stream)
+            start = _begun(offsets, stream)
             with self._asks(stream):
                 end = advanced(stream, injector, start, waiting[stream])
             moved = {name: at for name, at in end.items() if start.get(name) != at}
             written = {name: _as_written(stream, name, at) for name, at in moved.items()}
-            found[stream] = {name: at for name, at in written.items() if start.get(name) != at}
-        return found
+            ends[stream] = {name: at for name, at in written.items() if start.get(name) != at}
+        return ends
 
-    def pieces(self, manifest: Manifest, places: Places) -> dict[str, list[Piece]]:
+    def pieces(self, manifest: Manifest, offsets: SourceOffsets) -> dict[str, list[Piece]]:
         """Return what an epoch reads, by stream.
 
         Args:
             manifest: Of the epoch.
-            places: Where it begins.
+            offsets: Where it begins.
         """
-        found: dict[str, list[Piece]] = {}
+        pieces_of: dict[str, list[Piece]] = {}
         for stream, injector in self._injectors.items():
             end = manifest.offsets.get(stream, {})
             with self._asks(stream):
-                found[stream] = pieces(injector, _begun(places, stream), end)
-        return found
+                pieces_of[stream] = pieces(injector, _begun(offsets, stream), end)
+        return pieces_of
 
-    def moved(self, manifest: Manifest, places: Places) -> bool:
+    def moved(self, manifest: Manifest, offsets: SourceOffsets) -> bool:
         """Return whether a process goes on to another offset, with records there or without.
 
         Args:
             manifest: Of the epoch.
-            places: Where it begins.
+            offsets: Where it begins.
         """
         for stream, end in manifest.offsets.items():
-            begun = _begun(places, stream)
+            begun = _begun(offsets, stream)
             if any(offset != begun.get(name, [None])[0] for name, (offset, _) in end.items()):
                 return True
         return False
 
     def unread(self, manifest: Manifest, there: Mapping[str, Sequence[Piece]]) -> TaskReport | None:
         """Return what pieces have but records; None if there may be some."""
-        if any(piece.between is not None for found in there.values() for piece in found):
+        if any(piece.between is not None for pieces_of in there.values() for piece in pieces_of):
             return None
         report, latest_us = TaskReport(), latest_of(self._topology, manifest)
         for stream, found in there.items():
@@ -159,10 +158,10 @@ def lots_of(there: Mapping[str, Sequence[Piece]], tasks: int) -> list[list[bytes
     return [lot for lot in lots if lot]
 
 
-def _begun(places: Places, stream: str) -> Offsets:
+def _begun(offsets: SourceOffsets, stream: str) -> Offsets:
     return {
         process: [place.offset, place.process_watermark_us]
-        for process, place in places.get(stream, {}).items()
+        for process, place in offsets.get(stream, {}).items()
     }
 
 

@@ -45,7 +45,7 @@ from millrace.runtime.realtime.incarnation_start import (
     share_input,
     to_live_tasks,
 )
-from millrace.runtime.realtime.incarnation_start import Where as Where
+from millrace.runtime.realtime.incarnation_start import TaskKey as TaskKey
 from millrace.runtime.realtime.messages import (
     Backpressure,
     FromTask,
@@ -145,8 +145,8 @@ class Incarnation:
     looked_us: int
     pace: Pace
     numbers: Numbers
-    passed: dict[Where, MarkPassed] = field(default_factory=dict)
-    over: set[Where] = field(default_factory=set)
+    passed: dict[TaskKey, MarkPassed] = field(default_factory=dict)
+    over: set[TaskKey] = field(default_factory=set)
     mark: Mark | None = None
 
 
@@ -202,7 +202,7 @@ _IDLE_US = 60 * SECOND
 #: What a task has done in an incarnation: records, commits, and how far its low watermarks came.
 Progress = tuple[int, int, Mapping[str, int]]
 #: What is to be sent to whom.
-Orders = list[tuple[Where, ToTask]]
+Orders = list[tuple[TaskKey, ToTask]]
 
 
 class Sources(Protocol):
@@ -256,7 +256,7 @@ class Coordinator:
         self._topology: Topology = run_log.topology
         self._fed_by = fed_by(self._topology)
         # Pending calls are state: in the next incarnation they are there before a task says so.
-        self._full: dict[Where, list[str]] = {}
+        self._full: dict[TaskKey, list[str]] = {}
         self._state: HardState = run_log.state
         self._tasks = tasks
         self._sources = sources
@@ -267,11 +267,11 @@ class Coordinator:
         self._elapsed_us = elapsed_us
         levels = range(self._topology.depth + 1)
         self._where = [(level, n) for level in levels for n in range(tasks)]
-        self._hello: set[Where] = set()
+        self._hello: set[TaskKey] = set()
         self._incarnation: Incarnation | None = None
         # When a mark is made if tasks have done something since the last one, and if they have not.
         self._next_us = self._idle_us = 0
-        self._progress_at_mark: dict[Where, Progress] = {}
+        self._progress_at_mark: dict[TaskKey, Progress] = {}
         self._soon = False
         self._ending: Mark | None = None
         self._resting = False
@@ -285,7 +285,7 @@ class Coordinator:
         self.ended = run_log.drained
         if self.ended:
             publish_again(run_log, sinks)
-        self.statuses: dict[Where, TaskStatus] = {}
+        self.statuses: dict[TaskKey, TaskStatus] = {}
 
     @property
     def incarnation(self) -> int | None:
@@ -293,7 +293,7 @@ class Coordinator:
         return None if self._incarnation is None else self._incarnation.number
 
     @property
-    def awaited(self) -> list[Where]:
+    def awaited(self) -> list[TaskKey]:
         """The tasks that have not passed the mark under way; none if none is."""
         incarnation = self._incarnation
         if incarnation is None or incarnation.mark is None:
@@ -314,7 +314,7 @@ class Coordinator:
 
     # -- what comes in -----------------------------------------------------------------------------
 
-    def heard(self, message: FromTask, wall_us: int) -> Orders:
+    def receive(self, message: FromTask, wall_us: int) -> Orders:
         """Take a message of a task."""
         where = message.level, message.task
         if isinstance(message, TaskReady):
@@ -361,7 +361,7 @@ class Coordinator:
             else [((0, n), SlowestSource(slowest)) for n in range(self._tasks)]
         )
 
-    def _pressed(self, where: Where, message: Backpressure) -> Orders:
+    def _pressed(self, where: TaskKey, message: Backpressure) -> Orders:
         """Have the streams before full computations wait at their sources.
 
         Packets do not wait: there may be a mark behind them.
@@ -400,7 +400,7 @@ class Coordinator:
         busy = now_us >= self._idle_us or self._progress() != self._progress_at_mark
         return busy or bool(self._joined(incarnation, now_us))
 
-    def _progress(self) -> dict[Where, Progress]:
+    def _progress(self) -> dict[TaskKey, Progress]:
         """Return task -> what it says that it has done."""
         return {
             where: (one.records, one.commits, one.inputs) for where, one in self.statuses.items()

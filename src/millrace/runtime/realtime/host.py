@@ -102,7 +102,7 @@ class IncarnationHost:
         self._turns, self._weak_turns = kept_turns, weak_turns
         self._tell_us, self._make_outlet = tell_us, outlet
         self.level, self.number = level, number
-        self.said: list[FromTask] = []
+        self.outgoing: list[FromTask] = []
         #: Called in another thread when the task wants a turn.
         self.ring: Callable[[], None] = silent
         #: When the task wants a turn, though nothing may have arrived.
@@ -139,8 +139,10 @@ class IncarnationHost:
         receivers = 0 if self._last else tasks
         self._pipes = Pipes(start.incarnation, self.number, receivers, tell_us=self._tell_us)
         state = runtime.execution.state
-        found = weak_computations(self._topology, tasks=tasks, live=runtime.live_writers.keys())
-        weak = {spec.name: found[spec.name] for spec in self._specs if spec.name in found}
+        weak_names = weak_computations(
+            self._topology, tasks=tasks, live=runtime.live_writers.keys()
+        )
+        weak = {spec.name: weak_names[spec.name] for spec in self._specs if spec.name in weak_names}
         writer = self._writer = GrownWriter(
             runtime.execution,
             IncarnationFence(state.incarnations, start.incarnation),
@@ -209,9 +211,9 @@ class IncarnationHost:
 
         def load(interval: int) -> list[families.ChannelRow]:
             position = positions.of(spec.name, interval)
-            found, repair = self._live_writer.channels(spec, interval, position)
+            rows, repair = self._live_writer.channels(spec, interval, position)
             self._report.repaired(spec.name, interval, repair)
-            return found
+            return rows
 
         return ChannelAdmission(self._topology, spec, positions.maps, load, self._consumed)
 
@@ -279,7 +281,7 @@ class IncarnationHost:
         self.wake_us = min(self._watermarks.wake_us, self._pipes.wake_us)
         self.stats.groups = self._live_writer.groups
         if self.stats.due(self._wall_us):
-            self.said.append(self.stats.status(self._wall_us, self._watermarks.input_us()))
+            self.outgoing.append(self.stats.status(self._wall_us, self._watermarks.input_us()))
         self._spend(began)
 
     def _waits_for_calls(self) -> bool:
@@ -292,8 +294,8 @@ class IncarnationHost:
         full = {name for name, calls in self._calls.items() if calls.is_full(name in before)}
         if self._calls and full != self._full:
             self._full = full
-            said = Backpressure(self.level, self.number, self._incarnation, sorted(full))
-            self.said.append(said)
+            backpressure = Backpressure(self.level, self.number, self._incarnation, sorted(full))
+            self.outgoing.append(backpressure)
 
     def _spend(self, began: float) -> None:
         spent = time.perf_counter() - began
@@ -355,11 +357,11 @@ class IncarnationHost:
                 number = self._topology.computation(result.computation).number
                 last[number, result.interval] = (result.number, LAST_ROW)
         through, leaving = self._demultiplexer.passing(arrived.through), arrived.passing
-        for made in self._outbox.rows():
+        for rows in self._outbox.rows():
             if not self._combines:
-                leaving.append(made)
+                leaving.append(rows)
                 continue
-            for part in Lifter(self._turns_task()).combined(made):
+            for part in Lifter(self._turns_task()).combined(rows):
                 for edge in part.combined_edges():
                     through.setdefault(edge, {}).update(last)
                 leaving.append(part)
@@ -402,7 +404,7 @@ class IncarnationHost:
             snapshots.offer(name, [*intervals], mark)
         snapshots.passed(mark)
         report.written = snapshots.take()
-        self.said.append(
+        self.outgoing.append(
             MarkPassed(
                 mark,
                 self.level,

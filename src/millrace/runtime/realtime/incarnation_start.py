@@ -40,13 +40,13 @@ class TaskNote(msgspec.Struct, array_like=True):
         inputs: Computation of its level -> percentile -> low watermark of its input: never worked
             below again.
         consumed: (injected stream, process) by number -> last record of it that was consumed.
-        heard: As ``inputs``, as far as those know of it who read from the task.
+        published: As ``inputs``, as far as those know of it who read from the task.
     """
 
     wall_time_us: int
     inputs: dict[str, dict[int, int]]
     consumed: list[tuple[int, int, int]]
-    heard: dict[str, dict[int, int]] = {}
+    published: dict[str, dict[int, int]] = {}
 
     def floor(self, weak: Container[str]) -> dict[str, dict[int, int]]:
         """Return computation -> percentile -> low watermark of its input that it begins at.
@@ -55,7 +55,7 @@ class TaskNote(msgspec.Struct, array_like=True):
         that were in time come again, and must not be late.
         """
         floor = {name: dict(clocks) for name, clocks in self.inputs.items()}
-        for name, clocks in self.heard.items():
+        for name, clocks in self.published.items():
             if name not in weak:
                 raise_clocks(floor, name, clocks)
         return floor
@@ -126,18 +126,18 @@ def consumed_by_any(notes: Iterable[TaskNote]) -> list[tuple[int, int, int]]:
     >>> consumed_by_any([TaskNote(0, {}, [(1, 0, 7)]), TaskNote(0, {}, [(1, 0, 5), (1, 1, 2)])])
     [(1, 0, 7), (1, 1, 2)]
     """
-    found: dict[tuple[int, int], int] = {}
+    last: dict[tuple[int, int], int] = {}
     for note in notes:
         for stream, process, number in note.consumed:
             at = stream, process
-            found[at] = max(found.get(at, number), number)
-    return [(*at, number) for at, number in sorted(found.items())]
+            last[at] = max(last.get(at, number), number)
+    return [(*at, number) for at, number in sorted(last.items())]
 
 
 #: Level and number of a task.
-Where = tuple[int, int]
+TaskKey = tuple[int, int]
 #: Injected stream -> process -> where it is read on.
-Places = dict[str, dict[str, SourceOffset]]
+InputOffsets = dict[str, dict[str, SourceOffset]]
 #: Injected stream -> names of processes.
 Processes = Mapping[str, Sequence[str]]
 
@@ -156,13 +156,13 @@ def joined(known: Processes, now: Processes) -> str:
     return ", ".join(f"{names} of stream {stream!r}" for stream, names in new.items() if names)
 
 
-def noted(lasts: Mapping[Where, bytes]) -> Numbers:
+def noted(lasts: Mapping[TaskKey, bytes]) -> Numbers:
     """Return the numbers of processes that injector tasks have noted, by :func:`last_notes`."""
-    found: Numbers = {}
+    noted_numbers: Numbers = {}
     for (level, _), note in lasts.items():
-        for stream, of in {} if level else decode_decided(note).numbers.items():
-            found.setdefault(stream, {}).update(of)
-    return found
+        for stream, processes in {} if level else decode_decided(note).numbers.items():
+            noted_numbers.setdefault(stream, {}).update(processes)
+    return noted_numbers
 
 
 def unmarked(
@@ -175,21 +175,21 @@ def unmarked(
     ... )
     {'s': {'b': 1, 'c': 2}}
     """
-    found: Numbers = {}
-    for of in numbers:
-        for stream, processes in of.items():
+    missing: Numbers = {}
+    for noted_numbers in numbers:
+        for stream, processes in noted_numbers.items():
             for name, number in processes.items():
                 if number >= 0 and name not in known.get(stream, ()):
-                    found.setdefault(stream, {})[name] = number
-    return found
+                    missing.setdefault(stream, {})[name] = number
+    return missing
 
 
-def places_of(
+def input_offsets(
     topology: Topology,
     known: Mapping[str, Mapping[str, SourceOffset]],
     now: Processes,
     numbers: Numbers,
-) -> Places:
+) -> InputOffsets:
     """Return where each process is read on, those that are new included.
 
     One that is expected and not there yet, or that is gone, is read by nobody, and holds the low
@@ -201,29 +201,29 @@ def places_of(
         now: Those that there are now.
         numbers: As :func:`noted` before: records have left with them.
     """
-    found: Places = {}
+    offsets_by_stream: InputOffsets = {}
     for stream, names in now.items():
         before = {name: SourceOffset(number) for name, number in numbers.get(stream, {}).items()}
-        places = before | dict(known.get(stream, {}))
-        following = 1 + max((one.number for one in places.values()), default=-1)
+        offsets = before | dict(known.get(stream, {}))
+        following = 1 + max((offset.number for offset in offsets.values()), default=-1)
         for name in names:
-            if name not in places:
-                places[name], following = SourceOffset(following), following + 1
+            if name not in offsets:
+                offsets[name], following = SourceOffset(following), following + 1
         injection = topology.streams[stream].injection
         waited = () if injection is None else injection.expected
-        silent = [name for name in (*places, *waited) if name not in names]
-        found[stream] = {name: places[name] for name in names} | dict.fromkeys(
+        silent = [name for name in (*offsets, *waited) if name not in names]
+        offsets_by_stream[stream] = {name: offsets[name] for name in names} | dict.fromkeys(
             silent, SourceOffset(-1)
         )
-    return found
+    return offsets_by_stream
 
 
 def input_of(
     topology: Topology,
     known: Mapping[str, Mapping[str, SourceOffset]],
     now: Processes,
-    lasts: Mapping[Where, bytes],
-) -> tuple[Places, Numbers]:
+    lasts: Mapping[TaskKey, bytes],
+) -> tuple[InputOffsets, Numbers]:
     """Return where each process is read on, and the numbers of those that no complete mark knows.
 
     Args:
@@ -234,12 +234,15 @@ def input_of(
             records have left: another's would be taken for what was consumed of it.
     """
     numbers = noted(lasts)
-    read = places_of(topology, known, now, numbers)
-    given = {stream: {name: one.number for name, one in of.items()} for stream, of in read.items()}
-    return read, unmarked(known, numbers, given)
+    read = input_offsets(topology, known, now, numbers)
+    numbers_by_stream = {
+        stream: {name: one.number for name, one in offsets.items()}
+        for stream, offsets in read.items()
+    }
+    return read, unmarked(known, numbers, numbers_by_stream)
 
 
-def shared(places: Places, task: int, tasks: int) -> Places:
+def shared(offsets: InputOffsets, task: int, tasks: int) -> InputOffsets:
     """Return the processes that one task reads: every so many-th of a stream, by number.
 
     So one that comes or goes moves no other to another task, which would not know what was decided
@@ -252,37 +255,39 @@ def shared(places: Places, task: int, tasks: int) -> Places:
     >>> [{stream: [*of] for stream, of in shared(places, n, 2).items()} for n in range(2)]
     [{'s': ['a', 'new']}, {'s': ['b'], 't': ['c']}]
     """
-    found: Places = {}
-    for turn, (stream, processes) in enumerate(places.items()):
+    share: InputOffsets = {}
+    for turn, (stream, processes) in enumerate(offsets.items()):
         if not processes and task == 0:
-            found[stream] = {}  # somebody must hold the stream's low watermark
+            share[stream] = {}  # somebody must hold the stream's low watermark
         for name, place in processes.items():
             if (turn + place.number) % tasks == task:
-                found.setdefault(stream, {})[name] = place
-    return found
+                share.setdefault(stream, {})[name] = place
+    return share
 
 
-def readers(topology: Topology, places: Places, tasks: int) -> dict[str, list[int]]:
+def readers(topology: Topology, offsets: InputOffsets, tasks: int) -> dict[str, list[int]]:
     """Return injected stream -> tasks that read it, where they must know of one another."""
-    shares = [shared(places, n, tasks) for n in range(tasks)]
+    shares = [shared(offsets, n, tasks) for n in range(tasks)]
     return {stream: [n for n in range(tasks) if stream in shares[n]] for stream in steps(topology)}
 
 
-def share_input(start: StartTask, places: Places, task: int, tasks: int, sources: Sources) -> None:
+def share_input(
+    start: StartTask, offsets: InputOffsets, task: int, tasks: int, sources: Sources
+) -> None:
     """Tell an injector task what it is to read, and what is known of that.
 
     What was counted of a stream is shared among the tasks that read it.
     """
-    start.input = shared(places, task, tasks)
-    for stream, of in start.input.items():
+    start.input = shared(offsets, task, tasks)
+    for stream, processes in start.input.items():
         stats = sources.get(stream) or SourceStats()
-        start.processes[stream] = {n: stats.processes[n] for n in of if n in stats.processes}
+        start.processes[stream] = {n: stats.processes[n] for n in processes if n in stats.processes}
         if stats.ahead is not None:
-            among = [n for n in range(tasks) if stream in shared(places, n, tasks)]
+            among = [n for n in range(tasks) if stream in shared(offsets, n, tasks)]
             start.ahead[stream] = stats.ahead.shared(len(among))[among.index(task)]
 
 
-def last_notes(seal: Seal, left: LiveMark | None) -> dict[Where, bytes]:
+def last_notes(seal: Seal, left: LiveMark | None) -> dict[TaskKey, bytes]:
     """Return task -> the note of its last group.
 
     What injector tasks decided in an incarnation before the one that completed the last mark is in
@@ -294,17 +299,17 @@ def last_notes(seal: Seal, left: LiveMark | None) -> dict[Where, bytes]:
         left: What live tasks left behind with the last mark, if they did.
     """
     since = 0 if left is None else left.incarnation
-    found: dict[Where, bytes] = {}
+    notes: dict[TaskKey, bytes] = {}
     for name in sorted(map(_named, seal.lengths)):
         note = seal.notes.get(str(name), b"")
         if note and (name.level or name.incarnation >= since):
-            found[name.level, name.task] = note
-    return found
+            notes[name.level, name.task] = note
+    return notes
 
 
 def known_to(
-    topology: Topology, tasks: int, lasts: Mapping[Where, bytes], left: LiveMark | None
-) -> dict[Where, TaskNote]:
+    topology: Topology, tasks: int, lasts: Mapping[TaskKey, bytes], left: LiveMark | None
+) -> dict[TaskKey, TaskNote]:
     """Return what each level task is known to have known.
 
     A task that had no commit for long has not noted how far its low watermarks had come. But who
@@ -316,33 +321,35 @@ def known_to(
         lasts: Task -> the note of its last group.
         left: What live tasks left behind with the last mark, if they did.
     """
-    found = {where: decode_note(note) for where, note in lasts.items() if where[0]}
+    task_notes = {where: decode_note(note) for where, note in lasts.items() if where[0]}
     for name, note in ({} if left is None else left.notes).items():
         level, task = map(int, name.split("-"))
-        said, where = decode_note(note), (level, task)
-        found[where] = merged_notes(found[where], said) if where in found else said
+        task_note, where = decode_note(note), (level, task)
+        task_notes[where] = (
+            merged_notes(task_notes[where], task_note) if where in task_notes else task_note
+        )
     levels = {spec.name: spec.level for spec in topology.computations}
-    for (level, n), known in list(found.items()):
+    for (level, n), known in list(task_notes.items()):
         for name, clocks in known.inputs.items():
             if levels.get(name, level) != level:  # the pipeline has changed since
-                here = found.setdefault((levels[name], n), TaskNote(0, {}, []))
+                here = task_notes.setdefault((levels[name], n), TaskNote(0, {}, []))
                 raise_clocks(here.inputs, name, clocks)
     least: dict[str, dict[int, int]] = {}
     for spec in sorted(topology.computations, key=lambda spec: -spec.level):
-        for known in found.values():
+        for known in task_notes.values():
             raise_clocks(least, spec.name, known.inputs.get(spec.name, {}))
-            raise_clocks(least, spec.name, known.heard.get(spec.name, {}))
+            raise_clocks(least, spec.name, known.published.get(spec.name, {}))
         for sender in spec.senders & levels.keys():
             for n in range(tasks):
-                mine = found.setdefault((levels[sender], n), TaskNote(0, {}, []))
-                raise_clocks(mine.heard, sender, least.get(spec.name, {}))
-    return found
+                mine = task_notes.setdefault((levels[sender], n), TaskNote(0, {}, []))
+                raise_clocks(mine.published, sender, least.get(spec.name, {}))
+    return task_notes
 
 
 def _named(text: str) -> SegmentName:
-    found = SegmentName.parse(text)
-    assert found is not None, "seals name segments only"
-    return found
+    segment = SegmentName.parse(text)
+    assert segment is not None, "seals name segments only"
+    return segment
 
 
 def refuse_other_tasks(unfinished: Manifest | None, tasks: int) -> None:
@@ -453,7 +460,11 @@ def lasting(
     What of it is seen must be what the completion says, and of no mark that was given up. So it is
     published after that, and again by who finds a completion whose driver has perhaps not.
     """
-    return {edge: of for edge, of in receipts.items() if hasattr(sinks[edge], "publish_again")}
+    return {
+        edge: receipts_of
+        for edge, receipts_of in receipts.items()
+        if hasattr(sinks[edge], "publish_again")
+    }
 
 
 def publish_again(run_log: RunLog, sinks: Mapping[int, Any]) -> None:

@@ -89,17 +89,17 @@ class Following:
             wait_s: How long to wait at the most.
             stats: Has its time counted there.
         """
-        found: list[tuple[str, FetchedBatch]] = []
+        batches: list[tuple[str, FetchedBatch]] = []
         for stream, follower in self._followers.items():
             self.at = stream
-            found += [(stream, one) for one in follower.take(0)]
-        if not found:
+            batches += [(stream, batch) for batch in follower.take(0)]
+        if not batches:
             began, cpu = time.perf_counter(), time.thread_time()
-            found = self._wait(wait_s)
+            batches = self._wait(wait_s)
             stats.waited_s += time.perf_counter() - began
             stats.waited_cpu_s += time.thread_time() - cpu
         self.at = ""
-        return found
+        return batches
 
     def _wait(self, wait_s: float) -> list[tuple[str, FetchedBatch]]:
         """Take of the first stream that has something."""
@@ -107,8 +107,10 @@ class Following:
             time.sleep(wait_s)  # or a task would spin where there are fewer processes than tasks
         for stream, follower in self._followers.items():
             self.at = stream
-            if found := [(stream, one) for one in follower.take(wait_s / len(self._followers))]:
-                return found
+            if batches := [
+                (stream, batch) for batch in follower.take(wait_s / len(self._followers))
+            ]:
+                return batches
         return []
 
     def close(self) -> None:
@@ -143,7 +145,7 @@ class InjectorTask:
     ) -> None:
         self.number = number
         self._elapsed_us = elapsed_us
-        self.said: list[FromTask] = []
+        self.outgoing: list[FromTask] = []
         self.wake_us = MAX_TIMESTAMP
         self.ring = silent
         self.calls_pending = 0
@@ -176,7 +178,11 @@ class InjectorTask:
                 name: replace(place, offset=self._offset(stream, name, place))
                 for name, place in places.items()
             }
-            offsets = {name: one.offset for name, one in places.items() if one.number >= 0}
+            offsets = {
+                name: source_offset.offset
+                for name, source_offset in places.items()
+                if source_offset.number >= 0
+            }
             self._reading[stream] = {
                 name: _Reading(place, again.get((spec.number, place.number), -1))
                 for name, place in places.items()
@@ -206,8 +212,8 @@ class InjectorTask:
     def _counts(self) -> dict[str, dict[str, int]]:
         """Return the numbers of the next records, of streams with time by ingress."""
         return {
-            stream: {name: one.place.count for name, one in of.items()}
-            for stream, of in self._reading.items()
+            stream: {name: reading.place.count for name, reading in readings.items()}
+            for stream, readings in self._reading.items()
             if stream in self._ingress
         }
 
@@ -271,12 +277,12 @@ class InjectorTask:
             published=promising.read(),
         )
         task, report = Task(self._runtime, manifest, self.number), TaskReport()
-        for stream, one in taken:
-            for made, again in self._read(task, stream, one, through, report):
+        for stream, batch in taken:
+            for rows, again in self._read(task, stream, batch, through, report):
                 if again:
-                    leaving.append(made)
+                    leaving.append(rows)
                     continue
-                for part in self._rows.lifted(task, made):
+                for part in self._rows.lifted(task, rows):
                     combined |= part.combined_edges()
                     leaving.append(part)
         self._report.report.add(report)
@@ -311,9 +317,9 @@ class InjectorTask:
         now_us = self._wall_us if self._elapsed_us is None else self._elapsed_us()
         reached = promising.word(now_us)
         if reached is not None:
-            self.said.append(SourceProgress(0, self.number, self._incarnation, reached))
+            self.outgoing.append(SourceProgress(0, self.number, self._incarnation, reached))
         if self.stats.due(self._wall_us):
-            self.said.append(self.stats.status(self._wall_us, promising.published))
+            self.outgoing.append(self.stats.status(self._wall_us, promising.published))
         yield from ()
 
     def _hold_back(self) -> None:
@@ -336,8 +342,9 @@ class InjectorTask:
             reading = self._reading[stream]
             within = {
                 name
-                for name, one in reading.items()
-                if is_within(one.place.offset) or one.place.count <= one.again_to
+                for name, reading_of in reading.items()
+                if is_within(reading_of.place.offset)
+                or reading_of.place.count <= reading_of.again_to
             }
             self._following.hold(stream, frozenset(reading.keys() - within))
             left |= bool(within)
@@ -346,16 +353,16 @@ class InjectorTask:
     def _write_down(self, taken: Iterable[tuple[str, FetchedBatch]]) -> None:
         """Make durable what was decided before it is read, and the times of records by ingress."""
         news, counts = False, self._counts()
-        for stream, one in taken:
-            if one.decided is not None:
+        for stream, batch in taken:
+            if batch.decided is not None:
                 decided = self._decided.setdefault(self._epoch, {}).setdefault(stream, {})
-                decided.setdefault(one.process, []).append(one.decided)
+                decided.setdefault(batch.process, []).append(batch.decided)
                 news = True
-            if stream in counts and one.rows.num_rows:
-                last = int(one.places(counts[stream][one.process])[-1])
-                counts[stream][one.process] = last + 1
-                shown_us = self._promising.published[stream]
-                news |= self._times.stamp(stream, one.process, last, self._wall_us, shown_us)
+            if stream in counts and batch.rows.num_rows:
+                last = int(batch.places(counts[stream][batch.process])[-1])
+                counts[stream][batch.process] = last + 1
+                published_us = self._promising.published[stream]
+                news |= self._times.stamp(stream, batch.process, last, self._wall_us, published_us)
         if news:
             self._note_decided()
 
@@ -369,17 +376,17 @@ class InjectorTask:
         self,
         task: Task,
         stream: str,
-        one: FetchedBatch,
+        batch: FetchedBatch,
         through: dict[Sender, Number],
         report: TaskReport,
     ) -> Iterator[tuple[Rows, bool]]:
         """Yield rows on edges, and whether they were maybe sent before; move the process on."""
-        reading, source = self._reading[stream][one.process], self._sources[stream]
-        place, rows, newest_us = reading.place, one.rows, MIN_TIMESTAMP
+        reading, source = self._reading[stream][batch.process], self._sources[stream]
+        place, rows, newest_us = reading.place, batch.rows, MIN_TIMESTAMP
         process_watermark_us = (
-            place.process_watermark_us if one.low_watermark is None else one.low_watermark
+            place.process_watermark_us if batch.low_watermark is None else batch.low_watermark
         )
-        numbers = one.places(place.count)
+        numbers = batch.places(place.count)
         if len(numbers):
             spec = self._topology.streams[stream]
             through[FIRST_INJECTED + spec.number, place.number] = number_at(int(numbers[-1]))
@@ -389,29 +396,31 @@ class InjectorTask:
                     continue
                 part, which = rows.slice(first, end - first), numbers[first:end]
                 at_us = (
-                    self._times.of(stream, one.process, which) if stream in self._ingress else None
+                    self._times.of(stream, batch.process, which)
+                    if stream in self._ingress
+                    else None
                 )
-                for made in self._rows.on_edges(
+                for edge_rows in self._rows.on_edges(
                     task, source, part, which, place.number, report, at_us=at_us
                 ):
-                    yield made, first < again
+                    yield edge_rows, first < again
                 newest_us = max(newest_us, self._rows.newest_us)
             self.stats.records += len(numbers)
         count = int(numbers[-1]) + 1 if len(numbers) else place.count
-        reading.place = SourceOffset(place.number, one.offset, count, process_watermark_us)
-        self._hear(stream, one, newest_us, process_watermark_us)
+        reading.place = SourceOffset(place.number, batch.offset, count, process_watermark_us)
+        self._hear(stream, batch, newest_us, process_watermark_us)
 
     def _hear(
-        self, stream: str, one: FetchedBatch, newest_us: int, process_watermark_us: int | None
+        self, stream: str, batch: FetchedBatch, newest_us: int, process_watermark_us: int | None
     ) -> None:
         """Take what was heard of a process."""
-        if one.low_watermark is None and not one.rows.num_rows:
+        if batch.low_watermark is None and not batch.rows.num_rows:
             return
         heard = ProcessState(
             newest_us, MIN_TIMESTAMP if process_watermark_us is None else process_watermark_us
         )
-        self._report.report.source(stream).hear(one.process, heard)
-        self._promising.hear(stream, one.process, heard)
+        self._report.report.source(stream).hear(batch.process, heard)
+        self._promising.hear(stream, batch.process, heard)
 
     # -- marks -------------------------------------------------------------------------------------
 
@@ -427,7 +436,7 @@ class InjectorTask:
         if self._times.pending_us(counts) != MAX_TIMESTAMP:
             # The segment that has their times may be gone once the mark is complete.
             self._note_decided()
-        self.said.append(
+        self.outgoing.append(
             MarkPassed(
                 mark.number,
                 0,
@@ -435,12 +444,16 @@ class InjectorTask:
                 self._report.take(),
                 {100: self._promising.reported()},
                 {
-                    stream: {name: one.place for name, one in of.items() if one.place.number >= 0}
-                    for stream, of in self._reading.items()
+                    stream: {
+                        name: reading.place
+                        for name, reading in readings.items()
+                        if reading.place.number >= 0
+                    }
+                    for stream, readings in self._reading.items()
                 },
                 segment=segment,
             )
         )
         # What was decided before the mark is needed until the mark is complete.
-        self._decided = {e: of for e, of in self._decided.items() if e >= mark.number}
+        self._decided = {e: decisions for e, decisions in self._decided.items() if e >= mark.number}
         self._mark, self._ended = None, mark.last

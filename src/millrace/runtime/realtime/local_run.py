@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from millrace.runtime.realtime.coordinator import Coordinator, Orders, Where
+from millrace.runtime.realtime.coordinator import Coordinator, Orders, TaskKey
 from millrace.runtime.realtime.messages import RenewTask, StartTask, StopTask, TaskReady
 from millrace.runtime.realtime.task import LiveTask, Sent
 
@@ -40,8 +40,8 @@ class LocalPlane:
         self._coordinator = coordinator
         self._where = [(level, n) for level in range(depth + 1) for n in range(tasks)]
         self._depth = depth
-        self._tasks: dict[Where, LiveTask] = {}
-        self._arrived: dict[Where, deque[bytes]] = {}
+        self._tasks: dict[TaskKey, LiveTask] = {}
+        self._arrived: dict[TaskKey, deque[bytes]] = {}
 
     @property
     def running(self) -> bool:
@@ -55,7 +55,7 @@ class LocalPlane:
             self._seat(where)
             self._arrived[where] = deque()
         for where in self._where:
-            self._carry(self._coordinator.heard(TaskReady(*where), wall_us), wall_us)
+            self._carry(self._coordinator.receive(TaskReady(*where), wall_us), wall_us)
 
     def crash(self) -> None:
         """Take all tasks away, and all that was on its way."""
@@ -65,7 +65,7 @@ class LocalPlane:
         for where in tasks:
             self._coordinator.lost(*where, ConnectionError("crash"))
 
-    def turn(self, where: Where, wall_us: int, most: int | None = None) -> bool:
+    def turn(self, where: TaskKey, wall_us: int, most: int | None = None) -> bool:
         """Let a task have a turn; return whether anything arrived, left or was said.
 
         Args:
@@ -77,10 +77,10 @@ class LocalPlane:
         count = len(queue) if most is None else min(most, len(queue))
         task.receive([queue.popleft() for _ in range(count)])
         sent = self._send(where, task.turn(wall_us, 0.0)) + self._send(where, task.after_turn())
-        said, task.said = task.said, []
-        for message in said:
-            self._carry(self._coordinator.heard(message, wall_us), wall_us)
-        return bool(count or sent or said)
+        messages, task.outgoing = task.outgoing, []
+        for message in messages:
+            self._carry(self._coordinator.receive(message, wall_us), wall_us)
+        return bool(count or sent or messages)
 
     def tick(self, wall_us: int) -> None:
         """Let the coordinator look at the clock."""
@@ -107,12 +107,12 @@ class LocalPlane:
         self.tick(wall_us)
         self.settle(wall_us)
 
-    def _seat(self, where: Where) -> None:
+    def _seat(self, where: TaskKey) -> None:
         """Let a task that knows nothing take a place."""
         level, n = where
         self._tasks[where] = self._level(level, n) if level else self._reader(n)
 
-    def _send(self, where: Where, sent: Iterator[Sent]) -> int:
+    def _send(self, where: TaskKey, sent: Iterator[Sent]) -> int:
         count = 0
         for pid, packet in sent:
             self._arrived[where[0] + 1, pid].append(packet)
@@ -128,6 +128,6 @@ class LocalPlane:
             elif isinstance(message, RenewTask):
                 self._tasks[where].close()
                 self._seat(where)
-                self._carry(self._coordinator.heard(TaskReady(*where), wall_us), wall_us)
+                self._carry(self._coordinator.receive(TaskReady(*where), wall_us), wall_us)
             else:
                 self._tasks[where].tell(message)

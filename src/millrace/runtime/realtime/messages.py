@@ -77,7 +77,9 @@ class StartTask(msgspec.Struct, array_like=True, tag="start"):
         >>> [StartTask(1, b"", place, numbers={"s": {name: 0}}).is_new for name in "ab"]
         [True, False]
         """
-        return any(self.numbers.get(stream, {}).keys() & of for stream, of in self.input.items())
+        return any(
+            self.numbers.get(stream, {}).keys() & offsets for stream, offsets in self.input.items()
+        )
 
 
 class Mark(msgspec.Struct, array_like=True, tag="mark"):
@@ -279,10 +281,10 @@ class TaskEnded(msgspec.Struct, array_like=True, tag="over"):
 
 FromTask = TaskReady | MarkPassed | SourceProgress | Backpressure | TaskStatus | TaskEnded
 #: What a line carries to the driver: of a task, and of who hosts it.
-Said = FromTask | Stepped | At
+ToDriver = FromTask | Stepped | At
 ToHost = StatusQuery | RenewTask | StopTask
 ToTask = StartTask | Mark | SlowestSource | Hold | SourcePause | Take | ToHost
 
 encode = msgspec.msgpack.Encoder().encode
-decode_said = msgspec.msgpack.Decoder(Said).decode
+decode_to_driver = msgspec.msgpack.Decoder(ToDriver).decode
 decode_to_task = msgspec.msgpack.Decoder(ToTask).decode

@@ -47,16 +47,20 @@ def steps(topology: Topology) -> dict[str, int]:
     Of those that somebody must know of: one that has a time-out for silent processes, or feeds a
     computation together with one that has a skew limit.
     """
-    found = {}
+    step_of = {}
     for stream, group in together(topology).items():
         near = [topology.streams[name].injection for name in group]
-        limits = [one.skew_us for one in near if one is not None and one.skew_us is not None]
+        limits = [
+            aggregate.skew_us
+            for aggregate in near
+            if aggregate is not None and aggregate.skew_us is not None
+        ]
         own = topology.streams[stream].injection
         if limits:
-            found[stream] = max(1, min(limits) // _PARTS)
+            step_of[stream] = max(1, min(limits) // _PARTS)
         elif own is not None and own.idle_us is not None:
-            found[stream] = MAX_TIMESTAMP
-    return found
+            step_of[stream] = MAX_TIMESTAMP
+    return step_of
 
 
 class Pacing:
@@ -74,8 +78,8 @@ class Pacing:
     def __init__(self, topology: Topology, read: Iterable[str], before: Mapping[str, int]) -> None:
         known = steps(topology)
         self._steps = {stream: known[stream] for stream in read if stream in known}
-        self._said: dict[str, int] | None = None
-        self._said_us = MIN_TIMESTAMP
+        self._reported: dict[str, int] | None = None
+        self._reported_us = MIN_TIMESTAMP
         self.slowest = dict(before)
 
     def take(self, slowest: Mapping[str, int]) -> None:
@@ -89,15 +93,15 @@ class Pacing:
             low_watermarks: Injected stream -> this task's own, of those that it has a say in.
             now_us: What time it is, of any clock.
         """
-        last = self._said
+        last = self._reported
         now = {stream: low_watermarks[stream] for stream in self._steps if stream in low_watermarks}
         if now == last or not self._steps:
             return None
         if last is not None and now.keys() == last.keys():
             far = any(us - last[stream] >= self._steps[stream] for stream, us in now.items())
-            if not is_over(_OFTEN_US if far else _RARELY_US, self._said_us, now_us):
+            if not is_over(_OFTEN_US if far else _RARELY_US, self._reported_us, now_us):
                 return None
-        self._said, self._said_us = now, now_us
+        self._reported, self._reported_us = now, now_us
         return now
 
 
@@ -120,25 +124,27 @@ class Pace:
     def __init__(self, readers: Mapping[str, Collection[int]], before: Mapping[str, int]) -> None:
         self._readers = readers
         self._slowest = {stream: before[stream] for stream in readers}
-        self._said: dict[int, Mapping[str, int]] = {}
-        self._untold = False
-        self._told_us = MIN_TIMESTAMP
+        self._reported: dict[int, Mapping[str, int]] = {}
+        self._is_news = False
+        self._sent_us = MIN_TIMESTAMP
 
     def reached(self, task: int, low_watermarks: Mapping[str, int]) -> None:
         """Take what a task says; it has no say in a stream that it leaves out."""
-        self._said[task] = low_watermarks
+        self._reported[task] = low_watermarks
         for stream, readers in self._readers.items():
-            if any(n not in self._said for n in readers):
+            if any(n not in self._reported for n in readers):
                 continue
-            said = [self._said[n][stream] for n in readers if stream in self._said[n]]
-            if said and min(said) > self._slowest[stream]:
-                self._slowest[stream], self._untold = min(said), True
+            low_watermarks_us = [
+                self._reported[n][stream] for n in readers if stream in self._reported[n]
+            ]
+            if low_watermarks_us and min(low_watermarks_us) > self._slowest[stream]:
+                self._slowest[stream], self._is_news = min(low_watermarks_us), True
 
     def news(self, now_us: int) -> dict[str, int] | None:
         """Return what all injector tasks are to be told now; None if nothing, or not yet."""
-        if not (self._untold and is_over(_OFTEN_US, self._told_us, now_us)):
+        if not (self._is_news and is_over(_OFTEN_US, self._sent_us, now_us)):
             return None
-        self._untold, self._told_us = False, now_us
+        self._is_news, self._sent_us = False, now_us
         return dict(self._slowest)
 
 
@@ -166,14 +172,14 @@ class Promising:
     ) -> None:
         self._ahead = dict(start.ahead)
         self._publisher = WatermarkPublisher.of(topology).only(
-            {stream: tuple(of) for stream, of in start.input.items()}
+            {stream: tuple(offsets) for stream, offsets in start.input.items()}
         )
-        self._read = {stream: len(of) for stream, of in start.input.items() if of}
+        self._read = {stream: len(offsets) for stream, offsets in start.input.items() if offsets}
         # Nobody was silent while nobody listened.
         self._known: dict[str, dict[str, ProcessState]] = {
             stream: {
-                name: replace(one, heard_us=wall_us)
-                for name, one in start.processes.get(stream, {}).items()
+                name: replace(state, heard_us=wall_us)
+                for name, state in start.processes.get(stream, {}).items()
             }
             for stream in start.input
         }
@@ -213,7 +219,7 @@ class Promising:
             self.published = dict.fromkeys(self.published, MAX_TIMESTAMP)
             return
         seen, self._fresh = self._fresh, {}
-        heard = self._publisher.heard(seen, self._known, wall_us)
+        heard = self._publisher.process_states(seen, self._known, wall_us)
         for stream, processes in heard.items():
             known = self._known.setdefault(stream, {})
             for name, process in processes.items():
@@ -255,7 +261,7 @@ class Promising:
             self.wake_us = self._counted_us + ALONE_US
             return message
         ahead, self._ahead, self._counted_us = self._ahead, {}, wall_us
-        return replace(message, ahead={injector_name(s): of for s, of in ahead.items()})
+        return replace(message, ahead={injector_name(s): aheads for s, aheads in ahead.items()})
 
     def reported(self) -> dict[str, int]:
         """Return what this task reports of each stream: of one that it does not read, the end."""
@@ -302,14 +308,16 @@ class IngressTimes:
     def __init__(self, stamps: Stamps, counts: Mapping[str, Mapping[str, int]]) -> None:
         self.stamps: Stamps = {
             stream: {
-                process: [one for one in stamps.get(stream, {}).get(process, []) if one[0] >= count]
-                for process, count in of.items()
+                process: [
+                    stamp for stamp in stamps.get(stream, {}).get(process, []) if stamp[0] >= count
+                ]
+                for process, count in processes.items()
             }
-            for stream, of in counts.items()
+            for stream, processes in counts.items()
         }
         self._counts = counts
 
-    def stamp(self, stream: str, process: str, last: int, wall_us: int, shown_us: int) -> bool:
+    def stamp(self, stream: str, process: str, last: int, wall_us: int, published_us: int) -> bool:
         """Give records up to a number a time if they have none; return whether any had none.
 
         Args:
@@ -317,10 +325,10 @@ class IngressTimes:
             process: Whose records they are.
             last: Number of the last one.
             wall_us: The time now.
-            shown_us: The stream's low watermark here: nothing is late.
+            published_us: The stream's low watermark here: nothing is late.
         """
         known = self.stamps[stream][process]
-        at_us = max(wall_us - wall_us % STEP_US, shown_us)
+        at_us = max(wall_us - wall_us % STEP_US, published_us)
         if known:
             through, before_us = known[-1]
             if last <= through:
@@ -348,8 +356,8 @@ class IngressTimes:
         return min(
             (
                 next((at_us for last, at_us in known if last >= counts[stream][process]))
-                for stream, of in self.stamps.items()
-                for process, known in of.items()
+                for stream, processes in self.stamps.items()
+                for process, known in processes.items()
                 if known and known[-1][0] >= counts[stream][process]
             ),
             default=MAX_TIMESTAMP,
@@ -361,5 +369,5 @@ class IngressTimes:
         Args:
             counts: As when it was made, for the mark that is passed now.
         """
-        kept = IngressTimes(self.stamps, self._counts)
-        self.stamps, self._counts = kept.stamps, counts
+        times = IngressTimes(self.stamps, self._counts)
+        self.stamps, self._counts = times.stamps, counts

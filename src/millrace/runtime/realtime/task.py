@@ -75,7 +75,7 @@ class LiveTask(Protocol):
     Attributes:
         level: Its level; 0 is an injector task.
         number: Its number in the level.
-        said: Messages for the coordinator since the host last took them (and cleared the list).
+        outgoing: Messages for the coordinator since the host last took them (and cleared the list).
         wake_us: When it wants a turn though nothing has arrived.
         stats: What it has done in this incarnation, from its start on.
         ring: Called, in any thread, when the task wants a turn at once. The host sets it.
@@ -84,7 +84,7 @@ class LiveTask(Protocol):
 
     level: int
     number: int
-    said: list[FromTask]
+    outgoing: list[FromTask]
     wake_us: int
     stats: TaskStats
     ring: Callable[[], None]

@@ -69,17 +69,17 @@ def why_strong(
 
 def why_no_ids(topology: Topology, spec: ComputationSpec, tasks: int) -> str | None:
     """Return why ids of productions cannot be made from those of the input; None if they can."""
-    mine = [edge for edge in topology.edges if edge.computation == spec.name]
+    edges = [edge for edge in topology.edges if edge.computation == spec.name]
     if spec.level > 1:
         return "it reads what computations send, and a consumer wants each record once"
-    if any(edge.identified or edge.lift is not None for edge in mine):
+    if any(edge.identified or edge.lift is not None for edge in edges):
         return "records reach it without their places in the source"
     read = [
-        one
-        for one in topology.injected()
-        if injector_name(one.name) in spec.senders or one.name == topology.again
+        stream
+        for stream in topology.injected()
+        if injector_name(stream.name) in spec.senders or stream.name == topology.again
     ]
-    if tasks > TASKS_MAX or any(one.number >= STREAMS_MAX for one in read):
+    if tasks > TASKS_MAX or any(stream.number >= STREAMS_MAX for stream in read):
         return f"more than {TASKS_MAX} tasks or {STREAMS_MAX} streams cannot be told apart"
     return None
 

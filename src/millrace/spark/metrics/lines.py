@@ -51,8 +51,8 @@ class MetricLines:
                 **values(status),
                 **{
                     metric.name: {
-                        of: dict(zip(("p50", "p95", "p99"), times.percentiles(), strict=True))
-                        for of, times in metric.draw(status).items()
+                        label: dict(zip(("p50", "p95", "p99"), times.percentiles(), strict=True))
+                        for label, times in metric.draw(status).items()
                     }
                     for metric in HISTOGRAMS
                 },
@@ -91,7 +91,7 @@ class _Rotated(RotatingFileHandler):
         super().__init__(
             path, maxBytes=_BYTES_MAX, backupCount=_FILES, encoding="utf-8", delay=True
         )
-        self._said = False
+        self._warned = False
 
     def write(self, line: str) -> None:
         record = logging.makeLogRecord({"msg": line})
@@ -105,6 +105,6 @@ class _Rotated(RotatingFileHandler):
         self.close()
 
     def handleError(self, record: Any) -> None:
-        if not self._said:
-            self._said = True
+        if not self._warned:
+            self._warned = True
             _log.warning("metrics cannot be written to %s", self.baseFilename, exc_info=True)

@@ -96,8 +96,8 @@ def _make(meter: Any, runs: dict[int, _Observed]) -> None:
     for metric in NUMBERS:
         name, unit = _named(metric)
         counts = metric.kind == COUNTER
-        made = meter.create_observable_counter if counts else meter.create_observable_gauge
-        made(f"millrace.{name}", [_values(runs, metric)], unit=unit, description=metric.help)
+        create = meter.create_observable_counter if counts else meter.create_observable_gauge
+        create(f"millrace.{name}", [_values(runs, metric)], unit=unit, description=metric.help)
     for metric in HISTOGRAMS:
         name, unit = _named(metric)
         meter.create_observable_gauge(
@@ -120,8 +120,8 @@ def _named(metric: Metric) -> tuple[str, str]:
 
 def _statuses(runs: dict[int, _Observed]) -> Iterator[Status]:
     with _lock:
-        found = list(runs.values())
-    for run in found:
+        statuses = list(runs.values())
+    for run in statuses:
         yield run.status()
 
 
@@ -130,8 +130,8 @@ def _values(runs: dict[int, _Observed], metric: Metric) -> Callable[[Any], Itera
 
     def observed(_: Any) -> Iterator[Any]:
         for status in _statuses(runs):
-            for of, value in metric.draw(status).items():
-                of_it = {f"millrace.{metric.label}": of} if metric.label else {}
+            for label, value in metric.draw(status).items():
+                of_it = {f"millrace.{metric.label}": label} if metric.label else {}
                 yield Observation(value, {"millrace.pipeline": status.pipeline, **of_it})
 
     return observed
@@ -142,11 +142,11 @@ def _percentiles(runs: dict[int, _Observed], metric: Metric) -> Callable[[Any], 
 
     def observed(_: Any) -> Iterator[Any]:
         for status in _statuses(runs):
-            for of, times in metric.draw(status).items():
+            for label, times in metric.draw(status).items():
                 for percent, seconds in zip(_SHARES, times.percentiles(_SHARES), strict=True):
                     attributes: dict[str, str | int] = {
                         "millrace.pipeline": status.pipeline,
-                        f"millrace.{metric.label}": of,
+                        f"millrace.{metric.label}": label,
                         "millrace.percentile": percent,
                     }
                     yield Observation(seconds, attributes)

@@ -95,8 +95,8 @@ def _numbers(metric: Metric, status: Status) -> Any:
     kind = CounterMetricFamily if metric.kind == COUNTER else GaugeMetricFamily
     labels = ["pipeline", metric.label] if metric.label else ["pipeline"]
     family = kind(f"millrace_{metric.name}", metric.help, labels=labels)
-    for of, value in metric.draw(status).items():
-        family.add_metric([status.pipeline, of] if metric.label else [status.pipeline], value)
+    for label, value in metric.draw(status).items():
+        family.add_metric([status.pipeline, label] if metric.label else [status.pipeline], value)
     return family
 
 
@@ -106,9 +106,9 @@ def _histogram(metric: Metric, status: Status) -> Any:
     labels = ["pipeline", metric.label]
     family = HistogramMetricFamily(f"millrace_{metric.name}", metric.help, labels=labels)
     bounds = [*map(str, BOUNDS), "+Inf"]
-    for of, times in metric.draw(status).items():
+    for label, times in metric.draw(status).items():
         buckets = list(zip(bounds, below(times), strict=True))
-        family.add_metric([status.pipeline, of], buckets, sum_value=times.seconds)
+        family.add_metric([status.pipeline, label], buckets, sum_value=times.seconds)
     return family
 
 

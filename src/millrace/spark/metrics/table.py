@@ -52,7 +52,7 @@ def _by(attribute: str) -> Callable[[Status], Mapping[str, float]]:
 
 
 def _number_of(attribute: str) -> Callable[[Status], Mapping[str, float]]:
-    return lambda status: {name: len(of) for name, of in getattr(status, attribute).items()}
+    return lambda status: {name: len(names) for name, names in getattr(status, attribute).items()}
 
 
 def _each(of: str, attribute: str) -> Callable[[Status], Mapping[str, float]]:
@@ -75,7 +75,7 @@ def _hottest(status: Status) -> Mapping[str, float]:
 
 
 def _worst_lateness(status: Status) -> Mapping[str, float]:
-    return {name: one.worst_lateness_us / SECOND for name, one in status.counters.items()}
+    return {name: counters.worst_lateness_us / SECOND for name, counters in status.counters.items()}
 
 
 def _low_watermarks(status: Status) -> Mapping[str, float]:
@@ -89,10 +89,10 @@ def _lags(status: Status) -> Mapping[str, float]:
 
 
 def _stuck(status: Status) -> Mapping[str, float]:
-    found = dict.fromkeys(status.counters, 0.0)
+    seconds = dict.fromkeys(status.counters, 0.0)
     for stuck in status.stuck:
-        found[stuck.computation] = found.get(stuck.computation, 0.0) + 1
-    return found
+        seconds[stuck.computation] = seconds.get(stuck.computation, 0.0) + 1
+    return seconds
 
 
 def _hook_times(status: Status) -> Mapping[str, HookTimes]:
@@ -263,9 +263,9 @@ def below(times: HookTimes) -> list[int]:
 
 def values(status: Status) -> dict[str, float | dict[str, float]]:
     """Return metrics as plain data, by name: a number, or numbers by label."""
-    found: dict[str, float | dict[str, float]] = {}
+    by_metric: dict[str, float | dict[str, float]] = {}
     for metric in NUMBERS:
         samples = metric.draw(status)
         if samples:
-            found[metric.name] = dict(samples) if metric.label else samples[""]
-    return found
+            by_metric[metric.name] = dict(samples) if metric.label else samples[""]
+    return by_metric

@@ -29,16 +29,16 @@ from typing import Any, Final
 
 from millrace.model.errors import MillraceError
 from millrace.runtime.realtime.messages import (
-    Said,
     TaskReady,
+    ToDriver,
     ToTask,
-    decode_said,
+    decode_to_driver,
     decode_to_task,
     encode,
 )
 
 #: Level and number of a task.
-Where = tuple[int, int]
+TaskKey = tuple[int, int]
 
 _KEY_BYTES = 32
 #: Connections that wait to be let in. All tasks of a query call within a moment.
@@ -108,7 +108,7 @@ class ControlConnection:
         _tune(self._connection)
         self._speaks = threading.Lock()
 
-    def say(self, message: Said) -> None:
+    def say(self, message: ToDriver) -> None:
         """Send a message; any thread.
 
         Raises:
@@ -164,11 +164,11 @@ class Switchboard:
         self._host = host
         self._bound = bound if bound is not None else host
         self._lock = threading.Lock()
-        self._connections: dict[_DriversEnd, Where | None] = {}
-        self._at: dict[Where, _DriversEnd] = {}
+        self._connections: dict[_DriversEnd, TaskKey | None] = {}
+        self._at: dict[TaskKey, _DriversEnd] = {}
         # Those of queries that are over: what they still have in their buffers is not heard.
         self._over: set[_DriversEnd] = set()
-        self._query = self._heard_in = 0
+        self._query = self._listening_to = 0
         self._bell, self._rung = socket.socketpair()
         self._listener: socket.socket | None = None
 
@@ -185,7 +185,7 @@ class Switchboard:
         ).start()
         return Address(self._host, port, key)
 
-    def listen(self, timeout_s: float) -> list[tuple[Where, Said | None]]:
+    def listen(self, timeout_s: float) -> list[tuple[TaskKey, ToDriver | None]]:
         """Return what tasks have said, in order; None of a task whose connection has broken.
 
         Args:
@@ -193,24 +193,24 @@ class Switchboard:
         """
         with self._lock:
             connections = list(self._connections)
-            self._heard_in = self._query
+            self._listening_to = self._query
         for connection in connections:
             connection.send()
         waited: list[Any] = [self._rung, *connections]
-        heard: list[tuple[Where, Said | None]] = []
+        received: list[tuple[TaskKey, ToDriver | None]] = []
         for ready in wait(waited, timeout_s):
             if ready is self._rung:
                 self._rung.recv(1024)
             elif isinstance(ready, _DriversEnd):
-                heard += self._hear(ready)
-        return heard
+                received += self._hear(ready)
+        return received
 
     @property
     def stale(self) -> bool:
         """See the class."""
-        return self._heard_in != self._query
+        return self._listening_to != self._query
 
-    def tell(self, where: Where, message: ToTask) -> None:
+    def tell(self, where: TaskKey, message: ToTask) -> None:
         """Send a message to a task; nothing happens if it is gone, which :meth:`listen` says.
 
         What a task does not take at once is kept, and sent when somebody listens: the driver waits
@@ -258,7 +258,11 @@ class Switchboard:
         with listener:
             while self._listener is listener:
                 now_s = time.monotonic()
-                callers = {one: of for one, of in callers.items() if one.is_alive()}
+                callers = {
+                    caller: connection
+                    for caller, connection in callers.items()
+                    if caller.is_alive()
+                }
                 for connection, until_s in callers.values():
                     if now_s >= until_s:
                         _shut(connection)
@@ -322,12 +326,12 @@ class Switchboard:
             self.strangers,
         )
 
-    def _hear(self, connection: _DriversEnd) -> list[tuple[Where, Said | None]]:
+    def _hear(self, connection: _DriversEnd) -> list[tuple[TaskKey, ToDriver | None]]:
         try:
-            messages = [decode_said(data) for data in connection.receive()]
+            messages = [decode_to_driver(data) for data in connection.receive()]
         except (OSError, EOFError):
             return self._lost(connection)
-        heard: list[tuple[Where, Said | None]] = []
+        received: list[tuple[TaskKey, ToDriver | None]] = []
         for message in messages:
             where = message.level, message.task
             with self._lock:
@@ -338,10 +342,10 @@ class Switchboard:
                     self._at[where] = connection
                 elif self._at.get(where) is not connection:
                     continue  # another task has its place
-            heard.append((where, message))
-        return heard
+            received.append((where, message))
+        return received
 
-    def _lost(self, connection: _DriversEnd) -> list[tuple[Where, Said | None]]:
+    def _lost(self, connection: _DriversEnd) -> list[tuple[TaskKey, ToDriver | None]]:
         connection.close()
         with self._lock:
             self._over.discard(connection)

@@ -14,17 +14,17 @@ from math import inf
 from typing import TypeVar
 
 from millrace.model.errors import MillraceError, PipelineError
-from millrace.runtime.realtime.coordinator import Coordinator, Orders, Where
+from millrace.runtime.realtime.coordinator import Coordinator, Orders, TaskKey
 from millrace.runtime.realtime.messages import (
     At,
     Hold,
     RenewTask,
-    Said,
     StartTask,
     Stepped,
     StopTask,
     TaskEnded,
     TaskReady,
+    ToDriver,
 )
 from millrace.spark.realtime.control_connection import Address, Switchboard
 from millrace.spark.realtime.latency import StepsSeen
@@ -61,7 +61,7 @@ class ControlLoop:
         board: Switchboard,
         clock: Callable[[], int],
         changed: Callable[[], None],
-        where: list[Where],
+        where: list[TaskKey],
         hang_s: float = inf,
     ) -> None:
         self._coordinator = coordinator
@@ -72,18 +72,18 @@ class ControlLoop:
         self._expected = frozenset(where)
         self._lock = threading.Lock()
         self._error: BaseException | None = None
-        self._hosts: dict[Where, TaskReady] = {}
-        self._called: set[Where] = set()
+        self._hosts: dict[TaskKey, TaskReady] = {}
+        self._called: set[TaskKey] = set()
         self._liveness = Liveness(lambda where, message: self._board.tell(where, message), hang_s)
         self._stalled_mark = StalledMark(self._liveness)
         self._held: tuple[list[str], dict[str, float]] = ([], {})
         self._read: Counter[str] = Counter()
-        self._processes: dict[Where, dict[str, list[str]]] = {}
+        self._processes: dict[TaskKey, dict[str, list[str]]] = {}
         self.steps = StepsSeen()
         self._closed = False
         self._strangers = 0
         # What tasks that are taken over had said before.
-        self._early: list[tuple[Where, Said | None]] = []
+        self._early: list[tuple[TaskKey, ToDriver | None]] = []
         self._thread = threading.Thread(target=self._run, name="millrace-coordinator", daemon=True)
         self._thread.start()
 
@@ -142,11 +142,11 @@ class ControlLoop:
             return True
 
     @property
-    def hosts(self) -> dict[Where, TaskReady]:
+    def hosts(self) -> dict[TaskKey, TaskReady]:
         """Task -> where it runs, of those that have called and are there."""
         return dict(self._hosts)
 
-    def absent(self) -> list[Where]:
+    def absent(self) -> list[TaskKey]:
         """Return the tasks that have not called since the query was started, or a rest began.
 
         Those that were there before the rest are left out where a limit ends them if they hang.
@@ -241,12 +241,12 @@ class ControlLoop:
         if board is not self._board:
             board.close()
 
-    def _watched(self) -> list[Where]:
+    def _watched(self) -> list[TaskKey]:
         """Return the tasks that have something to do: an incarnation, or to close at a rest."""
         in_incarnation = self._coordinator.incarnation is not None
         return [where for where in self._hosts if in_incarnation or where not in self._called]
 
-    def _give_up(self, hung: Sequence[Where]) -> Orders:
+    def _give_up(self, hung: Sequence[TaskKey]) -> Orders:
         """End an incarnation in which tasks hang."""
         first = hung[0]
         has = self._coordinator.owned(*first) if first[0] else self._processes.get(first, {})
@@ -255,7 +255,7 @@ class ControlLoop:
             self._gone(where)
         return self._coordinator.lost(*first, error)
 
-    def _hear(self, where: Where, message: Said | None) -> Orders:
+    def _hear(self, where: TaskKey, message: ToDriver | None) -> Orders:
         if message is not None:
             if where not in self._expected:
                 raise PipelineError(
@@ -263,18 +263,18 @@ class ControlLoop:
                     f"{self._where[-1][1]}. Has the topic of pacemaker= more partitions than there "
                     "are tasks? Give it as many."
                 )
-            self._liveness.heard(message)
+            self._liveness.receive(message)
             if isinstance(message, At):
                 return []
             if isinstance(message, Stepped):
-                self.steps.heard(message)
+                self.steps.receive(message)
                 return []
             if isinstance(message, TaskReady):
                 self._hosts[where] = message
                 self._called.add(where)
             elif isinstance(message, TaskEnded):
                 self._gone(where)
-            return self._coordinator.heard(message, self._clock())
+            return self._coordinator.receive(message, self._clock())
         host = self._gone(where)
         if host is None:
             return []  # it has said goodbye
@@ -286,7 +286,7 @@ class ControlLoop:
             ),
         )
 
-    def _gone(self, where: Where) -> TaskReady | None:
+    def _gone(self, where: TaskKey) -> TaskReady | None:
         self._called.discard(where)
         return self._hosts.pop(where, None)
 
@@ -302,12 +302,16 @@ class ControlLoop:
             if isinstance(message, RenewTask):
                 self._called.discard(where)
             if isinstance(message, StartTask):
-                self._processes[where] = {name: sorted(of) for name, of in message.input.items()}
+                self._processes[where] = {
+                    name: sorted(processes) for name, processes in message.input.items()
+                }
             self._board.tell(where, message)
         starts = [message for _, message in orders if isinstance(message, StartTask)]
         if starts:
             self._read = Counter()
             for start in starts:
-                self._read.update({stream: len(of) for stream, of in start.input.items()})
+                self._read.update(
+                    {stream: len(processes) for stream, processes in start.input.items()}
+                )
             if any(self._held):
                 self._tell_held()

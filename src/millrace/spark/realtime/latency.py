@@ -42,7 +42,7 @@ class StepTimer:
         self._clock = clock
         self._arrivals: deque[tuple[float, float]] = deque()
         self._times: dict[str, Counter[int]] = {}
-        self._told_at = -inf
+        self._reported_at_s = -inf
 
     def stamped(self, packet: bytes) -> bytes:
         """Return a packet that leaves now."""
@@ -67,14 +67,14 @@ class StepTimer:
         """Take how long a turn took that had something to do."""
         self._add(TURN, seconds)
 
-    def told(self, level: int, task: int) -> Stepped | None:
+    def due_report(self, level: int, task: int) -> Stepped | None:
         """Return what the driver is to be told now; None if it was told lately."""
         now = self._clock()
-        if not self._times or abs(now - self._told_at) < _EVERY_S:
+        if not self._times or abs(now - self._reported_at_s) < _EVERY_S:
             return None
-        self._told_at = now
+        self._reported_at_s = now
         times, self._times = self._times, {}
-        return Stepped(level, task, {name: dict(of) for name, of in times.items()})
+        return Stepped(level, task, {name: dict(counts) for name, counts in times.items()})
 
     def _add(self, step: str, seconds: float) -> None:
         self._times.setdefault(step, Counter())[bucket(seconds)] += 1
@@ -97,13 +97,13 @@ class StepsSeen:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._told: deque[tuple[float, Stepped]] = deque()
+        self._reports: deque[tuple[float, Stepped]] = deque()
         self._lock = threading.Lock()
 
-    def heard(self, message: Stepped) -> None:
+    def receive(self, message: Stepped) -> None:
         """Take what a task says."""
         with self._lock:
-            self._told.append((self._clock(), message))
+            self._reports.append((self._clock(), message))
             self._forget()
 
     def times(self) -> dict[str, StepTimes]:
@@ -114,21 +114,23 @@ class StepsSeen:
         """
         with self._lock:
             self._forget()
-            told = [message for _, message in self._told]
-        found: dict[tuple[int, int], Counter[int]] = {}
+            reports = [message for _, message in self._reports]
+        counts_by_step: dict[tuple[int, int], Counter[int]] = {}
         order = ON_THE_WAY, WAITING, TURN
-        for message in told:
+        for message in reports:
             for step, counts in message.times.items():
-                found.setdefault((message.level, order.index(step)), Counter()).update(counts)
+                counts_by_step.setdefault((message.level, order.index(step)), Counter()).update(
+                    counts
+                )
         return {
             f"{f'level {level}' if level else 'injectors'}, {order[n]}": _percentiles(counts)
-            for (level, n), counts in sorted(found.items())
+            for (level, n), counts in sorted(counts_by_step.items())
         }
 
     def _forget(self) -> None:
         since = self._clock() - _RECENT_S
-        while self._told and self._told[0][0] < since:
-            self._told.popleft()
+        while self._reports and self._reports[0][0] < since:
+            self._reports.popleft()
 
 
 def bucket(seconds: float) -> int:
@@ -148,7 +150,7 @@ def below_s(bucket: int) -> float:
 
 def _percentiles(counts: Mapping[int, int]) -> StepTimes:
     buckets = sorted(counts)
-    until = list(accumulate(counts[one] for one in buckets))
+    until = list(accumulate(counts[bucket] for bucket in buckets))
     return StepTimes(
         *(below_s(buckets[bisect_left(until, until[-1] * p / 100)]) for p in (50, 95, 99))
     )

@@ -24,8 +24,8 @@ from typing import Final
 
 from millrace.model.errors import MillraceError
 from millrace.model.time import SECOND, format_duration
-from millrace.runtime.realtime.coordinator import Where
-from millrace.runtime.realtime.messages import At, Said, StatusQuery, TaskReady, ToTask
+from millrace.runtime.realtime.coordinator import TaskKey
+from millrace.runtime.realtime.messages import At, StatusQuery, TaskReady, ToDriver, ToTask
 from millrace.spark.realtime.process_id import ProcessId
 
 #: How long a task may say nothing before it is asked what it does; and how often it is. Of a limit
@@ -49,7 +49,7 @@ class Activity:
     """
 
     since_s: float
-    heard_s: float
+    received_s: float
     what: str = ""
     outside: bool = False
     moves: int = -1
@@ -69,7 +69,7 @@ class Liveness:
 
     def __init__(
         self,
-        tell: Callable[[Where, ToTask], None],
+        tell: Callable[[TaskKey, ToTask], None],
         limit_s: float = inf,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -77,18 +77,18 @@ class Liveness:
         self._clock = clock
         self._looked_s, self.now_s = clock(), 0.0
         self._every_s = min(_ASKED_S, limit_s / 4)
-        self._tasks: dict[Where, Activity] = {}
-        self._asked_s: dict[Where, float] = {}
+        self._tasks: dict[TaskKey, Activity] = {}
+        self._asked_s: dict[TaskKey, float] = {}
         self.limit_s = limit_s
 
-    def heard(self, message: Said) -> None:
+    def receive(self, message: ToDriver) -> None:
         """Take what a task says."""
         now = self.now_s
         where = message.level, message.task
         task = self._tasks.get(where)
         if task is None:
             return
-        task.heard_s = now
+        task.received_s = now
         if not isinstance(message, At):
             task.since_s, task.what, task.outside = now, "", False
             return
@@ -96,7 +96,7 @@ class Liveness:
             task.since_s = now
         task.what, task.outside, task.moves = message.what, message.outside, message.moves
 
-    def look(self, watched: Collection[Where]) -> list[Where]:
+    def look(self, watched: Collection[TaskKey]) -> list[TaskKey]:
         """Ask tasks that are silent; return those that have been at one thing for too long.
 
         Args:
@@ -120,12 +120,12 @@ class Liveness:
             where for where, task in self._tasks.items() if now - task.since_s >= self.limit_s
         )
 
-    def said_of(self, where: Where) -> tuple[str, bool]:
+    def describe(self, where: TaskKey) -> tuple[str, bool]:
         """Return what a task does, in words; "" if it waits. And whether that is up to outside."""
         task = self._tasks.get(where)
         if task is None or self.now_s - task.since_s < self._every_s:
             return "", False
-        if self.now_s - task.heard_s >= 2 * self._every_s:
+        if self.now_s - task.received_s >= 2 * self._every_s:
             return (
                 "does not answer: its process is stopped, or in native code that lets no other "
                 "thread run",
@@ -141,7 +141,7 @@ class Liveness:
 _log = logging.getLogger("millrace")
 
 #: How long no task may pass a mark that is under way, before the user is told.
-_TOLD_S = 60.0
+_WARN_AFTER_S = 60.0
 
 
 class StalledMark:
@@ -153,10 +153,10 @@ class StalledMark:
 
     def __init__(self, liveness: Liveness) -> None:
         self._liveness = liveness
-        self._awaited: list[Where] = []
-        self._told_at = 0.0
+        self._awaited: list[TaskKey] = []
+        self._warned_at_s = 0.0
 
-    def look(self, awaited: Iterable[Where], hosts: Mapping[Where, TaskReady]) -> None:
+    def look(self, awaited: Iterable[TaskKey], hosts: Mapping[TaskKey, TaskReady]) -> None:
         """Take which tasks have not passed the mark under way; called often.
 
         Args:
@@ -165,30 +165,30 @@ class StalledMark:
         """
         now, awaited = self._liveness.now_s, sorted(awaited)
         if awaited != self._awaited or not awaited:
-            self._awaited, self._told_at = awaited, now
-        elif now - self._told_at >= _TOLD_S:
-            self._told_at = now
+            self._awaited, self._warned_at_s = awaited, now
+        elif now - self._warned_at_s >= _WARN_AFTER_S:
+            self._warned_at_s = now
             _log.warning(
                 "a mark has been under way for a minute, and no task has passed it since: %s. Does "
                 "user code, or a sink, take so long there, or hang?",
-                self._said(hosts),
+                self._describe(hosts),
             )
 
-    def _said(self, hosts: Mapping[Where, TaskReady]) -> str:
+    def _describe(self, hosts: Mapping[TaskKey, TaskReady]) -> str:
         # A mark goes level by level: who comes first holds up the others, unless it waits for one
         # that does not take what it sends.
-        said_of = {where: self._liveness.said_of(where)[0] for where in self._awaited}
-        where = min(self._awaited, key=lambda one: (not said_of[one], one))
-        said = f"{name_of(where, hosts.get(where))} {said_of[where]}".rstrip()
+        descriptions = {where: self._liveness.describe(where)[0] for where in self._awaited}
+        where = min(self._awaited, key=lambda item: (not descriptions[item], item))
+        description = f"{name_of(where, hosts.get(where))} {descriptions[where]}".rstrip()
         others = len(self._awaited) - 1
-        return f"{said}; {others} others wait" if others else said
+        return f"{description}; {others} others wait" if others else description
 
 
-def name_of(where: Where, host: TaskReady | None) -> str:
+def name_of(where: TaskKey, host: TaskReady | None) -> str:
     """Return what people call a task."""
     level, task = where
-    said = f"task {task} of level {level}"
-    return said if host is None else f"{said} (process {host.pid} on host {host.host})"
+    name = f"task {task} of level {level}"
+    return name if host is None else f"{name} (process {host.pid} on host {host.host})"
 
 
 #: So many names of what a task has are said.
@@ -213,8 +213,8 @@ class TaskHung(MillraceError):
 
 
 def task_hung(
-    hung: Sequence[Where],
-    hosts: Mapping[Where, TaskReady],
+    hung: Sequence[TaskKey],
+    hosts: Mapping[TaskKey, TaskReady],
     liveness: Liveness,
     has: Mapping[str, Sequence[object]],
 ) -> TaskHung:
@@ -228,9 +228,9 @@ def task_hung(
             -> its processes.
     """
     first, *others = hung
-    said, outside = liveness.said_of(first)
+    description, outside = liveness.describe(first)
     level = first[0]
-    what = "; ".join(
+    holdings = "; ".join(
         f"{'key intervals' if level else 'processes'} {_listed(names)} of {of!r}"
         for of, names in has.items()
         if names
@@ -240,8 +240,8 @@ def task_hung(
     known = (ProcessId.read(hosts[one].process) for one in hung if one in hosts)
     return TaskHung(
         f"{name_of(first, hosts.get(first))} did nothing for {limit}, which is hang_limit=: it "
-        f"{said}.{f' It has {what}.' if what else ''}{more} The process is ended. If it "
-        "may take so long, give start() a longer hang_limit=.",
+        f"{description}.{f' It has {holdings}.' if holdings else ''}{more} The process is ended. "
+        "If it may take so long, give start() a longer hang_limit=.",
         [one for one in known if one is not None],
         outside=outside,
     )

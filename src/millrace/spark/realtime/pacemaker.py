@@ -97,8 +97,8 @@ def pacemaker_of(spark: SparkSession, tasks: int, pacemaker: str | None) -> Data
     try:
         java: Any = session._jvm
         encoder = getattr(java, _ENCODERS).BINARY()
-        made = getattr(java, _STREAM).apply(session._jsparkSession, tasks, encoder)
-        return DataFrame(made.toDF(), spark)
+        frame = getattr(java, _STREAM).apply(session._jsparkSession, tasks, encoder)
+        return DataFrame(frame.toDF(), spark)
     except Exception as error:
         raise PipelineError(
             f"realtime=True: {_STREAM}, with which the real-time plane keeps tasks running, could "
@@ -114,10 +114,10 @@ def _kafka(pacemaker: str) -> tuple[str, str]:
     >>> _kafka("kafka:one:9092,two:9092/idle")
     ('one:9092,two:9092', 'idle')
     """
-    found = re.fullmatch(r"kafka:([^/\s]+)/([\w.-]+)", pacemaker)
-    if found is None:
+    match = re.fullmatch(r"kafka:([^/\s]+)/([\w.-]+)", pacemaker)
+    if match is None:
         raise PipelineError(
             f"pacemaker={pacemaker!r}: expected a Kafka topic that nobody writes to, such as "
             'pacemaker="kafka:broker:9092/idle", or none.'
         )
-    return found[1], found[2]
+    return match[1], match[2]

@@ -93,19 +93,19 @@ class Quiesce:
         """
         until = time.monotonic() + within_s
         with self._news:
-            one = self.want(work)
-            while not one.over:
+            request = self.want(work)
+            while not request.over:
                 left_s = until - time.monotonic()
-                if left_s <= 0 and one in self._waiting:
+                if left_s <= 0 and request in self._waiting:
                     if goes_on:
-                        one.work = _nothing
+                        request.work = _nothing
                     else:
-                        self._waiting.remove(one)
+                        self._waiting.remove(request)
                     raise TimeoutError
                 self._news.wait(left_s if 0 < left_s < inf else None)
-        if not one.done:
-            raise one.error or ended()
-        return one.made, one.pause
+        if not request.done:
+            raise request.error or ended()
+        return request.made, request.pause
 
     def want(self, work: Callable[[], object]) -> _Request:
         """Have something done at a rest, and wait for nothing.
@@ -119,13 +119,13 @@ class Quiesce:
         Raises:
             PipelineError: The run has ended before.
         """
-        one = _Request(work)
+        request = _Request(work)
         with self._news:
             if self._closed:
                 raise ended()
-            self._waiting.append(one)
+            self._waiting.append(request)
             self._news.notify_all()
-        return one
+        return request
 
     def do(self) -> None:
         """Do all that is wanted, while nothing is under way.
@@ -136,20 +136,20 @@ class Quiesce:
         with self._news:
             due, self._waiting = self._waiting, []
             self._done += due
-        for one in due:
+        for request in due:
             try:
-                one.made, one.done = one.work(), True
+                request.made, request.done = request.work(), True
             except ZombieWriter as error:
-                one.error = error
+                request.error = error
                 raise
             except Exception as error:  # noqa: BLE001  whoever asked is told; the run goes on
-                one.error = error
+                request.error = error
 
     def back(self, pause: str) -> None:
         """Take it that the run goes on, after a pause."""
         with self._news:
-            for one in self._done:
-                one.pause, one.over = pause, True
+            for request in self._done:
+                request.pause, request.over = pause, True
             self._done = []
             self._news.notify_all()
 

@@ -20,7 +20,7 @@ from millrace.model.errors import (
     WatermarkRegression,
     ZombieWriter,
 )
-from millrace.runtime.realtime.coordinator import Where
+from millrace.runtime.realtime.coordinator import TaskKey
 from millrace.spark.realtime.liveness import TaskHung
 
 #: To try again would change nothing.
@@ -179,7 +179,7 @@ class StartTimeout:
         """Take it that tasks are expected from now on."""
         self._since = self._clock()
 
-    def too_long(self, absent: Sequence[Where]) -> PipelineError | None:
+    def too_long(self, absent: Sequence[TaskKey]) -> PipelineError | None:
         """Return an error if some have not called for too long.
 
         Args:

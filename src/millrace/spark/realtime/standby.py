@@ -21,7 +21,7 @@ import threading
 from collections.abc import Callable, Collection
 from typing import Any, Final
 
-from millrace.runtime.realtime.coordinator import Where
+from millrace.runtime.realtime.coordinator import TaskKey
 from millrace.runtime.realtime.messages import StopTask, TaskEnded, TaskReady
 from millrace.spark.failure import headline
 from millrace.spark.realtime.control_connection import Address, Switchboard
@@ -53,7 +53,7 @@ class Standby:
         self,
         board: Switchboard,
         start_query: Callable[[Address], Any],
-        where: Collection[Where],
+        where: Collection[TaskKey],
         changed: Callable[[], None],
     ) -> None:
         self.board = board
@@ -61,7 +61,7 @@ class Standby:
         self._start_query = start_query
         self.where = frozenset(where)
         self._changed = changed
-        self._called: dict[Where, TaskReady] = {}
+        self._called: dict[TaskKey, TaskReady] = {}
         self._failure: BaseException | None = None
         self._over = False
         self._starts = threading.Thread(
@@ -79,7 +79,7 @@ class Standby:
         """Whether all tasks are there, and wait."""
         return self.query is not None and self._called.keys() == self.where and self._alive
 
-    def absent(self) -> list[Where]:
+    def absent(self) -> list[TaskKey]:
         """Return the tasks that have not called."""
         return sorted(self.where - self._called.keys())
 

@@ -34,13 +34,13 @@ from millrace.model.errors import MillraceError
 from millrace.runtime.realtime.messages import (
     At,
     RenewTask,
-    Said,
     StartTask,
     StatusQuery,
     StopTask,
     Take,
     TaskEnded,
     TaskReady,
+    ToDriver,
     ToTask,
 )
 from millrace.runtime.realtime.task import LiveTask, Sent
@@ -260,7 +260,7 @@ _LINGER_S = 20.0
 class Speaking(Protocol):
     """A task's connection to the coordinator."""
 
-    def say(self, message: Said) -> None:
+    def say(self, message: ToDriver) -> None:
         """Send a message."""
         ...
 
@@ -335,8 +335,8 @@ def _at(task: LiveTask, still: Standstill) -> At:
     sight = still.look()
     if sight is None:
         return At(task.level, task.number, "")
-    what = ", ".join(filter(None, (task.at_hand(), sight.given))) or sight.place
-    return At(task.level, task.number, what, task.is_outside(), sight.moves)
+    activity = ", ".join(filter(None, (task.at_hand(), sight.given))) or sight.place
+    return At(task.level, task.number, activity, task.is_outside(), sight.moves)
 
 
 class _Loop:
@@ -440,8 +440,8 @@ class _Loop:
             records, keys = stats.records - records, stats.keys - keys
             turn = TurnBudget(records, spent_s, waited_s, time.perf_counter(), keys)
             self._done(packets, turn)
-        if (told := self._steps.told(self._task.level, self._task.number)) is not None:
-            self._connection.say(told)
+        if (latencies := self._steps.due_report(self._task.level, self._task.number)) is not None:
+            self._connection.say(latencies)
         self._speak()
 
     def _sent(self) -> Iterator[list[Sent]]:
@@ -503,7 +503,7 @@ class _Loop:
         return min(max(0.0, (self._task.wake_us - self._clock()) / 1e6), _SLEEP_S)
 
     def _speak(self) -> None:
-        said = self._task.said
+        said = self._task.outgoing
         if said:
             for message in said:
                 self._connection.say(message)
@@ -535,11 +535,11 @@ def _together(sent: Iterable[Sent]) -> Iterator[list[Sent]]:
     """Yield what leaves in one go together."""
     waiting: list[Sent] = []
     since = size = 0.0
-    for one in sent:
+    for message in sent:
         if not waiting:
             since, size = time.perf_counter(), 0
-        waiting.append(one)
-        size += len(one[1])
+        waiting.append(message)
+        size += len(message[1])
         if size > _TOGETHER_BYTES or time.perf_counter() - since > _TOGETHER_S:
             yield waiting
             waiting = []

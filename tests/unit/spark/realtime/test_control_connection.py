@@ -17,10 +17,10 @@ from millrace.model.errors import UserCodeError
 from millrace.runtime.realtime.messages import (
     Hold,
     Mark,
-    Said,
     StopTask,
     TaskEnded,
     TaskReady,
+    ToDriver,
     encode,
 )
 from millrace.spark.realtime.control_connection import (
@@ -40,8 +40,8 @@ def board() -> Iterator[Switchboard]:
     made.close()
 
 
-def heard(board: Switchboard, count: int) -> list[tuple[tuple[int, int], Said | None]]:
-    found: list[tuple[tuple[int, int], Said | None]] = []
+def heard(board: Switchboard, count: int) -> list[tuple[tuple[int, int], ToDriver | None]]:
+    found: list[tuple[tuple[int, int], ToDriver | None]] = []
     while len(found) < count:
         found += board.listen(10)
     return found

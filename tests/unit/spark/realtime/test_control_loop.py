@@ -11,33 +11,33 @@ import pytest
 
 from millrace.injectors.offsets import SourceOffset
 from millrace.model.errors import PipelineError, ZombieWriter
-from millrace.runtime.realtime.coordinator import Orders, Where
+from millrace.runtime.realtime.coordinator import Orders, TaskKey
 from millrace.runtime.realtime.messages import (
     Hold,
     Mark,
     RenewTask,
-    Said,
     StartTask,
     Stepped,
     StopTask,
     TaskEnded,
     TaskReady,
     TaskStatus,
+    ToDriver,
     ToTask,
 )
 from millrace.spark.realtime.control_connection import Address
 from millrace.spark.realtime.control_loop import ControlLoop, TaskLost
 from millrace.spark.realtime_engine import live_low_watermarks
 
-ALL: list[Where] = [(0, 0), (1, 0)]
+ALL: list[TaskKey] = [(0, 0), (1, 0)]
 
 
 class Board:
     """Lines that a test speaks on."""
 
     def __init__(self) -> None:
-        self.said: queue.SimpleQueue[tuple[Where, Said | None] | None] = queue.SimpleQueue()
-        self.told: list[tuple[Where, ToTask]] = []
+        self.said: queue.SimpleQueue[tuple[TaskKey, ToDriver | None] | None] = queue.SimpleQueue()
+        self.told: list[tuple[TaskKey, ToTask]] = []
         self.stale = False
         self.strangers = 0
         self.hung_up = self.closed = False
@@ -45,14 +45,14 @@ class Board:
     def open(self) -> Address:
         return Address("127.0.0.1", 1, b"")
 
-    def listen(self, timeout_s: float) -> list[tuple[Where, Said | None]]:
+    def listen(self, timeout_s: float) -> list[tuple[TaskKey, ToDriver | None]]:
         try:
             said = self.said.get(timeout=timeout_s)
         except queue.Empty:
             return []
         return [] if said is None else [said]
 
-    def tell(self, where: Where, message: ToTask) -> None:
+    def tell(self, where: TaskKey, message: ToTask) -> None:
         self.told.append((where, message))
 
     def wake(self) -> None:
@@ -72,12 +72,12 @@ class Script:
         self.incarnation: int | None = 1
         self.failed: BaseException | None = None
         self.ended = False
-        self.awaited: list[Where] = []
-        self.heard_: list[Said] = []
-        self.lost_: list[tuple[Where, BaseException | None]] = []
-        self.answer: Callable[[Said], Orders] = lambda _: []
+        self.awaited: list[TaskKey] = []
+        self.heard_: list[ToDriver] = []
+        self.lost_: list[tuple[TaskKey, BaseException | None]] = []
+        self.answer: Callable[[ToDriver], Orders] = lambda _: []
 
-    def heard(self, message: Said, wall_us: int) -> Orders:
+    def receive(self, message: ToDriver, wall_us: int) -> Orders:
         self.heard_.append(message)
         return self.answer(message)
 
@@ -99,7 +99,7 @@ class Stage:
         script: Any = self.script
         self.loop = ControlLoop(script, board, lambda: 7, lambda: self.changed.put(None), ALL)
 
-    def say(self, where: Where, message: Said | None, until: Callable[[], Any]) -> None:
+    def say(self, where: TaskKey, message: ToDriver | None, until: Callable[[], Any]) -> None:
         """Say something, and wait until it is seen."""
         self.board.said.put((where, message))
         for _ in range(1000):
@@ -166,7 +166,7 @@ def test_a_task_that_has_said_goodbye_is_not_lost(stage: Stage) -> None:
 
 
 def test_what_the_coordinator_raises_ends_the_incarnation_for_all(stage: Stage) -> None:
-    def refuse(message: Said) -> Orders:
+    def refuse(message: ToDriver) -> Orders:
         raise ZombieWriter("newer")
 
     stage.script.answer = refuse

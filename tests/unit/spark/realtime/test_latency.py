@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.runtime.realtime.messages import Stepped, decode_said, encode
+from millrace.runtime.realtime.messages import Stepped, decode_to_driver, encode
 from millrace.spark.realtime.latency import StepsSeen, StepTimer, StepTimes, below_s, bucket
 
 
@@ -35,10 +35,10 @@ def test_packets_are_timed_from_task_to_task() -> None:
     clock.now += 0.008
     assert after.arrived(second) == b"second"
     clock.now += 0.016
-    assert after.told(2, 7) is None  # there is nothing yet
+    assert after.due_report(2, 7) is None  # there is nothing yet
     after.begun(2)
     after.ended(0.032)
-    told = after.told(2, 7)
+    told = after.due_report(2, 7)
     assert told == Stepped(
         2,
         7,
@@ -48,14 +48,14 @@ def test_packets_are_timed_from_task_to_task() -> None:
             "turn": {bucket(0.032): 1},
         },
     )
-    assert decode_said(encode(told)) == told
+    assert decode_to_driver(encode(told)) == told
     after.ended(0.064)
     clock.now += 0.9
-    assert after.told(2, 7) is None  # it was told lately
+    assert after.due_report(2, 7) is None  # it was told lately
     clock.now += 0.2
-    assert after.told(2, 7) == Stepped(2, 7, {"turn": {bucket(0.064): 1}})
+    assert after.due_report(2, 7) == Stepped(2, 7, {"turn": {bucket(0.064): 1}})
     clock.now += 2.0
-    assert after.told(2, 7) is None  # there is nothing new
+    assert after.due_report(2, 7) is None  # there is nothing new
 
 
 def test_only_what_a_turn_takes_has_waited_for_it() -> None:
@@ -66,7 +66,7 @@ def test_only_what_a_turn_takes_has_waited_for_it() -> None:
     steps.begun(1)
     clock.now += 2.0
     steps.begun(1)
-    told = steps.told(1, 0)
+    told = steps.due_report(1, 0)
     assert told is not None
     assert told.times["before its turn"] == {bucket(0.0): 1, bucket(2.0): 1}
 
@@ -78,7 +78,7 @@ def test_a_clock_that_is_behind_the_senders_is_no_error() -> None:
     assert steps.arrived(StepTimer(ahead).stamped(b"a")) == b"a"
     steps.begun(1)
     clock.now += 1.0
-    told = steps.told(1, 0)
+    told = steps.due_report(1, 0)
     assert told is not None
     assert told.times["on the way"] == {0: 1}
 
@@ -87,21 +87,21 @@ def test_a_clock_that_is_set_back_does_not_end_what_is_told() -> None:
     clock = Clock()
     steps = StepTimer(clock)
     steps.ended(0.001)
-    assert steps.told(1, 0) is not None
+    assert steps.due_report(1, 0) is not None
     clock.now -= 3_600.0
     steps.ended(0.001)
-    assert steps.told(1, 0) is not None
+    assert steps.due_report(1, 0) is not None
 
 
 def test_the_driver_has_percentiles_of_the_last_half_minute_by_level() -> None:
     clock = Clock()
     seen = StepsSeen(clock)
-    seen.heard(Stepped(1, 0, {"turn": {bucket(9.0): 1_000}}))
+    seen.receive(Stepped(1, 0, {"turn": {bucket(9.0): 1_000}}))
     clock.now += 31.0
-    seen.heard(Stepped(1, 0, {"turn": {bucket(0.001): 60}}))
-    seen.heard(Stepped(1, 1, {"turn": {bucket(0.001): 30, bucket(0.1): 8, bucket(2.0): 2}}))
-    seen.heard(Stepped(0, 0, {"turn": {bucket(0.002): 1}}))
-    seen.heard(Stepped(1, 0, {"on the way": {bucket(0.004): 1}}))
+    seen.receive(Stepped(1, 0, {"turn": {bucket(0.001): 60}}))
+    seen.receive(Stepped(1, 1, {"turn": {bucket(0.001): 30, bucket(0.1): 8, bucket(2.0): 2}}))
+    seen.receive(Stepped(0, 0, {"turn": {bucket(0.002): 1}}))
+    seen.receive(Stepped(1, 0, {"on the way": {bucket(0.004): 1}}))
     times = seen.times()
     assert list(times) == ["injectors, turn", "level 1, on the way", "level 1, turn"]
     expected = StepTimes(*(below_s(bucket(s)) for s in (0.001, 0.1, 2.0)))

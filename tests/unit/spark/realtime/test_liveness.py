@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millrace.runtime.realtime.coordinator import Where
+from millrace.runtime.realtime.coordinator import TaskKey
 from millrace.runtime.realtime.messages import At, StatusQuery, TaskStatus, ToTask
 from millrace.spark.realtime.liveness import Liveness
 
@@ -16,23 +16,23 @@ class Tasks:
 
     def __init__(self, limit_s: float = 60.0) -> None:
         self.now = 1000.0
-        self.asked: list[Where] = []
-        self.answers: dict[Where, At] = {}
-        self.turns: set[Where] = set()
+        self.asked: list[TaskKey] = []
+        self.answers: dict[TaskKey, At] = {}
+        self.turns: set[TaskKey] = set()
         self.liveness = Liveness(self._tell, limit_s, lambda: self.now)
         self.liveness.look([ONE, OTHER])
 
-    def _tell(self, where: Where, message: ToTask) -> None:
+    def _tell(self, where: TaskKey, message: ToTask) -> None:
         assert message == StatusQuery()
         self.asked.append(where)
         if where in self.answers:
-            self.liveness.heard(self.answers[where])
+            self.liveness.receive(self.answers[where])
 
-    def go_on(self, seconds: int) -> list[Where]:
+    def go_on(self, seconds: int) -> list[TaskKey]:
         """Let time pass; return who hangs then."""
         for _ in range(seconds):
             for where in self.turns:
-                self.liveness.heard(TaskStatus(*where, 0, {}, 0, 0.0))
+                self.liveness.receive(TaskStatus(*where, 0, {}, 0, 0.0))
             self.now += 1
             hung = self.liveness.look([ONE, OTHER])
         return hung
@@ -44,7 +44,7 @@ def test_a_task_that_does_not_answer_hangs_after_the_limit() -> None:
     assert tasks.go_on(59) == []
     assert tasks.go_on(1) == [ONE]
     assert set(tasks.asked) == {ONE}
-    said, outside = tasks.liveness.said_of(ONE)
+    said, outside = tasks.liveness.describe(ONE)
     assert "does not answer: its process is stopped, or in native code" in said
     assert not outside
 
@@ -55,7 +55,7 @@ def test_a_task_that_answers_that_it_does_not_move_hangs() -> None:
     tasks.answers[ONE] = At(*ONE, "its segment", outside=True, moves=3)
     assert tasks.go_on(64) == []
     assert tasks.go_on(1) == [ONE]
-    assert tasks.liveness.said_of(ONE) == ("is at its segment, for 60 s at the least", True)
+    assert tasks.liveness.describe(ONE) == ("is at its segment, for 60 s at the least", True)
 
 
 @pytest.mark.parametrize("what", ["", "user code"], ids=["waits", "moves"])
@@ -105,5 +105,5 @@ def test_without_a_limit_no_task_hangs_and_it_is_known_what_it_does() -> None:
     tasks.turns = {OTHER}
     tasks.answers[ONE] = At(*ONE, "user code", moves=1)
     assert tasks.go_on(10_000) == []
-    assert tasks.liveness.said_of(ONE)[0] == "is at user code, for 9995 s at the least"
-    assert tasks.liveness.said_of(OTHER) == ("", False)
+    assert tasks.liveness.describe(ONE)[0] == "is at user code, for 9995 s at the least"
+    assert tasks.liveness.describe(OTHER) == ("", False)

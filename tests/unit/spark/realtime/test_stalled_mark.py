@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millrace.runtime.realtime.coordinator import Where
+from millrace.runtime.realtime.coordinator import TaskKey
 from millrace.runtime.realtime.messages import At, StatusQuery, TaskReady, ToTask
 from millrace.spark.realtime.liveness import Liveness, StalledMark
 
@@ -14,20 +14,20 @@ HOSTS = {(1, 0): TaskReady(1, 0, "here", 42), (1, 1): TaskReady(1, 1, "here", 43
 class Stuck:
     """A mark that tasks have not passed, and what they answer."""
 
-    def __init__(self, *awaited: Where) -> None:
+    def __init__(self, *awaited: TaskKey) -> None:
         self.now = 100.0
         self.awaited = list(awaited)
-        self.asked: list[Where] = []
-        self.answers: dict[Where, str] = {}
+        self.asked: list[TaskKey] = []
+        self.answers: dict[TaskKey, str] = {}
         self._liveness = Liveness(self._tell, clock=lambda: self.now)
         self._holdup = StalledMark(self._liveness)
         self._tasks = awaited
 
-    def _tell(self, where: Where, message: ToTask) -> None:
+    def _tell(self, where: TaskKey, message: ToTask) -> None:
         assert isinstance(message, StatusQuery)
         self.asked.append(where)
         if where in self.answers:
-            self._liveness.heard(At(*where, self.answers[where], moves=1))
+            self._liveness.receive(At(*where, self.answers[where], moves=1))
 
     def go_on(self, seconds: int) -> None:
         for _ in range(seconds):

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from millrace.runtime.realtime.coordinator import Where
+from millrace.runtime.realtime.coordinator import TaskKey
 from millrace.runtime.realtime.messages import StopTask, TaskEnded, TaskReady
 from millrace.spark.realtime.control_connection import Address
 from millrace.spark.realtime.standby import Standby
 from millrace.spark.realtime_engine import RealtimeEngine
 from tests.unit.spark.realtime.test_control_loop import Board
 
-ALL: list[Where] = [(0, 0), (1, 0)]
+ALL: list[TaskKey] = [(0, 0), (1, 0)]
 READY = [TaskReady(0, 0, "here", 1), TaskReady(1, 0, "here", 2)]
 
 
@@ -43,7 +43,7 @@ class Scene:
         board: Any = self.board
         self.standby = Standby(board, start or (lambda _: self.query), ALL, lambda: None)
 
-    def say(self, where: Where, message: Any, until: Callable[[], Any]) -> None:
+    def say(self, where: TaskKey, message: Any, until: Callable[[], Any]) -> None:
         self.board.said.put((where, message))
         self.wait(until)
 

@@ -16,7 +16,6 @@ from millrace.runtime.realtime.messages import (
     FromTask,
     Mark,
     RenewTask,
-    Said,
     StartTask,
     StatusQuery,
     Stepped,
@@ -25,6 +24,7 @@ from millrace.runtime.realtime.messages import (
     TaskEnded,
     TaskReady,
     TaskStatus,
+    ToDriver,
     ToTask,
 )
 from millrace.runtime.realtime.task import Sent, TaskStats, silent
@@ -46,11 +46,11 @@ class Coordinator:
 
     def __init__(self, *says: ToTask) -> None:
         self._says: queue.SimpleQueue[ToTask] = queue.SimpleQueue()
-        self.told: list[Said] = []
+        self.told: list[ToDriver] = []
         for message in says:
             self._says.put(message)
 
-    def say(self, message: Said) -> None:
+    def say(self, message: ToDriver) -> None:
         self.told.append(message)
 
     def hear(self) -> ToTask:
@@ -66,7 +66,7 @@ class Echo:
     def __init__(self, level: int = 1) -> None:
         self.level, self.number, self.wake_us = level, 4, 1 << 62
         self.ring, self.calls_pending = silent, 0
-        self.said: list[FromTask] = []
+        self.outgoing: list[FromTask] = []
         self.stats = TaskStats(level, 4)
         self.started: list[StartTask] = []
         self.told: list[ToTask] = []
@@ -92,7 +92,7 @@ class Echo:
                 raise UserCodeError("Echo, key 'no'")
             self.sent.append(packet)
             yield self.number, packet
-        self.said.append(TaskStatus(self.level, self.number, len(packets), {}, 0, 0.0))
+        self.outgoing.append(TaskStatus(self.level, self.number, len(packets), {}, 0, 0.0))
 
     def after_turn(self) -> Iterator[Sent]:
         self.left.append(len(self.sent))
@@ -242,7 +242,7 @@ class Asking(Coordinator):
         self.answers: list[At] = []
         self._answered = threading.Semaphore(0)
 
-    def say(self, message: Said) -> None:
+    def say(self, message: ToDriver) -> None:
         super().say(message)
         if isinstance(message, At):
             self.answers.append(message)
@@ -406,7 +406,7 @@ class Telling(Coordinator):
         self.closed: list[int] = []
         self.tasks: list[Echo] = []
 
-    def say(self, message: Said) -> None:
+    def say(self, message: ToDriver) -> None:
         super().say(message)
         if isinstance(message, TaskReady):
             self.closed.append(sum(task.closed for task in self.tasks))

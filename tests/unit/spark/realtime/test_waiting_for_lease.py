@@ -207,7 +207,7 @@ def test_when_the_run_was_stopped_nothing_waits_any_more(
 ) -> None:
     waiting.claim("counted")
     monkeypatch.setattr(start, "Lease", lambda *_, **__: Held(acquired=False))
-    with pytest.raises(LeaseReleased, match="was stopped or drained, so nobody is to go on"):
+    with pytest.raises(LeaseReleased, match="was stopped or drained, so its standbys end too"):
         waiting.opening.wait_for_lease()
     assert waiting.setup.queries[0].ended
 
