@@ -65,7 +65,8 @@ class Kafka(NumberedInjector, BoundInjector):
             ``string``, one that is not UTF-8 is refused.
         parse: Takes a message's value (bytes), returns the columns by name or in order; by default
             it is a JSON object, or, without a schema, left as it is. It is not called for a null
-            value (a tombstone): that has null in every column of the value.
+            value (a tombstone): that has null in every column of the value. What it raises refuses
+            the message; a ``ConnectionError`` or ``TimeoutError`` has it read again.
         unit: What an integer in a ``timestamp`` column counts: ``"s"``, ``"ms"``, ``"us"`` or
             ``"ns"``. By default microseconds, and a number that is a time up to now in seconds or
             milliseconds is refused. For a column that is an integer itself: ``inject(unit=)``.
