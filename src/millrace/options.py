@@ -192,7 +192,7 @@ class RealtimeOptions(RunOptions, total=False):
     takes twice the slots and the memory of workers, and hardly any CPU time."""
 
     pacemaker: Annotated[
-        str | None,
+        str | Mapping[str, str] | None,
         Option(
             None,
             "a source that Spark brings along",
@@ -201,7 +201,8 @@ class RealtimeOptions(RunOptions, total=False):
     ]
     """``kafka:servers/topic``: a topic that nobody writes to, with as many partitions as there are
     tasks, in place of what Spark brings along to keep tasks running. Over Spark Connect there has
-    to be one."""
+    to be one. Where brokers ask for a password: the options of Spark's Kafka source, such as
+    ``{"kafka.bootstrap.servers": ..., "subscribe": ..., "kafka.security.protocol": ...}``."""
 
     host: Annotated[
         str | None,
