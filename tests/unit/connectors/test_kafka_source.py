@@ -207,11 +207,24 @@ def test_a_partition_ends_where_its_consumers_come_to(level):
     assert asked == [level, level]
 
 
+def test_to_ask_for_a_topic_does_not_make_it(monkeypatch):
+    """Where brokers make topics by themselves, an administrator's question would be enough."""
+    settings = []
+    monkeypatch.setattr("confluent_kafka.admin.AdminClient", settings.append)
+    mr.sources.Kafka("localhost:1", "t")._administrator()
+    mr.sources.Kafka("localhost:1", "t", config={"allow.auto.create.topics": True})._administrator()
+
+    assert [one["allow.auto.create.topics"] for one in settings] == [False, True]
+
+
 def test_arguments_are_checked():
     with pytest.raises(PipelineError, match="expected 1 or more"):
         mr.sources.Kafka("localhost:1", "t", records_per_epoch=0)
     with pytest.raises(PipelineError, match="expected the name of a topic"):
         mr.sources.Kafka("localhost:1", [])
+    for topics in ("^clicks.*", "", ["good_one.v-1", "no such"]):
+        with pytest.raises(PipelineError, match="no name of a topic.* pattern is not supported"):
+            mr.sources.Kafka("localhost:1", topics)
     with pytest.raises(PipelineError, match="expected the name of a topic"):
         mr.sinks.Kafka("localhost:1", "")
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
@@ -42,6 +43,8 @@ from millrace.store import is_object_store, local_path, mailbox_at
 
 #: How often to ask which partitions there are. They are rarely added, and a record waits so long.
 _PARTITIONS_EVERY_S: Final = 2.0
+#: What brokers take as the name of a topic.
+_TOPIC: Final = re.compile(r"[\w.-]{1,249}", re.ASCII)
 #: How long the broker may take to give a refused record's message once more.
 _ORIGINS_S: Final = 5.0
 
@@ -102,6 +105,12 @@ class Kafka(NumberedInjector, BoundInjector):
         self.topics = (topics,) if isinstance(topics, str) else tuple(topics)
         if not self.topics:
             raise PipelineError("Kafka(topics=()): expected the name of a topic, or several.")
+        for topic in self.topics:
+            if not _TOPIC.fullmatch(topic):
+                raise PipelineError(
+                    f"Kafka(topics={topic!r}): that is no name of a topic. Name each topic; a "
+                    "pattern is not supported."
+                )
         if tombstones not in ("keep", "drop"):
             raise PipelineError(f'Kafka(tombstones={tombstones!r}): expected "keep" or "drop".')
         self._rows = MessageRows(schema, parse, unit, drops=tombstones == "drop")
@@ -118,6 +127,8 @@ class Kafka(NumberedInjector, BoundInjector):
             "enable.partition.eof": True,
             "auto.offset.reset": "error",
             "isolation.level": "read_committed",
+            # An administrator would make a topic whose name is misspelled, or that was deleted.
+            "allow.auto.create.topics": False,
             "error_cb": self._errors,
             "log_level": 2,
             **(config or {}),
