@@ -223,7 +223,7 @@ def test_arguments_are_checked():
     with pytest.raises(PipelineError, match="expected the name of a topic"):
         mr.sources.Kafka("localhost:1", [])
     for topics in ("^clicks.*", "", ["good_one.v-1", "no such"]):
-        with pytest.raises(PipelineError, match="no name of a topic.* pattern is not supported"):
+        with pytest.raises(PipelineError, match=r"no name of a topic.* pattern is not supported"):
             mr.sources.Kafka("localhost:1", topics)
     with pytest.raises(PipelineError, match="expected the name of a topic"):
         mr.sinks.Kafka("localhost:1", "")
