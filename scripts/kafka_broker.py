@@ -2,6 +2,9 @@
 
     python scripts/kafka_broker.py FOLDER [SETTING=VALUE ...]
 
+A setting ``also=SASL_PLAINTEXT`` gives it a listener of that protocol, too; the line is in
+``server.properties``.
+
 It fetches the broker's jars if they are not there, prints ``127.0.0.1:PORT`` on one line, and turns
 into the broker, which is its own controller and keeps everything in the folder. It answers some
 seconds later; what it logs is in ``broker.log``. Killed, it is gone; started again with the same
@@ -29,7 +32,7 @@ def main(folder: Path, settings: list[str]) -> None:
     if not configuration.exists():
         prepare(folder, configuration, dict(one.split("=", 1) for one in settings))
     (listener,) = [
-        line.removeprefix("advertised.listeners=PLAINTEXT://")
+        line.removeprefix("advertised.listeners=PLAINTEXT://").partition(",")[0]
         for line in configuration.read_text().splitlines()
         if line.startswith("advertised.listeners=")
     ]
@@ -51,15 +54,18 @@ def prepare(folder: Path, configuration: Path, settings: dict[str, str]) -> None
         f"version=1\nnode.id=1\ncluster.id={uuid.uuid4().hex[:22]}\n"
         f"directory.id={uuid.uuid4().hex[:22]}\n"
     )
-    port, controller = free_ports(2)
+    port, controller, other = free_ports(3)
+    also = settings.pop("also", "")
+    second = f",{also}://127.0.0.1:{other}" if also else ""
     wanted = {
         "process.roles": "broker,controller",
         "node.id": 1,
         "controller.quorum.voters": f"1@127.0.0.1:{controller}",
         "controller.listener.names": "CONTROLLER",
-        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
-        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "listeners": f"PLAINTEXT://127.0.0.1:{port}{second},CONTROLLER://127.0.0.1:{controller}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}{second}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT"
+        + (f",{also}:{also}" if also else ""),
         "log.dirs": data,
         "auto.create.topics.enable": "false",
         "offsets.topic.replication.factor": 1,

@@ -25,6 +25,7 @@ class Broker:
 
     Args:
         folder: Where it keeps everything; made if it is not there.
+        settings: Of the broker, further ones.
 
     Attributes:
         servers: How to reach it, ``host:port``.
@@ -36,8 +37,9 @@ class Broker:
         SystemExit: On entering: this is no checkout, or its jars could not be fetched.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
         self._folder = folder
+        self._settings = [f"{name}={value}" for name, value in (settings or {}).items()]
 
     def __enter__(self) -> Self:
         if not _SCRIPT.exists():
@@ -45,7 +47,7 @@ class Broker:
         self._folder.mkdir(parents=True, exist_ok=True)
         # In a session of its own Ctrl-C does not reach it, and what talks to it can end first.
         self._process = subprocess.Popen(
-            [sys.executable, str(_SCRIPT), str(self._folder)],
+            [sys.executable, str(_SCRIPT), str(self._folder), *self._settings],
             stdout=subprocess.PIPE,
             text=True,
             start_new_session=True,

@@ -189,7 +189,7 @@ class RealtimeOptions(RunOptions, total=False):
     workers' memory, and hardly any CPU time."""
 
     pacemaker: Annotated[
-        str | None,
+        str | Mapping[str, str] | None,
         Option(
             None,
             "a source that Spark brings along",
@@ -197,7 +197,9 @@ class RealtimeOptions(RunOptions, total=False):
         ),
     ]
     """``kafka:servers/topic``: an empty topic with one partition a task, which keeps tasks running
-    instead of Spark's built-in source. Required over Spark Connect."""
+    instead of Spark's built-in source. Required over Spark Connect. Where brokers ask for a
+    password: the options of Spark's Kafka source, such as ``{"kafka.bootstrap.servers": ...,
+    "subscribe": ..., "kafka.security.protocol": ...}``."""
 
     host: Annotated[
         str | None,

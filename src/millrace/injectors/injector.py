@@ -293,3 +293,16 @@ class NumberedInjector(Injector):
             offset: To begin at; None at the beginning.
             count: How many rows, all of which were read before.
         """
+
+
+class BoundInjector(Injector):
+    """An injector that keeps something in the checkpoint of its run, besides offsets."""
+
+    @abstractmethod
+    def bind(self, location: str, stream: str) -> None:
+        """Take the checkpoint and the stream; called in the driver, before anything is asked.
+
+        Args:
+            location: Path or URL of the checkpoint.
+            stream: That it is injected as.
+        """

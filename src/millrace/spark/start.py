@@ -33,7 +33,7 @@ from millrace.epochlog.fence import superseded_run
 from millrace.epochlog.reader import end_of
 from millrace.epochlog.run_log import RunLog
 from millrace.injectors.dead_letters import bind_letters
-from millrace.injectors.injector import Injector
+from millrace.injectors.injector import BoundInjector, Injector
 from millrace.injectors.signal_injector import SignalInjector
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.inspect.lease import Lease
@@ -234,7 +234,7 @@ class _Opening:
         if before is not None and not moves:
             self.follows = before.run_log.generation
         self._topology = topology = build(self._pipeline)
-        _bind_calls(topology, self._checkpoint)
+        _bind_injectors(topology, self._checkpoint)
         bind_letters(topology, self._checkpoint)
         if not topology.injected():
             raise PipelineError(f"{self._pipeline!r} injects no stream, so it would never run.")
@@ -502,11 +502,14 @@ class _Opening:
         return PipelineExplanation(topology, plan.python_reasons, weak, realtime=self._realtime)
 
 
-def _bind_calls(topology: Topology, checkpoint: str) -> None:
-    """Have the injectors of calls take those of a checkpoint, before they are sent to workers."""
+def _bind_injectors(topology: Topology, checkpoint: str) -> None:
+    """Have injectors know their checkpoint, before they are sent to workers."""
     for spec in topology.injected():
-        if spec.injection is not None and isinstance(spec.injection.source, SignalInjector):
-            spec.injection.source.bind(checkpoint)
+        source = None if spec.injection is None else spec.injection.source
+        if isinstance(source, SignalInjector):
+            source.bind(checkpoint)
+        elif isinstance(source, BoundInjector):
+            source.bind(checkpoint, spec.name)
 
 
 def tasks_left(checkpoint: str) -> int | None:

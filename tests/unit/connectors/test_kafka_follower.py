@@ -303,8 +303,16 @@ def test_what_passes_is_waited_for(code, partitions):
 def test_what_the_broker_refuses_is_an_error():
     follower = follow(Client([error(KafkaError.TOPIC_AUTHORIZATION_FAILED)]))
 
-    with pytest.raises(ConnectionError, match=r"here:1.* refuses partition 't-0': .*authoriz"):
+    with pytest.raises(PermissionError, match=r"here:1.* to READ topic 't'"):
         follower.take(0)
+
+
+def test_what_is_refused_of_the_group_is_no_error_of_a_partition():
+    """A client asks for its group's coordinator, though nothing is committed to the group."""
+    group = Message(error=KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))
+    follower = follow(Client([group, message(3)]))
+
+    assert [taken.rows.num_rows for taken in follower.take(0)] == [1]
 
 
 def test_brokers_that_are_away_are_said_once(caplog):

@@ -14,10 +14,10 @@ import pytest
 import millrace as mr
 from millrace.model.errors import SinkError
 
-
-class Refused:
-    def str(self) -> str:
-        return "Broker: Unknown topic or partition"
+REFUSED = confluent_kafka.KafkaError(
+    confluent_kafka.KafkaError.UNKNOWN_TOPIC_OR_PART, "Broker: Unknown topic or partition"
+)
+MESSAGE = confluent_kafka.Message(topic="t", key=b"k", value=b"v")
 
 
 class Producer:
@@ -27,7 +27,7 @@ class Producer:
         self.config = config
         self.sent: list[dict[str, Any]] = []
         self.waiting: list[Callable[[Any, Any], None]] = []
-        self.error: Refused | None = None
+        self.error: Any = None
         self.raises: Exception | None = None
         self.silent = False
         self.purged = False
@@ -45,7 +45,7 @@ class Producer:
         if not self.silent:
             delivered, self.waiting = self.waiting, []
             for tell in delivered:
-                tell(self.error, None)
+                tell(self.error, MESSAGE)
 
     def flush(self, _: float) -> int:
         self.poll(0)
@@ -135,7 +135,7 @@ def test_turns_do_not_linger_unless_told_to(producers: list[Producer]) -> None:
 def test_what_brokers_refuse_is_told_with_the_next_rows(producers: list[Producer]) -> None:
     writing = mr.sinks.Kafka("host:1", "t").live().begin(1, 1, 0)
     writing.write(rows("a"), *HALVES)
-    producers[0].error = Refused()
+    producers[0].error = REFUSED
     with pytest.raises(SinkError, match=r"topic 't' did not take 1 messages: Broker: Unknown"):
         writing.write(rows("b"), *HALVES)
 
@@ -143,9 +143,31 @@ def test_what_brokers_refuse_is_told_with_the_next_rows(producers: list[Producer
 def test_what_is_refused_before_it_is_sent_is_told_likewise(producers: list[Producer]) -> None:
     """A topic that the client knows to be missing; a message that is longer than it may be."""
     writing = mr.sinks.Kafka("host:1", "t").live().begin(1, 1, 0)
-    producers[0].raises = confluent_kafka.KafkaException(Refused())
+    producers[0].raises = confluent_kafka.KafkaException(REFUSED)
     with pytest.raises(SinkError, match=r"topic 't' did not take 1 messages: Broker: Unknown"):
         writing.write(rows("a"), *HALVES)
+
+
+def test_a_producer_that_has_ended_says_why(producers: list[Producer]) -> None:
+    """Its callbacks may fail with a SystemError then, beside the error."""
+    fatal = confluent_kafka.KafkaError(confluent_kafka.KafkaError._FATAL, "out of order")
+
+    def flush(_: float) -> int:
+        ended = SystemError("returned a result with an exception set")
+        raise ended from confluent_kafka.KafkaException(fatal)
+
+    writing = mr.sinks.Kafka("host:1", "t").live().begin(1, 1, 0)
+    writing.write(rows("a"), *HALVES)
+    producers[0].flush = flush  # type: ignore[method-assign]
+    with pytest.raises(SinkError, match="topic 't' did not take 1 messages: out of order"):
+        writing.flush()
+
+
+def test_a_key_s_partition_is_that_of_java_s_producer(producers: list[Producer]) -> None:
+    mr.sinks.Kafka("host:1", "t").live().begin(1, 1, 0)
+    mr.sinks.Kafka("host:1", "t", config={"partitioner": "random"}).live().begin(1, 1, 0)
+    partitioners = [producer.config["partitioner"] for producer in producers]
+    assert partitioners == ["murmur2_random", "random"]
 
 
 def test_brokers_that_do_not_answer_before_a_mark(producers: list[Producer]) -> None:

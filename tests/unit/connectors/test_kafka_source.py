@@ -16,6 +16,7 @@ from millrace.connectors.kafka.messages import ID_HEADER, MessageRows, between
 from millrace.injectors.columns import column_names
 from millrace.injectors.refusals import without_refusals
 from millrace.model.errors import InputLost, PipelineError, RecordRejected
+from millrace.store import LocalHardState
 
 
 def test_without_a_schema_a_row_is_the_message():
@@ -120,13 +121,14 @@ class Topics:
         there = SimpleNamespace(error=None, partitions={0: None})
         return SimpleNamespace(topics={topic: there})
 
-    def describe_topics(self, topics, request_timeout):
+    def describe_topics(self, topics, **_):
         futures = {name: Future() for name in self.made}
         for name, future in futures.items():
             if self.made[name] is None:
                 future.set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
             else:
-                future.set_result(SimpleNamespace(topic_id=self.made[name]))
+                description = {"topic_id": self.made[name], "authorized_operations": None}
+                future.set_result(SimpleNamespace(**description))
         return futures
 
 
@@ -142,11 +144,87 @@ def test_a_topic_that_is_made_again_while_it_is_read_is_lost():
         kafka._list_partitions()
 
 
+def test_a_topic_that_is_made_again_between_two_runs_is_lost(tmp_path):
+    """Offsets of the checkpoint would be taken for those of the new topic, if it is long enough."""
+    LocalHardState.create_or_open(tmp_path, pipeline="p")
+
+    def list_partitions(**made):
+        kafka = mr.sources.Kafka("localhost:1", list(made))
+        kafka.bind(str(tmp_path), "clicks")
+        asked = pickle.loads(pickle.dumps(kafka))  # a driver asks a copy
+        asked._admin = Topics(**made)
+        return asked._list_partitions()
+
+    list_partitions(a="1")
+    list_partitions(a="1", b="2")
+    with pytest.raises(InputLost, match=r"topic 'b' was deleted .* remove mailbox/\w+\.kafka"):
+        list_partitions(a="1", b="3")
+    (message,) = (tmp_path / "mailbox").glob("*.kafka-topics")
+    message.unlink()
+    assert list_partitions(a="1", b="3") == [("a", 0), ("b", 0)]
+
+
+@pytest.mark.parametrize(
+    ("since", "asked_ms"), [(0, 0), (1, 1), (2_000_000, 2000), (2_000_001, 2001)]
+)
+def test_since_is_rounded_up_to_a_message_s_milliseconds(since, asked_ms):
+    asked = []
+
+    def offsets_for_times(wanted, timeout):
+        asked.append(wanted[0].offset)
+        return [SimpleNamespace(offset=6)]
+
+    kafka = mr.sources.Kafka("localhost:1", "t", since=since)
+    kafka._consumer, kafka._bounds = SimpleNamespace(offsets_for_times=offsets_for_times), {}
+    kafka._bounds["t-0"] = (3, 12)
+
+    assert kafka.advance("t-0", None).offset == 6
+    assert asked == [asked_ms]
+
+
+@pytest.mark.parametrize("since", [-1, -1000, -2000, "1969-12-31T23:59:59.999Z"])
+def test_since_a_time_before_1970_is_since_the_beginning(since):
+    """To brokers -1 is the end of a partition, and other times below 0 are none."""
+    kafka = mr.sources.Kafka("localhost:1", "t", since=since)
+    kafka._bounds = {"t-0": (3, 12)}
+
+    assert kafka.advance("t-0", None).offset == 3
+
+
+@pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
+def test_a_partition_ends_where_its_consumers_come_to(level):
+    """Beyond an open transaction, where they are told to read what is not committed."""
+    asked = []
+
+    def list_offsets(wanted, isolation_level, **_):
+        asked.append(isolation_level.name.lower())
+        return {}
+
+    kafka = mr.sources.Kafka("localhost:1", "t", config={"isolation.level": level})
+    kafka._admin, kafka._asked = SimpleNamespace(list_offsets=list_offsets), 1e18
+
+    assert kafka.processes() == []
+    assert asked == [level, level]
+
+
+def test_to_ask_for_a_topic_does_not_make_it(monkeypatch):
+    """Where brokers make topics by themselves, an administrator's question would be enough."""
+    settings = []
+    monkeypatch.setattr("confluent_kafka.admin.AdminClient", settings.append)
+    mr.sources.Kafka("localhost:1", "t")._administrator()
+    mr.sources.Kafka("localhost:1", "t", config={"allow.auto.create.topics": True})._administrator()
+
+    assert [one["allow.auto.create.topics"] for one in settings] == [False, True]
+
+
 def test_arguments_are_checked():
     with pytest.raises(PipelineError, match="expected 1 or more"):
         mr.sources.Kafka("localhost:1", "t", records_per_epoch=0)
     with pytest.raises(PipelineError, match="expected the name of a topic"):
         mr.sources.Kafka("localhost:1", [])
+    for topics in ("^clicks.*", "", ["good_one.v-1", "no such"]):
+        with pytest.raises(PipelineError, match=r"no name of a topic.* pattern is not supported"):
+            mr.sources.Kafka("localhost:1", topics)
     with pytest.raises(PipelineError, match="expected the name of a topic"):
         mr.sinks.Kafka("localhost:1", "")
 
@@ -300,8 +378,11 @@ def test_a_line_that_cannot_be_read_is_refused(line, words):
 
 def test_messages_come_as_many_as_there_are_up_to_the_end():
     class Message:
-        def __init__(self, offset, error=None):
-            self._offset, self._error = offset, error
+        def __init__(self, offset, error=None, topic="t"):
+            self._offset, self._error, self._topic = offset, error, topic
+
+        def topic(self):
+            return self._topic
 
         def offset(self):
             return self._offset
@@ -326,3 +407,10 @@ def test_messages_come_as_many_as_there_are_up_to_the_end():
     gone = Message(0, KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
     with pytest.raises(InputLost, match="Was the topic deleted"):
         read([Message(3), gone])
+    # What passes by itself is waited for; and no group is needed.
+    moved = Message(0, KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION))
+    group = Message(0, KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED), topic=None)
+    assert read([moved, group], [Message(8)]) == [[8]]
+    forbidden = Message(0, KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+    with pytest.raises(PermissionError, match="to READ topic 't'"):
+        read([forbidden])

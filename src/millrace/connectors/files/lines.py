@@ -34,6 +34,9 @@ from millrace.model.time import (
 #: Takes a line or message, returns its columns: by name, or in order of the schema.
 Parse = Callable[[bytes], Mapping[str, Any] | tuple[Any, ...]]
 
+#: What ``parse=`` raises where it is not the line that is wrong: a schema registry does not answer.
+_AWAY: Final = (ConnectionError, TimeoutError)
+
 #: Characters of 2026-11-27T10:00:00Z: text of a time without seconds is left to Python.
 _TO_THE_SECOND: Final = 20
 _YEAR_1_US: Final = -62_135_596_800_000_000
@@ -140,6 +143,9 @@ class RowMaker:
 
         One that cannot be read is refused; see :mod:`millrace.injectors.refusals`.
 
+        Raises:
+            ConnectionError: ``parse`` cannot reach what it needs; or ``TimeoutError``.
+
         Args:
             lines: The lines or messages; None, a null message of Kafka, has null in every column.
             where: Returns where the n-th of them came from, if it is refused.
@@ -158,6 +164,8 @@ class RowMaker:
         for n, line in enumerate(lines):
             try:
                 rows.append(self._row(line, {name: each[n] for name, each in beside.items()}))
+            except _AWAY:
+                raise
             except Exception as error:  # noqa: BLE001  parse= may raise anything
                 rows.append(None)
                 reasons[n] = f"{type(error).__name__}: {error}"
@@ -265,6 +273,8 @@ class RowMaker:
         """Return the columns of what a function gives of each line."""
         try:
             found: list[Any] = [{} if line is None else self._parse(line) for line in lines]
+        except _AWAY:
+            raise
         except Exception:  # noqa: BLE001  :meth:`_row` meets it too, and can say in which line
             return None
         kinds = set(map(type, found))

@@ -15,9 +15,13 @@ from millrace.connectors.kafka.messages import (
     PATIENCE_S,
     BrokerErrors,
     MessageRows,
+    forbidden,
+    is_of_group,
     offset_at,
     partitions_of,
     passing,
+    unauthorized,
+    unreachable,
 )
 from millrace.injectors.advance import Advance, Advances, decision
 from millrace.injectors.follower import ROOM, FetchedBatch, about_bytes
@@ -175,6 +179,8 @@ class KafkaFollower:
                     first = offset_at(self._consumer, topic, int(number), since_us, end)
                 break
             except KafkaException as error:
+                if error.args[0].code() in unauthorized():
+                    raise forbidden(self._who, topic, "READ") from None
                 partitions_of(self._consumer, self._who, topic, _LIST_S)
                 if error.args[0].code() not in passing() or self._clock() > until:
                     raise ConnectionError(
@@ -250,13 +256,18 @@ class KafkaFollower:
     def _fail(self, message: Any) -> None:
         """Raise what a partition's error means; return if it may pass."""
         error = message.error()
+        if is_of_group(message):
+            log.debug("%s: %s. It reads without a group.", self._who, error.str())
+            return
         if error.code() in passing():
             self._doubt()
             return
-        if error.retriable() or error.code() in _unreachable():
+        if error.retriable() or error.code() in unreachable():
             self._wait(error.str())
             return
         process = self._names.get((message.topic(), message.partition()), message.topic())
+        if error.code() in unauthorized():
+            raise forbidden(self._who, message.topic(), "READ")
         if error.code() in _gone():
             raise self._lost(process, error.str() + self._now(message))
         raise ConnectionError(
@@ -287,8 +298,8 @@ class KafkaFollower:
         for topic, some in groupby(sorted(self._names), operator.itemgetter(0)):
             try:
                 there = partitions_of(self._consumer, self._who, topic, _LIST_S)
-            except ConnectionError as unreachable:
-                self._wait(unreachable)
+            except ConnectionError as away:
+                self._wait(away)
                 return
             for at in some:
                 if at[1] not in there:
@@ -317,26 +328,6 @@ class KafkaFollower:
         if not self._away:
             self._away = True
             log.warning("%s cannot be reached: %s. It is waited for.", self._who, why)
-
-
-def _unreachable() -> set[int]:
-    """Return the errors of a broker that cannot answer now."""
-    from confluent_kafka import KafkaError
-
-    return {
-        KafkaError._ALL_BROKERS_DOWN,
-        KafkaError._RESOLVE,
-        KafkaError._TIMED_OUT,
-        KafkaError._TRANSPORT,
-        KafkaError.BROKER_NOT_AVAILABLE,
-        KafkaError.FENCED_LEADER_EPOCH,
-        KafkaError.KAFKA_STORAGE_ERROR,
-        KafkaError.NETWORK_EXCEPTION,
-        KafkaError.OFFSET_NOT_AVAILABLE,
-        KafkaError.REPLICA_NOT_AVAILABLE,
-        KafkaError.REQUEST_TIMED_OUT,
-        KafkaError.UNKNOWN_LEADER_EPOCH,
-    }
 
 
 def _gone() -> set[int]:

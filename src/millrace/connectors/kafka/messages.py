@@ -187,6 +187,7 @@ def partitions_of(
     Raises:
         InputLost: There is no such topic.
         ConnectionError: No broker answers.
+        PermissionError: The user may not read it.
     """
     from confluent_kafka import KafkaException
 
@@ -200,6 +201,8 @@ def partitions_of(
         raise ConnectionError(f"{who} cannot be reached: {why}") from None
     if errors is not None:
         errors.clear()
+    if listed.error is not None and listed.error.code() in unauthorized():
+        raise forbidden(who, topic, "READ")
     if listed.error is not None or not listed.partitions:
         raise InputLost(
             f"Kafka topic {topic!r} is not there: {listed.error}. Was it deleted? What was read of "
@@ -209,24 +212,53 @@ def partitions_of(
     return sorted(listed.partitions)
 
 
-def topic_ids(admin: Any, topics: Sequence[str], patience_s: float) -> dict[str, str]:
+def topic_ids(admin: Any, who: str, topics: Sequence[str], patience_s: float) -> dict[str, str]:
     """Return topic -> the id that it was given when it was made; none where the broker tells none.
 
     Args:
         admin: An administrator.
+        who: Asks, for messages.
         topics: Their names.
         patience_s: How long the broker may take to answer.
+
+    Raises:
+        PermissionError: The user may not read one.
+    """
+    found = {}
+    for topic, described in describe_topics(admin, topics, patience_s).items():
+        refuse_forbidden(described, who, topic, "READ")
+        found[topic] = str(described.topic_id)
+    return found
+
+
+def describe_topics(admin: Any, topics: Sequence[str], patience_s: float) -> dict[str, Any]:
+    """Return topic -> its description, with what the user may do; not of those that have none.
+
+    Who lists the partitions of a topic, or writes to it, learns why it has none.
     """
     from confluent_kafka import KafkaException, TopicCollection
 
-    asked = admin.describe_topics(TopicCollection(list(topics)), request_timeout=patience_s)
+    asked = admin.describe_topics(
+        TopicCollection(list(topics)),
+        include_authorized_operations=True,
+        request_timeout=patience_s,
+    )
     found = {}
     for topic, future in asked.items():
-        try:
-            found[topic] = str(future.result().topic_id)
-        except KafkaException:
-            continue  # who lists its partitions says why
+        with suppress(KafkaException):
+            found[topic] = future.result()
     return found
+
+
+def refuse_forbidden(described: Any, who: str, topic: str, operation: str) -> None:
+    """Refuse a user who may not do something with a topic, if the brokers tell what it may do.
+
+    Raises:
+        PermissionError: It may not.
+    """
+    permitted = {one.name for one in described.authorized_operations or ()}
+    if permitted and permitted.isdisjoint({operation, "ALL", "ANY"}):
+        raise forbidden(who, topic, operation)
 
 
 def passing() -> set[int]:
@@ -242,11 +274,56 @@ def passing() -> set[int]:
     }
 
 
+def unreachable() -> set[int]:
+    """Return the errors of a broker that cannot answer now."""
+    from confluent_kafka import KafkaError
+
+    return {
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._RESOLVE,
+        KafkaError._TIMED_OUT,
+        KafkaError._TRANSPORT,
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+    }
+
+
+def unauthorized() -> set[int]:
+    """Return the errors of a user without a permission."""
+    from confluent_kafka import KafkaError
+
+    return {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
+
+
+def forbidden(who: str, topic: str, operation: str) -> PermissionError:
+    """Return the error of a user whom the brokers do not permit an operation on a topic."""
+    return PermissionError(
+        f"{who}: the brokers do not permit the user of config= to {operation} topic {topic!r}. "
+        f"Give it an ACL for {operation} on the topic."
+    )
+
+
+def is_of_group(message: Any) -> bool:
+    """Return whether an error is of the consumer group, to which nothing is committed.
+
+    A client asks for the coordinator of its group, and reads on where it may not.
+    """
+    return message.error() is not None and message.topic() is None
+
+
 def offset_at(client: Any, topic: str, partition: int, us: int, end: int) -> int:
     """Return the offset of the first message of an instant or later; the end if there is none."""
     from confluent_kafka import TopicPartition
 
-    at = TopicPartition(topic, partition, us // MILLISECOND)
+    # To the brokers, times below 0 are no times: -1 is the end of the partition.
+    at_ms = max(0, -(-us // MILLISECOND))
+    at = TopicPartition(topic, partition, at_ms)
     (found,) = client.offsets_for_times([at], timeout=PATIENCE_S)
     return end if found.offset < 0 else int(found.offset)
 
@@ -265,6 +342,10 @@ def between(
     """
     from confluent_kafka import KafkaError, TopicPartition
 
+    waited_for = unreachable() | {
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+    }
     consumer.assign([TopicPartition(topic, partition, start)])
     heard, next_offset = time.monotonic(), start
     while True:
@@ -280,6 +361,10 @@ def between(
                 done = next_offset >= end
             elif error.code() == KafkaError._PARTITION_EOF:
                 done = message.offset() >= end
+            elif is_of_group(message) or error.code() in waited_for:
+                continue
+            elif error.code() in unauthorized():
+                raise forbidden("Kafka", topic, "READ")
             else:
                 raise InputLost(
                     f"Kafka partition '{topic}-{partition}' cannot be read from offset {start} "
@@ -354,6 +439,11 @@ class BrokerErrors:
         # After a refusal the connection is lost, too.
         if self._is_lost_connection or not lost:
             self._last, self._is_lost_connection = error.str(), lost
+
+    @property
+    def refusal(self) -> str:
+        """What brokers refuse, or a name that is not known; "" if they are just not there."""
+        return "" if self._is_lost_connection else self._last
 
     def explain(self, why: str) -> str:
         """Return why a call failed, and what was reported of that."""

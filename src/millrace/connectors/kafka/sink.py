@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
 from millrace.connectors.function_sink import ByEpoch, ByTurn
-from millrace.connectors.kafka.messages import ID_HEADER, BrokerErrors, require_client
-from millrace.model.errors import PipelineError, SinkError
+from millrace.connectors.kafka.messages import (
+    ID_HEADER,
+    BrokerErrors,
+    describe_topics,
+    forbidden,
+    partitions_of,
+    refuse_forbidden,
+    require_client,
+    unauthorized,
+)
+from millrace.model.errors import InputLost, PipelineError, SinkError, brief
 from millrace.model.time import MILLISECOND
 from millrace.runtime.values import JSON_FIELD, to_json
 
+if TYPE_CHECKING:
+    from millrace.runtime.sink_contract import Binding
+
+_log = logging.getLogger("millrace")
+
+#: How long the brokers may take to say, before a run begins, whether the topic is there.
+_START_S = 10.0
 #: How long the brokers may take for what is on its way when an epoch or a mark ends.
 _PATIENCE_S = 60.0
 #: The earliest time that a message can have: librdkafka takes 0 for "now".
@@ -32,7 +49,8 @@ class KafkaSink:
     A message has the record's timestamp in milliseconds, rounded down, and its id in the header
     ``millrace-id``. The earliest is 1 ms after the beginning of 1970, as librdkafka takes 0 for the
     time of sending. Its key is the record's: bytes as they are, text as UTF-8, and JSON of anything
-    else. The tasks send them: in their epoch, or, on the real-time plane, in every turn. What was
+    else. The key chooses the partition, the same that Java's producer chooses. The tasks send them:
+    in their epoch, or, on the real-time plane, in every turn. What was
     sent since the last epoch or mark that completed is sent again after a failure, with the ids it
     had. Who reads them counts each once by that: a pipeline with ``mr.sources.Kafka(...,
     schema="..., kafka_id string")`` and ``inject(id="kafka_id")``.
@@ -69,11 +87,48 @@ class KafkaSink:
             "bootstrap.servers": servers,
             # A retry of librdkafka's own must not double or reorder what it sends.
             "enable.idempotence": True,
+            # As Java's producer does it: whoever joins topics by partition finds a key in one.
+            "partitioner": "murmur2_random",
             "allow.auto.create.topics": False,
             "log_level": 2,
             **(config or {}),
         }
         self._open = _Open(settings, topic, self.function)
+
+    def bind(self, binding: Binding) -> str:
+        """Look whether the topic is there, and may be written.
+
+        Brokers that do not answer are left to the tasks, which wait for them.
+
+        Raises:
+            PipelineError: There is no such topic, or a setting is wrong.
+            SinkError: The brokers refuse the user, or that it writes.
+        """
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+
+        errors = BrokerErrors()
+        try:
+            settings: dict[str, Any] = {"error_cb": errors, **self._open.config}
+            admin = AdminClient(settings)
+        except KafkaException as wrong:
+            raise PipelineError(f"{self!r}: config= is wrong: {wrong.args[0].str()}") from None
+        try:
+            partitions_of(admin, repr(self), self.topic, _START_S, errors)
+            for described in describe_topics(admin, [self.topic], _START_S).values():
+                refuse_forbidden(described, repr(self), self.topic, "WRITE")
+        except InputLost:
+            if str(self._open.config["allow.auto.create.topics"]).lower() != "true":
+                raise PipelineError(
+                    f"{self!r}: there is no topic {self.topic!r}. Make it, or correct its name."
+                ) from None
+        except PermissionError:
+            raise SinkError(str(forbidden(repr(self), self.topic, "WRITE"))) from None
+        except ConnectionError as away:
+            if errors.refusal:
+                raise SinkError(str(away)) from None
+            _log.warning("%s. The run begins without it.", away)
+        return f"{self!r} from {binding.stream!r}"  # several may write to a topic
 
     def for_tasks(self) -> ByEpoch:
         """Return what the tasks of an epoch send with."""
@@ -151,7 +206,7 @@ class _Messages:
         self._topic = topic
         self._encode = encode
         self._errors = errors
-        self._refused: list[str] = []
+        self._refused: list[tuple[Any, dict[str, Any]]] = []
         self._refusal = KafkaException
 
     def take(self, rows: pa.RecordBatch) -> None:
@@ -168,12 +223,12 @@ class _Messages:
         ):
             headers = {ID_HEADER: record.hex()}
             self._produce(key=key, value=value, timestamp=at_ms, headers=headers)
-        self._producer.poll(0)
+        self._serve(self._producer.poll, 0)
         self._check()
 
     def flush(self) -> None:
-        unsent = self._producer.flush(_PATIENCE_S)
-        self._check(unsent)
+        unsent = self._serve(self._producer.flush, _PATIENCE_S)
+        self._check(unsent or 0)
 
     def leave(self) -> None:
         self._producer.purge()
@@ -183,25 +238,59 @@ class _Messages:
             try:
                 self._producer.produce(self._topic, on_delivery=self._delivered, **message)
             except BufferError:  # librdkafka's queue is full: let it send some
-                self._producer.poll(0.5)
+                self._serve(self._producer.poll, 0.5)
                 self._check()
             except self._refusal as refused:  # known before it is sent: no such topic, too long
-                self._delivered(refused.args[0], None)
+                self._refused.append((refused.args[0], message))
                 self._check()
             else:
                 return
 
-    def _delivered(self, error: Any, _: Any) -> None:
-        if error is not None:
-            self._refused.append(error.str())
+    def _serve(self, call: Callable[[float], Any], wait_s: float) -> Any:
+        """Have librdkafka report what became of messages.
+
+        After an error by which its producer has ended, callbacks may fail with a SystemError.
+        """
+        try:
+            return call(wait_s)
+        except (self._refusal, SystemError) as ended:
+            error = ended if isinstance(ended, self._refusal) else ended.__cause__
+            if not isinstance(error, self._refusal):
+                raise
+            self._refused.insert(0, (error.args[0], {}))
+            return None
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        if error is None:
+            return
+        self._refused.append((error, {"key": message.key(), "value": message.value()}))
 
     def _check(self, unsent: int = 0) -> None:
+        from confluent_kafka import KafkaError
+
         if not self._refused and not unsent:
             return
-        no_answer = self._errors.explain(f"no answer within {_PATIENCE_S:g} s")
-        said = self._refused[0] if self._refused else no_answer
+        count = len(self._refused) + unsent
+        error, message = self._refused[0] if self._refused else (None, {})
+        code = None if error is None else error.code()
+        if code == KafkaError.MSG_SIZE_TOO_LARGE:
+            size = len(message.get("value") or b"")
+            raise SinkError(
+                f"sinks.Kafka: topic {self._topic!r} does not take a message of {size} bytes with "
+                f"key {brief(message.get('key'))}. Raise the topic's max.message.bytes and "
+                'config={"message.max.bytes": ...}, or give encode= that makes it smaller. Until '
+                "then the run cannot go on. Everything committed before is safe."
+            )
+        if code in unauthorized():
+            raise SinkError(str(forbidden("sinks.Kafka", self._topic, "WRITE")))
+        if error is None:
+            reason = self._errors.explain(f"no answer within {_PATIENCE_S:g} s")
+        elif code == KafkaError._FATAL:
+            reason = self._errors.explain(error.str())
+        else:
+            reason = error.str()
         raise SinkError(
-            f"sinks.Kafka: topic {self._topic!r} did not take {len(self._refused) + unsent} "
-            f"messages: {said}. Is the topic there, and are the brokers up? Everything committed "
-            "before is safe; what the topic did not take is sent when the epoch is tried again."
+            f"sinks.Kafka: topic {self._topic!r} did not take {count} messages: {reason}. Is the "
+            "topic there, and are the brokers up? Everything committed before is safe; what the "
+            "topic did not take is sent when the epoch is tried again."
         )

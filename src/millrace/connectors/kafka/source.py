@@ -10,11 +10,14 @@ Source: MillWheel, "Injector and Low Watermark API" (5.2): pubsub service feeds.
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
+import msgspec
 import pyarrow as pa
 
 from millrace.connectors.files.lines import Parse
@@ -33,17 +36,20 @@ from millrace.connectors.kafka.messages import (
 )
 from millrace.injectors.advance import Advance, Backlog
 from millrace.injectors.follower import Follower
-from millrace.injectors.injector import NumberedInjector, Origin
+from millrace.injectors.injector import BoundInjector, NumberedInjector, Origin
 from millrace.model.errors import InputLost, PipelineError
 from millrace.model.time import Instant, TimeUnit, timestamp_us
+from millrace.store import is_object_store, local_path, mailbox_at
 
 #: How often to ask which partitions there are. They are rarely added, and a record waits so long.
 _PARTITIONS_EVERY_S: Final = 2.0
+#: What brokers take as the name of a topic.
+_TOPIC: Final = re.compile(r"[\w.-]{1,249}", re.ASCII)
 #: How long the broker may take to give a refused record's message once more.
 _ORIGINS_S: Final = 5.0
 
 
-class Kafka(NumberedInjector):
+class Kafka(NumberedInjector, BoundInjector):
     """Reads topics of Kafka from their beginning, or from an instant on.
 
     Each partition is a process of the injector: name ``inject(low_watermark=)``, what a partition
@@ -62,7 +68,8 @@ class Kafka(NumberedInjector):
             ``string``, one that is not UTF-8 is refused.
         parse: Takes a message's value (bytes), returns the columns by name or in order; by default
             it is a JSON object, or, without a schema, left as it is. It is not called for a null
-            value (a tombstone): that has null in every column of the value.
+            value (a tombstone): that has null in every column of the value. What it raises refuses
+            the message; a ``ConnectionError`` or ``TimeoutError`` has it read again.
         unit: What an integer in a ``timestamp`` column counts: ``"s"``, ``"ms"``, ``"us"`` or
             ``"ns"``. By default microseconds, and a number that is a time up to now in seconds or
             milliseconds is refused. For a column that is an integer itself: ``inject(unit=)``.
@@ -98,11 +105,19 @@ class Kafka(NumberedInjector):
         self.topics = (topics,) if isinstance(topics, str) else tuple(topics)
         if not self.topics:
             raise PipelineError("Kafka(topics=()): expected the name of a topic, or several.")
+        for topic in self.topics:
+            if not _TOPIC.fullmatch(topic):
+                raise PipelineError(
+                    f"Kafka(topics={topic!r}): that is no name of a topic. Name each topic; a "
+                    "pattern is not supported."
+                )
         if tombstones not in ("keep", "drop"):
             raise PipelineError(f'Kafka(tombstones={tombstones!r}): expected "keep" or "drop".')
         self._rows = MessageRows(schema, parse, unit, drops=tombstones == "drop")
         self.schema = self._rows.schema
-        self._since_us = None if since is None else timestamp_us(since)
+        since_us = None if since is None else timestamp_us(since)
+        # Brokers find no time before 1970, and messages may have one: all are read.
+        self._since_us = None if since_us is None or since_us < 0 else since_us
         self._records = records_per_epoch
         self._errors = BrokerErrors()
         self._config = {
@@ -112,6 +127,8 @@ class Kafka(NumberedInjector):
             "enable.partition.eof": True,
             "auto.offset.reset": "error",
             "isolation.level": "read_committed",
+            # An administrator would make a topic whose name is misspelled, or that was deleted.
+            "allow.auto.create.topics": False,
             "error_cb": self._errors,
             "log_level": 2,
             **(config or {}),
@@ -123,7 +140,13 @@ class Kafka(NumberedInjector):
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__ | {"_consumer": None, "_admin": None, "_partitions": []}
-        return state | {"_asked": float("-inf"), "_bounds": {}, "_made": {}}
+        return state | {"_asked": float("-inf"), "_bounds": {}, "_made": None}
+
+    def bind(self, location: str, stream: str) -> None:
+        """Keep in the mailbox of a checkpoint which topics its offsets are of."""
+        self._forget()
+        self._location = location if is_object_store(location) else str(local_path(location))
+        self._message = f"{hashlib.sha256(stream.encode()).hexdigest()[:16]}.kafka-topics"
 
     def _forget(self) -> None:
         self._consumer: Any = None
@@ -131,7 +154,8 @@ class Kafka(NumberedInjector):
         self._partitions: list[tuple[str, int]] = []
         self._asked = float("-inf")
         self._bounds: dict[str, tuple[int, int]] = {}
-        self._made: dict[str, str] = {}
+        self._location = self._message = ""
+        self._made: dict[str, str] | None = None
 
     # -- in the driver -----------------------------------------------------------------------------
 
@@ -203,25 +227,50 @@ class Kafka(NumberedInjector):
             for topic in self.topics
             for number in partitions_of(admin, repr(self), topic, PATIENCE_S, self._errors)
         )
-        # Of a topic that is made again, and long enough by now, offsets say nothing.
-        for topic, made in topic_ids(admin, self.topics, PATIENCE_S).items():
-            if self._made.setdefault(topic, made) != made:
-                raise InputLost(
-                    f"Kafka topic {topic!r} was deleted and made again while it was read. What was "
-                    "read of the old one is safe in the checkpoint; its offsets are none of the "
-                    "new one's. Start with a new checkpoint to read what is there now."
-                )
+        self._compare(topic_ids(admin, repr(self), self.topics, PATIENCE_S))
         return found
+
+    def _compare(self, made: Mapping[str, str]) -> None:
+        """Refuse a topic that was made again since the checkpoint knows it.
+
+        Of one that is long enough by now, offsets do not show that they are another's.
+
+        Args:
+            made: Topic -> the id that it was given when it was made.
+        """
+        if self._made is None:
+            known = mailbox_at(self._location).read(self._message) if self._location else None
+            self._made = {} if known is None else msgspec.json.decode(known, type=dict[str, str])
+        for topic, of in made.items():
+            if self._made.get(topic, of) != of:
+                linked = (
+                    " If offsets are those of the old topic, as of a linked cluster, remove "
+                    f"mailbox/{self._message} from the checkpoint."
+                )
+                raise InputLost(
+                    f"Kafka topic {topic!r} was deleted and made again since it was first read. "
+                    "What was read of the old one is safe in the checkpoint; its offsets are none "
+                    "of the new one's. Start with a new checkpoint to read what is there now."
+                    + (linked if self._location else "")
+                )
+        if not made.keys() <= self._made.keys():
+            self._made |= made
+            if self._location:
+                message = msgspec.json.encode(self._made)
+                mailbox_at(self._location).replace(self._message, message)
 
     def _list_offsets(self, which: str) -> dict[str, int]:
         from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 
         admin: Any = importlib.import_module("confluent_kafka.admin")  # it is hardly typed
         spec = getattr(admin.OffsetSpec, which)()
+        # As far as the consumers read: with "read_uncommitted", beyond an open transaction.
+        levels = IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED
+        level = levels[self._config["isolation.level"] == "read_committed"]
         wanted = {TopicPartition(*partition): spec for partition in self._partitions}
         asked = self._administrator().list_offsets(
             wanted,
-            isolation_level=IsolationLevel.READ_COMMITTED,
+            isolation_level=level,
             request_timeout=PATIENCE_S,
         )
         found = {}
@@ -241,11 +290,15 @@ class Kafka(NumberedInjector):
 
     def _administrator(self) -> Any:
         if self._admin is None:
+            from confluent_kafka import KafkaException
             from confluent_kafka.admin import AdminClient
 
             consumers = ("group.id", "enable.", "auto.", "isolation.")
             config = {k: v for k, v in self._config.items() if not k.startswith(consumers)}
-            self._admin = AdminClient(config)
+            try:
+                self._admin = AdminClient(config)
+            except KafkaException as wrong:
+                raise PipelineError(f"{self!r}: config= is wrong: {wrong.args[0].str()}") from None
         return self._admin
 
     def _client(self) -> Any:

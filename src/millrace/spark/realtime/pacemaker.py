@@ -13,6 +13,7 @@ by public means.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -27,8 +28,11 @@ TRIED = ((4, 3),)
 _STREAM = "org.apache.spark.sql.execution.streaming.sources.LowLatencyMemoryStream"
 _ENCODERS = "org.apache.spark.sql.Encoders"
 
+#: A topic, or the options of Spark's Kafka source, among which passwords may be.
+Pacemaker = str | Mapping[str, str]
 
-def check_spark(spark: Any, pacemaker: str | None) -> None:
+
+def check_spark(spark: Any, pacemaker: Pacemaker | None) -> None:
     """Refuse a session that cannot run the real-time plane.
 
     Args:
@@ -48,7 +52,7 @@ def check_spark(spark: Any, pacemaker: str | None) -> None:
             f"'pyspark~={tried}.0'), or leave realtime out: epochs run on this one."
         )
     if pacemaker is not None:
-        _kafka(pacemaker)
+        _kafka_options(pacemaker)
     elif is_connect(spark):
         raise PipelineError(
             "realtime=True: this is a session of Spark Connect, and what Spark brings along to "
@@ -66,28 +70,27 @@ def check_spark(spark: Any, pacemaker: str | None) -> None:
         )
 
 
-def pacemaker_of(spark: SparkSession, tasks: int, pacemaker: str | None) -> DataFrame:
+def pacemaker_of(spark: SparkSession, tasks: int, pacemaker: Pacemaker | None) -> DataFrame:
     """Return a streaming frame of so many partitions, without rows; it has a source of its own.
 
     Args:
         spark: A session that was checked.
         tasks: How many.
-        pacemaker: ``kafka:servers/topic``: a topic in place of Spark's own.
+        pacemaker: ``kafka:servers/topic``: a topic in place of Spark's own; or the options of
+            Spark's Kafka source.
 
     Raises:
         PipelineError: Spark's own cannot be made; or Spark lacks its Kafka connector.
     """
     if pacemaker is not None:
-        servers, topic = _kafka(pacemaker)
-        options = {"kafka.bootstrap.servers": servers, "subscribe": topic}
-        reader = spark.readStream.format("kafka").options(**options)
+        reader = spark.readStream.format("kafka").options(**_kafka_options(pacemaker))
         try:
             topic_rows = reader.option("startingOffsets", "latest").load().select("value")
             _ = topic_rows.schema  # a client of Spark Connect asks its server only now
             return topic_rows
         except Exception as error:
             raise PipelineError(
-                f"pacemaker={pacemaker!r}: Spark cannot read the topic: "
+                f"pacemaker={_without_secrets(pacemaker)}: Spark cannot read the topic: "
                 f"{str(error).splitlines()[0].rstrip('.')}. Does the session have Spark's Kafka "
                 "connector? "
                 '.config("spark.jars.packages", '
@@ -108,16 +111,32 @@ def pacemaker_of(spark: SparkSession, tasks: int, pacemaker: str | None) -> Data
         ) from error
 
 
-def _kafka(pacemaker: str) -> tuple[str, str]:
-    """Return servers and topic.
+def _kafka_options(pacemaker: Pacemaker) -> dict[str, str]:
+    """Return the options of Spark's Kafka source.
 
-    >>> _kafka("kafka:one:9092,two:9092/idle")
-    ('one:9092,two:9092', 'idle')
+    >>> _kafka_options("kafka:one:9092,two:9092/idle")
+    {'kafka.bootstrap.servers': 'one:9092,two:9092', 'subscribe': 'idle'}
     """
+    if isinstance(pacemaker, Mapping):
+        if not {"kafka.bootstrap.servers", "subscribe"} <= pacemaker.keys():
+            raise PipelineError(
+                f"pacemaker={_without_secrets(pacemaker)}: expected options of Spark's Kafka "
+                'source, "kafka.bootstrap.servers" and "subscribe" among them.'
+            )
+        return dict(pacemaker)
     match = re.fullmatch(r"kafka:([^/\s]+)/([\w.-]+)", pacemaker)
     if match is None:
         raise PipelineError(
             f"pacemaker={pacemaker!r}: expected a Kafka topic that nobody writes to, such as "
             'pacemaker="kafka:broker:9092/idle", or none.'
         )
-    return match[1], match[2]
+    return {"kafka.bootstrap.servers": match[1], "subscribe": match[2]}
+
+
+def _without_secrets(pacemaker: Pacemaker) -> str:
+    """Return the text of a pacemaker, of options their names alone.
+
+    >>> _without_secrets({"subscribe": "idle", "kafka.sasl.jaas.config": "password"})
+    '{subscribe, kafka.sasl.jaas.config}'
+    """
+    return f"{{{', '.join(pacemaker)}}}" if isinstance(pacemaker, Mapping) else repr(pacemaker)

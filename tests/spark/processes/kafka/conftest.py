@@ -1,18 +1,41 @@
 """A Kafka broker, one process, for the tests in this folder; and producers that misbehave."""
 
 import contextlib
+import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import NewPartitions
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    NewPartitions,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from millrace_examples.kafka.broker import Broker
 
 ROOT = Path(__file__).parents[4]
+
+
+#: Who comes without a password may do all, and others what they have an ACL for.
+SECURED = {
+    "also": "SASL_PLAINTEXT",
+    "sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
+        "org.apache.kafka.common.security.plain.PlainLoginModule required "
+        + " ".join(f'user_{name}="{name}\'s word"' for name in ("reader", "writer", "nobody"))
+        + ";"
+    ),
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+}
 
 
 class Kafka(Broker):
@@ -20,6 +43,37 @@ class Kafka(Broker):
 
     topic = Broker.make_topic
     delete = Broker.delete_topic
+
+    def secured(self) -> str:
+        """Return how users with a password reach it."""
+        text = (self._folder / "server.properties").read_text()
+        found = re.search(r"^advertised.listeners=.*SASL_PLAINTEXT://([\d.:]+)", text, re.MULTILINE)
+        assert found is not None
+        return found[1]
+
+    def permit(self, user: str, operation: str, topic: str) -> None:
+        """Let a user do something with a topic."""
+        acl = AclBinding(
+            ResourceType.TOPIC,
+            topic,
+            ResourcePatternType.LITERAL,
+            f"User:{user}",
+            "*",
+            AclOperation[operation],
+            AclPermissionType.ALLOW,
+        )
+        (made,) = self.admin.create_acls([acl]).values()
+        made.result(30)
+
+    def make_again(self, name: str) -> None:
+        """Make a topic that was deleted just now; the old one may be on its way out still."""
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                self.topic(name, 1)
+                return
+            except KafkaException:
+                assert time.monotonic() < deadline
 
     def add_partitions(self, name: str, partitions: int) -> None:
         (made,) = self.admin.create_partitions([NewPartitions(name, partitions)]).values()
@@ -84,7 +138,9 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Kafka:
     """A broker that lives as long as the tests of this folder do: an idle one takes time, too."""
     if not _RUNNING:
         subprocess.run([sys.executable, ROOT / "scripts" / "jars.py"], check=True)
-        _RUNNING.append(_OPEN.enter_context(Kafka(tmp_path_factory.mktemp("kafka"))).wait())
+        _RUNNING.append(
+            _OPEN.enter_context(Kafka(tmp_path_factory.mktemp("kafka"), SECURED)).wait()
+        )
     return _RUNNING[0]
 
 

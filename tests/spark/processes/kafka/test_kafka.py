@@ -279,6 +279,12 @@ def test_a_topic_that_lost_records_or_is_gone_ends_the_run(kafka: Any, tools: An
     run = tools.start(_pipeline(kafka, topic, tools.Kept()))
     with pytest.raises(RunFailed, match=r"InputLost: Kafka topic 'fleeting'.* deleted"):
         tools.step(run)
+    # Made again, and longer than what was read of the old one: its offsets are not taken for those.
+    kafka.make_again(topic)
+    _send(kafka, topic, 0, *range(20, 30))
+    run = tools.start(_pipeline(kafka, topic, tools.Kept()))
+    with pytest.raises(RunFailed, match=r"InputLost: Kafka topic 'fleeting' was .* made again"):
+        tools.step(run)
 
 
 def test_a_retried_epoch_sends_the_ids_it_had(

@@ -63,6 +63,35 @@ def test_a_spark_without_its_kafka_connector_is_told_so() -> None:
         pacemaker_of(spark, 2, "kafka:broker:9092/idle")
 
 
+def test_a_pacemaker_may_have_the_options_that_a_secured_broker_needs() -> None:
+    class Reader:
+        def format(self, _: str) -> Reader:
+            return self
+
+        def options(self, **options: str) -> Reader:
+            assert options == secured
+            return self
+
+        def option(self, *_: str) -> Reader:
+            return self
+
+        def load(self) -> None:
+            raise ValueError("no")
+
+    secured = {
+        "kafka.bootstrap.servers": "broker:9092",
+        "subscribe": "idle",
+        "kafka.sasl.jaas.config": "hunter2",
+    }
+    spark: Any = SimpleNamespace(version="4.3.0", readStream=Reader())
+    with pytest.raises(PipelineError, match=r"pacemaker={.*jaas.config}: Spark cannot") as refused:
+        pacemaker_of(spark, 2, secured)
+    assert "hunter2" not in str(refused.value)
+    with pytest.raises(PipelineError, match='"subscribe" among them') as refused:
+        check_spark(session("4.3.0"), {"kafka.sasl.jaas.config": "hunter2"})
+    assert "hunter2" not in str(refused.value)
+
+
 def test_a_pacemaker_that_is_no_topic_is_refused() -> None:
     with pytest.raises(PipelineError, match="pacemaker='broker:9092'"):
         check_spark(session("4.3.0"), "broker:9092")
