@@ -224,7 +224,13 @@ class DrivenSetup(EpochSetup):
         )
 
     def _no_rows(
-        self, plan: StreamPlan, session: SparkSession, tasks: int
-    ) -> tuple[DataFrame, list[list[bytes]]]:
-        readers = 1 if tasks == 1 else max(tasks, self.fitting)
-        return session.range(0, readers, 1, readers), [[] for _ in range(readers)]
+        self, plan: StreamPlan, session: SparkSession, tasks: int, processes: int
+    ) -> list[tuple[DataFrame, list[list[bytes]]]]:
+        # As many at once as there will be, so that each has a worker process. With one reader in
+        # front of one task there is no shuffle.
+        most = min(max(tasks, processes), self.fitting)
+        shapes = {most, 1} if tasks == 1 else {most}
+        return [
+            (session.range(0, readers, 1, readers), [[] for _ in range(readers)])
+            for readers in sorted(shapes, reverse=True)
+        ]

@@ -423,9 +423,16 @@ class EpochSetup(Setup):
 
     @abstractmethod
     def _no_rows(
-        self, plan: StreamPlan, session: SparkSession, tasks: int
-    ) -> tuple[DataFrame, list[list[bytes]] | None]:
-        """Return the rows of an epoch without a record, as :data:`Rows` does."""
+        self, plan: StreamPlan, session: SparkSession, tasks: int, processes: int
+    ) -> Sequence[tuple[DataFrame, list[list[bytes]] | None]]:
+        """Return the rows of epochs without a record, as :data:`Rows` does: of each shape.
+
+        Args:
+            plan: Of the run.
+            session: For the rows.
+            tasks: How many a level there are.
+            processes: How many all injectors have.
+        """
 
     def check_claimed(self, run_log: RunLog) -> None:
         """Refuse a stream that was read by the other kind of source: its offsets are lost on it."""

@@ -302,8 +302,8 @@ class MicroBatchSetup(EpochSetup):
         )
 
     def _no_rows(
-        self, plan: StreamPlan, session: SparkSession, tasks: int
-    ) -> tuple[DataFrame, None]:
+        self, plan: StreamPlan, session: SparkSession, tasks: int, processes: int
+    ) -> list[tuple[DataFrame, None]]:
         columns = [
             F.lit(None).cast(field.dataType).alias(field.name)
             for field in together(plan.rows()).schema.fields
@@ -312,4 +312,4 @@ class MicroBatchSetup(EpochSetup):
         rows = session.range(0, tasks, 1, tasks).where("id < 0").select(columns)
         if self._injectors:
             rows = together([rows, external_pieces(session, {}, tasks=self.fitting)])
-        return rows, None
+        return [(rows, None)]

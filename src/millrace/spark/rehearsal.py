@@ -38,7 +38,8 @@ class Rehearsal:
         plan: Of the run.
         manifest: Of the first epoch of an empty checkpoint.
         session: For the jobs.
-        rows: Returns the rows of an epoch, and the pieces of each partition, without a record.
+        rows: Returns, for so many processes of injectors, rows of epochs, and the pieces of each
+            partition, without a record: of each shape that epochs have.
         injectors: Whose processes are asked for, so that connections are there.
 
     Attributes:
@@ -52,7 +53,7 @@ class Rehearsal:
         plan: StreamPlan,
         manifest: Manifest,
         session: SparkSession,
-        rows: Callable[[], tuple[DataFrame, Sequence[Sequence[bytes]] | None]],
+        rows: Callable[[int], Iterable[tuple[DataFrame, Sequence[Sequence[bytes]] | None]]],
         injectors: Iterable[Injector],
     ) -> None:
         self.ready = False
@@ -93,13 +94,13 @@ class Rehearsal:
         try:
             tag_jobs(self.session, self._tag)
             with self._asking:
-                for injector in () if self._over else self._injectors:
-                    list(injector.processes())
+                asked = () if self._over else self._injectors
+                processes = sum(len(list(injector.processes())) for injector in asked)
             for _ in range(1 if self.ready else _AT_FIRST):
-                if self._over:
-                    return
-                frame, lots = self._rows()
-                rehearse(self._plan, frame, self._manifest, lots=lots)
+                for rows, lots in self._rows(processes):
+                    if self._over:
+                        return
+                    rehearse(self._plan, rows, self._manifest, lots=lots)
             self.ready = True
         except Exception as error:  # noqa: BLE001  without it the first epoch takes longer
             if not self._over:
