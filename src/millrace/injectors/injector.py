@@ -89,9 +89,9 @@ class Injector(ABC):
     def processes(self) -> Iterable[str]:
         """Return the names of all processes that there are now.
 
-        Called in the driver before every epoch. A new one joins: it holds the low watermark until
-        it promises something, or a record of it is read. One that is gone keeps its last value, and
-        is not asked any more.
+        Called in the driver before every epoch, and now and then while it waits to take over. A new
+        one joins: it holds the low watermark until it promises something, or a record of it is
+        read. One that is gone keeps its last value, and is not asked any more.
         """
 
     @abstractmethod
