@@ -119,8 +119,7 @@ def measured(root: Path, arguments: argparse.Namespace, plane: str) -> list[floa
     for number in range(1, arguments.kills + 1):
         other = Driver(root, number, arguments, plane)
         other.wait_for("waits for the lease of")
-        if plane == "realtime":
-            other.wait_for("all tasks are started, and wait for the lease")
+        other.wait_for("all tasks are started, and wait for the lease")
         time.sleep(_WARM_UP_S)
         killed_s = time.time()
         holder.process.send_signal(signal.SIGKILL)

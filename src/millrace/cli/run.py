@@ -56,7 +56,7 @@ _NEXT = {
 @click.option("--standby", is_flag=True,
               help="Wait while another such command runs it, and take over.")  # fmt: skip
 @click.option("--lease", metavar="TIME", default=None,
-              help="With --standby: after how long of silence; 3 s by default.")  # fmt: skip
+              help="With --standby: after so long of silence; 2 s, in a bucket 30 s.")  # fmt: skip
 @click.option("--tasks", type=task_numbers, metavar="N|LEAST-MOST",
               help="Tasks a level; of two numbers their number follows the load.")  # fmt: skip
 @click.option("--metrics", help="A port, or HOST:PORT, where Prometheus may ask.")

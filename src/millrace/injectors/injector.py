@@ -89,9 +89,9 @@ class Injector(ABC):
     def processes(self) -> Iterable[str]:
         """Return the names of all current processes.
 
-        Called in the driver before every epoch. A new process holds the low watermark until it
-        publishes one, or a record of it is read. A process that is missing from the list keeps its
-        last low watermark, and is not asked any more.
+        Called in the driver before every epoch, and now and then while it waits to take over. A new
+        process holds the low watermark until it publishes one, or a record of it is read. A process
+        that is missing from the list keeps its last low watermark, and is not asked any more.
         """
 
     @abstractmethod

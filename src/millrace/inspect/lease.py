@@ -52,12 +52,18 @@ class Term(msgspec.Struct, frozen=True):
         renewed: How often it was.
         at_us: When, by the holder's clock, for people.
         ended: How its holder has ended; "" while it has not.
+        generation: Of the holder's run; 0 before there is one.
     """
 
     holder: str
     renewed: int
     at_us: int
     ended: str = ""
+    generation: int = 0
+
+
+def _ignore(_: Term) -> None:
+    """Do nothing while another holds it."""
 
 
 class Lease:
@@ -74,6 +80,9 @@ class Lease:
             store 30 seconds.
         clock: Returns seconds that only go forward.
         pause: Waits for so many seconds.
+
+    Attributes:
+        generation: Of the run of who holds it; 0 before there is one. Who waits reads it.
 
     Raises:
         CheckpointMismatch: The checkpoint is of another pipeline.
@@ -104,6 +113,7 @@ class Lease:
         self._term_s = duration_us(term, "start(lease)") / SECOND
         self._clock = clock
         self._pause = pause
+        self.generation = 0
         self._holder = f"process {os.getpid()} on host {socket.gethostname()}"
         self._number = 0
         self._renewed = 0
@@ -111,11 +121,11 @@ class Lease:
         self._released = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def acquire(self, waiting: Callable[[], object] = bool) -> bool:
+    def acquire(self, waiting: Callable[[Term], object] = _ignore) -> bool:
         """Wait for the lease; hold it, and renew it in a thread, from then on.
 
         Args:
-            waiting: Called at each look while another holds it, a few times in a term.
+            waiting: Called with it at each look while another holds it, a few times in a term.
 
         Returns:
             True: it is held, perhaps already. False: it was another's, whose run was stopped or
@@ -127,8 +137,8 @@ class Lease:
         if self._number:
             return True
         seen, since_s, held = None, self._clock(), False
+        number, term = self._last()
         while True:
-            number, term = self._last()
             if term is None:
                 self._warn_of_a_run_without()
                 free = True
@@ -144,10 +154,20 @@ class Lease:
             else:
                 free = self._clock() - since_s >= self._term_s
             if not free:
-                waiting()
+                assert term is not None, "another holds it"
+                waiting(term)
                 self._pause(self._term_s / _RENEWED)
+                number, term = self._again(number)
+                continue
+            # Before it is taken all are listed: one that was taken is there beside one before it,
+            # if who took it died before that was removed.
+            now = self._last()
+            if now != (number, term):
+                number, term = now
             elif self._taken(number + 1, term):
                 return True
+            else:
+                number, term = self._last()
 
     def release(self, failure: BaseException | None = None) -> None:
         """Give it back. Nothing happens if it is not held.
@@ -210,12 +230,18 @@ class Lease:
         return True
 
     def _put(self, number: int, ended: str = "") -> None:
-        term = Term(self._holder, self._renewed, time.time_ns() // 1000, ended)
+        at_us = time.time_ns() // 1000
+        term = Term(self._holder, self._renewed, at_us, ended, self.generation)
         self._mailbox.replace(f"{_PREFIX}{number:09d}", msgspec.json.encode(term))
         self._renewed_s = self._clock()
 
     def _names(self) -> list[str]:
         return [name for name in self._mailbox.names() if name.startswith(_PREFIX)]
+
+    def _again(self, number: int) -> tuple[int, Term | None]:
+        """Return what :meth:`_last` does, by one request while it is the one that was last."""
+        data = self._mailbox.read(f"{_PREFIX}{number:09d}")
+        return self._last() if data is None else (number, msgspec.json.decode(data, type=Term))
 
     def _last(self) -> tuple[int, Term | None]:
         """Return number and content of the last lease; 0 and None if there is none."""

@@ -63,13 +63,11 @@ class Quiet:
 
         The first time in a program it takes a second.
         """
-        if (
-            self._held
-            or not is_local(self.spark)
-            or self.spark.conf.get(SETTING, "true") == "false"
-        ):
+        if not is_local(self.spark) or self.spark.conf.get(SETTING, "true") == "false":
             return
         with self._lock:
+            if self._held:
+                return
             if not Quiet._levels:
                 levels = _call(self.spark, [_level_of(name) for name in _LOGGERS])
                 # Of a logger, its text says "name:LEVEL in context".

@@ -27,13 +27,12 @@ from millrace.runtime.epoch.input import EpochInput, lots_of
 from millrace.spark.compat import (
     close_session,
     interrupt_jobs,
-    session_for_jobs,
     share_views,
     tag_jobs,
 )
 from millrace.spark.engine import RunParts, Successor
 from millrace.spark.epoch_engine import EpochEngine, EpochSetup, NotBegun
-from millrace.spark.plan import SETTINGS
+from millrace.spark.plan import StreamPlan
 from millrace.spark.realtime.retry_policy import Downtime
 from millrace.spark.run import Run
 
@@ -212,7 +211,7 @@ class DrivenSetup(EpochSetup):
 
     def engine(self, parts: RunParts) -> DrivenEngine:
         """Return what runs epochs."""
-        session = session_for_jobs(self._spark, SETTINGS)
+        session = self._session_of_run()
         if len(parts.plan.written) < len(parts.topology.sinks):
             share_views(self._spark, session)  # a sink gets a DataFrame, and may join it with one
         return DrivenEngine(
@@ -223,3 +222,15 @@ class DrivenSetup(EpochSetup):
             look_s=max(_LEAST_LOOK_S, self._look_s),
             readers=self.fitting,
         )
+
+    def _no_rows(
+        self, plan: StreamPlan, session: SparkSession, tasks: int, processes: int
+    ) -> list[tuple[DataFrame, list[list[bytes]]]]:
+        # As many at once as there will be, so that each has a worker process. With one reader in
+        # front of one task there is no shuffle.
+        most = min(max(tasks, processes), self.fitting)
+        shapes = {most, 1} if tasks == 1 else {most}
+        return [
+            (session.range(0, readers, 1, readers), [[] for _ in range(readers)])
+            for readers in sorted(shapes, reverse=True)
+        ]

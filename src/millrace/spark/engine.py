@@ -409,20 +409,26 @@ class Setup(ABC):
 
     @property
     def is_warm(self) -> bool:
-        """Whether :meth:`warm_up` has nothing to do any more."""
-        return True
+        """Whether what :meth:`warm_up` has begun is done."""
+        return False
+
+    @property
+    def failure_beside(self) -> BaseException | None:
+        """Why it has failed; None if it has not."""
+        return None
 
     @abstractmethod
-    def warm_up(self, plan: StreamPlan, tasks: int) -> None:
-        """Do what takes Spark long the first time, before there is a run.
+    def warm_up(self, plan: StreamPlan, tasks: int, intervals: int) -> None:
+        """Do what takes Spark long the first time, before there is a run; without waiting for it.
 
         Args:
             plan: Of the run, as far as is known.
             tasks: How many a level it begins with.
+            intervals: Key intervals of a computation that is new.
         """
 
     def end_beside(self) -> None:  # noqa: B027
-        """End the query that was started before there is a run, if one was and no run has it."""
+        """End what was started before there is a run, if something was and no run has it."""
 
     def take_over(self, run_log: RunLog) -> None:  # noqa: B027  not all have something to do
         """Go on where the other plane ended, once sinks are claimed."""

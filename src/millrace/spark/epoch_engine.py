@@ -13,6 +13,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -33,16 +34,18 @@ from millrace.runtime.partials_stage import Payoff
 from millrace.runtime.realtime.incarnation_start import from_live_tasks
 from millrace.runtime.reports import TaskReport
 from millrace.runtime.sink_contract import sinks_by_edge
-from millrace.spark.compat import close_session, partitioned, session_for_jobs
+from millrace.spark.clock import now_us
+from millrace.spark.compat import close_session, session_for_jobs
 from millrace.spark.engine import EFFECT_S, Engine, RemapResult, RunParts, Setup, ended
 from millrace.spark.external import injectors_of
 from millrace.spark.failure import cannot_run_workers, failed, headline
 from millrace.spark.job import run_patiently
 from millrace.spark.parallelism import tasks_for
 from millrace.spark.plan import SETTINGS, StreamPlan
+from millrace.spark.rehearsal import Rehearsal
 from millrace.spark.source import sources_of
-from millrace.spark.stage import WarmUp
 from millrace.spark.status import Status
+from millrace.store import MemoryHardState
 
 _log = logging.getLogger("millrace")
 
@@ -361,7 +364,7 @@ class EpochSetup(Setup):
 
     #: An epoch's commits are small beside what it costs.
     intervals_each: ClassVar[int] = 8
-    _warm = False
+    _rehearsal: Rehearsal | None = None
 
     def __init__(
         self,
@@ -375,19 +378,60 @@ class EpochSetup(Setup):
         self.sources = sources_of(topology, spark)
         self._injectors = injectors_of(topology)
 
-    def warm_up(self, plan: StreamPlan, tasks: int) -> None:
-        """Run a job of two stages on a row a task, once: the first job takes seconds."""
-        if self._warm:
-            return
-        session = session_for_jobs(self._spark, SETTINGS)
-        try:
-            stage = WarmUp(plan.blueprint)
-            rows = session.range(0, tasks, 1, tasks).selectExpr("CAST(id AS int) AS pid")
-            rows = partitioned(rows.mapInArrow(stage, "pid int"), tasks, "pid")
-            rows.mapInArrow(stage, "pid int").collect()
-        finally:
-            close_session(session, self._spark, release=True)
-        self._warm = True
+    @property
+    def is_warm(self) -> bool:
+        """Whether the first epochs were rehearsed."""
+        return self._rehearsal is not None and self._rehearsal.ready
+
+    @property
+    def failure_beside(self) -> BaseException | None:
+        """Why a rehearsal has failed; None if none has."""
+        return None if self._rehearsal is None else self._rehearsal.failure
+
+    def warm_up(self, plan: StreamPlan, tasks: int, intervals: int) -> None:
+        """Rehearse epochs in a thread: the first take seconds, and idle workers end in a minute."""
+        if self._rehearsal is None:
+            session = session_for_jobs(self._spark, SETTINGS)
+            first = RunLog(plan.topology, MemoryHardState(), intervals=intervals).begin(
+                0, wall_time_us=now_us(), injectors={}, tasks=tasks
+            )
+            assert first is not None, "no epoch has completed"
+            self._rehearsal = Rehearsal(
+                plan,
+                first,
+                session,
+                partial(self._no_rows, plan, session, tasks),
+                self._injectors.values(),
+            )
+        self._rehearsal.repeat()
+
+    def end_beside(self) -> None:
+        """End the rehearsals."""
+        rehearsal, self._rehearsal = self._rehearsal, None
+        if rehearsal is not None:
+            rehearsal.end()
+            close_session(rehearsal.session, self._spark, release=True)
+
+    def _session_of_run(self) -> SparkSession:
+        """Return a session for the jobs of a run: that of rehearsals, which are over by then."""
+        rehearsal, self._rehearsal = self._rehearsal, None
+        if rehearsal is None:
+            return session_for_jobs(self._spark, SETTINGS)
+        rehearsal.finish()
+        return rehearsal.session
+
+    @abstractmethod
+    def _no_rows(
+        self, plan: StreamPlan, session: SparkSession, tasks: int, processes: int
+    ) -> Sequence[tuple[DataFrame, list[list[bytes]] | None]]:
+        """Return the rows of epochs without a record, as :data:`Rows` does: of each shape.
+
+        Args:
+            plan: Of the run.
+            session: For the rows.
+            tasks: How many a level there are.
+            processes: How many all injectors have.
+        """
 
     def check_claimed(self, run_log: RunLog) -> None:
         """Refuse a stream that was read by the other kind of source: its offsets are lost on it."""

@@ -69,6 +69,32 @@ def run_job(
         return TaskReport.together(messages.reports), time.perf_counter() - ran
 
 
+def rehearse(
+    plan: Plan,
+    rows: DataFrame,
+    manifest: Manifest,
+    *,
+    lots: Sequence[Sequence[bytes]] | None = None,
+) -> None:
+    """Run the job of an epoch without records, over an empty checkpoint; no sink is called.
+
+    Args:
+        plan: Of the run.
+        rows: None, of the columns of an epoch's rows.
+        manifest: Of the first epoch of an empty checkpoint.
+        lots: See :meth:`Plan.frame`.
+    """
+    frame = plan.frame(rows, manifest, lots=lots, rehearsed=True)
+    if not plan.sinks_called:
+        frame.collect()
+        return
+    frame.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        frame.agg(*plan.observed).collect()
+    finally:
+        frame.unpersist()
+
+
 @contextmanager
 def _named(session: SparkSession, plan: Plan, epoch: int) -> Iterator[None]:
     """Have Spark's UI say of jobs which epoch they are of, and for how many levels.

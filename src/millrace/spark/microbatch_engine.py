@@ -33,7 +33,7 @@ from millrace.spark.offset_files import (
     has_progress,
     progress_location,
 )
-from millrace.spark.plan import SETTINGS
+from millrace.spark.plan import SETTINGS, StreamPlan
 from millrace.spark.split_settings import SplitSettings
 from millrace.spark.ticks import Alarm, ticks
 
@@ -274,6 +274,7 @@ class MicroBatchSetup(EpochSetup):
 
     def engine(self, parts: RunParts) -> MicroBatchEngine:
         """Return what runs epochs."""
+        self.end_beside()  # the query has a session of its own
         spark, topology = self._spark, parts.topology
         alarm = Alarm(self._scratch / "alarm")
         alarm.ring_in(0)
@@ -299,3 +300,16 @@ class MicroBatchSetup(EpochSetup):
             splitting=SplitSettings(spark),
             readers=self.fitting,
         )
+
+    def _no_rows(
+        self, plan: StreamPlan, session: SparkSession, tasks: int, processes: int
+    ) -> list[tuple[DataFrame, None]]:
+        columns = [
+            F.lit(None).cast(field.dataType).alias(field.name)
+            for field in together(plan.rows()).schema.fields
+        ]
+        # What is filtered here is not known to be nothing: its tasks run.
+        rows = session.range(0, tasks, 1, tasks).where("id < 0").select(columns)
+        if self._injectors:
+            rows = together([rows, external_pieces(session, {}, tasks=self.fitting)])
+        return [(rows, None)]

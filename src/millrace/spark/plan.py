@@ -202,6 +202,11 @@ class Plan:
         )
 
     @property
+    def topology(self) -> Topology:
+        """The pipeline."""
+        return self._topology
+
+    @property
     def pipeline(self) -> str:
         """Name of the pipeline."""
         return self._topology.name
@@ -244,6 +249,7 @@ class Plan:
         lots: Sequence[Sequence[bytes]] | None = None,
         lift: bool = True,
         careful: bool = False,
+        rehearsed: bool = False,
     ) -> DataFrame:
         """Return the epoch's frame: reports and sink rows; see :meth:`sink_rows`.
 
@@ -253,6 +259,7 @@ class Plan:
             lots: The pieces of each partition of the rows, which stand for nothing else then.
             lift: Whether there is to be a lifting stage, if it :meth:`has_lifting_stage`.
             careful: Whether tasks look for user code that ends their process.
+            rehearsed: Whether tasks see an empty checkpoint of their own, and not that of the run.
         """
         tasks = manifest.tasks or self._tasks
         spark = _Stages(
@@ -263,6 +270,7 @@ class Plan:
             self._ordered,
             packed=self._packed,
             careful=careful,
+            rehearsed=rehearsed,
             together=lots is not None and len(lots) == 1,
         )
         if lots is None:
@@ -299,6 +307,11 @@ class Plan:
             for edge in self._topology.edges
             if edge.sink is not None and edge.number in self._blueprint.writers
         }
+
+    @property
+    def sinks_called(self) -> bool:
+        """Whether a sink wants a DataFrame of its rows."""
+        return bool(self._sinks)
 
     @cached_property
     def observed(self) -> list[Column]:
@@ -389,6 +402,7 @@ class _Stages:
         ordered: Makes of what was sent to the tasks what they are to read.
         packed: Whether rows leave a stage in packets.
         careful: Whether tasks look for user code that ends their process.
+        rehearsed: Whether tasks see an empty checkpoint of their own.
         together: Whether the rows of the sources are one partition.
     """
 
@@ -402,6 +416,7 @@ class _Stages:
         *,
         packed: bool,
         careful: bool,
+        rehearsed: bool,
         together: bool,
     ) -> None:
         self._blueprint = blueprint
@@ -411,6 +426,7 @@ class _Stages:
         self._ordered = ordered
         self._packed = packed
         self._careful = careful
+        self._rehearsed = rehearsed
         self._together = together
 
     def across(self, rows: _Staged, stage: Stage, *, last: bool) -> _Staged:
@@ -448,6 +464,7 @@ class _Stages:
             last=last,
             packed=packed,
             careful=self._careful,
+            rehearsed=self._rehearsed,
         )
         return rows.frame.mapInArrow(function, schema)
 

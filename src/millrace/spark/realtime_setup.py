@@ -128,7 +128,12 @@ class RealtimeSetup(Setup):
         """Whether a query waits with all its tasks."""
         return self.beside is not None and self.beside.ready
 
-    def warm_up(self, plan: StreamPlan, tasks: int) -> None:
+    @property
+    def failure_beside(self) -> BaseException | None:
+        """Why the query that waits has failed; None if it has not, or there is none."""
+        return None if self.beside is None else self.beside.failure
+
+    def warm_up(self, plan: StreamPlan, tasks: int, intervals: int) -> None:
         """Start a query that waits, unless one does, or there are no slots for it."""
         if self.beside is None and has_slots(self._spark, self.slots(tasks), self._counted):
             self.stand_by(plan, tasks, lambda: None)

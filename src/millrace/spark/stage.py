@@ -11,23 +11,7 @@ from millrace.epochlog.entries import decode_manifest
 from millrace.runtime.packets import packed, unpacked
 from millrace.runtime.sink_writer import SinkEncoder
 from millrace.runtime.worker_process import Stage, Task
-from millrace.spark.worker import Blueprint, runtime_of
-
-
-class WarmUp:
-    """For ``mapInArrow`` in place of a stage: its tasks make the runtime of their process.
-
-    Args:
-        blueprint: Of the run.
-    """
-
-    def __init__(self, blueprint: Blueprint) -> None:
-        self.blueprint = blueprint
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield what comes in."""
-        runtime_of(self.blueprint)
-        yield from batches
+from millrace.spark.worker import Blueprint, rehearsal_of, runtime_of
 
 
 class OnSpark:
@@ -41,6 +25,7 @@ class OnSpark:
             reports.
         packed: Whether what leaves them leaves in packets.
         careful: Whether to look for calls that end their process.
+        rehearsed: Whether it is a rehearsal: see :func:`~millrace.spark.worker.rehearsal_of`.
     """
 
     def __init__(
@@ -52,6 +37,7 @@ class OnSpark:
         last: bool = False,
         packed: bool = False,
         careful: bool = False,
+        rehearsed: bool = False,
     ) -> None:
         self.blueprint = blueprint
         self.manifest = manifest
@@ -59,6 +45,7 @@ class OnSpark:
         self.last = last
         self.packed = packed
         self.careful = careful
+        self.rehearsed = rehearsed
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield what leaves the task."""
@@ -66,7 +53,10 @@ class OnSpark:
 
         context = TaskContext.get()
         number = context.partitionId() if context is not None else 0
-        runtime = runtime_of(self.blueprint, careful_s=inf if self.careful else 0.0)
+        if self.rehearsed:
+            runtime = rehearsal_of(self.blueprint)
+        else:
+            runtime = runtime_of(self.blueprint, careful_s=inf if self.careful else 0.0)
         manifest = decode_manifest(self.manifest)
         leaving = unpacked(batches)
         for stage in self.stages:

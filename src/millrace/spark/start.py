@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -30,13 +31,13 @@ from millrace.compile.explanation import PipelineExplanation
 from millrace.compile.topology import Topology
 from millrace.epochlog.claims import foreseen
 from millrace.epochlog.fence import superseded_run
-from millrace.epochlog.reader import end_of
+from millrace.epochlog.reader import LogTail, end_of
 from millrace.epochlog.run_log import RunLog
 from millrace.injectors.dead_letters import bind_letters
 from millrace.injectors.injector import BoundInjector, Injector
 from millrace.injectors.signal_injector import SignalInjector
 from millrace.injectors.watermark_publisher import WatermarkPublisher
-from millrace.inspect.lease import Lease
+from millrace.inspect.lease import Lease, Term
 from millrace.model.declarations import Declarations
 from millrace.model.errors import (
     CheckpointMismatch,
@@ -73,7 +74,7 @@ from millrace.store import HardState, is_object_store, local_path, open_location
 
 _log = logging.getLogger("millrace")
 
-#: How often a program that waits for a lease looks whether its tasks are ready.
+#: How often a program that waits for a lease looks after what it has ready.
 _LOOK_S: Final = 10.0
 #: A call that is ended at its time limit ends so many times later at the most.
 _ENDED_WITHIN: Final = 1.5
@@ -217,6 +218,9 @@ class _Opening:
         self._started: tuple[StreamPlan, Registry] | None = None
         self._look_at = 0.0
         self._told_ready = False
+        # The run that holds the lease, once its log was looked at; and what silences Spark's log.
+        self._looked_at_run = -1
+        self._quieting: threading.Thread | None = None
 
     def prepare(self, before: Run | None = None, *, moves: bool = False) -> None:
         """Build and check the pipeline, and all that is said of the run.
@@ -271,7 +275,9 @@ class _Opening:
         """Start the query beside the run before; see :class:`~millrace.spark.engine.Successor`."""
         assert isinstance(self._setup, RealtimeSetup), "it has slots"
         with self._given_up():
-            return self._setup.stand_by(self._plan_as_foreseen(), self._tasks, changed)
+            state = self._state()
+            plan = self._plan_as_foreseen(state, end_of(state.epochs))
+            return self._setup.stand_by(plan, self._tasks, changed)
 
     def wait_for_lease(self) -> Lease:
         """Wait until this program holds the lease of the checkpoint, and return it.
@@ -284,7 +290,6 @@ class _Opening:
             StoreError: The checkpoint cannot be read or written.
         """
         with self._given_up():
-            self._console.begin()
             lease = Lease(self._checkpoint, self._pipeline.name, term=self._term)
             if not lease.acquire(self._keep_ready):
                 raise LeaseReleased(
@@ -292,7 +297,8 @@ class _Opening:
                     "its standbys end too. Start the pipeline again to continue where it ended."
                 )
             self._lease = lease
-            if self._started is not None and self._setup.is_warm and self._fits():
+            ready = self._setup.is_warm or not self._realtime
+            if self._started is not None and ready and self._fits():
                 self._scrapes = scrapes_of(self._options["metrics"])
             else:
                 self._drop_started()
@@ -338,6 +344,8 @@ class _Opening:
             plan = self._plan_as_claimed()
             if self._before is not None and self._takes_scrapes:
                 self._scrapes = self._before.leave_scrapes() or scrapes_of(options["metrics"])
+            if self._lease is not None:
+                self._lease.generation = run_log.generation
             parts = RunParts(
                 topology=run_log.topology,
                 run_log=run_log,
@@ -371,6 +379,8 @@ class _Opening:
         if self._scrapes is not None:
             self._scrapes.close()
         self._setup.end_beside()
+        if self._quieting is not None:
+            self._quieting.join()
         self._console.end()
         shutil.rmtree(self._scratch, ignore_errors=True)
 
@@ -388,10 +398,16 @@ class _Opening:
 
     # -- while another program holds the lease -----------------------------------------------------
 
-    def _keep_ready(self) -> None:
-        """Keep this program ready to take over what runs now: in real time, a query waits."""
-        beside = self._setup.beside if isinstance(self._setup, RealtimeSetup) else None
-        if beside is not None and beside.ready and not self._told_ready:
+    def _keep_ready(self, term: Term) -> None:
+        """Keep this program ready to take over what runs now.
+
+        In real time a query waits, and by epochs one is rehearsed. What they must know of the
+        checkpoint is the same for as long as one run has it.
+
+        Args:
+            term: The lease, as its holder has renewed it.
+        """
+        if self._setup.is_warm and not self._told_ready:
             self._told_ready = True
             _log.info("all tasks are started, and wait for the lease")
         if time.monotonic() < self._look_at:
@@ -399,28 +415,57 @@ class _Opening:
         self._look_at = time.monotonic() + _LOOK_S
         self._spark.conf.get("spark.app.name")  # a session of Connect that is idle expires
         try:
-            if beside is not None and (failure := beside.failure) is not None:
+            if (failure := self._setup.failure_beside) is not None:
                 _log.warning("the waiting tasks have failed, others start: %s", headline(failure))
                 self._drop_started()
-            if not self._fits():
-                self._drop_started()
-                self.prepare()
-            if self._started is not None and self._foreseen(self._state())[1] != self._started[1]:
-                self._drop_started()
-            if self._fits():
-                self._setup.warm_up(self._plan_as_foreseen(), self._tasks)
+            if self._started is None or term.generation != self._looked_at_run:
+                self._fit_to_checkpoint(term.generation)
+            if self._started is not None:
+                self._setup.warm_up(self._started[0], self._tasks, self._intervals)
+            if self._quieting is None:
+                self._quieting = threading.Thread(target=self._console.begin, daemon=True)
+                self._quieting.start()
         except Exception as error:  # noqa: BLE001  without it the run begins later, and no worse
             _log.warning("this program is not ready to take over: %s", headline(error))
+
+    def _fit_to_checkpoint(self, generation: int) -> None:
+        """Have a plan that fits the checkpoint, unless as many tasks as it needs do not fit here.
+
+        Args:
+            generation: Of the run that has it; 0 if it has not begun, or has not said so.
+        """
+        state = self._state()
+        end = end_of(state.epochs)
+        if not self._has_as_many(end):
+            self._drop_started()
+            self.prepare()
+        if self._started is not None and self._foreseen(state, end)[1] != self._started[1]:
+            self._drop_started()
+        if self._has_as_many(end):
+            self._plan_as_foreseen(state, end)
+        # An epoch of that run says how many tasks it has.
+        begun = end.manifest or (end.completions[-1] if end.completions else None)
+        if begun is not None and begun.generation == generation:
+            self._looked_at_run = generation
 
     def _fits(self) -> bool:
         """Return whether live tasks have left nothing for another number of them."""
         return not self._realtime or tasks_left(self._checkpoint) in (None, self._tasks)
 
-    def _plan_as_foreseen(self) -> StreamPlan:
-        """Return the plan of what goes on next, as far as it is known before there is a claim."""
+    def _has_as_many(self, end: LogTail) -> bool:
+        """Return whether there are as many tasks here as live ones have left something for."""
+        live = 0 if end.manifest is None else end.manifest.live
+        return not self._realtime or live in (0, self._tasks)
+
+    def _plan_as_foreseen(self, state: HardState, end: LogTail) -> StreamPlan:
+        """Return the plan of what goes on next, as far as it is known before there is a claim.
+
+        Args:
+            state: The checkpoint.
+            end: Of its epoch log.
+        """
         if self._started is None:
-            state = self._state()
-            topology, registry = self._foreseen(state)
+            topology, registry = self._foreseen(state, end)
             self._started = self._plan(topology, state, live=self._realtime), registry
         self._scratch.mkdir(mode=0o700, exist_ok=True)
         return self._started[0]
@@ -430,8 +475,8 @@ class _Opening:
         self._started, self._told_ready = None, False
         self._setup.end_beside()
 
-    def _foreseen(self, state: HardState) -> tuple[Topology, Registry]:
-        return foreseen(end_of(state.epochs), bind_sinks(self._topology, state.uuid))
+    def _foreseen(self, state: HardState, end: LogTail) -> tuple[Topology, Registry]:
+        return foreseen(end, bind_sinks(self._topology, state.uuid))
 
     def _tasks_to_begin_with(self, before: Run | None) -> int:
         """Return how many tasks a level there are first.

@@ -30,6 +30,8 @@ from millrace.store import (
     HardState,
     LmdbCaches,
     LocalHardState,
+    MemoryCaches,
+    MemoryHardState,
     SnapshotWriter,
     cache_directories,
 )
@@ -175,3 +177,23 @@ def runtime_of(blueprint: Blueprint, *, careful_s: float = 0.0) -> WorkerProcess
         probe = Probe(ended_s, lasts_s=careful_s) if careful_s else None
         runtime.execution.carefully(probe)
     return runtime
+
+
+def rehearsal_of(blueprint: Blueprint) -> WorkerProcess:
+    """Return a runtime over a checkpoint in memory, which has nothing; that of the run is made.
+
+    A task that runs there has no way to the checkpoint, to caches, or to what snapshots are written
+    with.
+
+    Args:
+        blueprint: Of the run.
+    """
+    runtime = runtime_of(blueprint)
+    topology = runtime.topology
+    return WorkerProcess(
+        topology,
+        tasks=runtime.tasks,
+        execution=Execution(topology, MemoryHardState(), MemoryCaches()),
+        sources=runtime.sources,
+        writers=runtime.writers,
+    )

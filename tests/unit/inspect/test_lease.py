@@ -125,10 +125,10 @@ def test_who_waits_is_called_at_each_look_while_it_is_anothers(
 ) -> None:
     first, second = lease(tmp_path, clock), lease(tmp_path, clock)
     looks: list[float] = []
-    assert first.acquire(lambda: looks.append(clock.now))
+    assert first.acquire(lambda _: looks.append(clock.now))
     assert not looks, "nobody held it"
     clock.meanwhile = [first.renew]
-    assert second.acquire(lambda: looks.append(clock.now))
+    assert second.acquire(lambda _: looks.append(clock.now))
     assert looks == [100.0 + n for n in range(int(1 + TERM_S))]
 
 
@@ -151,6 +151,45 @@ def test_of_several_that_wait_one_has_it(tmp_path: Path, clock: Clock) -> None:
     assert raced == [True]
     # The third renewed it no more: the second waited another term.
     assert clock.now >= 100.0 + 2 * TERM_S
+
+
+def test_who_waits_reads_one_message_at_a_look_and_hears_of_the_run(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = lease(tmp_path, clock), lease(tmp_path, clock)
+    assert first.acquire()
+    first.generation = 7
+    requests, heard = list[str](), list[int]()
+    for name in ("names", "read"):
+        made = getattr(Mailbox, name)
+
+        def counted(mailbox: Mailbox, *given: Any, made: Any = made, name: str = name) -> Any:
+            requests.append(name)
+            return made(mailbox, *given)
+
+        monkeypatch.setattr(Mailbox, name, counted)
+    clock.meanwhile = [first.renew] * 5 + [first.release]
+    assert not second.acquire(lambda term: heard.append(term.generation))
+    assert heard == [0] + [7] * 5
+    first_look, release = ["names", "read"], ["names", "read"]
+    assert requests == first_look + ["read"] * 5 + release + ["read"]
+
+
+def test_one_that_was_left_beside_the_next_is_not_taken_for_the_last(
+    tmp_path: Path, clock: Clock
+) -> None:
+    first, second, third = (lease(tmp_path, clock) for _ in range(3))
+    assert first.acquire()
+    stale = mailbox(tmp_path).read("lease-000000001")
+    assert stale is not None
+
+    def taken_and_left() -> None:
+        first.release(RunFailed("bad record"))
+        assert second.acquire()
+        mailbox(tmp_path).replace("lease-000000001", stale)
+
+    clock.meanwhile = [lambda: None, taken_and_left, *[second.renew] * 9, second.release]
+    assert not third.acquire(), "it waited for the second"
 
 
 def test_a_thread_renews_it_until_it_is_given_back(tmp_path: Path) -> None:

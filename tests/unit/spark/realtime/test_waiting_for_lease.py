@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 import millrace as mr
+from millrace.epochlog.reader import end_of
 from millrace.epochlog.run_log import RunLog
+from millrace.inspect.lease import Term
 from millrace.model.errors import CheckpointUnwritable, LeaseReleased, PipelineError, RunFailed
 from millrace.options import RealtimeOptions, with_defaults
 from millrace.spark import realtime_setup, start
@@ -68,7 +70,7 @@ class Waiting:
         p = pipeline("counted")
         self.setup, self.now, self.prepared = Setup(), 100.0, list[int]()
         self.left: int | None = None
-        self.slots = 5
+        self.slots, self.reads = 5, 0
         opening: Any = object.__new__(_Opening)
         opening._spark = SimpleNamespace(conf=SimpleNamespace(get=lambda name: name))
         opening._pipeline, opening._topology = p, p.build()
@@ -78,13 +80,16 @@ class Waiting:
         opening._before = opening._lease = opening._started = opening._scrapes = None
         opening._allowed, opening._tasks = None, 2
         opening._look_at, opening._told_ready, opening._term = 0.0, False, None
+        opening._looked_at_run, opening._quieting, opening._intervals = -1, None, 4
         opening._realtime = True
         opening.prepare = self._prepare
+        opening._has_as_many = lambda _: self.left in (None, opening._tasks)
         opening._plan = lambda topology, *_, **__: SimpleNamespace(topology=topology)
         opening._console = SimpleNamespace(begin=lambda: None, end=lambda: None)
         self.opening = opening
         monkeypatch.setattr(start, "time", SimpleNamespace(monotonic=lambda: self.now))
         monkeypatch.setattr(start, "tasks_left", lambda _: self.left)
+        monkeypatch.setattr(start, "end_of", self._end_of)
         monkeypatch.setattr(
             realtime_setup, "has_slots", lambda _spark, wanted, _counted: self.slots > wanted
         )
@@ -93,15 +98,23 @@ class Waiting:
         self.opening._tasks = self.left or 2
         self.prepared.append(self.opening._tasks)
 
+    def _end_of(self, log: Any) -> Any:
+        self.reads += 1
+        return end_of(log)
+
     def claim(self, *names: str) -> RunLog:
         """Claim the checkpoint, as the run does that this program waits for."""
         state = open_location(self.opening._checkpoint, pipeline="p")
         return RunLog(pipeline(*names).build(), state, intervals=1)
 
-    def look(self) -> Beside:
-        """Look after it, some time later; return the query that waits."""
+    def look(self, generation: int = 0) -> Beside:
+        """Look after it, some time later; return the query that waits.
+
+        Args:
+            generation: Of the run that holds the lease.
+        """
         self.now += 10
-        self.opening._keep_ready()
+        self.opening._keep_ready(Term("another", 1, 0, generation=generation))
         return self.setup.queries[-1]
 
 
@@ -135,7 +148,7 @@ def test_it_waits_on_while_the_checkpoint_cannot_be_read(
     waiting.claim("counted")
     query = waiting.look()
 
-    def fail(_: Any) -> Any:
+    def fail(*_: Any) -> Any:
         raise CheckpointUnwritable("the bucket is away")
 
     with monkeypatch.context() as patch:
@@ -159,6 +172,22 @@ def test_another_is_started_when_the_checkpoint_has_other_numbers(waiting: Waiti
     assert waiting.look() is changed, "a run that began again has the same"
 
 
+def test_the_log_is_read_again_when_another_run_holds_the_lease(waiting: Waiting) -> None:
+    run_log = waiting.claim("counted")
+    query = waiting.look(run_log.generation)
+    assert waiting.look(run_log.generation) is query
+    assert waiting.reads == 2, "no epoch had begun, which says how many tasks there are"
+    manifest = run_log.begin(0, wall_time_us=0, injectors={}, live=2)
+    assert manifest is not None
+    run_log.complete(manifest, [])
+    waiting.look(run_log.generation)
+    assert waiting.look(run_log.generation) is query
+    assert waiting.reads == 3
+    changed = waiting.claim("before", "counted").generation
+    assert waiting.look(changed) is not query
+    assert waiting.reads == 4
+
+
 def test_another_is_started_when_there_are_other_tasks(waiting: Waiting) -> None:
     waiting.claim("counted")
     query = waiting.look()
@@ -171,7 +200,7 @@ def test_another_is_started_when_there_are_other_tasks(waiting: Waiting) -> None
 def test_without_slots_it_waits_without_a_query(waiting: Waiting) -> None:
     waiting.claim("counted")
     waiting.slots = 4
-    waiting.opening._keep_ready()
+    waiting.opening._keep_ready(Term("another", 1, 0))
     assert waiting.setup.queries == []
     waiting.slots = 5
     assert waiting.look().tasks == 2
@@ -195,7 +224,7 @@ class Held:
         self.acquired, self.released = acquired, list[Any]()
 
     def acquire(self, waiting: Any) -> bool:
-        waiting()
+        waiting(Term("another", 1, 0))
         return self.acquired
 
     def release(self, failure: Any = None) -> None:
