@@ -141,7 +141,7 @@ class _Script:
 
     def __init__(self, runtime: WorkerProcess, number: int, script: list[_Entry]) -> None:
         self.number = number
-        self.said: list[FromTask] = []
+        self.outgoing: list[FromTask] = []
         self.ring, self.calls_pending = silent, 0
         self.stats = TaskStats(0, number)
         self._runtime = runtime
@@ -251,7 +251,7 @@ class _Script:
                 yield from self._rows.lifted(task, rows)
 
     def _pass(self, mark: Mark, said: dict[int, int]) -> None:
-        self.said.append(
+        self.outgoing.append(
             MarkPassed(
                 mark.number,
                 0,

@@ -22,7 +22,7 @@ from millrace.epochlog.entries import Manifest, decode_entry
 from millrace.epochlog.run_log import RunLog
 from millrace.model.errors import CheckpointMismatch
 from millrace.runtime.epoch.driver import EpochDriver
-from millrace.spark import driven_engine, job
+from millrace.spark import epoch_engine, job
 from millrace.spark.driven_engine import DrivenEngine
 
 
@@ -409,7 +409,7 @@ def test_what_hangs_or_kills_its_process_is_set_aside_and_a_stream_is_held_to_a_
 ) -> None:
     # As where a host lets nobody set what makes jobs faster.
     others = {"spark.sql.adaptive.enabled": "true"}
-    monkeypatch.setattr(driven_engine, "SETTINGS", others)
+    monkeypatch.setattr(epoch_engine, "SETTINGS", others)
     there, kept, rejects = tmp_path / "there", tools.Kept(), tools.Kept()
     p = _totals_pipeline(there, kept, hangs=12, kills=16)
     p.dead_letter("rejects")

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import struct
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -68,30 +65,13 @@ class Registry:
 
 
 @pytest.fixture
-def avro(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The recipe's class; where fastavro is not installed, records of strings and longs suffice."""
-    if importlib.util.find_spec("fastavro") is None:
-        module = SimpleNamespace(parse_schema=dict, schemaless_reader=_read)
-        monkeypatch.setitem(sys.modules, "fastavro", module)
+def avro() -> Any:
+    """The recipe's class."""
     blocks = re.findall(r"^```python external\n(.*?)^```", PAGE.read_text(), re.M | re.S)
     (block,) = [block for block in blocks if "class ConfluentAvro" in block]
     names: dict[str, Any] = {}
     exec(block.partition("\n\n\nsource =")[0], names)
     return names["ConfluentAvro"]
-
-
-def _read(data: Any, schema: Any, _: None) -> dict[str, Any]:
-    def long() -> int:
-        shift = number = 0
-        while (byte := data.read(1)) and byte[0] & 128:
-            number, shift = number | (byte[0] & 127) << shift, shift + 7
-        if not byte:
-            raise EOFError
-        number |= byte[0] << shift
-        return number >> 1 ^ -(number & 1)
-
-    kinds = {"long": long, "string": lambda: data.read(long()).decode()}
-    return {field["name"]: kinds[field["type"]]() for field in schema["fields"]}
 
 
 def _message(number: int, id: int, item: str) -> bytes:
