@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from types import SimpleNamespace
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import KafkaError, KafkaException, Message, Uuid
 
 import millrace as mr
 from millrace.connectors.files.lines import RowMaker, json_object
@@ -162,6 +162,21 @@ def test_a_topic_that_is_made_again_between_two_runs_is_lost(tmp_path):
     (message,) = (tmp_path / "mailbox").glob("*.kafka-topics")
     message.unlink()
     assert list_partitions(a="1", b="3") == [("a", 0), ("b", 0)]
+
+
+def test_a_topic_that_gets_an_id_with_newer_brokers_is_the_same(tmp_path):
+    """Brokers before 2.8 know no ids, and tell zero for each."""
+    LocalHardState.create_or_open(tmp_path, pipeline="p")
+    kafka = mr.sources.Kafka("localhost:1", "a")
+    kafka.bind(str(tmp_path), "clicks")
+    kafka._admin = Topics(a=Uuid(0, 0))
+    assert kafka._list_partitions() == [("a", 0)]
+    kafka._admin.made = {"a": Uuid(0, 7)}
+    assert kafka._list_partitions() == [("a", 0)]
+    kafka._admin.made = {"a": Uuid(0, 8)}
+
+    with pytest.raises(InputLost, match="made again"):
+        kafka._list_partitions()
 
 
 @pytest.mark.parametrize(

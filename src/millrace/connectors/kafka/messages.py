@@ -212,6 +212,10 @@ def partitions_of(
     return sorted(listed.partitions)
 
 
+#: What a broker before 2.8 tells, which knows no ids: zero, in base64.
+_NO_ID: Final = "A" * 22
+
+
 def topic_ids(admin: Any, who: str, topics: Sequence[str], patience_s: float) -> dict[str, str]:
     """Return topic -> the id that it was given when it was made; none where the broker tells none.
 
@@ -227,7 +231,8 @@ def topic_ids(admin: Any, who: str, topics: Sequence[str], patience_s: float) ->
     found = {}
     for topic, described in describe_topics(admin, topics, patience_s).items():
         refuse_forbidden(described, who, topic, "READ")
-        found[topic] = str(described.topic_id)
+        if (id := str(described.topic_id)) != _NO_ID:
+            found[topic] = id
     return found
 
 
