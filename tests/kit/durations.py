@@ -3,8 +3,9 @@
 Seconds on a clock say nothing by themselves: another machine is three times slower, and the same
 one is while something else runs on it. A budget in CPU time would be blind to the waits, which are
 what makes a suite slow unnoticed, and to the JVMs, which are other processes. So every process
-that runs tests times a fixed piece of work every few seconds, and seconds are divided by what it
-takes in relation to a quiet machine on which budgets were measured: this gives *reference seconds*.
+that runs tests times a fixed piece of work every few seconds. The seconds of a test are divided by
+what that work took in the same minutes, in relation to a quiet machine on which budgets were
+measured: this gives *reference seconds*.
 A tier of tests fails if it takes half as much again as its budget, in reference seconds. A machine
 that is faster is not asked for more, because waits do not get shorter on it.
 
@@ -65,21 +66,33 @@ def fixed_work() -> float:
 
 @dataclass
 class Durations:
-    """Seconds by test, and what the fixed piece of work took meanwhile."""
+    """Seconds by test, and what the fixed piece of work took meanwhile, by minute."""
 
     tests: dict[str, float] = field(default_factory=dict)
-    works: list[float] = field(default_factory=list)
+    _phases: list[tuple[str, float, float]] = field(default_factory=list)
+    _works: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
 
-    def add(self, test: str, seconds: float) -> None:
-        """Add a phase of a test: its set-up, call or teardown."""
+    def add(self, test: str, seconds: float, ended_s: float) -> None:
+        """Add a phase of a test: its set-up, call or teardown; it ended at that Unix time."""
         self.tests[test] = self.tests.get(test, 0.0) + seconds
+        self._phases.append((test, seconds, ended_s))
+
+    def add_work(self, seconds: float, ended_s: float) -> None:
+        """Add what the fixed piece of work took; it ended at that Unix time."""
+        self._works[_minute(ended_s)].append(seconds)
 
     @property
-    def slowness(self) -> float:
-        """How much longer than on the quiet machine work took; never less than 1."""
-        if not self.works:
-            return 1.0
-        return max(1.0, sum(self.works) / len(self.works) / REFERENCE_S)
+    def references(self) -> dict[str, float]:
+        """Return reference seconds by test."""
+        slowness = {minute: slowness_of(works) for minute, works in self._works.items()}
+        overall = slowness_of([work for works in self._works.values() for work in works])
+        references: dict[str, float] = defaultdict(float)
+        for test, seconds, ended_s in self._phases:
+            minutes = range(_minute(ended_s - seconds), _minute(ended_s) + 1)
+            measured = [slowness[minute] for minute in minutes if minute in slowness]
+            mean = sum(measured) / len(measured) if measured else overall
+            references[test] += seconds / mean
+        return dict(references)
 
     def by_file(self) -> dict[str, tuple[int, float]]:
         """Return tests and seconds by file."""
@@ -91,23 +104,27 @@ class Durations:
 
     def passed(self, budgets: dict[str, float]) -> list[str]:
         """Return a sentence for each tier that has passed its budget by half."""
+        references = _sums((tier_of(test), seconds) for test, seconds in self.references.items())
         return [
-            f"The tests of {tier} took {seconds / self.slowness:.0f} reference seconds; their "
+            f"The tests of {tier} took {seconds:.0f} reference seconds; their "
             f"budget is {budgets[tier]:.0f}, and it is passed by half."
-            for tier, (_, seconds) in self.by_tier().items()
-            if tier in budgets and seconds / self.slowness > MARGIN * budgets[tier]
+            for tier, (_, seconds) in references.items()
+            if tier in budgets and seconds > MARGIN * budgets[tier]
         ]
 
     def tiers_table(self, budgets: dict[str, float]) -> list[str]:
         """Return the lines of the table of tiers."""
+        references = _sums((tier_of(test), seconds) for test, seconds in self.references.items())
         lines = [f"{'tier':<18}{'tests':>7}{'seconds':>10}{'reference':>11}{'budget':>9}"]
         for tier, (tests, seconds) in self.by_tier().items():
             budget = f"{budgets[tier]:.0f}" if tier in budgets else "–"
-            reference = seconds / self.slowness
+            reference = references[tier][1]
             lines.append(f"{tier:<18}{tests:>7}{seconds:>10.1f}{reference:>11.1f}{budget:>9}")
         total = sum(self.tests.values())
-        lines.append(f"{'all':<18}{len(self.tests):>7}{total:>10.1f}{total / self.slowness:>11.1f}")
-        lines.append(f"This machine took {self.slowness:.2f} times as long as the reference.")
+        reference = sum(self.references.values())
+        lines.append(f"{'all':<18}{len(self.tests):>7}{total:>10.1f}{reference:>11.1f}")
+        if reference:
+            lines.append(f"It took {total / reference:.2f} times as long as the reference.")
         return lines
 
     def files_table(self, most: int | None = None) -> list[str]:
@@ -126,6 +143,15 @@ def tier_of(test: str) -> str:
     folders = test.partition("::")[0].split("/")
     at = folders.index("tests") + 1 if "tests" in folders else 0
     return "spark/processes" if folders[at : at + 2] == ["spark", "processes"] else folders[at]
+
+
+def _minute(unix_s: float) -> int:
+    return int(unix_s // 60)
+
+
+def slowness_of(works: list[float]) -> float:
+    """Return how much longer than on the quiet machine work took; never less than 1."""
+    return max(1.0, sum(works) / len(works) / REFERENCE_S) if works else 1.0
 
 
 def _sums(durations: Iterable[tuple[str, float]]) -> dict[str, tuple[int, float]]:
@@ -170,9 +196,9 @@ class DurationsPlugin:
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self._durations.add(report.nodeid, report.duration)
+        self._durations.add(report.nodeid, report.duration, report.stop)
         if hasattr(report, "fixed_work_s"):
-            self._durations.works.append(report.fixed_work_s)
+            self._durations.add_work(report.fixed_work_s, report.stop)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if hasattr(self._config, "workerinput"):

@@ -516,7 +516,7 @@ def time_records(spark: SparkSession, root: Path) -> dict[str, Any]:
     from benchmarks.latency import probe
     from benchmarks.latency.job import Job
     from benchmarks.latency.millrace_flow import pipeline_of
-    from tests.kit.durations import Durations, fixed_work
+    from tests.kit.durations import fixed_work, slowness_of
 
     root.mkdir()
     records = RATE * (WARM_UP_S + MEASURED_S)
@@ -534,12 +534,12 @@ def time_records(spark: SparkSession, root: Path) -> dict[str, Any]:
         making.write_text(str(begin_ns))
         making.rename(job.begin_path)
         deadline = time.monotonic() + WARM_UP_S + MEASURED_S + PATIENCE_S
-        durations = Durations()
+        works = []
         while probe.count(job.probes_dir) < records and time.monotonic() < deadline:
             assert not run.wait("500 ms"), "the run has ended"
-            durations.works.append(fixed_work())
+            works.append(fixed_work())
         return {
-            "slowness": durations.slowness,
+            "slowness": slowness_of(works),
             "sent and seen": probe.read(job.probes_dir),
             "measured from": begin_ns + WARM_UP_S * 1_000_000_000,
             "steps": {step: list(times) for step, times in run.status().steps.items()},

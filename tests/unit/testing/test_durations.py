@@ -17,9 +17,11 @@ def test_a_tier_is_a_folder_and_processes_are_one_of_their_own(test, tier):
 
 
 def took(seconds, works):
-    durations = Durations(works=[work * REFERENCE_S for work in works])
-    durations.add("tests/unit/test_a.py::test_a", seconds - 1)
-    durations.add("tests/unit/test_a.py::test_a", 1)
+    durations = Durations()
+    for work in works:
+        durations.add_work(work * REFERENCE_S, ended_s=50.0)
+    durations.add("tests/unit/test_a.py::test_a", seconds - 1, ended_s=50.0)
+    durations.add("tests/unit/test_a.py::test_a", 1, ended_s=51.0)
     return durations
 
 
@@ -44,3 +46,19 @@ def test_a_fast_machine_is_not_asked_for_more():
 
 def test_without_a_budget_nothing_is_passed():
     assert took(1000.0, [1.0]).passed({}) == []
+
+
+def test_seconds_are_divided_by_the_slowness_of_their_own_minutes():
+    durations = Durations()
+    for minute, work in enumerate((1.0, 4.0, 2.0)):
+        durations.add_work(work * REFERENCE_S, ended_s=60.0 * minute + 30)
+    durations.add("tests/unit/test_a.py::test_quiet", 10.0, ended_s=50.0)
+    durations.add("tests/unit/test_a.py::test_disturbed", 10.0, ended_s=100.0)
+    durations.add("tests/unit/test_a.py::test_of_two_minutes", 30.0, ended_s=130.0)
+    durations.add("tests/unit/test_a.py::test_unmeasured", 7.0, ended_s=1_000.0)
+    assert durations.references == {
+        "tests/unit/test_a.py::test_quiet": 10.0,
+        "tests/unit/test_a.py::test_disturbed": 2.5,
+        "tests/unit/test_a.py::test_of_two_minutes": 10.0,
+        "tests/unit/test_a.py::test_unmeasured": 3.0,
+    }
