@@ -115,7 +115,7 @@ def test_while_it_waits_nothing_is_written_read_or_called(
     opening = starter._opening(pipeline())
     opening.prepare()
     opening._keep_ready(Term("another", 0, 0))
-    rehearsal = opening._setup._rehearsal
+    rehearsal = opening._setup.beside
     rehearsal._thread.join()
     assert opening._setup.is_warm, rehearsal.failure
     assert (_files(Path(tools.checkpoint)), _files(written), called) == before

@@ -224,7 +224,7 @@ class DrivenSetup(EpochSetup):
         )
 
     def _no_rows(
-        self, plan: StreamPlan, session: SparkSession, tasks: int, processes: int
+        self, plan: StreamPlan, tasks: int, session: SparkSession, processes: int
     ) -> list[tuple[DataFrame, list[list[bytes]]]]:
         # As many at once as there will be, so that each has a worker process. With one reader in
         # front of one task there is no shuffle.

@@ -357,6 +357,24 @@ class Engine(ABC):
         return status
 
 
+class WarmStandby(Protocol):
+    """What waits, started, for a run to begin: a query with its tasks, or an epoch's rehearsal."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether a run would begin at once."""
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why it will not be ready any more; None if it is, or may be yet."""
+
+    def end(self) -> None:
+        """Give it up, without waiting: see :meth:`wait`."""
+
+    def wait(self) -> None:
+        """Wait until it has let go of what it had; after :meth:`end`."""
+
+
 class Setup(ABC):
     """What a plane does otherwise on the way to a run; ``start`` does the rest for both.
 
@@ -372,9 +390,11 @@ class Setup(ABC):
         intervals_each: Key intervals a task, unless the user says how many.
         sources: Of the pipeline, as Spark reads them.
         fitting: How many tasks a level there are, unless the user says how many.
+        beside: What was started before there is a run, which has it then; None if nothing was.
     """
 
     intervals_each: ClassVar[int]
+    beside: WarmStandby | None = None
     sources: Sequence[Source]
     fitting: int
 
@@ -409,17 +429,17 @@ class Setup(ABC):
 
     @property
     def is_warm(self) -> bool:
-        """Whether what :meth:`warm_up` has begun is done."""
-        return False
+        """Whether what waits is ready."""
+        return self.beside is not None and self.beside.ready
 
     @property
     def failure_beside(self) -> BaseException | None:
-        """Why it has failed; None if it has not."""
-        return None
+        """Why what waits has failed; None if it has not, or nothing waits."""
+        return None if self.beside is None else self.beside.failure
 
     @abstractmethod
     def warm_up(self, plan: StreamPlan, tasks: int, intervals: int) -> None:
-        """Do what takes Spark long the first time, before there is a run; without waiting for it.
+        """Start what takes Spark long the first time, before there is a run: see :attr:`beside`.
 
         Args:
             plan: Of the run, as far as is known.
@@ -427,8 +447,12 @@ class Setup(ABC):
             intervals: Key intervals of a computation that is new.
         """
 
-    def end_beside(self) -> None:  # noqa: B027
-        """End what was started before there is a run, if something was and no run has it."""
+    def end_beside(self) -> None:
+        """End what waits, if something does and no run has it."""
+        beside, self.beside = self.beside, None
+        if beside is not None:
+            beside.end()
+            beside.wait()
 
     def take_over(self, run_log: RunLog) -> None:  # noqa: B027  not all have something to do
         """Go on where the other plane ended, once sinks are claimed."""

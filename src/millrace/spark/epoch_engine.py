@@ -35,7 +35,7 @@ from millrace.runtime.realtime.incarnation_start import from_live_tasks
 from millrace.runtime.reports import TaskReport
 from millrace.runtime.sink_contract import sinks_by_edge
 from millrace.spark.clock import now_us
-from millrace.spark.compat import close_session, session_for_jobs
+from millrace.spark.compat import session_for_jobs
 from millrace.spark.engine import EFFECT_S, Engine, RemapResult, RunParts, Setup, ended
 from millrace.spark.external import injectors_of
 from millrace.spark.failure import cannot_run_workers, failed, headline
@@ -364,7 +364,7 @@ class EpochSetup(Setup):
 
     #: An epoch's commits are small beside what it costs.
     intervals_each: ClassVar[int] = 8
-    _rehearsal: Rehearsal | None = None
+    beside: Rehearsal | None = None
 
     def __init__(
         self,
@@ -378,43 +378,20 @@ class EpochSetup(Setup):
         self.sources = sources_of(topology, spark)
         self._injectors = injectors_of(topology)
 
-    @property
-    def is_warm(self) -> bool:
-        """Whether the first epochs were rehearsed."""
-        return self._rehearsal is not None and self._rehearsal.ready
-
-    @property
-    def failure_beside(self) -> BaseException | None:
-        """Why a rehearsal has failed; None if none has."""
-        return None if self._rehearsal is None else self._rehearsal.failure
-
     def warm_up(self, plan: StreamPlan, tasks: int, intervals: int) -> None:
         """Rehearse epochs in a thread: the first take seconds, and idle workers end in a minute."""
-        if self._rehearsal is None:
-            session = session_for_jobs(self._spark, SETTINGS)
+        if self.beside is None:
             first = RunLog(plan.topology, MemoryHardState(), intervals=intervals).begin(
                 0, wall_time_us=now_us(), injectors={}, tasks=tasks
             )
             assert first is not None, "no epoch has completed"
-            self._rehearsal = Rehearsal(
-                plan,
-                first,
-                session,
-                partial(self._no_rows, plan, session, tasks),
-                self._injectors.values(),
-            )
-        self._rehearsal.repeat()
-
-    def end_beside(self) -> None:
-        """End the rehearsals."""
-        rehearsal, self._rehearsal = self._rehearsal, None
-        if rehearsal is not None:
-            rehearsal.end()
-            close_session(rehearsal.session, self._spark, release=True)
+            rows = partial(self._no_rows, plan, tasks)
+            self.beside = Rehearsal(plan, first, self._spark, rows, self._injectors.values())
+        self.beside.repeat()
 
     def _session_of_run(self) -> SparkSession:
         """Return a session for the jobs of a run: that of rehearsals, which are over by then."""
-        rehearsal, self._rehearsal = self._rehearsal, None
+        rehearsal, self.beside = self.beside, None
         if rehearsal is None:
             return session_for_jobs(self._spark, SETTINGS)
         rehearsal.finish()
@@ -422,14 +399,14 @@ class EpochSetup(Setup):
 
     @abstractmethod
     def _no_rows(
-        self, plan: StreamPlan, session: SparkSession, tasks: int, processes: int
+        self, plan: StreamPlan, tasks: int, session: SparkSession, processes: int
     ) -> Sequence[tuple[DataFrame, list[list[bytes]] | None]]:
         """Return the rows of epochs without a record, as :data:`Rows` does: of each shape.
 
         Args:
             plan: Of the run.
-            session: For the rows.
             tasks: How many a level there are.
+            session: For the rows.
             processes: How many all injectors have.
         """
 

@@ -302,7 +302,7 @@ class MicroBatchSetup(EpochSetup):
         )
 
     def _no_rows(
-        self, plan: StreamPlan, session: SparkSession, tasks: int, processes: int
+        self, plan: StreamPlan, tasks: int, session: SparkSession, processes: int
     ) -> list[tuple[DataFrame, None]]:
         columns = [
             F.lit(None).cast(field.dataType).alias(field.name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -35,6 +34,7 @@ from millrace.spark.engine import (
 from millrace.spark.failure import CAREFULLY, cannot_run_workers, failed, headline
 from millrace.spark.realtime.control_connection import Address, InTask, Switchboard
 from millrace.spark.realtime.control_loop import ControlLoop
+from millrace.spark.realtime.failover import Failover, end_failed
 from millrace.spark.realtime.liveness import TaskHung
 from millrace.spark.realtime.process_id import ProcessId
 from millrace.spark.realtime.quiesce import Quiesce, RealtimeBalancer
@@ -47,12 +47,6 @@ _log = logging.getLogger("millrace")
 
 #: How often the query is looked at.
 _LOOK_S = 0.1
-#: How long Spark may take to end a query of which a task has failed.
-_DYING_S = 1.0
-#: How long after a standby has failed another is started.
-_STANDBY_PAUSE_S = 5.0
-#: How long a query from which the standby has taken over may take to end when the run does.
-_LEAVING_S = 20.0
 #: How often the query of a changed pipeline is started beside a run: what is lost may be a worker.
 _TRIES = 2
 #: How long who has updated a run waits for the first incarnation, to say how long it took.
@@ -115,14 +109,9 @@ class RealtimeEngine(Engine):
         self._allowed = parts.allowed
         self._task_count = LiveTaskCount(parts.allowed, tasks)
         self._make_board = board
-        self._wants_standby = standby
-        self._standby = self._beside = beside
-        self._makes_way = False
+        self._failover = Failover(standby, self._stand_by, self._has_room_for_standby, beside)
         self._went_on: UpdateResult | None = None
-        self._failed_standby: Standby | None = None
-        self._next_standby_at = 0.0
-        self._told_ready = self._told_no_more = False
-        self._leaving: threading.Thread | None = None
+        self._no_others_logged = False
         self._retry_policy = RetryPolicy(parts.attempts)
         self._quiesce = Quiesce(self.news)
         # What remaps does so at a rest.
@@ -250,34 +239,32 @@ class RealtimeEngine(Engine):
     def _hand_over_beside(self, successor: Successor, within_s: float) -> Run | None:
         """Return the run of the other; None if it cannot be started beside this one."""
         failure: BaseException | None = None
-        self._makes_way = True
         try:
-            for _ in range(_TRIES):
-                self._wait_for_way()
-                beside = successor.stand_by(self._tell)
-                try:
-                    failure = self._waited_for(beside)
-                    if isinstance(failure, PipelineError):
-                        _log.warning("%s\nThe run is stopped, and the other started.", failure)
+            with self._failover.making_way():
+                for _ in range(_TRIES):
+                    self._wait_for_way()
+                    beside = successor.stand_by(self._tell)
+                    try:
+                        failure = self._waited_for(beside)
+                        if isinstance(failure, PipelineError):
+                            _log.warning("%s\nThe run is stopped, and the other started.", failure)
+                            return None
+                        if failure is not None:
+                            continue
+                        work = partial(self._succeed, successor, beside)
+                        heir, _ = self._quiesce.ask(work, within_s, goes_on=successor.optional)
+                        if heir is not None:
+                            return heir
+                        failure = beside.failure
+                    except TimeoutError:
+                        _log.warning("not all tasks have passed a mark in %g s", within_s)
                         return None
-                    if failure is not None:
-                        continue
-                    work = partial(self._succeed, successor, beside)
-                    heir, _ = self._quiesce.ask(work, within_s, goes_on=successor.optional)
-                    if heir is not None:
-                        return heir
-                    failure = beside.failure
-                except TimeoutError:
-                    _log.warning("not all tasks have passed a mark in %g s", within_s)
-                    return None
-                finally:
-                    beside.end()
+                    finally:
+                        beside.end()
         except BaseException:
             if self.run.handed_over:
                 self.run.stop()
             raise
-        finally:
-            self._makes_way = False
         said = "a task of it was lost" if failure is None else headline(failure)
         raise UpdateFailed(
             "the query of the changed pipeline was started beside this run, and has failed; so "
@@ -288,10 +275,7 @@ class RealtimeEngine(Engine):
     def _wait_for_way(self) -> None:
         """Wait until the standby is gone, whose slots are needed."""
         with self.news:
-            while self.run.active and (
-                self._standby is not None
-                or not (self._failed_standby is None or self._failed_standby.ended)
-            ):
+            while self.run.active and not self._failover.gone:
                 self.news.wait(_LOOK_S)
 
     def _waited_for(self, beside: Standby) -> BaseException | None:
@@ -328,14 +312,13 @@ class RealtimeEngine(Engine):
     def launch(self) -> None:
         """Start a query, unless one is there whose tasks wait."""
         self._start_timeout.begins()
-        if (heir := self._heir()) is not None:
-            self._standby = None
+        if self._takes_over:
+            heir = self._failover.take()
             self._control_loop.take_over(heir.board, heir.take())
             self.query = heir.query
-            which = "the new tasks" if heir is self._beside else "the standby"
-            self._until = f"until {which} had taken up what there was"
+            self._until = f"until {heir.known_as} had taken up what there was"
             return
-        self._give_up_standby()
+        self._failover.give_up()
         self._until = "until Spark ran all tasks"
         careful = self._retry_policy.tried_in_vain
         if careful:
@@ -346,15 +329,11 @@ class RealtimeEngine(Engine):
     def again(self, failure: BaseException) -> bool:
         """Wait until there is another try, and slots for it; return whether there is one."""
         goes_on = self._tried_again(failure)
-        if goes_on and self._heir() is not None:
-            # Its tasks have slots of their own, and do not wait until those of the failed one end.
-            self._leaving = threading.Thread(
-                target=self._end_failed, args=(self.query,), name="millrace-leaving", daemon=True
-            )
-            self._leaving.start()
+        if goes_on and self._takes_over:
+            self._failover.leave(self.query)
             return True
-        self._end_failed(self.query)
-        self._give_up_standby()
+        end_failed(self.query)
+        self._failover.give_up()
         self.downtime.lap("until all tasks had ended")
         if goes_on:
             self._wait_for_slots()
@@ -365,9 +344,7 @@ class RealtimeEngine(Engine):
         """Hang up on all tasks, and do nothing more at a rest."""
         self._control_loop.close()
         self._quiesce.close()
-        self._give_up_standby()
-        if self._leaving is not None:
-            self._leaving.join(_LEAVING_S)
+        self._failover.close()
         self._close(self.run.error is not None)
 
     def _tried_again(self, failure: BaseException) -> bool:
@@ -382,7 +359,7 @@ class RealtimeEngine(Engine):
         if pause_s is None:
             self._fail(failure)
             return False
-        if self._heir() is not None:
+        if self._takes_over:
             _log.warning("the incarnation ended, and the standby takes over: %s", headline(failure))
             return not self._giving_up
         _log.warning(
@@ -430,35 +407,25 @@ class RealtimeEngine(Engine):
                 self._start_timeout.begins()
                 if not self._quiesce.wanted:
                     self._gone_on()
-                self._see_to_standby()
+                self._failover.look()
                 self._see_to_tasks()
             with self.news:
                 self.news.wait(_LOOK_S)
         if failure is None:
-            if self._standby is not None:
-                self._standby.end()
+            if self._failover.standby is not None:
+                self._failover.standby.end()
             if control_loop.ended:
                 control_loop.halt()
             self.query.stop()
             self.downtime.lap("until all tasks had ended")
         return failure
 
-    def _end_failed(self, query: Any) -> None:
-        """Have a query end of which a task was lost: Spark is about to find out by itself.
-
-        To stop it meanwhile would take longer.
-        """
-        until = time.monotonic() + _DYING_S
-        while query.isActive and time.monotonic() < until:
-            time.sleep(0.01)
-        query.stop()
-
     def _end(self, hung: Sequence[ProcessId]) -> None:
         """End processes that hang: those of this host now, others by the next task there."""
         self._hung += hung
         killed = [process.kill() for process in hung]
         if not all(killed):
-            self._give_up_standby()  # whose tasks do not know of them
+            self._failover.give_up()  # whose tasks do not know of them
 
     # -- the number of tasks ----------------------------------------------------------------------
 
@@ -476,8 +443,8 @@ class RealtimeEngine(Engine):
             wanted -= 1
         if wanted >= self._allowed.least and wanted != self._tasks:
             self.scale(wanted)
-        elif not self._told_no_more:
-            self._told_no_more = True
+        elif not self._no_others_logged:
+            self._no_others_logged = True
             _log.warning(_NO_OTHERS, self._tasks)
 
     def _fit_beside(self, tasks: int) -> bool:
@@ -486,67 +453,30 @@ class RealtimeEngine(Engine):
         And later for their standby, whose slots they have meanwhile.
         """
         slots = tasks * (self._topology.depth + 1)
-        return self._roomy(max(len(self._where) + slots, slots * (1 + self._wants_standby)))
+        return self._roomy(max(len(self._where) + slots, slots * (1 + self._failover.wanted)))
 
     # -- the standby -------------------------------------------------------------------------------
 
-    def _heir(self) -> Standby | None:
-        """Return the standby if its tasks are to go on.
+    @property
+    def _takes_over(self) -> bool:
+        """Whether the tasks of the standby are to go on.
 
         They were not made to look for user code that ends its process.
         """
-        standby = self._standby
-        if standby is None or self._retry_policy.tried_in_vain or not standby.ready:
-            return None
-        return standby
+        return self._failover.ready and not self._retry_policy.tried_in_vain
 
-    def _see_to_standby(self) -> None:
-        """Start a standby behind the query that works, if there is to be one and none is."""
-        if not self._wants_standby:
-            return
-        if self._makes_way:
-            if self._standby is not None:
-                self._standby.end()
-                self._standby, self._failed_standby = None, self._standby
-            return
-        if (standby := self._standby) is not None:
-            if (failure := standby.failure) is None:
-                if standby.ready and not self._told_ready:
-                    self._told_ready = True
-                    _log.info("a standby is ready")
-                return
-            _log.warning("the standby has failed, and another is started: %s", headline(failure))
-            # Nobody waits for its end: the tasks that work are looked after here.
-            standby.end()
-            self._standby, self._failed_standby = None, standby
-            self._next_standby_at = time.monotonic() + _STANDBY_PAUSE_S
-        leaving = self._leaving is not None and self._leaving.is_alive()
-        leaving |= self._failed_standby is not None and not self._failed_standby.ended
-        if leaving or time.monotonic() < self._next_standby_at:
-            return
-        if not self._roomy(2 * len(self._where)):
-            return
+    def _stand_by(self) -> Standby:
+        """Start a query whose tasks wait."""
         hung = tuple(self._hung)
-        self._told_ready = False
-        self._standby = Standby(
+        return Standby(
             self._make_board(),
             lambda address: self._start_query(address, False, hung),
             self._where,
             self._tell,
         )
 
-    def _standby_state(self) -> str:
-        """Return what a status says of it."""
-        if not self._wants_standby:
-            return ""
-        standby = self._standby
-        return "ready" if standby is not None and standby.ready else "starting"
-
-    def _give_up_standby(self) -> None:
-        standby, self._standby = self._standby, None
-        if standby is not None:
-            standby.end()
-            standby.wait()
+    def _has_room_for_standby(self) -> bool:
+        return self._roomy(2 * len(self._where))
 
     def _gone_on(self) -> None:
         """Say how long the run was away, if it was."""
@@ -626,7 +556,7 @@ class RealtimeEngine(Engine):
             low_watermarks=live_low_watermarks(status, self._statuses(), self._tasks),
             tasks=self._tasks,
             steps=self._control_loop.steps.times() if active else {},
-            standby=self._standby_state() if active else "",
+            standby=self._failover.state if active else "",
             strangers=self._control_loop.strangers,
         )
 

@@ -56,9 +56,6 @@ class RealtimeSetup(Setup):
         options: All :class:`~millrace.options.RealtimeOptions`.
         scratch: Directory of the run, which is made later.
 
-    Attributes:
-        beside: The query that was started before there is a run, whose engine has it then.
-
     Raises:
         PipelineError: A source, a sink or the session cannot do it.
     """
@@ -120,30 +117,14 @@ class RealtimeSetup(Setup):
             lambda address: start_query(address, False, ()),
             where,
             changed,
+            known_as="the new tasks",
         )
         return self.beside
-
-    @property
-    def is_warm(self) -> bool:
-        """Whether a query waits with all its tasks."""
-        return self.beside is not None and self.beside.ready
-
-    @property
-    def failure_beside(self) -> BaseException | None:
-        """Why the query that waits has failed; None if it has not, or there is none."""
-        return None if self.beside is None else self.beside.failure
 
     def warm_up(self, plan: StreamPlan, tasks: int, intervals: int) -> None:
         """Start a query that waits, unless one does, or there are no slots for it."""
         if self.beside is None and has_slots(self._spark, self.slots(tasks), self._counted):
             self.stand_by(plan, tasks, lambda: None)
-
-    def end_beside(self) -> None:
-        """End the query that waits, and wait until it has ended."""
-        beside, self.beside = self.beside, None
-        if beside is not None:
-            beside.end()
-            beside.wait()
 
     def engine(self, parts: RunParts) -> RealtimeEngine:
         """Return what runs live tasks."""

@@ -21,9 +21,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millrace.epochlog.entries import Manifest
 from millrace.injectors.injector import Injector
-from millrace.spark.compat import interrupt_jobs, tag_jobs
+from millrace.spark.compat import close_session, interrupt_jobs, session_for_jobs, tag_jobs
 from millrace.spark.job import rehearse
-from millrace.spark.plan import StreamPlan
+from millrace.spark.plan import SETTINGS, StreamPlan
 
 #: Half of the time after which Spark ends a worker that has nothing to do.
 _EVERY_S: Final = 30.0
@@ -37,13 +37,13 @@ class Rehearsal:
     Args:
         plan: Of the run.
         manifest: Of the first epoch of an empty checkpoint.
-        session: For the jobs.
-        rows: Returns, for so many processes of injectors, rows of epochs, and the pieces of each
-            partition, without a record: of each shape that epochs have.
+        spark: The user's session.
+        rows: Returns, in a session, for so many processes of injectors, rows of epochs, and the
+            pieces of each partition, without a record: of each shape that epochs have.
         injectors: Whose processes are asked for, so that connections are there.
 
     Attributes:
-        session: See above.
+        session: Of the jobs.
         ready: Whether the first are over.
         failure: Why one has failed; None if none has.
     """
@@ -52,15 +52,18 @@ class Rehearsal:
         self,
         plan: StreamPlan,
         manifest: Manifest,
-        session: SparkSession,
-        rows: Callable[[int], Iterable[tuple[DataFrame, Sequence[Sequence[bytes]] | None]]],
+        spark: SparkSession,
+        rows: Callable[
+            [SparkSession, int], Iterable[tuple[DataFrame, Sequence[Sequence[bytes]] | None]]
+        ],
         injectors: Iterable[Injector],
     ) -> None:
         self.ready = False
         self.failure: Exception | None = None
         self._plan = plan
         self._manifest = manifest
-        self.session = session
+        self._spark = spark
+        self.session = session_for_jobs(spark, SETTINGS)
         self._rows = rows
         self._injectors = injectors
         self._tag = f"millrace-{uuid4().hex}"
@@ -90,6 +93,10 @@ class Rehearsal:
         if self._thread is not None and self._thread.is_alive():
             interrupt_jobs(self.session, self._tag)
 
+    def wait(self) -> None:
+        """Close the session; after :meth:`end`."""
+        close_session(self.session, self._spark, release=True)
+
     def _run(self) -> None:
         try:
             tag_jobs(self.session, self._tag)
@@ -97,7 +104,7 @@ class Rehearsal:
                 asked = () if self._over else self._injectors
                 processes = sum(len(list(injector.processes())) for injector in asked)
             for _ in range(1 if self.ready else _AT_FIRST):
-                for rows, lots in self._rows(processes):
+                for rows, lots in self._rows(self.session, processes):
                     if self._over:
                         return
                     rehearse(self._plan, rows, self._manifest, lots=lots)

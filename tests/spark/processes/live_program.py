@@ -351,7 +351,7 @@ def standing_by(case: Case) -> dict[str, Any]:
         right.append(run.process_available("90 s"))
         while run.status().standby != "ready":
             time.sleep(0.02)
-        victims = engine._standby._called if n == 2 else run.hosts
+        victims = engine._failover.standby._called if n == 2 else run.hosts
         hosts.append(run.hosts[1, 0].pid)
         os.kill(victims[1, 0].pid, signal.SIGKILL)
         case.input.allow(300 * n + 100)

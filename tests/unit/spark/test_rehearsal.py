@@ -21,6 +21,7 @@ class Jobs:
         injector = SimpleNamespace(processes=self._processes)
         self.processes: Any = lambda: ["a", "b"]
         given: Any = None
+        monkeypatch.setattr(rehearsal, "session_for_jobs", lambda _spark, _settings: None)
         self.rehearsal = Rehearsal(given, given, given, self._rows, [injector])  # type: ignore[list-item]
         monkeypatch.setattr(rehearsal, "rehearse", self._rehearse)
         monkeypatch.setattr(rehearsal, "tag_jobs", lambda _session, _tag: None)
@@ -33,7 +34,7 @@ class Jobs:
         names: list[str] = self.processes()
         return names
 
-    def _rows(self, processes: int) -> list[Any]:
+    def _rows(self, _session: Any, processes: int) -> list[Any]:
         return [(f"{processes} readers", None), ("one reader", None)]
 
     def _rehearse(self, _plan: Any, rows: Any, _manifest: Any, *, lots: Any) -> None:

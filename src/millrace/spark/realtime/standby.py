@@ -42,9 +42,11 @@ class Standby:
         start_query: Starts a query whose tasks call at an address.
         where: All tasks.
         changed: Called, in any thread, when it may have become ready.
+        known_as: What messages call its tasks.
 
     Attributes:
         where: See above.
+        known_as: Likewise.
         board: Likewise.
         query: Spark's; None until that is started.
     """
@@ -55,8 +57,10 @@ class Standby:
         start_query: Callable[[Address], Any],
         where: Collection[TaskKey],
         changed: Callable[[], None],
+        known_as: str = "the standby",
     ) -> None:
         self.board = board
+        self.known_as = known_as
         self.query: Any = None
         self._start_query = start_query
         self.where = frozenset(where)

@@ -15,6 +15,7 @@ from millrace.model.errors import (
     UpdateFailed,
 )
 from millrace.spark.engine import Engine
+from millrace.spark.realtime.failover import Failover
 from millrace.spark.realtime.quiesce import Quiesce
 from millrace.spark.realtime.retry_policy import Downtime
 from millrace.spark.realtime_engine import RealtimeEngine
@@ -67,8 +68,8 @@ class Scene:
         Engine.__init__(engine)
         engine.run, engine._where = self.run, [(0, 0), (1, 0)]
         engine._quiesce = Quiesce(engine.news)
-        engine._standby = engine._failed_standby = None
-        engine._makes_way, engine._roomy = False, lambda tasks: tasks == 4
+        engine._failover = Failover(True, engine._stand_by, lambda: False)
+        engine._roomy = lambda tasks: tasks == 4
         self.engine = engine
 
     def hand_over(self) -> Any:
@@ -140,7 +141,7 @@ def test_the_run_goes_on_as_it_was_if_they_are_lost_again() -> None:
         scene.hand_over()
     assert scene.done == ["stand by", "stand by"]
     assert (scene.run.active, scene.run.stopping) == (True, False)
-    assert not scene.engine._makes_way, "it may have a standby again"
+    assert not scene.engine._failover._makes_way, "it may have a standby again"
     assert all(one.ended for one in scene.beside)
 
 

@@ -12,9 +12,10 @@ import pytest
 
 from millrace.runtime.realtime.coordinator import TaskKey
 from millrace.runtime.realtime.messages import StopTask, TaskEnded, TaskReady
+from millrace.spark.realtime import failover as failover_module
 from millrace.spark.realtime.control_connection import Address
+from millrace.spark.realtime.failover import Failover
 from millrace.spark.realtime.standby import Standby
-from millrace.spark.realtime_engine import RealtimeEngine
 from tests.unit.spark.realtime.test_control_loop import Board
 
 ALL: list[TaskKey] = [(0, 0), (1, 0)]
@@ -127,40 +128,57 @@ def test_one_that_is_given_up_tells_its_tasks_and_ends_its_query() -> None:
     assert (scene.board.closed, scene.query.stopped) == (True, True)
 
 
-def test_nobody_waits_for_the_end_of_one_that_failed_and_no_other_is_started_before() -> None:
+def test_nobody_waits_for_the_end_of_one_that_failed_and_no_other_is_started_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     may_end = threading.Event()
     scene = Scene().call()
     scene.query.isActive = False
     scene.query.stop = lambda: may_end.wait(10)  # type: ignore[assignment,method-assign]
-    made = list[Board]()
+    started, another = list[Standby](), Scene()
 
-    def board() -> Board:
-        made.append(Board())
-        return made[-1]
+    def start() -> Standby:
+        started.append(another.standby)
+        return another.standby
 
-    engine: Any = SimpleNamespace(
-        _wants_standby=True,
-        _makes_way=False,
-        _standby=scene.standby,
-        _failed_standby=None,
-        _told_ready=False,
-        _leaving=None,
-        _next_standby_at=0.0,
-        _hung=[],
-        _where=ALL,
-        _roomy=lambda tasks: tasks == 4,
-        _make_board=board,
-        _start_query=lambda *_: Query(),
-        _tell=lambda: None,
+    failover = Failover(True, start, lambda: True, scene.standby)
+    failover.look()
+    assert (failover.standby, failover.gone, started) == (None, False, [])
+    monkeypatch.setattr(
+        failover_module, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + 5)
     )
-    RealtimeEngine._see_to_standby(engine)
-    assert (engine._standby, made) == (None, [])
-    engine._next_standby_at = 0.0
-    RealtimeEngine._see_to_standby(engine)
-    assert made == [], "it has slots yet"
+    failover.look()
+    assert started == [], "it has slots yet"
     may_end.set()
     scene.standby.wait()
-    RealtimeEngine._see_to_standby(engine)
-    assert len(made) == 1
-    engine._standby.end()
-    engine._standby.wait()
+    assert failover.gone
+    failover.look()
+    assert started == [another.standby]
+    assert failover.state == "starting"
+    another.call()
+    assert failover.state == "ready"
+    failover.close()
+
+
+def test_who_needs_its_slots_has_it_ended_and_no_other_is_started_meanwhile() -> None:
+    scene, another = Scene().call(), Scene()
+    failover = Failover(True, lambda: another.standby, lambda: True, scene.standby)
+    with failover.making_way():
+        failover.look()
+        scene.standby.wait()
+        failover.look()
+        assert failover.gone
+    failover.look()
+    assert failover.standby is another.standby
+    failover.close()
+
+
+@pytest.mark.parametrize(("wanted", "has_room"), [(False, True), (True, False)])
+def test_none_is_started_that_is_not_wanted_or_has_no_slots(wanted: bool, has_room: bool) -> None:
+    def start() -> Standby:
+        raise AssertionError("it is started")
+
+    failover = Failover(wanted, start, lambda: has_room)
+    failover.look()
+    assert (failover.standby, failover.gone) == (None, True)
+    assert failover.state == ("starting" if wanted else "")

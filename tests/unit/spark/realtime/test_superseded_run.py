@@ -34,7 +34,7 @@ def tried_again(answer: Exception | None) -> tuple[bool, list[BaseException]]:
         _giving_up=False,
         _fail=failed.append,
         _pause=lambda _: None,
-        _heir=lambda: None,
+        _takes_over=False,
     )
     return RealtimeEngine._tried_again(run, ConnectionError("a task is lost")), failed
 
