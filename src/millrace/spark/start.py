@@ -217,7 +217,7 @@ class _Opening:
         # What a query was started with before there is a claim, and the numbers in it.
         self._started: tuple[StreamPlan, Registry] | None = None
         self._look_at = 0.0
-        self._told_ready = False
+        self._ready_logged = False
         # The run that holds the lease, once its log was looked at; and what silences Spark's log.
         self._looked_at_run = -1
         self._quieting: threading.Thread | None = None
@@ -407,8 +407,8 @@ class _Opening:
         Args:
             term: The lease, as its holder has renewed it.
         """
-        if self._setup.is_warm and not self._told_ready:
-            self._told_ready = True
+        if self._setup.is_warm and not self._ready_logged:
+            self._ready_logged = True
             _log.info("all tasks are started, and wait for the lease")
         if time.monotonic() < self._look_at:
             return
@@ -472,7 +472,7 @@ class _Opening:
 
     def _drop_started(self) -> None:
         """End the query that waits, if there is one, and wait until it has ended."""
-        self._started, self._told_ready = None, False
+        self._started, self._ready_logged = None, False
         self._setup.end_beside()
 
     def _foreseen(self, state: HardState, end: LogTail) -> tuple[Topology, Registry]:

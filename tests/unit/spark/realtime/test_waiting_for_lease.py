@@ -79,7 +79,7 @@ class Waiting:
         opening._scratch = root / "scratch"
         opening._before = opening._lease = opening._started = opening._scrapes = None
         opening._allowed, opening._tasks = None, 2
-        opening._look_at, opening._told_ready, opening._term = 0.0, False, None
+        opening._look_at, opening._ready_logged, opening._term = 0.0, False, None
         opening._looked_at_run, opening._quieting, opening._intervals = -1, None, 4
         opening._realtime = True
         opening.prepare = self._prepare
