@@ -45,6 +45,7 @@ def realtime_settings(tasks: int = 2) -> dict[str, str]:
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.python.unix.domain.socket.dir": _SOCKETS,
         "spark.python.daemon.module": "millrace.spark.daemon",
+        "spark.dynamicAllocation.enabled": "false",
         "spark.shuffle.streaming.networkBufferSize": str(_BUFFER_BYTES),
         "spark.shuffle.streaming.writerMaxMemory": str(writer),
         "spark.shuffle.streaming.readerMaxMemory": str(_READ_AHEAD_BYTES),
@@ -114,6 +115,13 @@ _NEEDED = (
         "false",
         "false",
         "Spark would run a task of which there may be one twice",
+        _is("false"),
+    ),
+    _Requirement(
+        "spark.dynamicAllocation.enabled",
+        "false",
+        "false",
+        "Spark would refuse the query: all tasks of its stages must run at once",
         _is("false"),
     ),
 )

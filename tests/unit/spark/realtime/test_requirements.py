@@ -135,6 +135,13 @@ def test_speculation_is_refused() -> None:
     assert "a task of which there may be one twice" in wrong
 
 
+def test_dynamic_allocation_which_some_hosts_switch_on_is_refused_and_off_in_the_settings() -> None:
+    settings = {"spark.dynamicAllocation.enabled": "true"}
+    (wrong,) = wrong_settings(realtime_settings() | settings, 2)
+    assert "spark.dynamicAllocation.enabled is true, needed: false" in wrong
+    assert wrong_settings(settings | realtime_settings(), 2) == []
+
+
 def test_slots() -> None:
     assert slots_needed(tasks=2, levels=2) == 7
 
