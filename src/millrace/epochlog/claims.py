@@ -47,13 +47,12 @@ def claim_of(
         registry: The numbers by which the checkpoint knows it.
         generation: Of the run.
         base: The epoch that is the first batch of Spark's own offsets.
-        ids: See :class:`Claim`; of computations that are no more, nothing is said.
+        ids: See :class:`Claim`; of computations that were dropped, nothing is said.
     """
-    names = {spec.name for spec in topology.computations}
     return Claim(
         generation=generation,
         base=base,
-        ids={name: first for name, first in ids.items() if name in names},
+        ids={name: first for name, first in ids.items() if name not in registry.dropped},
         topology=identity(topology),
         registry=registry,
         sinks=sunk(topology),

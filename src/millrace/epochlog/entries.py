@@ -16,6 +16,7 @@ Source stats: what was observed of an injected stream, by a task, in an epoch, o
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -411,7 +412,10 @@ class Completion(msgspec.Struct, tag="completion", kw_only=True):
 
 
 def interval_maps(
-    names: Iterable[str], uniform: IntervalMap, said: Iterable[Completion | Manifest | None]
+    names: Iterable[str],
+    uniform: IntervalMap,
+    said: Iterable[Completion | Manifest | None],
+    ids: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, IntervalMap]:
     """Return the interval maps of computations; what is said later counts.
 
@@ -419,11 +423,13 @@ def interval_maps(
         names: Of the computations. What else is said is of some that were dropped since.
         uniform: Of those of which nothing is said.
         said: Entries of the log.
+        ids: Computation -> the first id that no interval of it was given, where some were: of
+            those of which nothing is said any more, since the checkpoint went back to a savepoint.
 
     >>> interval_maps(["count"], IntervalMap.uniform(2), [None])["count"] == IntervalMap.uniform(2)
     True
     """
-    maps = dict.fromkeys(names, uniform)
+    maps = {n: uniform.renumbered(ids[n]) if ids.get(n) else uniform for n in names}
     for one in said:
         known = {} if one is None else one.intervals
         maps |= {name: interval_map(known[name]) for name in maps.keys() & known.keys()}

@@ -242,7 +242,7 @@ class RunLog:
         """
         first = min(self._claim_entry, self._whole_entry)
         maps, ids = self.positions.maps, self._settled_ids
-        reserved = {n: Given(ids[n], frozenset(maps[n].places)) for n in sorted(ids) if n in maps}
+        reserved = {n: Given(ids[n], frozenset(maps[n].places if n in maps else ())) for n in ids}
         gone = frozenset(self.registry.dropped)
         return Collectable(
             self.positions.numbers, first, self.incarnation, dropped=gone, given=reserved
@@ -534,7 +534,7 @@ class RunLog:
             self.topology, self.registry, manifest = claims.taken_up(end, self.topology)
         end, renamed = read_as(end, self.topology)
         completion = end.completion
-        maps = interval_maps(self.authority.bulletins, uniform, (completion, manifest))
+        maps = interval_maps(self.authority.bulletins, uniform, (completion, manifest), self._ids)
         self.positions.cover(maps)
         self._partitions = {name: partition_of(intervals) for name, intervals in maps.items()}
         if completion is not None:

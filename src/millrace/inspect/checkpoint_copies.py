@@ -50,7 +50,7 @@ from millrace.balance.transfer import (
 from millrace.epochlog.claims import ids_after
 from millrace.epochlog.entries import Claim, Completion, Restoration, encode_entry, interval_map
 from millrace.epochlog.fence import seal_left
-from millrace.epochlog.reader import claim_before, end_of
+from millrace.epochlog.reader import LogTail, claim_before, end_of
 from millrace.epochlog.run_log import LogWriter
 from millrace.inspect.checkpoint import Checkpoint, open_checkpoint, state_at
 from millrace.inspect.dead_letters import copy_letters, forget_letters
@@ -441,7 +441,7 @@ def restore_checkpoint(checkpoint: Location, savepoint: str, *, accept: bool = F
     last = max(end.completion.epoch, -1 if end.manifest is None else end.manifest.epoch)
     _check(end.claim, then.claim, since=then.completion.epoch, last=last, accept=accept)
     epoch, base, files = _placed(checkpoint, place, then.completion, last + 1)
-    maps, ids = _new_maps(end.claim, end.completion, then.claim, then.completion)
+    maps, ids = _new_maps(end, then.claim, then.completion)
     generation = end.claim.generation + 1
     # First of all that it is not whole: a start would go on where the other history ended.
     fence = replace(end.claim, generation=generation, ids=ids, copying=True)
@@ -471,7 +471,8 @@ def restore_checkpoint(checkpoint: Location, savepoint: str, *, accept: bool = F
     copy_files(files)
     forget_letters(state, then.completion)
     state.epochs.append(number + 1, encode_entry(whole))
-    claim = replace(then.claim, generation=generation, base=base, ids=ids)
+    registry = then.claim.registry.with_numbers_of(end.claim.registry)
+    claim = replace(then.claim, generation=generation, base=base, ids=ids, registry=registry)
     state.epochs.append(number + 2, encode_entry(claim))
     return then.completion.epoch
 
@@ -493,29 +494,26 @@ def _check(now: Claim, then: Claim, *, since: int, last: int, accept: bool) -> N
 
 
 def _new_maps(
-    claim: Claim, completion: Completion, then: Claim, kept: Completion
+    end: LogTail, then: Claim, kept: Completion
 ) -> tuple[Mapping[str, IntervalMap], dict[str, int]]:
-    """Return the savepoint's maps with ids that were never given, and the first free ones."""
-    maps, ids = {}, {**then.ids, **claim.ids}
-    for name in kept.intervals:
-        if name not in then.topology["computations"]:
-            continue
-        before = interval_map(kept.intervals[name])
-        first = first_id(then.ids, name, before)
-        if name in completion.intervals:
-            now = interval_map(completion.intervals[name])
-            first = max(first, first_id(claim.ids, name, now))
-        made = [
-            KeyInterval(first + n, interval.start, interval.end)
-            for n, interval in enumerate(before.intervals)
-        ]
-        ids[name] = first + len(made)
+    """Return the savepoint's maps with ids that were never given, and the first free ones.
+
+    Computations that were added since have free ids, too: if they are added again, they begin anew.
+    """
+    assert end.claim is not None, "the checkpoint has a claim"
+    maps, ids = {}, {**then.ids, **end.claim.ids}
+    for entry in (kept, end.completion, end.manifest):
+        for name, partition in ({} if entry is None else entry.intervals).items():
+            ids[name] = first_id(ids, name, interval_map(partition))
+    for name in kept.intervals.keys() & then.topology["computations"].keys():
+        maps[name] = interval_map(kept.intervals[name]).renumbered(ids[name])
+        ids[name] += len(maps[name])
         if ids[name] > IDS:
             raise PipelineError(
-                f"computation {name!r} has had {first:,} key intervals, and there are no ids for "
-                f"{len(made):,} more. Copy the savepoint, and go on from the copy."
+                f"computation {name!r} has had {ids[name] - len(maps[name]):,} key intervals, and "
+                f"there are no ids for {len(maps[name]):,} more. Copy the savepoint, and go on "
+                "from the copy."
             )
-        maps[name] = IntervalMap(made, before.cuts)
     return maps, ids
 
 

@@ -87,6 +87,20 @@ class IntervalMap:
         step = HASH_SPACE // count
         return cls([KeyInterval(n, n * step, (n + 1) * step) for n in range(count)])
 
+    def renumbered(self, first: int) -> IntervalMap:
+        """Return the same intervals under ids from one on, in their order.
+
+        >>> [interval.id for interval in IntervalMap.uniform(2).renumbered(7).intervals]
+        [7, 8]
+        """
+        return IntervalMap(
+            [
+                KeyInterval(first + n, interval.start, interval.end)
+                for n, interval in enumerate(self.intervals)
+            ],
+            self.cuts,
+        )
+
     def __len__(self) -> int:
         return len(self.intervals)
 

@@ -110,3 +110,20 @@ def test_when_no_number_is_left_it_is_said() -> None:
 
     with pytest.raises(PipelineError, match=r"257 numbers of cells.*there are 256"):
         full.assign(market())
+
+
+def test_who_goes_back_to_an_earlier_one_gives_no_number_again() -> None:
+    before = Registry(computations={"A": 0}, streams={"bids": 0}, edges={"bids -> A": 0})
+    later = Registry(
+        computations={"A": 0, "B": 1},
+        streams={"offers": 0, "bids": 1},  # the one is the other, renamed
+        edges={"bids -> A": 0, "bids -> B": 1},
+        dropped=["B"],
+    )
+
+    back = before.with_numbers_of(later)
+
+    assert back.computations == {"A": 0, "B": 1}
+    assert back.streams == {"bids": 0, "bids (given: 1)": 1}
+    assert back.edges == later.edges
+    assert back.dropped == ["B"]

@@ -23,7 +23,7 @@ from millrace.model.errors import (
     PipelineError,
     ZombieWriter,
 )
-from millrace.store import Snapshots, open_location
+from millrace.store import Collector, SnapshotPolicy, Snapshots, open_location, write_if_due
 from tests.live import Feeds, InEpochs, Kept, Live
 
 ROWS = 24
@@ -52,12 +52,14 @@ class Counted(mr.Computation):
 class Shop:
     """A run by epochs over a checkpoint on disk, in this process, with one sink."""
 
-    def __init__(self, path: Path, sink: Any, add: int = 1) -> None:
+    def __init__(self, path: Path, sink: Any, *computations: mr.Computation) -> None:
         rows = [(n % 5, 1_000_000 * n) for n in range(ROWS)]
         source, p = Feeds("key long, at long", {"p0": rows}), mr.Pipeline("shop")
         policy = mr.BoundedDelay("5 s")
         p.inject("events", source, timestamp="at", low_watermark=policy, format=Event)
         p.add(Counted)
+        for computation in computations:
+            p.add(computation)
         p.sink("totals", sink)
         self.state: Any = open_location(path, pipeline="shop")
         self.live = Live(p, tasks=2, state=self.state)
@@ -66,6 +68,17 @@ class Shop:
     def epoch(self, limit: int) -> None:
         self.live.feed(limit)
         self.epochs.run(self.live.clock_us)
+
+    def write_snapshots(self) -> None:
+        """Write a snapshot of each key interval, and remove what is not needed any more."""
+        for name, intervals in self.epochs.run_log.positions.maps.items():
+            for interval in intervals.places:
+                cache = self.live.caches[0].open(name, interval)
+                write_if_due(cache, self.state.snapshots, name, interval, SnapshotPolicy(0))
+        Collector(self.state).collect(self.epochs.run_log.collectable())
+
+    def intervals(self, computation: str) -> set[int]:
+        return {*self.epochs.run_log.positions.maps[computation].places}
 
 
 EXPECTED = Counter(
@@ -259,3 +272,48 @@ def test_what_cannot_be_restored_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match="cannot name a savepoint"):
         mr.ops.restore_checkpoint(ckpt, "../now")
     assert state_at(ckpt).epochs.last() == shop.state.epochs.last()
+
+
+class Sums(mr.Computation):
+    """Adds a step for each record; writes what it has to a stream of its own."""
+
+    inputs = {"events": mr.by("key")}
+    outputs = {"totals": Total}
+    sum = mr.ValueState(int)
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def process_record(self, record: mr.Record) -> None:
+        self.sum.set(self.sum.get(0) + self.step)
+        self.produce("totals", Total(-1 - self.key, self.sum.get()))
+
+
+def test_a_computation_that_was_added_since_begins_anew_beside_what_it_left(
+    tmp_path: Path,
+) -> None:
+    ckpt, sink = tmp_path / "ckpt", Kept()
+    Shop(ckpt, sink).epoch(6)
+    mr.ops.add_savepoint(ckpt, "before")
+
+    def summed(step: int) -> tuple[Shop, list[str]]:
+        """Run three epochs with a snapshot of everything after each; return the ids of sums."""
+        shop, since = Shop(ckpt, sink, Sums(step)), len(sink.rows)
+        for limit in (9, 12, 15):
+            shop.epoch(limit)
+            shop.write_snapshots()
+        return shop, [row["_id"] for row in sink.rows[since:] if row["key"] < 0]
+
+    shop, ids = summed(1)
+    left = shop.intervals("Sums")
+    mr.ops.restore_checkpoint(ckpt, "before", accept=True)
+    Shop(ckpt, sink).epoch(8)  # it may come back later
+    shop, others = summed(100)
+
+    assert not {*ids} & {*others}
+    assert not left & shop.intervals("Sums")
+    assert shop.state.snapshots.numbers("Sums").keys() <= shop.intervals("Sums")
+    assert {row.key: row.cells["sum"] for row in mr.ops.open_checkpoint(ckpt)["Sums"].scan()} == {
+        key: 100 * sum(n % 5 == key for n in range(8, 15)) for key in range(5)
+    }
+    assert run("verify", ckpt).exit_code == 0

@@ -141,6 +141,20 @@ class Registry(msgspec.Struct, frozen=True, kw_only=True):
                 shapes[spec.name] = shape
         return msgspec.structs.replace(self, cells=cells, shapes=shapes)
 
+    def with_numbers_of(self, later: Registry) -> Registry:
+        """Return the registry with what a later one has given out since, that it is never again.
+
+        Args:
+            later: Of the history that ends where the checkpoint goes back to this registry's.
+        """
+        return msgspec.structs.replace(
+            self,
+            computations=_with(self.computations, later.computations),
+            streams=_with(self.streams, later.streams),
+            edges=_with(self.edges, later.edges),
+            dropped=sorted({*self.dropped, *later.dropped}),
+        )
+
     def succeeded(self, open_edges: Collection[int], topology: Topology) -> Registry:
         """Return the registry in which sinks that are new follow on sinks that are gone.
 
@@ -240,6 +254,15 @@ def _grown(what: str, known: Mapping[str, int], names: Iterable[str]) -> dict[st
             f"included; there are {_MOST[what]:,}. Begin a new checkpoint."
         )
     return numbers
+
+
+def _with(numbers: Mapping[str, int], later: Mapping[str, int]) -> dict[str, int]:
+    """Return numbers, and those given out later, under names that have none yet."""
+    known, taken = dict(numbers), {*numbers.values()}
+    for name, number in later.items():
+        if number not in taken:
+            known[name if name not in known else f"{name} (given: {number})"] = number
+    return known
 
 
 def _renumbered(slacks: Mapping[int, int], now: Mapping[int, int]) -> dict[int, int]:
