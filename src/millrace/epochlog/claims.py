@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from types import MappingProxyType
 
 from millrace.compile.change.identity import identity, sunk
@@ -22,7 +22,7 @@ from millrace.compile.change.plan import (
 from millrace.compile.change.registry import SINK, Registry
 from millrace.compile.change.schemas import Shape, reshape_of
 from millrace.compile.topology import StreamSpec, Topology
-from millrace.epochlog.entries import Claim, Completion, InjectorEntry, Manifest
+from millrace.epochlog.entries import Claim, Completion, InjectorEntry, Manifest, Restoration
 from millrace.epochlog.reader import LogTail
 from millrace.epochlog.renames import read_as
 from millrace.model.declarations import Since
@@ -39,6 +39,7 @@ def claim_of(
     generation: int,
     base: int = 0,
     ids: Mapping[str, int] = MappingProxyType({}),
+    taken_back: Iterable[Restoration] = (),
 ) -> Claim:
     """Return the claim of a run.
 
@@ -48,6 +49,7 @@ def claim_of(
         generation: Of the run.
         base: The epoch that is the first batch of Spark's own offsets.
         ids: See :class:`Claim`; of computations that were dropped, nothing is said.
+        taken_back: See :class:`Claim`.
     """
     return Claim(
         generation=generation,
@@ -68,6 +70,7 @@ def claim_of(
             for spec in topology.injected()
             if (injection := spec.injection) is not None
         },
+        taken_back=[*taken_back],
         final_sinks=[
             f"{sink!r} of stream {edge.stream!r}"
             for edge in topology.edges

@@ -221,6 +221,18 @@ class InjectorEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     behind_newest_us: int | None = None
 
 
+class Restoration(msgspec.Struct, frozen=True):
+    """What a checkpoint that went back to a savepoint has left in sinks.
+
+    Attributes:
+        after: The savepoint's epoch: what epochs after it have written is taken back.
+        until: The last of those.
+    """
+
+    after: int
+    until: int
+
+
 class Claim(msgspec.Struct, tag="claim", kw_only=True):
     """A run takes the checkpoint over.
 
@@ -237,6 +249,7 @@ class Claim(msgspec.Struct, tag="claim", kw_only=True):
         copying: Whether this is a copy of another checkpoint, or goes back to a savepoint, and is
             not whole yet.
         final_sinks: Sinks that cannot take back what they were given.
+        taken_back: What sinks were told to take back when runs started, after restores.
     """
 
     generation: int
@@ -249,6 +262,7 @@ class Claim(msgspec.Struct, tag="claim", kw_only=True):
     ids: dict[str, int] = {}
     copying: bool = False
     final_sinks: list[str] = []
+    taken_back: list[Restoration] = []
 
 
 class Manifest(msgspec.Struct, tag="manifest", kw_only=True):
@@ -347,18 +361,6 @@ class LiveMark(msgspec.Struct, kw_only=True):
     notes: dict[str, bytes] = {}
     receipts: dict[int, list[bytes]] = {}
     incarnation: int
-
-
-class Restoration(msgspec.Struct, frozen=True):
-    """What a checkpoint that went back to a savepoint has left in sinks.
-
-    Attributes:
-        after: The savepoint's epoch: what epochs after it have written is taken back.
-        until: The last of those.
-    """
-
-    after: int
-    until: int
 
 
 class Completion(msgspec.Struct, tag="completion", kw_only=True):

@@ -231,6 +231,7 @@ class RunLog:
         self.generation = 1 + (0 if end.claim is None else end.claim.generation)
         self._log = LogWriter(state.epochs, end.last, self.generation)
         self._ids = {} if end.claim is None else dict(end.claim.ids)
+        self._taken_back = [] if end.claim is None else [*end.claim.taken_back]
         self._recover(end, IntervalMap.uniform(intervals))
         self._settled_ids = self._ids
         self._claim()
@@ -512,7 +513,7 @@ class RunLog:
 
     def _claim(self) -> None:
         """Claim the checkpoint, or say again that it is claimed, so that older claims can go."""
-        said = self.topology, self.registry, self.generation, self.base, self._ids
+        said = self.topology, self.registry, self.generation, self.base, self._ids, self._taken_back
         self._log.append(claims.claim_of(*said), self._claimed)
 
     def _claimed(self) -> None:
@@ -568,4 +569,6 @@ class RunLog:
         self.places = {stream: dict(offsets) for stream, offsets in completion.places.items()}
         self.live = completion.live
         self.restored = completion.restored
+        if self.restored is not None and self.restored not in self._taken_back:
+            self._taken_back.append(self.restored)
         self.base = completion.base if self.live is None else completion.epoch + 1

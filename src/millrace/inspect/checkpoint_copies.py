@@ -413,12 +413,13 @@ def restore_checkpoint(checkpoint: Location, savepoint: str, *, accept: bool = F
         checkpoint: A path or a URL.
         savepoint: The name of one of its savepoints, which stays.
         accept: Whether sinks that cannot take anything back (Kafka, functions, PostgreSQL without a
-            key) may keep what they have, and get it again.
+            key) may keep what they have, and get it again. Also whether others may lack what they
+            took back after an earlier restore.
 
     Raises:
-        CheckpointMismatch: There is no such savepoint; a sink cannot take back what it has, and
-            that is not accepted; or a computation of the savepoint was removed since. Nothing was
-            written.
+        CheckpointMismatch: There is no such savepoint, or a computation of it was removed since.
+            Or a sink cannot take back what it has, or lacks what it took back, and that is not
+            accepted. Nothing was written.
         PipelineError: That cannot be the name of a savepoint.
         ZombieWriter: A run has claimed the checkpoint meanwhile.
         CheckpointUnwritable: The checkpoint cannot be written. Restore it again.
@@ -471,8 +472,14 @@ def restore_checkpoint(checkpoint: Location, savepoint: str, *, accept: bool = F
     copy_files(files)
     forget_letters(state, then.completion)
     state.epochs.append(number + 1, encode_entry(whole))
-    registry = then.claim.registry.with_numbers_of(end.claim.registry)
-    claim = replace(then.claim, generation=generation, base=base, ids=ids, registry=registry)
+    claim = replace(
+        then.claim,
+        generation=generation,
+        base=base,
+        ids=ids,
+        registry=then.claim.registry.with_numbers_of(end.claim.registry),
+        taken_back=end.claim.taken_back,
+    )
     state.epochs.append(number + 2, encode_entry(claim))
     return then.completion.epoch
 
@@ -484,6 +491,15 @@ def _check(now: Claim, then: Claim, *, since: int, last: int, accept: bool) -> N
             f"these sinks cannot take back what epochs {since + 1} to {last} have written: "
             f"{', '.join(now.final_sinks)}. Their readers get the records again that come again. "
             "Where that may be, restore with accept=True, or on the command line with --yes."
+        )
+    earlier = [span for span in now.taken_back if span.after < since < span.until]
+    if earlier and not accept:
+        raise CheckpointMismatch(
+            "this savepoint is from before the checkpoint went back to an earlier one, and sinks "
+            f"have taken back epochs {min(span.after for span in earlier) + 1} to {since} of it: "
+            "they would lack them. Copy the savepoint, and start from the copy with sinks of its "
+            "own. Where no sink needs them, restore with accept=True, or on the command line with "
+            "--yes."
         )
     dropped = set(now.registry.dropped)
     if gone := sorted(dropped & then.topology["computations"].keys()):

@@ -262,6 +262,35 @@ def test_a_restore_that_is_cut_off_is_said_and_done_again(
     assert Counter((row["key"], row["count"]) for row in rows) == EXPECTED
 
 
+def test_what_sinks_have_taken_back_does_not_come_again_unless_that_is_accepted(
+    tmp_path: Path,
+) -> None:
+    ckpt, root = tmp_path / "ckpt", tmp_path / "out"
+    shop = Shop(ckpt, mr.sinks.Parquet(root))
+    for name, limit in (("monday", 4), ("tuesday", 8)):
+        shop.epoch(limit)
+        mr.ops.add_savepoint(ckpt, name)
+    mr.ops.restore_checkpoint(ckpt, "monday")
+    mr.ops.restore_checkpoint(ckpt, "tuesday")  # sinks know nothing of it yet
+    mr.ops.restore_checkpoint(ckpt, "monday")
+    Shop(ckpt, mr.sinks.Parquet(root)).epoch(6)
+    mr.ops.add_savepoint(ckpt, "wednesday")
+    entries = state_at(ckpt).epochs.last()
+
+    said = run("restore", ckpt, "--savepoint", "tuesday")
+
+    assert said.exit_code == 1
+    assert "sinks have taken back epochs 1 to 1 of it" in said.output
+    assert state_at(ckpt).epochs.last() == entries
+    mr.ops.restore_checkpoint(ckpt, "wednesday")
+    back = Shop(ckpt, mr.sinks.Parquet(root))
+    back.epoch(ROWS)
+    files = [file for file in root.rglob("*.parquet") if "_staging" not in file.parts]
+    rows = [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
+    assert Counter((row["key"], row["count"]) for row in rows) == EXPECTED
+    assert run("restore", ckpt, "--savepoint", "tuesday", "--yes").exit_code == 0
+
+
 def test_what_cannot_be_restored_is_refused(tmp_path: Path) -> None:
     ckpt = tmp_path / "ckpt"
     shop = Shop(ckpt, mr.sinks.Parquet(tmp_path / "out"))
