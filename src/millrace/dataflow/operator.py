@@ -43,6 +43,10 @@ class Operator:
         """
         return {}
 
+    def sides(self) -> Sequence[str]:
+        """Return its inputs in the order of their sides; none if its state has no sides."""
+        return ()
+
     def described(self) -> Sequence[str]:
         """Return lines for ``p.explain()``; none unless it is a grouping."""
         return ()

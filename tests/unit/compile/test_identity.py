@@ -143,6 +143,42 @@ def test_a_grouping_is_told_part_by_part(how: dict[str, Any], words: str) -> Non
     assert any(words in line for line in lines), lines
 
 
+def by_windows(left: Any, right: Any) -> None:
+    left.window(mr.FixedWindows(10)).join(right, name="pairs")
+
+
+def by_time(left: Any, right: Any) -> None:
+    left.join(right, within=(-5, 5), name="pairs")
+
+
+def with_rows(left: Any, right: Any) -> None:
+    left.enrich(right, name="pairs")
+
+
+@pytest.mark.parametrize("join", [by_windows, by_time, with_rows])
+def test_sides_of_a_join_may_pass_other_steps_and_stay_the_sides(join: Any) -> None:
+    def joined(*, beside: int = 0, steps: int = 1, swap: bool = False, to_self: bool) -> Any:
+        p = mr.Pipeline("p")
+        bids, asks = p.inject("bids", format=dict), p.inject("asks", format=dict)
+        for _ in range(beside):
+            p.sink(bids.filter(bool).name, print)
+        left, right = bids, bids if to_self else asks
+        for _ in range(steps):
+            left, right = left.filter(bool), right.filter(bool)
+        left, right = left.key_by("item"), right.key_by("item")
+        join(*((right, left) if swap else (left, right)))
+        return p
+
+    for to_self in (True, False):
+        old = joined(beside=8, to_self=to_self)
+        assert said(old, joined(beside=8, to_self=to_self)) == []
+        # Two of eleven filters, by the names of which the second comes before the first.
+        assert said(old, joined(beside=9, to_self=to_self)) == []
+        assert refused(old, joined(steps=2, to_self=to_self)) == []
+        swapped = refused(old, joined(swap=True, to_self=to_self))
+        assert sorted(line.rpartition(", ")[2] for line in swapped) == ["is 0 now", "is 1 now"]
+
+
 def test_a_combining_cell_is_known_by_its_fold_and_its_beginning() -> None:
     def pipeline(cell: Any) -> mr.Pipeline:
         p = mr.Pipeline("p")

@@ -23,10 +23,15 @@ def enriched(orders: Any, paid: Any, **named: Any) -> Any:
     return orders.enrich(paid, **named)
 
 
-def shop(how: Callable[..., Any], **named: Any) -> mr.Pipeline:
+def shop(how: Callable[..., Any], *, new: bool = False, **named: Any) -> mr.Pipeline:
     p = mr.Pipeline("shop")
-    orders, paid = (p.inject(name, format=dict).key_by("id") for name in ("orders", "paid"))
-    how(orders, paid, **named).to("out")
+    paid = p.inject("paid", format=dict)
+    if new:
+        orders = p.inject("sales", format=dict, was="orders").filter(bool)
+        paid = paid.filter(bool).filter(bool)
+    else:
+        orders = p.inject("orders", format=dict)
+    how(orders.key_by("id"), paid.key_by("id"), **named).to("out")
     return p
 
 
@@ -42,3 +47,16 @@ def test_what_waits_for_a_partner_meets_it_under_another_name(how: Callable[...,
             h.advance_watermark(stream, mr.MINUTE)
         assert [o.value for o in h.outputs("out")] == [({"id": 1}, {"id": 1, "by": "card"})]
         assert h.checkpoint().computations == ["meetings"]
+
+
+@pytest.mark.parametrize("how", [over_time, in_windows, enriched])
+def test_sides_that_pass_other_steps_and_have_other_names_are_the_sides(
+    how: Callable[..., Any],
+) -> None:
+    with mr.testing.Harness(shop(how, name="pairs")) as h:
+        h.inject("orders", [({"id": 1}, 2 * mr.SECOND)])
+        h.update(shop(how, new=True, name="pairs"))
+        h.inject("paid", [({"id": 1, "by": "card"}, 2 * mr.SECOND)])
+        for stream in ("sales", "paid"):
+            h.advance_watermark(stream, mr.MINUTE)
+        assert [o.value for o in h.outputs("out")] == [({"id": 1}, {"id": 1, "by": "card"})]

@@ -69,6 +69,13 @@ class Routes:
         streams = list(streams)
         return dict(zip(streams, numbered_names(map(self.text, streams)), strict=True))
 
+    def of_inputs(self, spec: ComputationSpec) -> dict[str, str]:
+        """Return a text for each input of a computation, no two the same.
+
+        Steps of one kind on one stream are told by their order in the program.
+        """
+        return self.texts(sorted(spec.inputs, key=_in_order))
+
     def feeders(self, stream: str) -> list[str]:
         """Return who feeds a stream."""
         spec = self._topology.streams[stream]
@@ -108,6 +115,11 @@ def numbered_names(texts: Iterable[str]) -> list[str]:
             candidate, n = f"{text} ({n})", n + 1
         names[candidate] = None
     return list(names)
+
+
+def _in_order(name: str) -> list[str | int]:
+    """Return what sorts names by the numbers in them: the ninth before the tenth."""
+    return [int(part) if n % 2 else part for n, part in enumerate(re.split(r"(\d+)", name))]
 
 
 def _made_up_name(step: Step) -> str:
@@ -161,19 +173,22 @@ def sunk(topology: Topology) -> Schema:
 
 
 def _computation(topology: Topology, spec: ComputationSpec, routes: Routes) -> Schema:
+    operator = operator_of(spec.instance)
+    sides = {stream: side for side, stream in enumerate(operator.sides())}
     return {
         "inputs": {
             route: {
                 "key": named(spec.inputs[stream]),
                 "format": schema_of(topology.streams[stream].coder),
+                **({"side": sides[stream]} if stream in sides else {}),
             }
-            for stream, route in routes.texts(sorted(spec.inputs)).items()
+            for stream, route in routes.of_inputs(spec).items()
         },
         "outputs": {name: schema_of(topology.streams[name].coder) for name in sorted(spec.outputs)},
         "state": {name: _cell(cell) for name, cell in sorted(spec.cells.items())},
         "settings": {
             name: lasting(said) if isinstance(said, str) else plain(said)
-            for name, said in operator_of(spec.instance).settings().items()
+            for name, said in operator.settings().items()
         },
         "kept as": _COLUMNS if spec.columnar is not None else _BY_KEY,
         **({"drains": True} if spec.draining else {}),

@@ -369,7 +369,8 @@ def _computation(
 def _inputs(
     name: str, stored: Schema, given: Schema, where: str, *, built_in: bool
 ) -> Iterator[PartChange]:
-    gone, new = sorted(stored.keys() - given.keys()), sorted(given.keys() - stored.keys())
+    gone = sorted(stored.keys() - given.keys(), key=lambda route: _by_side(stored, route))
+    new = sorted(given.keys() - stored.keys(), key=lambda route: _by_side(given, route))
     for route in sorted(stored.keys() & given.keys()):
         yield from _input(name, stored[route], given[route], f"{where}, input {route!r}", built_in)
     for old, other in zip(gone, new, strict=False):
@@ -389,6 +390,10 @@ def _inputs(
         yield PartChange(ADDED, f"{where}, input {route!r}", why, between=True)
 
 
+def _by_side(inputs: Schema, route: str) -> tuple[int, str]:
+    return inputs[route].get("side", 0), route
+
+
 def _input(name: str, old: Schema, new: Schema, where: str, built_in: bool) -> Iterator[PartChange]:
     yield from _text(
         old["key"],
@@ -396,6 +401,12 @@ def _input(name: str, old: Schema, new: Schema, where: str, built_in: bool) -> I
         f"{where}, key",
         "state lies under the old keys: let the function keep its name if the keys are the same; "
         f"if not, {_under_a_name(name)}",
+    )
+    yield from _text(
+        old.get("side"),
+        new.get("side"),
+        f"{where}, side",
+        f"what is kept of one side would be taken for the other's: {_under_a_name(name)}",
     )
     # What a built-in computation keeps follows from its inputs; what a user's keeps, its cells say.
     yield from _formats(old["format"], new["format"], where, lasting=built_in)

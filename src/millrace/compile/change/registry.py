@@ -225,7 +225,7 @@ def edge_names(topology: Topology) -> list[str]:
     several that are told the same, the later ones are numbered.
     """
     routes = Routes(topology)
-    inputs = {spec.name: routes.texts(sorted(spec.inputs)) for spec in topology.computations}
+    inputs = {spec.name: routes.of_inputs(spec) for spec in topology.computations}
     return numbered_names(
         f"{routes.text(edge.stream)}{SINK}{named(topology.sinks[edge.sink])}"
         if edge.sink is not None

@@ -425,7 +425,11 @@ class TimeJoinOperator(Operator):
     def settings(self) -> dict[str, str]:
         """Return what is kept depends on."""
         join = self._join
-        return {"join": join.how, "of": " and ".join(join.inputs), "near": str(join.nearness)}
+        return {"join": join.how, "near": str(join.nearness)}
+
+    def sides(self) -> tuple[str, ...]:
+        """Return left and right."""
+        return tuple(self._join.inputs)
 
     def described(self) -> list[str]:
         """Return which values meet, and when those without a partner are out."""

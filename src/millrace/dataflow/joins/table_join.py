@@ -205,8 +205,11 @@ class EnrichOperator(Operator):
 
     def settings(self) -> dict[str, str]:
         """Return what is kept depends on."""
-        enrich = self._enrich
-        return {"of": " and ".join(enrich.sides), "waits": str(enrich.waits)}
+        return {"waits": str(self._enrich.waits)}
+
+    def sides(self) -> tuple[str, ...]:
+        """Return values and rows; values alone, if they wait for no rows."""
+        return tuple(self._enrich.inputs)
 
     def described(self) -> list[str]:
         """Return which row a value gets."""

@@ -122,6 +122,14 @@ class JoinByKeyAndWindow(GroupByKeyAndWindow):
 class JoinOperator(GroupingOperator):
     """The operator of :class:`JoinByKeyAndWindow`: every value of a side is kept as it came."""
 
+    def settings(self) -> dict[str, str]:
+        """Return what pairs depend on, besides the sides."""
+        return {name: text for name, text in super().settings().items() if name != "of"}
+
+    def sides(self) -> tuple[str, ...]:
+        """Return left and right."""
+        return tuple(self._grouping.inputs)
+
     def _what(self) -> str:
         left, right = self._grouping.inputs
         return f"{left!r} and {right!r}"
