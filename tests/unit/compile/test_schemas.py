@@ -13,7 +13,7 @@ import pytest
 
 import millrace as mr
 from millrace.compile.change.schema_change import differences
-from millrace.compile.change.schemas import schema_of
+from millrace.compile.change.schemas import plain, schema_of
 from millrace.model.errors import CoderError
 
 T = TypeVar("T")
@@ -94,6 +94,10 @@ def said(old: Any, new: Any) -> list[str]:
     return [f"{'refused' if found.refused else 'accepted'} {found}" for found in found]
 
 
+def at_least(ge: int) -> Any:
+    return Annotated[int, msgspec.Meta(ge=ge)]
+
+
 def struct(*fields: Any, **options: Any) -> Any:
     return msgspec.defstruct("Made", fields, **options)
 
@@ -114,6 +118,17 @@ def test_a_schema_is_json_and_differs_in_nothing_from_itself(format: Any) -> Non
     assert again == schema_of(format)
     assert list(differences(again, schema_of(format), "x")) == []
     assert "0x" not in json.dumps(again)
+
+
+def test_defaults_that_are_sets_are_the_same_in_every_process() -> None:
+    # Of small sets that collide the order is that of insertion; of text it is each process's own.
+    one, other = {0: frozenset([0, 8])}, {0: frozenset([8, 0])}
+    assert list(one[0]) != list(other[0])
+
+    assert said(struct(("n", Any, one[0])), struct(("n", Any, other[0]))) == []
+    made = (struct(("n", Any, msgspec.field(default_factory=each.copy))) for each in (one, other))
+    assert said(*made) == []
+    assert plain({"sets": [one]}) == plain({"sets": [other]})
 
 
 def test_the_name_of_a_class_and_the_kind_of_class_are_not_written_so_they_may_change() -> None:
@@ -160,6 +175,10 @@ def test_rename_changes_the_names_that_are_written() -> None:
         (tuple[int, int], tuple[int], "was tuple[int, int], is tuple[int] now"),
         (Literal["a", "b"], Literal["a"], "may not be 'b' any more"),
         (int, Annotated[int, msgspec.Meta(ge=0)], "ge was nothing, is 0 now"),
+        (at_least(0), at_least(1), "ge was 0, is 1 now"),
+        (Annotated[float, msgspec.Meta(lt=9)], Annotated[float, msgspec.Meta(lt=8)], "lt was 9"),
+        (Annotated[str, msgspec.Meta(max_length=4)], Annotated[str, msgspec.Meta(max_length=3)],
+         "max_length was 4, is 3 now"),
         (int, mr.coders.Json(int), "was encoded by msgpack, is by json now"),
         (Apple, Pear, "tag was {'type': 'Apple'}, is {'type': 'Pear'} now"),
         (Apple | Pear, Apple, "was Apple | Pear, is Apple now"),
@@ -201,13 +220,19 @@ def test_what_could_lose_something_is_refused(old: Any, new: Any, words: str) ->
         (Count, Count | None),
         (Apple, Apple | Pear),
         (Literal["a"], Literal["a", "b"]),
-        (Annotated[int, msgspec.Meta(ge=0)], int),
+        (at_least(0), int),
+        (at_least(5), at_least(0)),
+        (Annotated[float, msgspec.Meta(gt=-1)], Annotated[float, msgspec.Meta(gt=-1.5)]),
+        (Annotated[float, msgspec.Meta(le=1)], Annotated[float, msgspec.Meta(le=2)]),
+        (Annotated[str, msgspec.Meta(min_length=4)], Annotated[str, msgspec.Meta(min_length=3)]),
+        (Annotated[list[int], msgspec.Meta(max_length=4)],
+         Annotated[list[int], msgspec.Meta(max_length=9)]),
         (Tree, TreeMore),
         (Pair, struct(("first", int), ("second", str, "x"), ("third", int, 0), array_like=True)),
         (Count, struct(("total", int, 0), ("by", str, ""), omit_defaults=True)),
         (struct(("n", int), forbid_unknown_fields=True), struct(("n", int))),
     ],
-)
+)  # fmt: skip
 def test_what_loses_nothing_is_accepted(old: Any, new: Any) -> None:
     assert not [line for line in said(old, new) if line.startswith("refused")]
 

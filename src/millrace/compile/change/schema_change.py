@@ -110,8 +110,7 @@ class _Comparison:
             elif name in ("item", "key", "value"):
                 yield from self.of(was, other, f"{where}, {name}s")
             elif not _same(was, other):
-                # What has no bound takes what had one.
-                loose = other is _ABSENT and old["kind"] != "custom"
+                loose = old["kind"] != "custom" and _looser(name, was, other)
                 yield Difference(
                     where,
                     f"{name} was {_as_text(was)}, is {_as_text(other)} now",
@@ -197,6 +196,15 @@ class _Comparison:
                 f"field {name!r} had {_default_text(old)}, has {_default_text(new)} now: what was "
                 "written without it would be read as another value",
             )
+
+
+def _looser(name: str, was: Any, other: Any) -> bool:
+    """Return whether what kept within a bound keeps within another, or within none."""
+    if _ABSENT in (was, other):
+        return other is _ABSENT
+    if name in ("ge", "gt", "min_length"):
+        return bool(other <= was)
+    return name in ("le", "lt", "max_length") and bool(other >= was)
 
 
 def text(node: Schema) -> str:

@@ -99,7 +99,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     try:
-        builtins = msgspec.to_builtins(value)
+        builtins = msgspec.to_builtins(value, order="deterministic")  # of sets; each has its own
         return msgspec.json.decode(msgspec.json.encode(builtins))
     except (TypeError, ValueError, OverflowError):
         return named(value)
