@@ -31,7 +31,15 @@ from millrace.compile.stream_types import (
     roots,
     slacks_of,
 )
-from millrace.compile.topology import INJECTOR, ComputationSpec, Edge, StreamSpec, Topology
+from millrace.compile.topology import (
+    INJECTOR,
+    ComputationSpec,
+    Edge,
+    StreamSpec,
+    Topology,
+    id_scopes,
+    sink_scope,
+)
 from millrace.dataflow.operators import operator_of
 from millrace.dataflow.side_stream import SideStream
 from millrace.dataflow.stream import parts_of
@@ -298,30 +306,32 @@ class _Graph:
         """Return the ways from streams to computations, then those to sinks."""
         pipeline, edges = self._pipeline, list[Edge]()
         for name in self._order:
-            side_streams = self._side_streams[name]
+            side_streams, scopes = self._side_streams[name], id_scopes(self._filtered[name])
             for stream, extractor in sorted(self._inputs[name].items()):
                 if _cut(pipeline, name, stream, side_streams):
                     continue
                 seeing = _seeing(extractor) if stream in self._paned else extractor
-                identified = stream in self._filtered[name]
+                scope = scopes.get(stream, "")
                 taken, lift = side_streams.get(stream), None
                 why: Any = "it is beside what is aggregated"
                 if taken is None:
                     why = self._operators[name].lifting(stream, self._formats[stream][1])
                 if not isinstance(why, str):
                     lift, why = (
-                        (None, "duplicates are filtered by id first") if identified else (why, "")
+                        (None, "duplicates are filtered by id first") if scope else (why, "")
                     )
                 everywhere = taken is not None and taken.everywhere
                 edges.append(
-                    Edge(len(edges), stream, name, None, seeing, identified, lift, why, everywhere)
+                    Edge(len(edges), stream, name, None, seeing, scope, lift, why, everywhere)
                 )
         for number, declaration in enumerate(pipeline.sinks):
             format, coder = self._formats[declaration.stream]
             if wrong := refused_field(declaration.stream, format, coder, declaration.sink):
                 raise PipelineError(f"{pipeline!r}: {wrong}")
-            identified = bool(self._slacks[declaration.stream])
-            edges.append(Edge(len(edges), declaration.stream, None, number, None, identified))
+            stream = declaration.stream
+            injected = stream in pipeline.injections
+            scope = sink_scope(stream, self._slacks[stream], injected=injected)
+            edges.append(Edge(len(edges), stream, None, number, None, scope))
         return tuple(edges)
 
     def streams(self, edges: Sequence[Edge]) -> dict[str, StreamSpec]:

@@ -11,6 +11,8 @@ Source: MillWheel, "Streams" (4.3), figure 3; docs/architecture.md, "One epoch, 
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -43,6 +45,51 @@ def injector_name(stream: str) -> str:
     return INJECTOR + stream
 
 
+def in_order(name: str) -> list[str | int]:
+    """Return what sorts made-up names as the program has them: the ninth before the tenth.
+
+    >>> sorted(["bids.filter-10", "bids", "bids.filter-9"], key=in_order)
+    ['bids', 'bids.filter-9', 'bids.filter-10']
+    """
+    return [int(part) if n % 2 else part for n, part in enumerate(re.split(r"(\d+)", name))]
+
+
+def id_scopes(slacks: Mapping[str, Mapping[int, int]]) -> dict[str, str]:
+    """Return input stream -> the scope of its source ids, for one computation.
+
+    It outlives what programs change on the way: it is the number of the injector, or of the first
+    of several. Of inputs with records of one injector, those after the first have a number, too.
+
+    Args:
+        slacks: As :class:`ComputationSpec` has them.
+
+    >>> id_scopes({"bids": {3: 60}, "bids.filter-1": {3: 60}, "asks.map-1": {5: 60, 7: 60}})
+    {'asks.map-1': '5', 'bids': '3', 'bids.filter-1': '3.1'}
+    """
+    scopes, inputs = {}, Counter[int]()
+    for stream in sorted(slacks, key=in_order):
+        injector = min(slacks[stream])
+        n = inputs[injector]
+        scopes[stream] = f"{injector}.{n}" if n else f"{injector}"
+        inputs[injector] += 1
+    return scopes
+
+
+def sink_scope(stream: str, slacks: Mapping[int, int], *, injected: bool) -> str:
+    """Return the scope of the ids of a stream's records, for a sink; empty if they have none.
+
+    What was injected has the ids there that computations see; what steps made of it has others.
+
+    Args:
+        stream: Its name.
+        slacks: As :class:`StreamSpec` has them.
+        injected: Whether it is.
+    """
+    if not slacks:
+        return ""
+    return id_scopes({stream: slacks})[stream] if injected else stream
+
+
 @dataclass(frozen=True)
 class Edge:
     """One subscription: the wire tags each record with the number of the edge it travels.
@@ -53,8 +100,8 @@ class Edge:
         computation: The subscriber, or None if it is a sink.
         sink: Number of the sink, or None.
         extractor: The subscriber's key extractor; None for a sink.
-        identified: Whether records travel it with their source ids: those that were injected with
-            one, for a sink or for a computation that filters duplicates.
+        scope: Of the source ids with which records travel it: those that were injected with one,
+            for a sink or for a computation that filters duplicates. Empty if they travel without.
         lift: How senders combine records for the subscriber before the shuffle, a
             :class:`~millrace.dataflow.partials.Lift`; None if they do not.
         unlifted: Why they do not.
@@ -66,10 +113,15 @@ class Edge:
     computation: str | None
     sink: int | None
     extractor: KeyExtractor | None
-    identified: bool = False
+    scope: str = ""
     lift: Any = None
     unlifted: str = ""
     everywhere: bool = False
+
+    @property
+    def identified(self) -> bool:
+        """Whether records travel it with their source ids."""
+        return bool(self.scope)
 
     @property
     def key_expression(self) -> Result | None:

@@ -286,15 +286,15 @@ class SourceIds:
     @classmethod
     def of(
         cls,
-        stream: str,
+        scope: str,
         fingerprints: bytes,
         origins: npt.NDArray[np.int64],
         slacks: Mapping[int, int],
     ) -> SourceIds:
-        """Return the ids of records of one stream.
+        """Return the ids of records that came by one edge.
 
         Args:
-            stream: The stream by which they came. An id is scoped to it.
+            scope: Of the ids on that edge.
             fingerprints: Of all records, 16 bytes each.
             origins: Of all records.
             slacks: Number of an injector with ids -> its slack in microseconds.
@@ -305,7 +305,7 @@ class SourceIds:
         for number, us in slacks.items():
             slack_us[injectors == number] = us
         slack_us[(halves == 0).all(axis=1)] = -1
-        halves[:, 1] ^= np.uint64(xxhash.xxh64_intdigest(stream.encode()))
+        halves[:, 1] ^= np.uint64(xxhash.xxh64_intdigest(scope.encode()))
         halves[slack_us < 0] = 0
         return cls(halves, slack_us)
 
@@ -352,7 +352,7 @@ class SourceIds:
 
 
 def unseal(
-    stream: str,
+    scope: str,
     values: list[bytes],
     origins: npt.NDArray[np.int64],
     slacks: Mapping[int, int],
@@ -363,10 +363,10 @@ def unseal(
     size = FINGERPRINT_BYTES
     if sealed.all():
         prefixes = b"".join([value[:size] for value in values])
-        return [value[size:] for value in values], SourceIds.of(stream, prefixes, origins, slacks)
+        return [value[size:] for value in values], SourceIds.of(scope, prefixes, origins, slacks)
     flags = sealed.tolist()
     prefixes = b"".join(
         [v[:size] if flag else NO_FINGERPRINT for v, flag in zip(values, flags, strict=True)]
     )
     plain = [v[size:] if flag else v for v, flag in zip(values, flags, strict=True)]
-    return plain, SourceIds.of(stream, prefixes, origins, slacks)
+    return plain, SourceIds.of(scope, prefixes, origins, slacks)

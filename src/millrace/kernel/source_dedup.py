@@ -2,9 +2,10 @@
 
 The ids of delivered records lie among the rows of their key interval, so a commit adds them in the
 same atomic step as the state that their records changed, and a crash cannot part the two. An id is
-scoped to the stream, to the consumer, and to the key that the consumer took from the record. It is
-kept until the low watermark has passed the timestamp with which it came first, and the injector's
-slack. Whatever comes later is late: it is delivered, as late records are, and marked so.
+scoped to the injector, to the consumer's input, and to the key that the consumer took from the
+record: not to the steps on the way, which may change. It is kept until the low watermark has passed
+the timestamp with which it came first, and the injector's slack. Whatever comes later is late: it
+is delivered, as late records are, and marked so.
 
 In front of the rows stands a Bloom filter, soft state of a process. It is behind the rows when
 another process has worked on the interval, and is brought forward from them before it is asked: an

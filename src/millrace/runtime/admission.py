@@ -219,6 +219,7 @@ class ChannelAdmission:
         edges = [edge for edge in topology.edges if edge.computation == spec.name]
         self._edges = {edge.number: place for place, edge in enumerate(edges)}
         self._streams = [edge.stream for edge in edges]
+        self._scopes = [edge.scope for edge in edges]
         self._slacks = {
             place: topology.streams[edge.stream].slacks
             for place, edge in enumerate(edges)
@@ -342,7 +343,7 @@ class ChannelAdmission:
             if not at:
                 continue
             sealed, of = [values[n] for n in at], np.array([origins[n] for n in at], np.int64)
-            plain, ids = unseal(self._streams[way], sealed, of, slacks)
+            plain, ids = unseal(self._scopes[way], sealed, of, slacks)
             for n, value in zip(at, plain, strict=True):
                 values[n] = value
             found = SourceIds.none(len(values)) if found is None else found

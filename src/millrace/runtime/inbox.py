@@ -155,14 +155,14 @@ class Inbox:
             origins = self._origins(rows, edge.stream)
             if edge.identified:
                 fingerprints = b"".join(rows.column(wire.FINGERPRINT).to_pylist())
-                ids = SourceIds.of(edge.stream, fingerprints, origins, stream.slacks)
+                ids = SourceIds.of(edge.scope, fingerprints, origins, stream.slacks)
         else:
             copies = _copies(rows) if edge.everywhere else 1
             encoded = _repeated(rows.column("value"), copies)
             timestamps = rows.column("ts").to_numpy()
             origins = rows.column("origin").to_numpy()
             if edge.identified:
-                encoded, ids = unseal(edge.stream, encoded, origins, stream.slacks)
+                encoded, ids = unseal(edge.scope, encoded, origins, stream.slacks)
             decode, each = stream.coder.decode, len(encoded) // copies
             values = [decode(value) for value in encoded[:each]] * copies
             if not is_immutable(stream.coder):

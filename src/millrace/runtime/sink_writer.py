@@ -185,9 +185,9 @@ def values_and_ids(
     values = rows.column("value").to_pylist()
     origins = rows.column("origin").to_numpy()
     sequences = rows.column("sequence").to_numpy()
-    if topology.edge(edge).identified:
-        stream = topology.edge(edge).stream
-        values, ids = unseal(stream, values, origins, topology.streams[stream].slacks)
+    if scope := topology.edge(edge).scope:
+        slacks = topology.streams[topology.edge(edge).stream].slacks
+        values, ids = unseal(scope, values, origins, slacks)
         origins, sequences = ids.halves_over(origins, sequences)
     return values, origins, sequences
 

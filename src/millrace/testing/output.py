@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.compile.build import build
-from millrace.compile.topology import Edge, Topology
+from millrace.compile.topology import Edge, Topology, sink_scope
 from millrace.connectors.function_sink import ArrowSink
 from millrace.kernel.record_ids import record_id
 from millrace.kernel.router import sink_key
@@ -240,8 +240,9 @@ def with_taps(pipeline: Declarations) -> Topology:
         ),
     ]
     for number, (stream, _) in enumerate(sinks):
-        identified = bool(topology.streams[stream].slacks)
-        edges.append(Edge(len(edges), stream, None, number, None, identified))
+        spec = topology.streams[stream]
+        scope = sink_scope(stream, spec.slacks, injected=spec.injection is not None)
+        edges.append(Edge(len(edges), stream, None, number, None, scope))
     # What a value may be, the limits of the stream's own sinks say; a tap holds anything.
     streams = {
         name: replace(spec, edges=tuple(edge for edge in edges if edge.stream == name))

@@ -305,3 +305,47 @@ def test_a_records_id_is_that_of_its_source_and_the_same_for_every_consumer():
 def test_order_of_arrival_is_that_of_the_source_and_not_of_ids(h):
     h.inject("events", [at(5, n=n, id=n) for n in range(50)])
     assert [n for _, n, _, _ in seen(h)] == list(range(50))
+
+
+def every(event):
+    return event is not None
+
+
+def none(event):
+    return event is None
+
+
+class Both(mr.Computation):
+    """Reads all events by one stream or more."""
+
+    outputs = {"seen": list}
+
+    def __init__(self, *streams: str) -> None:
+        self.inputs = dict.fromkeys(streams, mr.by("key"))  # type: ignore[misc]
+
+    def process_record(self, record):
+        self.produce("seen", [self.key, record.value.n, 1, record.late])
+
+
+@pytest.mark.parametrize("inputs", [1, 2])
+def test_what_was_seen_is_known_behind_other_steps(inputs):
+    def behind(*, beside=0, steps=1):
+        p = mr.Pipeline("p")
+        events = p.inject("events", format=Event, id="id", slack=SLACK)
+        for _ in range(beside):
+            p.sink(events.filter(none).name, print)
+        ends = [events] * inputs
+        for _ in range(steps):
+            ends = [end.filter(every) for end in ends]
+        p.add(Both(*(end.name for end in ends)), name="Both")
+        return p
+
+    events = [at(5, n=n, id=f"id {n}") for n in range(3)]
+    with mr.testing.Harness(behind(beside=8)) as h:
+        h.inject("events", events)
+        for changed in (behind(beside=9), behind(beside=1), behind(), behind(steps=2)):
+            h.update(changed)
+            h.inject("events", events)
+        assert len(h.outputs("seen")) == inputs * len(events)
+        h.inject("events", [at(5, n=3, id="id 3")])
+        assert len(h.outputs("seen")) == inputs * (len(events) + 1)

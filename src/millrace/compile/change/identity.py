@@ -29,7 +29,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from millrace.compile.change.schemas import Schema, lasting, named, plain, schema_of
-from millrace.compile.topology import ComputationSpec, Edge, StreamSpec, Topology
+from millrace.compile.topology import ComputationSpec, Edge, StreamSpec, Topology, in_order
 from millrace.dataflow.operators import operator_of
 from millrace.model.state import CombiningState, StateDescriptor
 from millrace.model.stream import Step
@@ -74,7 +74,7 @@ class Routes:
 
         Steps of one kind on one stream are told by their order in the program.
         """
-        return self.texts(sorted(spec.inputs, key=_in_order))
+        return self.texts(sorted(spec.inputs, key=in_order))
 
     def feeders(self, stream: str) -> list[str]:
         """Return who feeds a stream."""
@@ -115,11 +115,6 @@ def numbered_names(texts: Iterable[str]) -> list[str]:
             candidate, n = f"{text} ({n})", n + 1
         names[candidate] = None
     return list(names)
-
-
-def _in_order(name: str) -> list[str | int]:
-    """Return what sorts names by the numbers in them: the ninth before the tenth."""
-    return [int(part) if n % 2 else part for n, part in enumerate(re.split(r"(\d+)", name))]
 
 
 def _made_up_name(step: Step) -> str:

@@ -24,7 +24,7 @@ from millrace.compile.change.identity import (
     under,
 )
 from millrace.compile.change.schemas import Shape, named, reshape_of, shape_after
-from millrace.compile.topology import Topology
+from millrace.compile.topology import Edge, Topology, id_scopes, sink_scope
 from millrace.model.errors import CheckpointMismatch, PipelineError
 
 FORMAT: Final = 1
@@ -189,8 +189,21 @@ class Registry(msgspec.Struct, frozen=True, kw_only=True):
         stream_names = _stream_names(topology)
         streams = {name: self.streams[stream_names[name]] for name in topology.streams}
         now = {spec.number: streams[spec.name] for spec in topology.streams.values()}
+        slacks = {
+            spec.name: {name: _renumbered(of, now) for name, of in spec.slacks.items()}
+            for spec in topology.computations
+        }
+        scopes = {name: id_scopes(slacks[name]) for name in slacks}
+
+        def scope(edge: Edge) -> str:
+            if edge.computation is not None:
+                return scopes[edge.computation].get(edge.stream, "")
+            spec = topology.streams[edge.stream]
+            injected = spec.injection is not None
+            return sink_scope(spec.name, _renumbered(spec.slacks, now), injected=injected)
+
         edges = tuple(
-            dataclasses.replace(edge, number=self.edges[name])
+            dataclasses.replace(edge, number=self.edges[name], scope=scope(edge))
             for edge, name in zip(topology.edges, edge_names(topology), strict=True)
         )
         return dataclasses.replace(
@@ -210,7 +223,7 @@ class Registry(msgspec.Struct, frozen=True, kw_only=True):
                     number=self.computations[spec.name],
                     cell_numbers=dict(self.cells[spec.name]),
                     reshape=reshape_of(self.shapes.get(spec.name), self.cells[spec.name], spec),
-                    slacks={name: _renumbered(of, now) for name, of in spec.slacks.items()},
+                    slacks=slacks[spec.name],
                 )
                 for spec in topology.computations
             ),
