@@ -189,7 +189,10 @@ def plan_of(end: LogTail, topology: Topology, *, between: bool = False) -> Chang
     registry = claim.registry.checked()
     topology = under_known_names(claim, topology)
     part_changes = changes(claim.topology, topology, registry)
-    part_changes += [_renamed(topology.streams[new], old) for old, new in sorted(streams.items())]
+    part_changes += [
+        PartChange(RENAMED, f"injected stream {new!r}", f"was {old!r}; it is read on", between=True)
+        for old, new in sorted(streams.items())
+    ]
     if completion is not None:
         part_changes += _behind(
             registry, registry_after(claim, topology, unfinished), topology, completion
@@ -245,20 +248,6 @@ def _ended(registry: Registry, topology: Topology, completion: Completion) -> It
         if spec.draining and spec.name in registry.computations and not pending:
             why = f"drained: nothing is left that waits. p.remove({spec.title!r}) drops the rest"
             yield PartChange(CHANGED, f"computation {spec.title!r}", why)
-
-
-def _renamed(stream: StreamSpec, old: str) -> PartChange:
-    """Return what becomes of an injected stream that is called otherwise now."""
-    where = f"injected stream {stream.name!r}"
-    if stream.injection is not None and stream.injection.id is not None:
-        return PartChange(
-            REFUSED,
-            where,
-            f"was {old!r}, and the ids of its records that were seen are kept under that name: "
-            "what is delivered again would be processed again",
-            f"let it keep its name: p.inject({old!r}, ..., id=...)",
-        )
-    return PartChange(RENAMED, where, f"was {old!r}; it is read on", between=True)
 
 
 def _missed(claim: Claim, topology: Topology, completion: Completion) -> Iterator[PartChange]:

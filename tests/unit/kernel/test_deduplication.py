@@ -328,10 +328,10 @@ class Both(mr.Computation):
 
 
 @pytest.mark.parametrize("inputs", [1, 2])
-def test_what_was_seen_is_known_behind_other_steps(inputs):
-    def behind(*, beside=0, steps=1):
+def test_what_was_seen_is_known_behind_other_steps_and_under_another_name(inputs):
+    def behind(*, beside=0, steps=1, name="events", was=()):
         p = mr.Pipeline("p")
-        events = p.inject("events", format=Event, id="id", slack=SLACK)
+        events = p.inject(name, format=Event, id="id", slack=SLACK, was=was)
         for _ in range(beside):
             p.sink(events.filter(none).name, print)
         ends = [events] * inputs
@@ -346,6 +346,8 @@ def test_what_was_seen_is_known_behind_other_steps(inputs):
         for changed in (behind(beside=9), behind(beside=1), behind(), behind(steps=2)):
             h.update(changed)
             h.inject("events", events)
+        h.update(behind(name="clicks", was="events"))
+        h.inject("clicks", events)
         assert len(h.outputs("seen")) == inputs * len(events)
-        h.inject("events", [at(5, n=3, id="id 3")])
+        h.inject("clicks", [at(5, n=3, id="id 3")])
         assert len(h.outputs("seen")) == inputs * (len(events) + 1)
