@@ -20,6 +20,7 @@ hole in the map); 6.1.1 (checkpoints).
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as without
@@ -495,12 +496,9 @@ def carried(
 
     seeds, staying = list[IntervalSeed](), {*before}
     had = [interval_before for interval_before in before if numbers.get(interval_before.id)]
+    starts, ends = [interval.start for interval in had], [interval.end for interval in had]
     for interval in target.intervals:
-        over = [
-            interval_before
-            for interval_before in had
-            if interval_before.start < interval.end and interval.start < interval_before.end
-        ]
+        over = had[bisect_right(ends, interval.start) : bisect_left(starts, interval.end)]
         if interval in staying:
             made = interval_seed(interval, rows=whole) if over else None
         else:
