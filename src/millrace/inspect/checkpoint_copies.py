@@ -463,7 +463,7 @@ def restore_checkpoint(checkpoint: Location, savepoint: str, *, accept: bool = F
         since=None,
         live=None,
         base=base,
-        restored=Restoration(then.completion.epoch, epoch),
+        restored=Restoration(_sunk_until(end.completion.restored, then.completion.epoch), epoch),
         wall_time_us=max(then.completion.wall_time_us, end.completion.wall_time_us),
     )
     for name, after in maps.items():
@@ -482,6 +482,16 @@ def restore_checkpoint(checkpoint: Location, savepoint: str, *, accept: bool = F
     )
     state.epochs.append(number + 2, encode_entry(claim))
     return then.completion.epoch
+
+
+def _sunk_until(pending: Restoration | None, epoch: int) -> int:
+    """Return the last epoch of a savepoint's history that sinks have, and whose output stays.
+
+    Args:
+        pending: What they were to take back by an earlier restore, and have not, as no run started.
+        epoch: Of the savepoint. One that was made after that restore is as it was before it.
+    """
+    return epoch if pending is None or epoch < pending.until else pending.after
 
 
 def _check(now: Claim, then: Claim, *, since: int, last: int, accept: bool) -> None:

@@ -273,6 +273,8 @@ def test_what_sinks_have_taken_back_does_not_come_again_unless_that_is_accepted(
     mr.ops.restore_checkpoint(ckpt, "monday")
     mr.ops.restore_checkpoint(ckpt, "tuesday")  # sinks know nothing of it yet
     mr.ops.restore_checkpoint(ckpt, "monday")
+    mr.ops.add_savepoint(ckpt, "monday-again")
+    mr.ops.restore_checkpoint(ckpt, "monday-again")  # what came since is still in the sink
     Shop(ckpt, mr.sinks.Parquet(root)).epoch(6)
     mr.ops.add_savepoint(ckpt, "wednesday")
     entries = state_at(ckpt).epochs.last()
