@@ -24,6 +24,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
+from millrace.compile.change.identity import Routes
 from millrace.compile.topology import ComputationSpec, Topology
 from millrace.kernel import timer_families
 from millrace.kernel.bundle import Bundle, KeyedRecords, KeyGroup
@@ -161,6 +162,9 @@ class CallHooks:
     ) -> None:
         self._streams = topology.streams
         self._spec = spec
+        #: Input stream -> the text by which rows know it; and the other way.
+        self._routes = Routes(topology).of_inputs(spec)
+        self._by_route = {route: stream for stream, route in self._routes.items()}
         self._user = user
         self._api = api
         self._timers = timers
@@ -399,7 +403,8 @@ class CallHooks:
         ids = _packed(pending.origin & _MASK, pending.sequence & _MASK)
         salt = self._salts.get(pending.stream)
         if salt is None:
-            salt = self._salts[pending.stream] = f"{self._spec.name}\0{pending.stream}\0".encode()
+            place = [*self._routes].index(pending.stream)
+            salt = self._salts[pending.stream] = f"{self._spec.name}\0{place}\0".encode()
         return blake2b(salt + key_row + ids, digest_size=16).digest()
 
     # -- what is pending ---------------------------------------------------------------------------
@@ -414,7 +419,8 @@ class CallHooks:
             return name
         stream, at_us = pending.stream, pending.timestamp_us
         data = bytes(self._streams[stream].coder.encode(pending.value))
-        self._cell[name] = (stream, data, at_us, pending.late, pending.origin, pending.sequence)
+        route = self._routes[stream]
+        self._cell[name] = (route, data, at_us, pending.late, pending.origin, pending.sequence)
         self._more += 1
         # Behind the low watermark nothing can be held.
         hold_us = None if pending.late else at_us
@@ -454,7 +460,9 @@ class CallHooks:
         return None
 
     def _stored(self, name: bytes) -> PendingRecord:
-        stream, data, *more = self._cell[name]
+        route, data, *more = self._cell[name]
+        # A plan lets steps in front of the only input change.
+        stream = self._by_route.get(route) or next(iter(self._routes))
         return PendingRecord(stream, self._streams[stream].coder.decode(data), *more)
 
     def _remove_row(self, name: bytes, pending: PendingRecord) -> None:

@@ -6,13 +6,16 @@ import random
 from collections import Counter
 from typing import Any
 
+import msgspec
 import pytest
 
 import millrace as mr
 from millrace.balance.transfer import remap
 from millrace.compile.topology import ComputationSpec
+from millrace.epochlog.run_log import RunLog
 from millrace.inspect import explain_watermark
 from millrace.model.calls import Call
+from millrace.model.errors import CheckpointMismatch
 from millrace.runtime.calls import CallPools, Pool, TaskCalls
 from millrace.runtime.commit_writer import GrownWriter
 from millrace.runtime.worker_process import WorkerProcess
@@ -123,6 +126,7 @@ class LiveWithCalls(Live):
             if self.coordinator.ended:
                 return
             self.clock_us += 1000
+            self.plane.tick(self.clock_us)
             self.plane.settle(self.clock_us)
         raise AssertionError("the input has not ended")
 
@@ -325,6 +329,63 @@ def test_epochs_take_over_what_real_time_left_pending(seed: int) -> None:
     live.feed(100)
     epochs.run(live.clock_us + mr.SECOND)
     assert last_totals(kept) == expected_totals(seed)
+
+
+def every(event: Any) -> bool:
+    return bool(event)
+
+
+def filtered(
+    source: Feeds, kept: Kept, *, beside: int = 0, steps: int = 1, format: Any = dict
+) -> mr.Pipeline:
+    """Calls behind filters, and other filters of the same stream."""
+    p = mr.Pipeline("filtered")
+    policy = mr.BoundedDelay("5 s")
+    events = p.inject("events", source, timestamp="at", low_watermark=policy, format=format)
+    for _ in range(beside):
+        p.sink(events.filter(every).name, Kept())
+    for _ in range(steps):
+        events = events.filter(every)
+    called = events.key_by("key").map_async(double, order="none", name="doubled")
+    p.sink(called.name, kept)
+    return p
+
+
+def test_pending_calls_go_on_behind_other_steps_under_their_ids() -> None:
+    source, kept = feeds(), Kept()
+    live = LiveWithCalls(filtered(source, kept), 1, idle=0.9)
+    for change in ({"beside": 1}, {"steps": 2}):
+        live.boot()
+        live.play(random.Random(1), turns=60)
+        live.plane.end(live.clock_us)
+        live.until_ended()
+        reports = live.run_log.authority.bulletins["doubled"].reports.values()
+        assert any(report.wall_timers for report in reports), "calls are pending"
+        live.pipeline = filtered(source, kept, **change)
+        live.open()
+    live.boot()
+    live.finish()
+    doubled = [msgspec.json.decode(row["value"])["value"] for row in kept.rows]
+    assert Counter(doubled) == Counter(
+        2 * value for given in source.feeds.values() for _, value, _ in given
+    )
+    assert len({call.id for call in live.made}) == len(doubled), "a call has one id"
+
+
+class Event(msgspec.Struct):
+    key: int
+    value: int
+
+
+class Longer(Event):
+    name: str = ""
+
+
+def test_what_pending_calls_are_of_has_a_format_that_stays() -> None:
+    live = Live(filtered(feeds(), Kept(), format=Event))
+    RunLog(filtered(feeds(), Kept(), format=Longer).build(), live.state, intervals=4)
+    with pytest.raises(CheckpointMismatch, match="'doubled', input 'events > filter': was Longer"):
+        RunLog(filtered(feeds(), Kept(), format=dict).build(), live.state, intervals=4)
 
 
 @pytest.mark.parametrize("seed", range(2))

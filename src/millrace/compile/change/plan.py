@@ -31,6 +31,7 @@ from millrace.compile.change.registry import Registry
 from millrace.compile.change.schema_change import Difference, differences
 from millrace.compile.change.schemas import SCALARS, Schema, Shape, migrations_of, plain, renamed
 from millrace.compile.topology import ComputationSpec, Topology
+from millrace.dataflow.calls import PENDING
 
 REFUSED: Final = "refused"
 DROPPED: Final = "dropped"
@@ -344,7 +345,8 @@ def _computation(
             else "is not drained any more: it gets what comes from the next epoch on"
         )
         yield PartChange(CHANGED, where, why, between=True)
-    yield from _inputs(title, old["inputs"], new["inputs"], where, built_in=built_in)
+    calls = PENDING in old["state"]
+    yield from _inputs(title, old["inputs"], new["inputs"], where, built_in=built_in, calls=calls)
     yield from _outputs(old["outputs"], new["outputs"], where)
     yield from cell_changes(
         topology.computation(name),
@@ -367,17 +369,21 @@ def _computation(
 
 
 def _inputs(
-    name: str, stored: Schema, given: Schema, where: str, *, built_in: bool
+    name: str, stored: Schema, given: Schema, where: str, *, built_in: bool, calls: bool
 ) -> Iterator[PartChange]:
     gone = sorted(stored.keys() - given.keys(), key=lambda route: _by_side(stored, route))
     new = sorted(given.keys() - stored.keys(), key=lambda route: _by_side(given, route))
+    lasting = built_in or calls
     for route in sorted(stored.keys() & given.keys()):
-        yield from _input(name, stored[route], given[route], f"{where}, input {route!r}", built_in)
+        yield from _input(name, stored[route], given[route], f"{where}, input {route!r}", lasting)
     for old, other in zip(gone, new, strict=False):
         # Other steps on the way, or another stream in its place: state is under the same keys.
         yield from _input(
-            name, stored[old], given[other], f"{where}, input {other!r} for {old!r}", built_in
+            name, stored[old], given[other], f"{where}, input {other!r} for {old!r}", lasting
         )
+    if calls and gone and max(len(stored), len(given)) > 1:
+        why = f"inputs {gone} are gone, and calls for their records may be pending"
+        yield PartChange(REFUSED, where, why, _under_a_name(name))
     if built_in and len(gone) != len(new):
         yield PartChange(
             REFUSED, where, f"had {len(stored)} inputs, has {len(given)} now", _under_a_name(name)
@@ -394,7 +400,7 @@ def _by_side(inputs: Schema, route: str) -> tuple[int, str]:
     return inputs[route].get("side", 0), route
 
 
-def _input(name: str, old: Schema, new: Schema, where: str, built_in: bool) -> Iterator[PartChange]:
+def _input(name: str, old: Schema, new: Schema, where: str, lasting: bool) -> Iterator[PartChange]:
     yield from _text(
         old["key"],
         new["key"],
@@ -408,8 +414,9 @@ def _input(name: str, old: Schema, new: Schema, where: str, built_in: bool) -> I
         f"{where}, side",
         f"what is kept of one side would be taken for the other's: {_under_a_name(name)}",
     )
-    # What a built-in computation keeps follows from its inputs; what a user's keeps, its cells say.
-    yield from _formats(old["format"], new["format"], where, lasting=built_in)
+    # What a built-in computation keeps follows from its inputs, as do pending calls; what a user's
+    # keeps besides, its cells say.
+    yield from _formats(old["format"], new["format"], where, lasting=lasting)
 
 
 def _outputs(stored: Schema, given: Schema, where: str) -> Iterator[PartChange]:
