@@ -55,6 +55,31 @@ def test_whoever_had_the_record_does_not_get_it_again() -> None:
         assert values(h, "totals") == [-1.0]
 
 
+def some(trip: Trip) -> bool:
+    return trip is not None
+
+
+@pytest.mark.parametrize(("beside", "steps"), [(1, 1), (0, 2), (0, 0)])
+def test_steps_in_front_of_whom_it_failed_for_may_be_others(beside: int, steps: int) -> None:
+    def filtered(seen: type[mr.Computation], beside: int, steps: int) -> mr.Pipeline:
+        p = mr.Pipeline("taxis")
+        trips = p.inject("trips", format=Trip)
+        for _ in range(beside):
+            p.sink(trips.filter(some).name, print)
+        for _ in range(steps):
+            trips = trips.filter(some)
+        p.add(type("Seen", (seen,), {"inputs": {trips.name: seen.inputs["trips"]}}))
+        p.dead_letter("rejects", again=True)
+        return p
+
+    with mr.testing.Harness(filtered(Faulty, 0, 1)) as h:
+        h.inject("trips", [(Trip("T1", -1.0), 10)])
+        h.update(filtered(Mended, beside, steps))
+        assert h.send_dead_letters().sent == 1
+        assert values(h) == [(-1.0, 10, False)]
+        assert len(values(h, "rejects")) == 1
+
+
 def test_what_was_sent_is_not_sent_again_and_the_rest_is() -> None:
     with mr.testing.Harness(pipeline(Faulty)) as h:
         h.inject("trips", [(Trip("T1", -n), int(n)) for n in (1.0, 2.0, 3.0)])

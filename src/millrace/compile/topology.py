@@ -54,6 +54,15 @@ def in_order(name: str) -> list[str | int]:
     return [int(part) if n % 2 else part for n, part in enumerate(re.split(r"(\d+)", name))]
 
 
+def origin_of(stream: str) -> str:
+    """Return what a stream of steps is made of first, by its made-up name.
+
+    >>> origin_of("bids.filter-2.map-1"), origin_of("bids")
+    ('bids', 'bids')
+    """
+    return re.sub(r"(\.[a-z_]+-\d+)+$", "", stream)
+
+
 def id_scopes(slacks: Mapping[str, Mapping[int, int]]) -> dict[str, str]:
     """Return input stream -> the scope of its source ids, for one computation.
 

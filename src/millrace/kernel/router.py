@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from millrace.compile.topology import Edge, Topology
+from millrace.compile.topology import Edge, Topology, origin_of
 from millrace.dataflow.columnar.chunks import Emitted, Updates
 from millrace.kernel.record_ids import nth
 from millrace.kernel.user_errors import opened
@@ -266,26 +266,31 @@ class Router:
             ),
             None,
         )
-        if name is None:
-            raise PipelineError(f"this pipeline has no stream {stream!r}")
-        whole = self._routes[name]
         if not computation:
-            return whole
+            if name is None:
+                raise PipelineError(f"this pipeline has no stream {stream!r}")
+            return self._routes[name]
         known = {
             spec.name
             for spec in topology.computations
             if computation == spec.title or computation in spec.evolution.was
         }
+        inputs = {edge.stream for edge in topology.edges if edge.computation in known}
+        if name not in inputs:
+            # Steps have made-up names, and others since steps came or went.
+            same = [each for each in inputs if origin_of(each) == origin_of(name or stream)]
+            name = same[0] if len(same) == 1 else None
+        if name is None:
+            raise PipelineError(
+                f"no computation {computation!r} of this pipeline reads stream {stream!r}"
+            )
         edges = [
             # What the producer's key was, is in the letter as the consumer's.
             (edge.number, ByKey() if _by_producer(edge.extractor) else edge.extractor)
             for edge in topology.streams[name].edges
             if edge.computation in known
         ]
-        if not edges:
-            raise PipelineError(
-                f"no computation {computation!r} of this pipeline reads stream {name!r}"
-            )
+        whole = self._routes[name]
         return Route(whole.name, whole.coder, edges, ())
 
     def send_panes(self, productions: RowsBuilder, emitted: Emitted) -> None:
