@@ -282,20 +282,17 @@ def earliest_us(key_rows: KeyRows, prefix: bytes, before_us: int) -> int:
     Returns:
         Microseconds; MAX_TIMESTAMP if no row is left.
     """
-    mutations, earliest = key_rows.mutations, before_us
-    if key_rows.freed:
-        first = prefix + row_codec.time8(before_us)
-        if any(row.startswith(first) for row in key_rows.freed):
-            left = (
-                row for row, _ in row_codec.scan(key_rows.view, prefix) if _is_left(mutations, row)
-            )
-            timer = next(left, None)
-            earliest = MAX_TIMESTAMP if timer is None else row_codec.instant_behind(prefix, timer)
+    mutations, earliest = key_rows.mutations, MAX_TIMESTAMP
     for row in key_rows.timed:
         if row.startswith(prefix) and mutations[row] is not None:
             earliest = min(earliest, row_codec.instant_behind(prefix, row))
+    if earliest <= before_us:
+        return earliest
+    first = prefix + row_codec.time8(before_us)
+    if not any(row.startswith(first) for row in key_rows.freed):
+        return before_us
+    # A cache that is behind walks what was deleted since: only what may be the first is looked at.
+    for row, _ in key_rows.view.scan(first, prefix + row_codec.time8(earliest)):
+        if mutations.get(row, b"") is not None:
+            return row_codec.instant_behind(prefix, row)
     return earliest
-
-
-def _is_left(mutations: Mapping[bytes, bytes | None], row: bytes) -> bool:
-    return mutations.get(row, b"") is not None
