@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 import msgspec
-from sortedcontainers import SortedList
+from sortedcontainers import SortedDict
 
 from millrace.dataflow.side_stream import SIZES
 from millrace.kernel import families, row_codec, timer_families
@@ -113,6 +113,54 @@ _UNREAD: Any = object()
 _SEEN_MAX = 64
 #: Up to so many entries are sorted when they are walked over.
 _FEW = 64
+#: Where so many entries are gone one after the other, nobody walks over them again.
+_GAP = 16
+#: No entry is behind it.
+_LAST = b"\xff"
+
+
+class Gaps:
+    """Ranges without entries: where a map is emptied in order, what is gone is walked over once.
+
+    >>> gaps = Gaps()
+    >>> gaps.add(b"a", b"e"), gaps.behind(b"c"), gaps.behind(b"f")
+    (None, b'e', b'f')
+    >>> gaps.end_at(b"c"), gaps.behind(b"a"), gaps.behind(b"d")
+    (None, b'c', b'd')
+    """
+
+    def __init__(self) -> None:
+        #: The first entry of each -> the first one behind it. None overlaps another.
+        self._stops: SortedDict[bytes, bytes] = SortedDict()
+
+    def behind(self, first: bytes) -> bytes:
+        """Return where entries begin that are not before ``first``, as far as that is known."""
+        stops = self._stops
+        place = stops.bisect_right(first)
+        return max(first, stops.peekitem(place - 1)[1]) if place else first
+
+    def add(self, first: bytes, stop: bytes) -> None:
+        """Take it that nothing is there from ``first`` to before ``stop``."""
+        stops = self._stops
+        place = stops.bisect_right(first)
+        if place:
+            start, end = stops.peekitem(place - 1)
+            if end >= first:
+                first = start
+        for inner in list(stops.irange(first, stop)):
+            stop = max(stop, stops.pop(inner))
+        stops[first] = stop
+
+    def end_at(self, entry: bytes) -> None:
+        """Take it that an entry is there again."""
+        stops = self._stops
+        place = stops.bisect_right(entry)
+        if place:
+            start, stop = stops.peekitem(place - 1)
+            if start == entry:
+                del stops[start]
+            elif entry < stop:
+                stops[start] = entry
 
 
 class BoundMap(Bound, MapState[Any]):
@@ -130,7 +178,9 @@ class BoundMap(Bound, MapState[Any]):
         self._changed: set[bytes] = set()
         self._read: dict[bytes, bytes] = {}
         self._seen: dict[bytes, bytes] = {}
-        self._ordered: SortedList[bytes] | None = None
+        #: The entries read or changed, in order -> which one of them they are.
+        self._ordered: SortedDict[bytes, int] | None = None
+        self._gaps: Gaps | None = None
         self._cleared = False
 
     def begin(self) -> None:
@@ -142,7 +192,7 @@ class BoundMap(Bound, MapState[Any]):
             self._entries = {}
             self._changed = set()
             self._read = {}
-            self._ordered = None
+            self._ordered = self._gaps = None
             self._cleared = False
 
     def get(self, entry: Any, default: Any = None) -> Any:
@@ -165,6 +215,8 @@ class BoundMap(Bound, MapState[Any]):
         encoded = encode_key(entry)
         if type(value) is not self.shape:
             self._encoded(value, encoded)
+        if self._gaps is not None:
+            self._gaps.end_at(encoded)
         self._entries[encoded] = value
         self._changed.add(encoded)
 
@@ -202,7 +254,7 @@ class BoundMap(Bound, MapState[Any]):
         self._changed = set()
         self._read = {}
         self._seen = {}
-        self._ordered = None
+        self._ordered = self._gaps = None
         self._cleared = True
 
     def flush(self) -> None:
@@ -268,6 +320,24 @@ class BoundMap(Bound, MapState[Any]):
                 if self._entries.get(entry) is not GONE:
                     yield entry
             return
+        start = first if self._gaps is None else self._gaps.behind(first)
+        merged = self._merged(start, end)
+        gone = 0
+        present: bytes | None = None
+        for present in merged:
+            if present is not None:
+                break
+            gone += 1
+        if gone >= (_GAP if self._gaps is None else 1):
+            if self._gaps is None:
+                self._gaps = Gaps()
+            self._gaps.add(first, present or end or _LAST)
+        if present is not None:
+            yield present
+            yield from filter(None, merged)
+
+    def _merged(self, first: bytes, end: bytes | None) -> Iterator[bytes | None]:
+        """Yield the entries of a range, stored and changed ones; None in the place of one gone."""
         changed = ((entry, 0) for entry in self._touched(first, end))
         last = None
         stored_ones = zip(self._stored(first, end), itertools.repeat(1))
@@ -275,12 +345,12 @@ class BoundMap(Bound, MapState[Any]):
             if entry == last:
                 continue
             last = entry
-            if (stored and entry not in self._entries) or self._entries.get(
-                entry, GONE
-            ) is not GONE:
-                yield entry
+            is_there = (stored and entry not in self._entries) or (
+                self._entries.get(entry, GONE) is not GONE
+            )
+            yield entry if is_there else None
 
-    def _touched(self, first: bytes, end: bytes | None) -> list[bytes]:
+    def _touched(self, first: bytes, end: bytes | None) -> Iterable[bytes]:
         """Return the entries of a range that were read or changed, those that are gone too."""
         entries = self._entries
         if len(entries) <= _FEW:
@@ -291,10 +361,11 @@ class BoundMap(Bound, MapState[Any]):
             ]
         # Who looks at a map with each record would have all entries sorted each time.
         if self._ordered is None:
-            self._ordered = SortedList(entries)
+            self._ordered = SortedDict(zip(entries, itertools.count()))
         elif missing := len(entries) - len(self._ordered):
-            self._ordered.update(itertools.islice(reversed(entries), missing))
-        return list(self._ordered.irange(first, end, inclusive=(True, False)))
+            last = itertools.islice(reversed(entries), missing)
+            self._ordered.update(zip(last, itertools.count(len(entries) - 1, -1)))
+        return _in_order(self._ordered, first, end)
 
     def _stored(self, first: bytes, end: bytes | None) -> Iterator[bytes]:
         """Yield every stored entry of a range, in the order of the entries.
@@ -340,6 +411,14 @@ class BoundMap(Bound, MapState[Any]):
             for entry in sorted(group):
                 if first <= entry and (end is None or entry < end):
                     yield entry
+
+
+def _in_order(ordered: SortedDict[bytes, int], first: bytes, end: bytes | None) -> Iterator[bytes]:
+    """Yield the entries of a range a few at a time, but none that comes while this goes on."""
+    count, inclusive = len(ordered), True
+    while few := [*itertools.islice(ordered.irange(first, end, (inclusive, False)), _FEW)]:
+        yield from (entry for entry in few if ordered[entry] < count)
+        first, inclusive = few[-1], False
 
 
 #: What msgspec raises of a value that it cannot encode, or bytes that are none of its type.

@@ -1,5 +1,7 @@
 """MapState: a mapping per key, in the order of the encoding of its entries."""
 
+from random import Random
+
 import pytest
 
 import millrace as mr
@@ -263,3 +265,41 @@ def test_a_map_of_many_entries_of_one_hook_is_walked_in_order_whatever_came_betw
         return len(known)
 
     assert steps(int, lambda m: m.update(dict.fromkeys(range(90), 0)), work)[-1] > 50
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_map_that_is_emptied_and_filled_at_many_places_has_what_a_dict_has(steps, stored):
+    def work(m):
+        random, known = Random(7), dict(m)
+        for _ in range(1500):
+            first = random.randrange(100)
+            end = random.choice([None, first + random.randrange(100)])
+            there = [e for e in sorted(known) if first <= e and (end is None or e < end)]
+            assert next(m.between(first, end), None) == next(iter(there), None)
+            if random.random() < 0.5:
+                for entry in there[: random.choice([1, 5, 100])]:
+                    del m[entry], known[entry]
+            for _ in range(random.choice([0, 0, 3, 30])):
+                entry = random.randrange(120)
+                m[entry] = known[entry] = 1
+            assert list(m.between(first, end)) == [
+                e for e in sorted(known) if first <= e and (end is None or e < end)
+            ]
+        assert list(m) == sorted(known)
+        return len(known)
+
+    fill_it = (lambda m: m.update(dict.fromkeys(range(100), 0))) if stored else len
+    assert steps(int, fill_it, work)[-1] > 0
+
+
+def test_entries_that_come_while_a_map_is_walked_are_not_in_the_walk(steps):
+    def work(m):
+        m.update(dict.fromkeys(range(0, 1000, 10), 0))
+        walked = []
+        for entry in m:
+            walked.append(entry)
+            m[entry + 5] = 0
+            assert list(m.between(entry, entry + 6)) == [entry, entry + 5]
+        return walked
+
+    assert steps(int, work) == [list(range(0, 1000, 10))]

@@ -123,6 +123,24 @@ def test_looking_for_the_first_entry_reads_no_more_than_it(spy):
     assert len(view.scanned) <= 2
 
 
+def drain(m):
+    while (entry := next(iter(m), None)) is not None:
+        del m[entry]
+
+
+def drain_from_the_middle(m):
+    for n in range(50, 100):
+        for entry in list(m.between(50, n)):
+            del m[entry]
+
+
+@pytest.mark.parametrize("empty", [drain, drain_from_the_middle])
+def test_a_map_that_is_emptied_in_order_is_not_walked_from_its_beginning_each_time(spy, empty):
+    view = spy(mr.MapState(int), fill, empty)
+
+    assert len(view.scanned) < 500
+
+
 def test_adding_to_a_bag_is_a_blind_write(spy):
     view = spy(mr.BagState(int), lambda b: b.add(1), lambda b: b.add(2))
 
