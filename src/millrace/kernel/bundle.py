@@ -19,7 +19,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, repeat
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -455,7 +455,8 @@ class Attempt(msgspec.Struct, frozen=True):
         arrival_percentiles: Percentile -> its low watermark while the records were on their way.
         fired_watermark_us: Input low watermark up to which timers have fired, and source ids have
             been collected.
-        intervals: How many intervals share the worker's memory for source ids.
+        intervals: How many intervals the computation has. They share the worker's memory for source
+            ids.
         task: Which of the epoch's tasks it is; of a live one, 0: its segment is grown.
         wall_timers_us: Up to when wall-clock timers fire, if that is not the wall clock: at the end
             of a batch the end of time.
@@ -489,6 +490,35 @@ class Attempt(msgspec.Struct, frozen=True):
         for percentile, us in percentiles.items():
             clocks[timer_families.clock_of(LOW_WATERMARK, percentile)] = us
         return clocks
+
+
+_Known = TypeVar("_Known")
+
+
+class RecentIntervals(dict[int, _Known]):
+    """What is known of the intervals of a computation that were last at hand.
+
+    There is room for as many as the computation has, so those that a remap has ended go.
+
+    >>> recent = RecentIntervals[str]()
+    >>> for interval in (0, 1, 0, 2):
+    ...     recent.put(interval, "known", intervals=2)
+    >>> list(recent)
+    [0, 2]
+    """
+
+    def put(self, interval: int, known: _Known, intervals: int) -> None:
+        """Take what is known of an interval; it is the last one at hand.
+
+        Args:
+            interval: Its id.
+            known: What is known of it.
+            intervals: How many the computation has.
+        """
+        self.pop(interval, None)
+        self[interval] = known
+        while len(self) > max(1, intervals):
+            del self[next(iter(self))]
 
 
 class Bundle(msgspec.Struct, frozen=True):

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from msgspec.structs import replace
 
 from millrace.compile.topology import ComputationSpec, Topology
-from millrace.kernel.bundle import Bundle, Position
+from millrace.kernel.bundle import Bundle, Position, RecentIntervals
 from millrace.kernel.columnar import machine_for
 from millrace.kernel.machine import Effects, Machine
 from millrace.kernel.results import (
@@ -128,6 +128,8 @@ class Execution:
         state: Hard state.
         caches: Of this process.
         deduplicators: Computation -> what is done about records that were delivered before.
+        deferred: Computation -> commits that caches have yet to take, see :meth:`defer`. To read
+            one back costs a request, where the log is an object store.
         running: What runs; shared by those that go on from one another, see :meth:`ahead`.
     """
 
@@ -146,9 +148,7 @@ class Execution:
             spec.name: machine_for(topology, spec, router) for spec in topology.computations
         }
         self.deduplicators = {spec.name: deduplication_of(spec) for spec in topology.computations}
-        # Commits that caches have yet to take, see defer. To read one back costs a request, where
-        # the log is an object store.
-        self._deferred: dict[tuple[str, int], Commit] = {}
+        self.deferred = _none_deferred(topology)
         self.running = RunningCall()
         self._seconds = seconds or _stopped
         self._samplers = {spec.name: KeySampler() for spec in topology.computations}
@@ -174,7 +174,8 @@ class Execution:
             causes: Those of them whose productions are to say what record they were made of.
         """
         execution, topology = copy.copy(self), self._topology
-        execution.caches, execution._deferred, execution._causes = caches, {}, causes
+        execution.caches, execution._causes = caches, causes
+        execution.deferred = _none_deferred(topology)
         execution.carefully(self._probe)
         execution._machines, execution.deduplicators = (
             dict(self._machines),
@@ -294,9 +295,14 @@ class Execution:
         except StoreError as problem:
             _log.warning("the cache is brought forward later: %s", problem)
 
-    def defer(self, commit: Commit) -> None:
-        """Leave the cache a commit behind until the interval's next bundle needs it."""
-        self._deferred[commit.computation, commit.interval] = commit
+    def defer(self, commit: Commit, intervals: int) -> None:
+        """Leave the cache a commit behind until the interval's next bundle needs it.
+
+        Args:
+            commit: That the cache is left behind.
+            intervals: How many its computation has.
+        """
+        self.deferred[commit.computation].put(commit.interval, commit, intervals)
 
     def _run_user_code(self, spec: ComputationSpec, bundle: Bundle, view: View) -> Effects:
         """Run the machine, over the records that were not delivered before."""
@@ -321,7 +327,7 @@ class Execution:
             records,
             0,
             seconds,
-            *self._sizes[spec.name].of(bundle.interval.id, records, view),
+            *self._sizes[spec.name].of(bundle.interval.id, records, view, bundle.attempt.intervals),
             self._samplers[spec.name].hottest(filtered.records, records),
             times,
         )
@@ -396,9 +402,9 @@ class Execution:
     ) -> Repair:
         """Bring an interval's cache to where the interval stands."""
         number, chain = position.number, position.chain
-        deferred = self._deferred.get((spec.name, interval))
+        deferred = self.deferred[spec.name].get(interval)
         if deferred is not None and deferred.number <= number:
-            del self._deferred[spec.name, interval]
+            del self.deferred[spec.name][interval]
             if cache.position + 1 == deferred.number:
                 self.apply(deferred)
         if cache.position > number:
@@ -412,6 +418,10 @@ class Execution:
             raise
         finally:
             self.running.cache = ""
+
+
+def _none_deferred(topology: Topology) -> dict[str, RecentIntervals[Commit]]:
+    return {spec.name: RecentIntervals() for spec in topology.computations}
 
 
 def _stopped() -> float:

@@ -42,7 +42,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 import numpy as np
 
-from millrace.kernel.bundle import KeyedRecords
+from millrace.kernel.bundle import KeyedRecords, RecentIntervals
 from millrace.kernel.router import RowsBuilder
 from millrace.kernel.user_errors import Reasons, merge, tell_first
 from millrace.model.record import Record, Timer
@@ -345,19 +345,21 @@ class StateSizes:
     """
 
     def __init__(self) -> None:
-        self._known: dict[int, _Known] = {}
+        self._known = RecentIntervals[_Known]()
 
-    def of(self, interval: int, records: int, view: View) -> Size:
+    def of(self, interval: int, records: int, view: View, intervals: int) -> Size:
         """Return the size of an interval's state, about as a bundle finds it.
 
         Args:
             interval: Its id.
             records: Of the bundle.
             view: Of its cache.
+            intervals: How many the computation has.
         """
         known = self._known.get(interval)
         if known is None:
-            known = self._known[interval] = _Known(view.size)
+            known = _Known(view.size)
+            self._known.put(interval, known, intervals)
             return known.size
         known.left -= 1 + records // _RECORDS
         if known.left < 0:

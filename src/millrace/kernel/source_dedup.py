@@ -39,7 +39,7 @@ from msgspec.structs import replace
 
 from millrace.compile.topology import ComputationSpec
 from millrace.kernel import families, row_codec
-from millrace.kernel.bundle import Bundle, KeyedRecords
+from millrace.kernel.bundle import Bundle, KeyedRecords, RecentIntervals
 from millrace.kernel.machine import Effects
 from millrace.model.time import MAX_TIMESTAMP
 from millrace.store import View
@@ -271,20 +271,17 @@ class Deduplicator:
         # rows, and a look-up asks about six filters.
         self._span_us = max(1, max(slacks, default=0) // 4)
         self._bytes_max = filter_bytes_max
-        self._filters: dict[int, _IntervalFilter] = {}
+        self._filters = RecentIntervals[_IntervalFilter]()
         self.lookups = 0
 
     def run(self, bundle: Bundle, view: View) -> Filtered:
         """See :meth:`Deduplication.run`."""
         interval, records, attempt = bundle.interval.id, bundle.records, bundle.attempt
-        interval_filter = self._filters.pop(interval, None)
+        interval_filter = self._filters.get(interval)
         if interval_filter is None:
             budget = self._bytes_max // max(1, attempt.intervals)
             interval_filter = _IntervalFilter(RotatingFilter(self._span_us, budget))
-        # Last, so that those which a remap has ended come to be the first, and go.
-        self._filters[interval] = interval_filter
-        while len(self._filters) > max(1, attempt.intervals):
-            del self._filters[next(iter(self._filters))]
+        self._filters.put(interval, interval_filter, attempt.intervals)
         filtered = Filtered(records)
         input_watermark_us = attempt.input_watermark_us
         if records.ids is not None and len(records.cuts) > 1:

@@ -156,7 +156,8 @@ class PutWriter:
         self._task = task
         #: Computation -> what the task commits of it.
         self._segments: dict[str, TaskCommits] = {}
-        self._weak: set[str] = set()
+        #: Computation whose productions are weak -> how many intervals it has.
+        self._weak: dict[str, int] = {}
 
     def earlier(self, positions: Positions) -> Iterator[Produced]:
         """Yield nothing: see :class:`PutWriter`."""
@@ -200,7 +201,7 @@ class PutWriter:
         segment = self._segments[name] = log.of_task(name, attempt.epoch, self._task)
         weak = spec.guarantees.productions is WEAK
         if weak:
-            self._weak.add(name)
+            self._weak[name] = attempt.intervals
         attempts, ran = list[Attempted](), list[tuple[Bundle, Effects, Repair]]()
         for bundle, cache_position in zip(bundles, cache_positions, strict=True):
             committed = segment.read(bundle.interval.id, bundle.number)
@@ -263,7 +264,7 @@ class PutWriter:
             winner = segment.read(commit.interval, commit.number)
             return None if winner is None else replay(winner, productions)
         if commit.computation in self._weak:
-            self.execution.defer(commit)
+            self.execution.defer(commit, self._weak[commit.computation])
         else:
             self.execution.apply(commit, overhead=segment.overhead)
         return result, productions

@@ -280,11 +280,11 @@ def test_the_state_is_sized_in_the_first_bundles_and_then_in_some() -> None:
 
     sizes, view = StateSizes(), cast(View, Seen())
     for bundle in range(1, 193):  # noqa: B007  what is asked notes it
-        assert sizes.of(0, 5, view) == (asked[-1], 10 * asked[-1])
+        assert sizes.of(0, 5, view, 2) == (asked[-1], 10 * asked[-1])
     assert asked == [1, 2, 4, 8, 16, 32, 64, 128, 192]
     bundle = 193
-    assert sizes.of(0, 2_016, view) == (193, 1930)
-    assert sizes.of(1, 5, view) == (193, 1930), "another interval's is another"
+    assert sizes.of(0, 2_016, view, 2) == (193, 1930)
+    assert sizes.of(1, 5, view, 2) == (193, 1930), "another interval's is another"
 
 
 def test_a_cache_that_stood_where_an_interval_began_is_a_hit() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import millrace as mr
+from millrace.balance.transfer import remap
 from millrace.epochlog import fence as fence_module
 from millrace.epochlog.positions import Followed
 from millrace.epochlog.run_log import RunLog
@@ -17,6 +18,7 @@ from millrace.kernel.results import NO_TIMES
 from millrace.model.errors import ZombieWriter
 from millrace.model.keys import encode_key, hash_key
 from millrace.store import MemoryCaches, MemoryHardState
+from millrace.watermark.map_change import Merge, Split
 from millrace.watermark.report import Report
 from tests.kit.epochs import run_epoch
 
@@ -408,6 +410,20 @@ class TestWeakProductions:
             if between == "cleared":
                 for cache in attempts.caches(execution):
                     cache.clear()
+
+    def test_commits_of_intervals_that_remaps_have_ended_are_not_kept(self, attempts):
+        execution = attempts.execution()
+        for _ in range(12):
+            results = attempts.run(execution, *VALUES)
+            attempts.run_log.complete(attempts.manifest, results)
+            intervals = attempts.run_log.positions.maps["Count"].intervals
+            last = intervals[-1].id
+            step = Merge(intervals[-2].id, last) if len(intervals) > 2 else Split(last)
+            remap(attempts.run_log, {"Count": [step]})
+            attempts.begin()
+        kept = execution.deferred["Count"]
+        assert len(kept) <= 3
+        assert {result.interval for result in results} <= kept.keys()
 
     def test_the_loser_of_a_race_sends_its_own_productions_and_the_winners_footing(self, attempts):
         race = RacingState(attempts.state, lambda: attempts.run(attempts.execution(), *VALUES))
