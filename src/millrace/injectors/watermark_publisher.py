@@ -44,7 +44,7 @@ class Publication:
         changes_us: Wall clock from which on it is another without news; MAX_TIMESTAMP if never.
         idle: Processes that are left out, for they have been silent for the time-out.
         missing: Expected processes that were never heard of.
-        silent: Whether all processes are left out.
+        silent: Whether all processes are left out, but for some that have ended.
     """
 
     low_watermark_us: int
@@ -86,19 +86,24 @@ class WatermarkAggregate:
             last_epoch_us: Clock of the last epoch that has completed; what it read must count.
         """
         published_us, changes_us = MAX_TIMESTAMP, MAX_TIMESTAMP
-        idle, missing = [], []
+        idle, missing, may_go_on = [], [], False
         for name in {*self.expected, *processes}:
             process = processes.get(name, ProcessState())
             if process.newest_us == process.process_watermark_us == MIN_TIMESTAMP:
                 missing.append(name)
+            own_us = self.policy.published_us(process, read_until_us)
             if process.is_idle(self.idle_us, wall_time_us, last_epoch_us):
                 idle.append(name)
+                may_go_on |= own_us < MAX_TIMESTAMP
                 continue
             if self.idle_us is not None and process.heard_us != MIN_TIMESTAMP:
                 changes_us = min(changes_us, process.heard_us + self.idle_us)
-            published_us = min(published_us, self.policy.published_us(process, read_until_us))
+            published_us = min(published_us, own_us)
             changes_us = min(changes_us, self.policy.changes_us(process, read_until_us))
-        silent = len(idle) == len({*self.expected, *processes})
+        # Those that have ended say nothing of one that is idle, and comes back.
+        silent = len(idle) == len({*self.expected, *processes}) or (
+            may_go_on and published_us == MAX_TIMESTAMP
+        )
         if silent:
             published_us = MIN_TIMESTAMP  # nobody is left to say anything: it stays what it was
         expected = frozenset(missing).intersection(self.expected)

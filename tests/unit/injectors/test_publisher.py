@@ -150,6 +150,17 @@ def test_when_all_are_idle_the_low_watermark_stays():
     assert epochs.publisher.idle() == {"s": ["a", "b"]}
 
 
+def test_when_all_but_those_that_have_ended_are_idle_the_low_watermark_stays():
+    epochs = Epochs(WatermarkAggregate(mr.WatermarkColumn("until"), ("a", "b"), 10))
+    epochs.epoch(0, a=(70, 70), b=(80, 80))
+
+    assert epochs.epoch(5, a=(75, mr.MAX_TIMESTAMP)) == 80
+    assert epochs.epoch(12) == 80
+    assert epochs.publisher.silent() == {"s"}
+    assert epochs.epoch(13, b=(90, 90)) == 90
+    assert epochs.epoch(14, b=(95, mr.MAX_TIMESTAMP)) == mr.MAX_TIMESTAMP
+
+
 def test_without_a_time_out_nobody_is_idle():
     epochs = delayed(0, "a", "b")
     epochs.epoch(0, a=(70, None), b=(80, None))

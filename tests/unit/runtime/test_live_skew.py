@@ -175,6 +175,22 @@ def test_when_all_are_silent_the_low_watermark_stays() -> None:
     assert live.run_log.authority.low_watermarks.inputs["Keeps"] == 30 * STEP
 
 
+@pytest.mark.parametrize("tasks", [1, 2])
+def test_when_all_that_have_not_ended_are_silent_the_low_watermark_stays(tasks: int) -> None:
+    feeds = Paced({"a": every(30), "b": every(20, 10)})
+    feeds.ends = frozenset("a")
+    p, kept, _ = keeping(feeds, idle="5 s")
+    live = Live(p, tasks=tasks)
+    feeds.there = {"a": 30, "b": 10}
+    live.boot()
+    go_on(live, 300)
+    assert live.run_log.authority.low_watermarks.inputs["Keeps"] == 10 * STEP
+    feeds.there["b"] = 20
+    go_on(live, 50)
+    assert not live.run_log.counters["Keeps"].late
+    assert len(kept.rows) == 40
+
+
 def test_who_has_ended_holds_nobody() -> None:
     feeds = Paced({"a": every(100), "b": every(10)})
     feeds.ends = frozenset("b")

@@ -137,8 +137,11 @@ class Pace:
             low_watermarks_us = [
                 self._reported[n][stream] for n in readers if stream in self._reported[n]
             ]
-            if low_watermarks_us and min(low_watermarks_us) > self._slowest[stream]:
-                self._slowest[stream], self._is_news = min(low_watermarks_us), True
+            slowest_us = min(low_watermarks_us, default=MIN_TIMESTAMP)
+            if slowest_us == MAX_TIMESTAMP and len(low_watermarks_us) < len(readers):
+                continue  # those that have ended say nothing of one that is idle, and comes back
+            if slowest_us > self._slowest[stream]:
+                self._slowest[stream], self._is_news = slowest_us, True
 
     def news(self, now_us: int) -> dict[str, int] | None:
         """Return what all injector tasks are to be told now; None if nothing, or not yet."""
