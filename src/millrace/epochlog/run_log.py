@@ -40,7 +40,7 @@ from millrace.epochlog.history import Moment, WatermarkHistory
 from millrace.epochlog.positions import Positions
 from millrace.epochlog.reader import LogTail, end_of
 from millrace.epochlog.renames import read_as
-from millrace.injectors.offsets import Offsets, SourceOffset
+from millrace.injectors.offsets import Offsets, SourceOffset, over
 from millrace.kernel.results import Counters, IntervalResult, count
 from millrace.kernel.user_errors import DeadLetterWatch, tell_first, total
 from millrace.model.errors import StoreError, ZombieWriter
@@ -421,6 +421,27 @@ class RunLog:
             completion, lambda: self._completed(completion, changed, by_tasks=by_tasks)
         )
         return completion
+
+    def forget_ended(self, there: Mapping[str, Iterable[str]]) -> None:
+        """Forget the processes of injectors that have ended, and are gone.
+
+        Args:
+            there: Injected stream -> names of the processes that there are now.
+        """
+        if self.open is not None and not self.open.live:
+            return  # it may read them
+        for stream, names in there.items():
+            injection = self.topology.streams[stream].injection
+            expected = () if injection is None else injection.expected
+            ended = over(self.places.get(stream, {}), {*names, *expected})
+            if not ended:
+                continue
+            # Others look at them meanwhile.
+            offsets = self.places[stream]
+            self.places[stream] = {name: offsets[name] for name in offsets if name not in ended}
+            if (stats := self.sources.get(stream)) is not None:
+                states = stats.processes
+                stats.processes = {name: states[name] for name in states if name not in ended}
 
     @property
     def ids(self) -> Mapping[str, int]:

@@ -11,16 +11,16 @@ Source offset: how far a process of an injector was read, where Millrace keeps t
 from __future__ import annotations
 
 import pickle
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
 
-from millrace.injectors.advance import Advances, process_watermark
+from millrace.injectors.advance import Advances, is_within, process_watermark
 from millrace.injectors.columns import column_names
 from millrace.injectors.injector import Injector
 from millrace.model.errors import PipelineError, brief
-from millrace.model.time import Instant
+from millrace.model.time import MAX_TIMESTAMP, Instant
 
 
 class SourceOffset(msgspec.Struct, frozen=True):
@@ -75,6 +75,30 @@ def offsets_after(
     return found
 
 
+def over(offsets: Mapping[str, SourceOffset], kept: Container[str]) -> set[str]:
+    """Return the processes of a stream of which nothing can come any more: they have ended.
+
+    The last one stays: the number of one that is new is after its, so that none is given twice.
+
+    Args:
+        offsets: Of all processes that are known.
+        kept: Names of those that are to stay, as they are there.
+
+    >>> ended = {name: SourceOffset(n, 5, 5, MAX_TIMESTAMP) for n, name in enumerate("abcd")}
+    >>> sorted(over(ended | {"e": SourceOffset(4)}, {"b"})), sorted(over(ended, {"b"}))
+    (['a', 'c', 'd'], ['a', 'c'])
+    """
+    last = max((offset.number for offset in offsets.values()), default=-1)
+    return {
+        name
+        for name, offset in offsets.items()
+        if offset.process_watermark_us == MAX_TIMESTAMP
+        and offset.number != last
+        and name not in kept
+        and not is_within(offset.offset)
+    }
+
+
 #: Process -> [offset, the low watermark that it promises there or None].
 Offsets = dict[str, list[Any]]
 
@@ -111,7 +135,13 @@ class Piece(NamedTuple):
     reached: Any = None
 
 
-def advanced(name: str, injector: Injector, start: Offsets, held_back: Collection[str]) -> Offsets:
+def advanced(
+    name: str,
+    injector: Injector,
+    start: Offsets,
+    held_back: Collection[str],
+    processes: Iterable[str] | None = None,
+) -> Offsets:
     """Return the offsets at which the next epoch ends.
 
     Args:
@@ -119,12 +149,13 @@ def advanced(name: str, injector: Injector, start: Offsets, held_back: Collectio
         injector: The injector.
         start: Where it begins.
         held_back: Processes that must stay where they are.
+        processes: Those that there are now; None: the injector is asked.
 
     Raises:
         WatermarkRegression: A process promises less than before.
     """
     found = dict(start)
-    for process in injector.processes():
+    for process in injector.processes() if processes is None else processes:
         offset, before_us = start.get(process, (None, None))
         if process in held_back:
             continue

@@ -8,8 +8,9 @@ by Python, many by NumPy, with the same outcome.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import compress, groupby
+from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
 import numpy as np
@@ -199,6 +200,8 @@ class ChannelAdmission:
         load: Returns the rows of an interval's channels.
         input: (injected stream, process) -> the last of its records that the task has consumed;
             brought forward here.
+        processes: Number of an injected stream -> those of its processes that are not forgotten; of
+            those that are not there, nothing is forgotten.
 
     Attributes:
         spec: The computation.
@@ -213,8 +216,10 @@ class ChannelAdmission:
         maps: Mapping[str, IntervalMap],
         load: Callable[[int], Iterable[families.ChannelRow]],
         input: dict[tuple[int, int], int],
+        processes: Mapping[int, Container[int]] = MappingProxyType({}),
     ) -> None:
         self.spec = spec
+        self._processes = processes
         self.channels = Channels(weak=spec.guarantees.delivery is not AT_LEAST_ONCE)
         edges = [edge for edge in topology.edges if edge.computation == spec.name]
         self._edges = {edge.number: place for place, edge in enumerate(edges)}
@@ -247,8 +252,14 @@ class ChannelAdmission:
             self.channels.load(interval, self._load(interval), self._is_gone)
 
     def _is_gone(self, sender: Sender) -> bool:
-        """Return whether a sender is a key interval that was split or merged: all of it is here."""
+        """Return whether all of a sender is here.
+
+        It is a key interval that was split or merged, or a process that has ended.
+        """
         who, part = sender
+        if who >= FIRST_INJECTED:
+            processes = self._processes.get(who - FIRST_INJECTED)
+            return processes is not None and part not in processes
         intervals = self._senders.get(who)
         return intervals is not None and not part & WEAK_PART and part not in intervals.places
 

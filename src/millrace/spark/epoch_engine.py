@@ -248,9 +248,11 @@ class EpochEngine(Engine):
             for stream in self._input.streams
         }
         try:
-            return self._input.asked(run_log.places, waiting)
+            asked = self._input.asked(run_log.places, waiting)
         except Exception as error:
             raise failed(self._topology.name, error, self._session) from error
+        run_log.forget_ended(self._input.there)
+        return asked
 
     def _run_epoch(
         self,

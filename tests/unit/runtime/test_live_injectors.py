@@ -3,8 +3,11 @@
 import pytest
 
 import millrace as mr
+from millrace.epochlog.reader import end_of
 from millrace.injectors.offsets import SourceOffset
+from millrace.kernel import families, row_codec
 from millrace.runtime.realtime import injector_task
+from millrace.runtime.realtime.incarnation_start import decode_note
 from millrace.runtime.realtime.injector_task import InjectorTask
 from tests.live import Feeds, Kept, Live
 
@@ -183,3 +186,68 @@ def test_a_task_that_finds_something_has_not_waited():
 
     assert task.stats.records == 2
     assert task.stats.waited_s == before_s
+
+
+class Ending(Feeds):
+    """Its processes end with their last row."""
+
+    def advance(self, process, offset):
+        end = super().advance(process, offset).offset
+        whole = end == len(self.feeds[process])
+        return mr.sources.Advance(end, mr.MAX_TIMESTAMP if whole else None)
+
+
+class Renamed:
+    """A run whose source has a process of another name whenever the one before has ended.
+
+    Args:
+        options: Of the injected stream.
+    """
+
+    def __init__(self, **options):
+        self.feeds = Ending("key long, what string, at long", {"waits": [(9, "never", 0)] * 2})
+        p, self.kept = mr.Pipeline("renamed"), Kept()
+        p.inject("events", self.feeds, timestamp="at", **options)
+        p.add(Told)
+        p.sink("seen", self.kept)
+        self.live = Live(p, tasks=2)
+        self.feeds.limit = 1
+
+    def next(self, n):
+        """Have a process of two rows, and a mark when they are read."""
+        waits = self.feeds.feeds["waits"]
+        self.feeds.feeds = {"waits": waits, f"p{n}": [(n % 3, f"{n}a", n), (n % 3, f"{n}b", n)]}
+        self.live.boot()
+        self.feeds.limit = 2
+        self.feeds.feeds["waits"] = waits[:1] + waits  # it goes on
+        self.live.plane.settle(self.live.clock_us)
+        self.live.plane.mark(self.live.clock_us)
+
+    def channels(self):
+        """Return how many senders each interval knows, at the most."""
+        return max(
+            sum(row[:1] == families.CHANNELS for row, _ in row_codec.everything(view))
+            for caches in self.live.caches
+            for interval in range(4)
+            for view in [caches.open("Told", interval).view().__enter__()]
+        )
+
+
+def test_processes_that_have_ended_and_are_gone_are_forgotten():
+    renamed = Renamed()
+    numbers = set()
+    for n in range(8):
+        renamed.next(n)
+        places = renamed.live.run_log.places["events"]
+        assert {f"p{n}", "waits"} <= places.keys()
+        numbers.add(places[f"p{n}"].number)
+    assert len(numbers) == 8, "no number is given twice"
+    said = end_of(renamed.live.state.epochs).completions[-1]
+    assert len(said.places["events"]) <= 3
+    assert len(said.sources["events"].processes) <= 3
+    notes = [decode_note(note) for note in renamed.live.run_log.live.notes.values()]
+    assert max(len(note.consumed) for note in notes) <= 3
+    renamed.live.plane.end(renamed.live.clock_us)
+    assert renamed.channels() <= 4
+    rows = [row["value"] for row in renamed.kept.rows if row["value"] != "never"]
+    assert sorted(rows) == sorted(f"{n}{which}" for n in range(8) for which in "ab")

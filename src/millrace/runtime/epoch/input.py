@@ -57,12 +57,14 @@ class EpochInput:
 
     Attributes:
         asking: The injector that is being asked now; None if none is.
+        there: Injected stream -> its processes, as they were when it was last asked.
     """
 
     def __init__(self, topology: Topology, injectors: Mapping[str, Injector]) -> None:
         self._topology = topology
         self._injectors = injectors
         self.asking: Asked | None = None
+        self.there: dict[str, list[str]] = {}
 
     @property
     def streams(self) -> Collection[str]:
@@ -90,7 +92,8 @@ class EpochInput:
         for stream, injector in self._injectors.items():
             start = _begun(offsets, stream)
             with self._asks(stream):
-                end = advanced(stream, injector, start, waiting[stream])
+                there = self.there[stream] = [*injector.processes()]
+                end = advanced(stream, injector, start, waiting[stream], there)
             moved = {name: at for name, at in end.items() if start.get(name) != at}
             written = {name: _as_written(stream, name, at) for name, at in moved.items()}
             ends[stream] = {name: at for name, at in written.items() if start.get(name) != at}

@@ -34,8 +34,10 @@ from millrace.runtime.realtime.incarnation_start import (
     Publishing,
     consumed_by_any,
     encode_note,
+    forget_consumed,
     input_of,
     joined,
+    known_parts,
     known_to,
     last_notes,
     lasting,
@@ -519,10 +521,13 @@ class Coordinator:
         self._progress_at_mark = {}
         self._segments = {}
         lasts = last_notes(seal, run_log.live)
-        known = known_to(self._topology, self._tasks, lasts, run_log.live)
-        consumed = consumed_by_any(known.values())
         now = self._sources.processes()
+        run_log.forget_ended(now)
+        known = known_to(self._topology, self._tasks, lasts, run_log.live)
         read, numbers = input_of(self._topology, run_log.places, now, lasts)
+        parts = known_parts(self._topology, run_log.places, numbers)
+        forget_consumed(known.values(), parts)
+        consumed = consumed_by_any(known.values())
         pace = Pace(readers(self._topology, read, self._tasks), self._open.injectors)
         looked_us = self._now_us(wall_us)
         self._incarnation = Incarnation(number, wall_us, now, looked_us, pace, numbers)
@@ -534,7 +539,7 @@ class Coordinator:
                 start.consumed = consumed
                 share_input(start, read, n, self._tasks, run_log.sources)
             else:
-                start.writers = self._writers
+                start.writers, start.parts = self._writers, parts
                 note = known.get((level, n))
                 start.note = b"" if note is None else encode_note(note)
             orders.append(((level, n), start))

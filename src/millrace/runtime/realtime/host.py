@@ -158,6 +158,7 @@ class IncarnationHost:
         self._positions = Followed(self._topology, state.epochs).at(manifest)
         note = decode_note(start.note) if start.note else TaskNote(0, {}, [])
         self._consumed = {(stream, part): count for stream, part, count in note.consumed}
+        self._parts = {stream: frozenset(parts) for stream, parts in start.parts.items()}
         self._task = LevelTask(
             self.number,
             tasks,
@@ -215,7 +216,9 @@ class IncarnationHost:
             self._report.repaired(spec.name, interval, repair)
             return rows
 
-        return ChannelAdmission(self._topology, spec, positions.maps, load, self._consumed)
+        return ChannelAdmission(
+            self._topology, spec, positions.maps, load, self._consumed, self._parts
+        )
 
     def at_hand(self) -> str:
         """Return what it is in the middle of, in words; "" if it waits for others."""

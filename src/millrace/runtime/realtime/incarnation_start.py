@@ -233,13 +233,51 @@ def input_of(
         lasts: See :func:`last_notes`. A process that no mark knows has the number with which its
             records have left: another's would be taken for what was consumed of it.
     """
-    numbers = noted(lasts)
+    numbers: Numbers = {}
+    for stream, processes in noted(lasts).items():
+        last = max((offset.number for offset in known.get(stream, {}).values()), default=-1)
+        # A note may be older than the mark: the others were marked, and perhaps have ended since.
+        numbers[stream] = {name: number for name, number in processes.items() if number > last}
     read = input_offsets(topology, known, now, numbers)
     numbers_by_stream = {
         stream: {name: one.number for name, one in offsets.items()}
         for stream, offsets in read.items()
     }
     return read, unmarked(known, numbers, numbers_by_stream)
+
+
+def known_parts(
+    topology: Topology, known: Mapping[str, Mapping[str, SourceOffset]], numbers: Numbers
+) -> dict[int, list[int]]:
+    """Return number of an injected stream -> those of its processes that are not forgotten.
+
+    Args:
+        topology: The pipeline.
+        known: As the last mark left them.
+        numbers: Of those that no complete mark knows.
+    """
+    return {
+        topology.streams[stream].number: sorted(
+            {offset.number for offset in known.get(stream, {}).values()}
+            | set(numbers.get(stream, {}).values())
+        )
+        for stream in (known.keys() | numbers.keys()) & topology.streams.keys()
+    }
+
+
+def forget_consumed(notes: Iterable[TaskNote], parts: Mapping[int, Sequence[int]]) -> None:
+    """Have notes say nothing of processes that are forgotten.
+
+    Args:
+        notes: Of tasks.
+        parts: See :func:`known_parts`.
+    """
+    for note in notes:
+        note.consumed = [
+            (stream, part, number)
+            for stream, part, number in note.consumed
+            if part in parts.get(stream, ())
+        ]
 
 
 def shared(offsets: InputOffsets, task: int, tasks: int) -> InputOffsets:

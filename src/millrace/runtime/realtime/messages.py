@@ -57,6 +57,7 @@ class StartTask(msgspec.Struct, array_like=True, tag="start"):
         numbers: Injected stream -> process -> its number, of those that no complete mark knows.
         writers: What sinks are written with, pickled: in every turn, and by mark. Who owns the
             sinks says it, and a task may be started before. Empty: the process has them.
+        parts: Number of an injected stream -> those of its processes that are not forgotten.
     """
 
     incarnation: int
@@ -68,6 +69,7 @@ class StartTask(msgspec.Struct, array_like=True, tag="start"):
     processes: dict[str, dict[str, ProcessState]] = {}
     numbers: dict[str, dict[str, int]] = {}
     writers: bytes = b""
+    parts: dict[int, list[int]] = {}
 
     @property
     def is_new(self) -> bool:
