@@ -91,7 +91,8 @@ class Injector(ABC):
 
         Called in the driver before every epoch, and now and then while it waits to take over. A new
         process holds the low watermark until it publishes one, or a record of it is read. A process
-        that is missing from the list keeps its last low watermark, and is not asked any more.
+        that is missing from the list keeps its last low watermark, and is not asked any more. If it
+        has ended, by a low watermark of MAX_TIMESTAMP, it is forgotten, and would be a new one.
         """
 
     @abstractmethod

@@ -4,12 +4,12 @@ import pytest
 
 import millrace as mr
 from millrace.epochlog.reader import end_of
-from millrace.injectors.offsets import SourceOffset
 from millrace.kernel import families, row_codec
+from millrace.model.errors import CheckpointMismatch
 from millrace.runtime.realtime import injector_task
 from millrace.runtime.realtime.incarnation_start import decode_note
 from millrace.runtime.realtime.injector_task import InjectorTask
-from tests.live import Feeds, Kept, Live
+from tests.live import Feeds, InEpochs, Kept, Live
 
 
 class Same(mr.Computation):
@@ -117,9 +117,9 @@ def test_a_process_that_joins_before_the_first_mark_is_not_taken_for_another(gon
     live.boot()
     live.feed(1)
     live.plane.settle(live.clock_us)
-    if gone:  # for the length of a mark, which knows no more of it than its number
+    if gone:  # for the length of a mark, which knows no more than its number, and what was decided
         live.plane.mark(live.clock_us)
-        assert live.run_log.places["events"]["b"] == SourceOffset(0)
+        assert live.run_log.places["events"]["b"].number == 0
         live.plane.crash()
         feeds.feeds["b"] = bs
         live.open()
@@ -251,3 +251,65 @@ def test_processes_that_have_ended_and_are_gone_are_forgotten():
     assert renamed.channels() <= 4
     rows = [row["value"] for row in renamed.kept.rows if row["value"] != "never"]
     assert sorted(rows) == sorted(f"{n}{which}" for n in range(8) for which in "ab")
+
+
+class Backwards(Feeds):
+    """Gives what there is between two offsets from its end on."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.gone = set()
+
+    def processes(self):
+        return [name for name in self.feeds if name not in self.gone]
+
+    def read(self, process, start, end):
+        return super().read(process, start, end)[::-1]
+
+
+def read_in_part():
+    """Return a run that has worked on two rows since its last mark, and lost their process."""
+    feeds = Backwards(
+        "key long, what string, at long",
+        {"a": [(1, "a0", 1)], "b": [(1, f"b{n}", 1000) for n in range(3)]},
+    )
+    p, kept = mr.Pipeline("gone"), Kept()
+    p.inject("events", feeds, timestamp="at", low_watermark=mr.BoundedDelay(0))
+    p.add(Told)
+    p.sink("seen", kept)
+    live = Live(p, tasks=2)
+    live.boot()
+    live.plane.mark(live.clock_us)
+    live.feed(2)
+    for _ in range(5):
+        live.plane.settle(live.clock_us)
+    feeds.gone = {"b"}
+    live.boot()
+    return live, feeds, kept
+
+
+def test_what_was_decided_of_a_process_that_is_gone_at_a_mark_is_not_forgotten():
+    live, feeds, kept = read_in_part()
+    live.plane.mark(live.clock_us)
+    feeds.gone = set()
+    live.feed(3)
+    live.boot()
+    live.finish()
+
+    assert sorted(row["value"] for row in kept.rows) == ["a0", "b0", "b1", "b2"]
+
+
+def test_epochs_do_not_go_on_where_a_process_was_read_beyond_the_last_mark():
+    live, feeds, kept = read_in_part()
+    live.plane.end(live.clock_us)
+    with pytest.raises(CheckpointMismatch, match="process 'b' of stream 'events' was gone when"):
+        InEpochs(live)
+
+    feeds.gone = set()
+    live.open()
+    live.boot()
+    live.plane.end(live.clock_us)
+    epochs = InEpochs(live)
+    live.feed(3)
+    epochs.run(live.clock_us)
+    assert sorted(row["value"] for row in kept.rows) == ["a0", "b0", "b1", "b2"]

@@ -16,6 +16,7 @@ import logging
 import pickle
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Protocol
 
 import msgspec
@@ -24,11 +25,12 @@ from msgspec.structs import replace
 from millrace.compile.topology import Topology, fed_by
 from millrace.epochlog.entries import LiveMark, Manifest, encode_entry
 from millrace.epochlog.run_log import RunLog
-from millrace.injectors.offsets import SourceOffset
+from millrace.injectors.offsets import SourceOffset, SourceOffsets
 from millrace.model.errors import StoreError, ZombieWriter
 from millrace.model.time import SECOND
 from millrace.runtime.commit_writer import check_consumed
 from millrace.runtime.realtime.incarnation_start import (
+    InputOffsets,
     Numbers,
     Processes,
     Publishing,
@@ -41,6 +43,7 @@ from millrace.runtime.realtime.incarnation_start import (
     known_to,
     last_notes,
     lasting,
+    offsets_of_gone,
     publish_again,
     readers,
     refuse_other_tasks,
@@ -98,20 +101,23 @@ def published(passed: Iterable[MarkPassed]) -> dict[int, dict[str, int]]:
 
 
 def places(
-    passed: Iterable[MarkPassed], numbers: Mapping[str, Mapping[str, int]]
+    passed: Iterable[MarkPassed],
+    numbers: Mapping[str, Mapping[str, int]],
+    gone: SourceOffsets = MappingProxyType({}),
 ) -> dict[str, dict[str, SourceOffset]]:
     """Return injected stream -> process -> where it stood.
 
     Args:
         passed: What injector tasks said.
         numbers: Of processes that no mark before has. Of one that is gone it is all there is.
+        gone: Offsets of processes that are gone, of which something was decided.
     """
     found = {
         stream: {name: SourceOffset(number) for name, number in of.items()}
         for stream, of in numbers.items()
     }
-    for part in passed:
-        for stream, of in part.input.items():
+    for offsets in (gone, *(part.input for part in passed)):
+        for stream, of in offsets.items():
             found.setdefault(stream, {}).update(of)
     return found
 
@@ -136,6 +142,7 @@ class Incarnation:
         looked_us: When was last looked whether there are others.
         pace: How far its injector tasks have come.
         numbers: Of processes that no complete mark had when it began.
+        gone: Offsets of processes that nobody reads, of which something was decided.
         passed: Task -> what it said when it passed the mark under way.
         over: Tasks that have ended.
         mark: The mark under way; None if none is.
@@ -147,6 +154,7 @@ class Incarnation:
     looked_us: int
     pace: Pace
     numbers: Numbers
+    gone: InputOffsets
     passed: dict[TaskKey, MarkPassed] = field(default_factory=dict)
     over: set[TaskKey] = field(default_factory=set)
     mark: Mark | None = None
@@ -528,9 +536,10 @@ class Coordinator:
         parts = known_parts(self._topology, run_log.places, numbers)
         forget_consumed(known.values(), parts)
         consumed = consumed_by_any(known.values())
+        gone = offsets_of_gone(run_log.places, numbers, read, lasts, self._open.epoch)
         pace = Pace(readers(self._topology, read, self._tasks), self._open.injectors)
         looked_us = self._now_us(wall_us)
-        self._incarnation = Incarnation(number, wall_us, now, looked_us, pace, numbers)
+        self._incarnation = Incarnation(number, wall_us, now, looked_us, pace, numbers, gone)
         manifest = encode_entry(self._open)
         orders: Orders = []
         for level, n in self._where:
@@ -580,7 +589,7 @@ class Coordinator:
         self._finishing = Finishing(mark, said, report, written, segments, incarnation.number)
         incarnation.mark = None
         incarnation.passed.clear()
-        read = places(reading, incarnation.numbers)
+        read = places(reading, incarnation.numbers, incarnation.gone)
         goes_on = not mark.last
         run_log.complete(
             said, report.results, report.sources, places=read, live=left, goes_on=goes_on

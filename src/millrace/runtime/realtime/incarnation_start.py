@@ -14,6 +14,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from millrace.balance import transfer
 from millrace.balance.transfer import Grouping, Ready, same
@@ -21,6 +22,7 @@ from millrace.compile.topology import Topology
 from millrace.epochlog.entries import LiveMark, Manifest, Sources, SourceStats
 from millrace.epochlog.fence import seal_left
 from millrace.epochlog.run_log import RunLog
+from millrace.injectors.advance import along, is_within
 from millrace.injectors.offsets import SourceOffset
 from millrace.model.errors import CheckpointMismatch
 from millrace.runtime.realtime.messages import StartTask
@@ -246,6 +248,40 @@ def input_of(
     return read, unmarked(known, numbers, numbers_by_stream)
 
 
+def offsets_of_gone(
+    known: Mapping[str, Mapping[str, SourceOffset]],
+    numbers: Numbers,
+    read: InputOffsets,
+    lasts: Mapping[TaskKey, bytes],
+    epoch: int,
+) -> InputOffsets:
+    """Return where processes stand that nobody reads now, with what was decided of them.
+
+    No task says it with a mark, and what was decided before one is not known after it.
+
+    Args:
+        known: As the last mark left them.
+        numbers: Of those that no complete mark knows.
+        read: See :func:`input_offsets`.
+        lasts: See :func:`last_notes`.
+        epoch: That is open.
+    """
+    gone: InputOffsets = {}
+    for (level, _), note in lasts.items():
+        decided = {} if level else decode_decided(note).since(epoch)[0][epoch]
+        for stream, processes in decided.items():
+            for name, decisions in processes.items():
+                source_offset = read.get(stream, {}).get(name)
+                if source_offset is None or source_offset.number >= 0:
+                    continue
+                before = known.get(stream, {}).get(name)
+                if before is None:
+                    before = SourceOffset(numbers[stream][name])
+                offset = along(before.offset, decisions)
+                gone.setdefault(stream, {})[name] = replace(before, offset=offset)
+    return gone
+
+
 def known_parts(
     topology: Topology, known: Mapping[str, Mapping[str, SourceOffset]], numbers: Numbers
 ) -> dict[int, list[int]]:
@@ -439,8 +475,30 @@ def from_live_tasks(run_log: RunLog, sinks: Mapping[int, Any]) -> None:
     if run_log.live is None:
         run_log.incarnation = incarnations.last()
         return
+    if under_way := _read_in_part(run_log, run_log.live):
+        raise CheckpointMismatch(
+            f"{under_way} was gone when the run in real time was stopped, and part of it had been "
+            "read beyond what is in the checkpoint. It would be read twice. Start it with "
+            "realtime=True again, with the process there, and stop it with run.stop(); after that "
+            "either plane can go on."
+        )
     run_log.incarnation = seal_left(incarnations)
     publish_again(run_log, sinks)
+
+
+def _read_in_part(run_log: RunLog, left: LiveMark) -> str:
+    """Return in words a process of which more was worked on than the last mark has; "" if none."""
+    notes = map(decode_note, left.notes.values())
+    last = {(stream, part): number for stream, part, number in consumed_by_any(notes)}
+    for stream, offsets in run_log.places.items():
+        if stream not in run_log.topology.streams:
+            continue  # the pipeline has changed since
+        stream_number = run_log.topology.streams[stream].number
+        for name, offset in offsets.items():
+            consumed = last.get((stream_number, offset.number), -1)
+            if is_within(offset.offset) or consumed >= offset.count:
+                return f"process {name!r} of stream {stream!r}"
+    return ""
 
 
 def to_live_tasks(run_log: RunLog) -> None:
