@@ -75,14 +75,14 @@ def offsets_after(
     return found
 
 
-def over(offsets: Mapping[str, SourceOffset], kept: Container[str]) -> set[str]:
+def over(offsets: Mapping[str, SourceOffset], listed: Container[str]) -> set[str]:
     """Return the processes of a stream of which nothing can come any more: they have ended.
 
     The last one stays: the number of one that is new is after its, so that none is given twice.
 
     Args:
         offsets: Of all processes that are known.
-        kept: Names of those that are to stay, as they are there.
+        listed: Names of those that are to stay, as they are there.
 
     >>> ended = {name: SourceOffset(n, 5, 5, MAX_TIMESTAMP) for n, name in enumerate("abcd")}
     >>> sorted(over(ended | {"e": SourceOffset(4)}, {"b"})), sorted(over(ended, {"b"}))
@@ -94,7 +94,7 @@ def over(offsets: Mapping[str, SourceOffset], kept: Container[str]) -> set[str]:
         for name, offset in offsets.items()
         if offset.process_watermark_us == MAX_TIMESTAMP
         and offset.number != last
-        and name not in kept
+        and name not in listed
         and not is_within(offset.offset)
     }
 
