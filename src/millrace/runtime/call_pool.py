@@ -215,6 +215,15 @@ def _has_same_values(context: contextvars.Context, other: contextvars.Context) -
     return True
 
 
+def _cancelled_by_itself(raised: asyncio.CancelledError) -> Exception:
+    """Return a failure as any other: who gets asyncio's would take itself for cancelled."""
+    error = futures.CancelledError(
+        "the call was cancelled, and not by Millrace. Was a task that it awaits, or its client?"
+    )
+    error.__cause__ = raised
+    return error
+
+
 class CallPool:
     """Makes the calls of one computation in one process.
 
@@ -468,7 +477,7 @@ class CallPool:
                 resource = await self._setup()
             else:
                 resource = await self._loop.run_in_executor(self._threads, self._setup)
-        except RAISED as error:
+        except BaseException as error:  # noqa: BLE001 - calls wait for it, whatever it is
             self._broken = error
             if not self._is_announcing:
                 self._announce()
@@ -659,6 +668,8 @@ class CallPool:
     def _gives_up(self, calls: list[_Pending], error: BaseException, now_s: float) -> None:
         """Halve a batch that has failed, until the request is alone that it fails with."""
         if len(calls) == 1 or isinstance(error, WrongNumber):
+            if isinstance(error, asyncio.CancelledError):
+                error = _cancelled_by_itself(error)
             self._decided += [(pending, None, error, now_s) for pending in calls]
             if not self._is_announcing:
                 self._announce()

@@ -242,7 +242,7 @@ def test_what_would_end_a_loop_is_the_error_of_its_call(error: BaseException) ->
     for pool_in in (virtual, threaded):
         with pool_in(ask) as pool:
             failed, fine = answers(pool, True, False)
-            assert type(failed.error) is type(error)
+            assert type(failed.error).__name__ == type(error).__name__
             assert fine.response == "fine"
 
 
@@ -457,6 +457,45 @@ def test_the_setup_is_called_once_and_closed(pool_in: Any, is_awaited: bool) -> 
     with pool_in(label, CallPolicy(), BatchPolicy(max_size=2), setup=setup) as pool:
         assert responses(answers(pool, *range(6))) == [False] * 4 + [True] * 2
     assert (Model.loaded, Model.closed) == (1, 1)
+
+
+class Unusual(BaseException):
+    """Nothing that an ``except Exception`` would take."""
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), Unusual("unusual")])
+def test_no_call_waits_for_a_setup_that_has_raised_whatever_it_is(error: BaseException) -> None:
+    async def opened() -> None:
+        raise error
+
+    with virtual(lambda _opened, value: value, setup=opened, name="labels") as pool:
+        pool.submit(calls(1))
+        with pytest.raises(PipelineError, match=rf"setup\(\) raised {type(error).__name__}"):
+            pool.completed(None)
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+@pytest.mark.parametrize("is_awaited", [False, True])
+def test_a_call_that_is_cancelled_by_itself_has_failed(is_awaited: bool, retries: int) -> None:
+    def cancelled(value: int) -> int:
+        if value == 1:
+            raise asyncio.CancelledError
+        return value
+
+    async def awaited(value: int) -> int:
+        if value == 1:
+            task = asyncio.ensure_future(asyncio.sleep(1))
+            asyncio.get_running_loop().call_later(0.1, task.cancel)
+            await task
+        return value
+
+    policy = CallPolicy(concurrency=1, retries=retries, retry_on=asyncio.CancelledError)
+    with virtual(awaited if is_awaited else cancelled, policy) as pool:
+        outcomes = answers(pool, 0, 1, 2)
+        assert [outcome.response for outcome in outcomes] == [0, None, 2]
+        assert isinstance(outcomes[1].error, Exception)
+        assert "was cancelled" in str(outcomes[1].error)
+        assert outcomes[1].attempts == 1 + retries
 
 
 def test_a_setup_that_raises_is_an_error() -> None:
