@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from types import TracebackType
@@ -32,10 +33,11 @@ from millrace.kernel.timers import KeyRows, KeyTimers
 from millrace.kernel.user_api import UserApi
 from millrace.model.async_computation import AsyncComputation
 from millrace.model.calls import Call, Outcome
+from millrace.model.coder import is_immutable
 from millrace.model.coroutines import refuse_unrun
 from millrace.model.errors import PipelineError
 from millrace.model.keys import decode_key, encode_key
-from millrace.model.pane import Paned
+from millrace.model.pane import Paned, plain
 from millrace.model.record import WALL_TIME, DeadLetter, Record
 from millrace.model.time import MAX_TIMESTAMP
 from millrace.store import View
@@ -74,6 +76,7 @@ class PendingRecord(msgspec.Struct, frozen=True, gc=False):
         late: Whether it was behind the low watermark when it arrived.
         origin: Upper half of its id.
         sequence: Lower half.
+        data: The value, encoded; None where nobody can change it in place. A call may.
     """
 
     stream: str
@@ -82,6 +85,7 @@ class PendingRecord(msgspec.Struct, frozen=True, gc=False):
     late: bool
     origin: int
     sequence: int
+    data: bytes | None = None
 
 
 class PendingChange(msgspec.Struct, frozen=True):
@@ -161,6 +165,10 @@ class CallHooks:
         around: Callable[[Callable[[Any], Any], Any, Any], Any] | None,
     ) -> None:
         self._streams = topology.streams
+        #: Stream -> whether values of it can be changed in place.
+        self._changes = {
+            name: not is_immutable(stream.coder) for name, stream in topology.streams.items()
+        }
         self._spec = spec
         #: Input stream -> the text by which rows know it; and the other way.
         self._routes = Routes(topology).of_inputs(spec)
@@ -265,9 +273,10 @@ class CallHooks:
             else:
                 self._take(record.value)
             return
+        data = self._encode(record.stream, record.value) if self._changes[record.stream] else None
         pending = PendingRecord(
             record.stream, record.value, record.timestamp, record.late, record.origin,
-            record.sequence,
+            record.sequence, data,
         )  # fmt: skip
         if self._one_by_one:
             self._keep_or_ask(pending)
@@ -355,8 +364,24 @@ class CallHooks:
         source = CallSource(
             self._spec.name, self._bundle.interval.id, key_row, encoded, name, pending.timestamp_us
         )
-        self._asked.append(Call(self._id(key_row, pending), user.key, request, source))
+        again = None
+        if self._asks_value and pending.data is not None:
+            again = partial(self._decode, pending.stream, pending.data)
+        self._asked.append(Call(self._id(key_row, pending), user.key, request, source, again))
         return True
+
+    def _encode(self, stream: str, value: Any) -> bytes:
+        return bytes(self._streams[stream].coder.encode(value))
+
+    def _decode(self, stream: str, data: bytes) -> Any:
+        """Return a value as user code is given it."""
+        return plain(self._streams[stream].coder.decode(data))
+
+    def _unchanged(self, pending: PendingRecord) -> PendingRecord:
+        """Return a pending record as it came, whatever a call has made of its value."""
+        if pending.data is None:
+            return pending
+        return replace(pending, value=self._streams[pending.stream].coder.decode(pending.data))
 
     def _requested(self, pending: PendingRecord) -> Any:
         """Return what user code asks for a record."""
@@ -418,7 +443,7 @@ class CallHooks:
             self._added[name] = pending
             return name
         stream, at_us = pending.stream, pending.timestamp_us
-        data = bytes(self._streams[stream].coder.encode(pending.value))
+        data = pending.data if pending.data is not None else self._encode(stream, pending.value)
         route = self._routes[stream]
         self._cell[name] = (route, data, at_us, pending.late, pending.origin, pending.sequence)
         self._more += 1
@@ -437,13 +462,14 @@ class CallHooks:
             self._remove_row(name, pending)
             return pending
         if name in self._added:
-            return self._added.pop(name)
+            return self._unchanged(self._added.pop(name))
         if name in self._removed:
             return None
         found = self._within.get(self._rows.key_row, _NONE).get(name)
-        if found is not None:
-            self._removed.add(name)
-        return found
+        if found is None:
+            return None
+        self._removed.add(name)
+        return self._unchanged(found)
 
     def _first(self) -> tuple[bytes, PendingRecord] | None:
         """Return the first pending record of the key, and its name."""
@@ -456,14 +482,15 @@ class CallHooks:
         for kept in (self._within.get(self._rows.key_row, _NONE), self._added):
             for name, pending in kept.items():
                 if name not in self._removed:
-                    return name, pending
+                    return name, self._unchanged(pending)
         return None
 
     def _stored(self, name: bytes) -> PendingRecord:
-        route, data, *more = self._cell[name]
+        route, data, at_us, late, origin, sequence = self._cell[name]
         # A plan lets steps in front of the only input change.
         stream = self._by_route.get(route) or next(iter(self._routes))
-        return PendingRecord(stream, self._streams[stream].coder.decode(data), *more)
+        value = self._streams[stream].coder.decode(data)
+        return PendingRecord(stream, value, at_us, late, origin, sequence, data)
 
     def _remove_row(self, name: bytes, pending: PendingRecord) -> None:
         del self._cell[name]

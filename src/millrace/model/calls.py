@@ -36,12 +36,15 @@ class Call(msgspec.Struct, frozen=True, gc=False):
         key: Of the record.
         request: What the service is asked.
         source: Where the outcome belongs. Who makes the call hands it back as it is.
+        again: Returns the request once more, as an attempt may have changed it; None: it cannot be
+            changed, or nobody knows it as it was.
     """
 
     id: bytes
     key: Any
     request: Any
     source: Any = None
+    again: Callable[[], Any] | None = None
 
 
 class CallAttempt(NamedTuple):

@@ -194,6 +194,12 @@ class _Pending(msgspec.Struct, eq=False):
     error: BaseException | None = None
 
 
+def _request(pending: _Pending) -> Any:
+    """Return what the next attempt is to ask, whatever the last one has made of it."""
+    call = pending.call
+    return call.request if pending.attempts == 1 or call.again is None else call.again()
+
+
 class _Attempt(msgspec.Struct, eq=False):
     """One call of the user's function."""
 
@@ -553,12 +559,12 @@ class CallPool:
 
     def _arguments(self, calls: list[_Pending]) -> tuple[Any, ...]:
         if self._batch is not None:
-            return *self._before, [pending.call.request for pending in calls]
+            return *self._before, [_request(pending) for pending in calls]
         call = calls[0].call
         if self._takes_attempt:
             attempt = CallAttempt(call.id.hex(), call.key, calls[0].attempts)
-            return *self._before, call.request, attempt
-        return *self._before, call.request
+            return *self._before, _request(calls[0]), attempt
+        return *self._before, _request(calls[0])
 
     async def _call_once(self, arguments: tuple[Any, ...]) -> tuple[Any, BaseException | None]:
         """Call the user's function once; return its response, or the error of a thread."""

@@ -37,6 +37,51 @@ def harness(computation, format=dict):
     return mr.testing.Harness(p)
 
 
+class Asks(mr.AsyncComputation):
+    """Changes what it asks with; the first attempt of each call fails after that."""
+
+    inputs = {"in": mr.by("k")}
+    outputs = {"out": str}
+    calls = mr.CallPolicy(retries=1, backoff="1 ms", max_backoff="1 ms")
+
+    async def call(self, request, call):
+        n = request.pop("n")
+        if n == 100:
+            raise ValueError("a hundred")
+        if call.attempt == 1:
+            raise ConnectionError("down")
+        return n
+
+    def process_response(self, record, response):
+        self.produce("out", f"{record.value['n']} {response}")
+
+
+def test_neither_another_attempt_nor_the_response_sees_what_a_call_changed():
+    h = harness(Asks)
+    h.inject("in", ROWS)
+    assert [out.value for out in h.outputs("out")] == ["1 1", "2 2", "3 3"]
+    assert "'n': 100" in h.outputs("letters")[0].value.value
+
+
+def test_nor_does_another_attempt_at_a_batch():
+    attempts = []
+
+    def label(values):
+        attempts.append(sorted(value.pop("n") for value in values))
+        if 100 in attempts[-1]:
+            raise ValueError("a hundred")
+        return attempts[-1]
+
+    p = mr.Pipeline("p")
+    p.inject("in", format=dict).map_batches(label, max_size=4, max_wait="1 s").to("out", format=int)
+    p.sink("out", print)
+    p.dead_letter("letters")
+    h = mr.testing.Harness(p)
+    h.inject("in", ROWS)
+    assert sorted(out.value for out in h.outputs("out")) == [1, 2, 3]
+    assert attempts == [[1, 2, 3, 100], [1, 2], [3, 100], [100], [3]]
+
+
 ROWS = [({"k": "a", "n": n}, n) for n in (1, 2, 100, 3)]
 
 

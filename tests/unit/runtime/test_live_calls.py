@@ -147,6 +147,30 @@ def last_totals(kept: Kept) -> dict[str, int]:
     return found
 
 
+class Changes(mr.AsyncComputation):
+    inputs = {"events": mr.by("key")}
+    outputs = {"told": str}
+
+    async def call(self, request: Any) -> Any:
+        request["value"] = -1
+
+    def process_response(self, record: mr.Record, response: Any) -> None:
+        self.produce("told", f"{self.key}: {record.value['value']}")
+
+
+def test_the_response_does_not_see_what_a_call_changed_of_its_record() -> None:
+    p, kept = mr.Pipeline("changes"), Kept()
+    p.inject("events", feeds(rows=3), timestamp="at", low_watermark=mr.BoundedDelay("5 s"))
+    p.add(Changes)
+    p.sink("told", kept)
+    live = LiveWithCalls(p, 1)
+    live.boot()
+    live.finish()
+    rows = [row for rows_of in feeds(rows=3).feeds.values() for row in rows_of]
+    told = sorted(row["value"] for row in kept.rows)
+    assert told == sorted(f"{key}: {value}" for key, value, _ in rows)
+
+
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("crash", [0.0, 0.05])
 def test_state_and_outputs_count_each_call_once(seed: int, crash: float) -> None:
