@@ -33,7 +33,7 @@ from millrace.kernel.timers import KeyRows, KeyTimers
 from millrace.kernel.user_api import UserApi
 from millrace.model.async_computation import AsyncComputation
 from millrace.model.calls import Call, Outcome
-from millrace.model.coder import is_immutable
+from millrace.model.coder import Coder, is_immutable
 from millrace.model.coroutines import refuse_unrun
 from millrace.model.errors import PipelineError
 from millrace.model.keys import decode_key, encode_key
@@ -165,9 +165,10 @@ class CallHooks:
         around: Callable[[Callable[[Any], Any], Any, Any], Any] | None,
     ) -> None:
         self._streams = topology.streams
-        #: Stream -> whether values of it can be changed in place.
-        self._changes = {
-            name: not is_immutable(stream.coder) for name, stream in topology.streams.items()
+        #: Stream -> what decodes a request that is its value; None where nobody can change one.
+        self._decoders = {
+            name: None if is_immutable(stream.coder) else partial(_decoded, stream.coder)
+            for name, stream in topology.streams.items()
         }
         self._spec = spec
         #: Input stream -> the text by which rows know it; and the other way.
@@ -273,7 +274,9 @@ class CallHooks:
             else:
                 self._take(record.value)
             return
-        data = self._encode(record.stream, record.value) if self._changes[record.stream] else None
+        data = None
+        if self._decoders[record.stream] is not None:
+            data = self._encode(record.stream, record.value)
         pending = PendingRecord(
             record.stream, record.value, record.timestamp, record.late, record.origin,
             record.sequence, data,
@@ -364,18 +367,15 @@ class CallHooks:
         source = CallSource(
             self._spec.name, self._bundle.interval.id, key_row, encoded, name, pending.timestamp_us
         )
-        again = None
-        if self._asks_value and pending.data is not None:
-            again = partial(self._decode, pending.stream, pending.data)
-        self._asked.append(Call(self._id(key_row, pending), user.key, request, source, again))
+        data = pending.data if self._asks_value else None
+        decode = self._decoders[pending.stream]
+        self._asked.append(
+            Call(self._id(key_row, pending), user.key, request, source, data, decode)
+        )
         return True
 
     def _encode(self, stream: str, value: Any) -> bytes:
         return bytes(self._streams[stream].coder.encode(value))
-
-    def _decode(self, stream: str, data: bytes) -> Any:
-        """Return a value as user code is given it."""
-        return plain(self._streams[stream].coder.decode(data))
 
     def _unchanged(self, pending: PendingRecord) -> PendingRecord:
         """Return a pending record as it came, whatever a call has made of its value."""
@@ -510,6 +510,10 @@ def _of_others(trace: TracebackType | None) -> TracebackType | None:
 
 _MASK: Final = (1 << 64) - 1
 _packed: Final = struct.Struct(">QQ").pack
+
+
+def _decoded(coder: Coder, data: bytes) -> Any:
+    return plain(coder.decode(data))
 
 
 def _tag(name: bytes) -> bytes:

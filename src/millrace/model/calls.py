@@ -36,15 +36,17 @@ class Call(msgspec.Struct, frozen=True, gc=False):
         key: Of the record.
         request: What the service is asked.
         source: Where the outcome belongs. Who makes the call hands it back as it is.
-        again: Returns the request once more, as an attempt may have changed it; None: it cannot be
-            changed, or nobody knows it as it was.
+        data: The request, encoded, as an attempt may change it; None: it cannot be changed, or
+            nobody knows it as it was.
+        decode: Returns it of that.
     """
 
     id: bytes
     key: Any
     request: Any
     source: Any = None
-    again: Callable[[], Any] | None = None
+    data: bytes | None = None
+    decode: Callable[[bytes], Any] | None = None
 
 
 class CallAttempt(NamedTuple):

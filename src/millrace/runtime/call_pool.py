@@ -197,7 +197,9 @@ class _Pending(msgspec.Struct, eq=False):
 def _request(pending: _Pending) -> Any:
     """Return what the next attempt is to ask, whatever the last one has made of it."""
     call = pending.call
-    return call.request if pending.attempts == 1 or call.again is None else call.again()
+    if pending.attempts == 1 or call.data is None or call.decode is None:
+        return call.request
+    return call.decode(call.data)
 
 
 class _Attempt(msgspec.Struct, eq=False):
