@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from millrace.model.errors import (
     CheckpointMismatch,
@@ -36,6 +37,8 @@ _OWN = (
 )
 
 _SHORTEST_S, _LONGEST_S = 0.1, 10.0
+#: So often is the shortest doubled until it is longer than the longest, whatever lasts for days.
+_DOUBLINGS: Final = 10
 
 
 class RetryPolicy:
@@ -97,7 +100,7 @@ class RetryPolicy:
         counted = self._own if own else 0 if self._ever else self._all
         if isinstance(error, _FINAL) or counted >= self._attempts:
             return None
-        return min(_SHORTEST_S * 2.0 ** (self._all - 1), _LONGEST_S)
+        return min(_SHORTEST_S * 2 ** min(self._all - 1, _DOUBLINGS), _LONGEST_S)
 
 
 class Downtime:

@@ -176,3 +176,9 @@ def test_what_cannot_change_is_not_tried_again(error: Exception) -> None:
     patience = RetryPolicy(attempts=3)
     patience.well()
     assert patience.after(error) is None
+
+
+def test_trouble_from_outside_is_waited_out_however_many_hours_it_takes() -> None:
+    patience = RetryPolicy(attempts=2)
+    patience.begun()
+    assert {patience.after(OSError("full")) for _ in range(2000)} >= {0.1, 10.0}
