@@ -100,7 +100,7 @@ class RetryPolicy:
         counted = self._own if own else 0 if self._ever else self._all
         if isinstance(error, _FINAL) or counted >= self._attempts:
             return None
-        return min(_SHORTEST_S * 2 ** min(self._all - 1, _DOUBLINGS), _LONGEST_S)
+        return min(_SHORTEST_S * (1 << min(self._all - 1, _DOUBLINGS)), _LONGEST_S)
 
 
 class Downtime:
