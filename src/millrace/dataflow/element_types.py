@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
+import enum
 import typing
+import uuid
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 from functools import partial
 from operator import attrgetter
 from typing import Any, Final
@@ -15,7 +19,7 @@ from millrace.dataflow.value import text
 from millrace.model.coder import BytesCoder, Coder, struct_fields, type_name
 from millrace.model.coroutines import truth
 from millrace.model.declarations import Declarations
-from millrace.model.errors import PipelineError
+from millrace.model.errors import PipelineError, brief
 from millrace.model.pane import PanedCoder
 from millrace.model.plain_stream import PlainStream
 from millrace.model.stream import KEYS, ByFields, KeyExtractor, OfRecord, by, by_key
@@ -232,6 +236,78 @@ def picker(chosen: Chosen, kind: Any = Any) -> Callable[[Any], Any]:
 def itself(element: Any) -> Any:
     """Return the element: it is aggregated as it is."""
     return element
+
+
+def as_stored(chosen: Chosen, fold: str | None) -> Chosen:
+    """Return what to aggregate, with what a function of it returns in the form that state has.
+
+    Args:
+        chosen: As it was given.
+        fold: What compares the values; None if nothing does.
+    """
+    if fold is None or not callable(chosen) or isinstance(chosen, Picks | OfRecord):
+        return chosen
+    return AsStored(chosen, fold)
+
+
+#: Values that come back from state as they were, also where their type is not known.
+_PLAIN: Final = frozenset((int, float, str, bytes, bool, type(None)))
+#: Of these state without a type has text or a list, which is ordered otherwise, or not at all.
+_TEXTS: Final = (Decimal, dt.date, dt.time, dt.timedelta, uuid.UUID, set, frozenset)
+
+
+class AsStored:
+    """A function of an element whose values are compared with those that come back from state.
+
+    Nobody knows the type of its values, so a tuple comes back as a list, and a Struct as a dict.
+    They are made so at once: a value has one form, whether its bundle kept it or one before.
+
+    Args:
+        function: As it was given.
+        fold: What compares, for messages.
+
+    >>> AsStored(lambda bid: (bid["price"], bid["who"]), "max")({"price": 5, "who": "Ann"})
+    [5, 'Ann']
+    """
+
+    def __init__(self, function: Callable[[Any], Any], fold: str) -> None:
+        self._function = function
+        self._fold = fold
+        self.__qualname__ = text(function)
+
+    def __call__(self, element: Any) -> Any:
+        """Return the value in the form that comes back.
+
+        Raises:
+            PipelineError: It would come back as text.
+        """
+        value = self._function(element)
+        return value if type(value) in _PLAIN else self._stored(value)
+
+    def _stored(self, value: Any) -> Any:
+        if type(value) in _PLAIN:
+            return value
+        if isinstance(value, list | tuple):
+            return list(map(self._stored, value))
+        if isinstance(value, dict):
+            return {key: self._stored(item) for key, item in value.items()}
+        if isinstance(value, msgspec.Struct):
+            return self._stored(msgspec.structs.asdict(value))
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return {f.name: self._stored(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        if isinstance(value, enum.Enum):
+            return self._stored(value.value)
+        if isinstance(value, dt.datetime) and value.tzinfo is not None:
+            return value
+        if isinstance(value, _TEXTS):
+            raise PipelineError(
+                f"{self._fold} was given {brief(value, 120)} ({type(value).__name__}) by a "
+                "function, which does not say its type: state would have it as text, in another "
+                f"order. Choose it by the name of a field, {self._fold}('field'), or declare it "
+                "before the window: "
+                f".map(...).to('values', format={type(value).__name__})."
+            )
+        return value
 
 
 #: A stream by its name, and how its keys are extracted.

@@ -27,6 +27,7 @@ from millrace.dataflow.aggregations.fields import KeyFields
 from millrace.dataflow.calls import PARTS, CallEach, CallSettings
 from millrace.dataflow.element_types import (
     Chosen,
+    as_stored,
     declared_key_types,
     key_names,
     keyed,
@@ -815,7 +816,7 @@ def _combined(given: Mapping[str, Any], several: Mapping[str, Any]) -> tuple[Com
             "which has create, add, merge and extract, or aggregates by name, such as "
             "n=mr.agg.count()."
         )
-    return combine, value
+    return combine, as_stored(value, combine.compares)
 
 
 def _each_pair(pairs: Any) -> Any:

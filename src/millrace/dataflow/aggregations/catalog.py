@@ -30,7 +30,7 @@ from millrace.dataflow.aggregations import (
     VectorFold,
 )
 from millrace.dataflow.aggregations.several import Part, Several
-from millrace.dataflow.element_types import Chosen, Picks, picker
+from millrace.dataflow.element_types import Chosen, Picks, as_stored, picker
 from millrace.dataflow.value import text
 from millrace.model.errors import PipelineError
 
@@ -171,7 +171,12 @@ def together(aggregates: Mapping[str, Any]) -> tuple[Several, Picks]:
         )
         for name, aggregate, source, condition in inputs
     )
-    chosen = tuple(value for value, _ in sources.values())
+    compares = {
+        source: aggregate.combine.compares
+        for _, aggregate, source, _ in inputs
+        if aggregate.combine.compares is not None
+    }
+    chosen = tuple(as_stored(value, compares.get(source)) for source, (value, _) in sources.items())
     return Several(parts), Picks(chosen, tuple(wheres.values()), needed)
 
 

@@ -54,6 +54,9 @@ class CombineFn(Value):
     #: Why the values of a key must not be combined in parts, by ``fanout``; None if they may be.
     whole: ClassVar[str | None] = None
 
+    #: What compares the values that the accumulator keeps, for messages; None if nothing does.
+    compares: ClassVar[str | None] = None
+
     def create(self) -> Any:
         """Return the accumulator of no values."""
         raise NotImplementedError(f"{type(self).__name__} has no create")

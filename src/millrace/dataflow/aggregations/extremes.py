@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from millrace.model.errors import PipelineError
 class _Extreme(VectorFold):
     """What Min and Max share: the accumulator is the value, or None before the first."""
 
-    _what = ""
+    compares: ClassVar[str]
 
     def create(self) -> None:
         """Return None."""
@@ -35,14 +35,16 @@ class _Extreme(VectorFold):
     def add(self, accumulator: Any, value: Any) -> Any:
         """Return the one of both to keep."""
         if accumulator is None or value is None:
-            return comparable(value, self._what)
+            return comparable(value, self.compares)
         if type(value) in (tuple, list):  # found out by its items, and not by comparing it
-            comparable(value, self._what)
+            comparable(value, self.compares)
         try:
             better = self._better(value, accumulator)
         except TypeError:
-            raise mixed(self._what, accumulator, value) from None
-        return value if better else comparable(accumulator if value == value else value, self._what)
+            raise mixed(self.compares, accumulator, value) from None
+        return (
+            value if better else comparable(accumulator if value == value else value, self.compares)
+        )
 
     def merge(self, accumulator: Any, other: Any) -> Any:
         """Return the one of both to keep."""
@@ -76,7 +78,7 @@ class Min(_Extreme):
     1
     """
 
-    _what = "min"
+    compares = "min"
     folds = (np.minimum,)
 
     def _better(self, value: Any, than: Any) -> bool:
@@ -90,7 +92,7 @@ class Max(_Extreme):
     3
     """
 
-    _what = "max"
+    compares = "max"
     folds = (np.maximum,)
 
     def _better(self, value: Any, than: Any) -> bool:
@@ -108,6 +110,8 @@ class Top(CombineFn):
     >>> top.extract(top.add(top.add(top.add([], 1), 3), 2))
     [3, 2]
     """
+
+    compares = "top"
 
     def __init__(self, n: int, key: str | Callable[[Any], Any] | None = None) -> None:
         if type(n) is not int or n < 1:
