@@ -27,12 +27,8 @@ def a_row_goes_that_a_value_waits_for(patch):
 def a_value_that_waited_gets_the_newest_row(patch):
     answer = EnrichByKey._answer
 
-    def newest(self, value, at_us, **how):
-        waits, self.waits = self.waits, False
-        try:
-            answer(self, value, at_us, **how)
-        finally:
-            self.waits = waits
+    def newest(self, value, at_us, row_us, **how):
+        answer(self, value, at_us, self._row_at(None), **how)
 
     patch.setattr(EnrichByKey, "_answer", newest)
 
@@ -41,10 +37,10 @@ def a_value_that_waited_gets_the_newest_row(patch):
 def a_row_stands_though_it_expired(patch):
     answer = EnrichByKey._answer
 
-    def stands(self, value, at_us, **how):
+    def stands(self, value, at_us, row_us, **how):
         expires_us, self.expires_us = self.expires_us, None
         try:
-            answer(self, value, at_us, **how)
+            answer(self, value, at_us, row_us, **how)
         finally:
             self.expires_us = expires_us
 
@@ -143,7 +139,7 @@ def what_was_cleared_expires_as_if_it_had_not_been(patch):
     patch.setattr(CellExpiry, "gone", lambda *_: None)
 
 
-@found_by(5001, 5012)
+@found_by(5009, 5019)
 def a_range_ends_with_what_comes_after_it(patch):
     between = BoundMap.between
 

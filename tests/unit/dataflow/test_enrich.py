@@ -1,5 +1,6 @@
 """Values with the row of their key: in a table that changes, and in one that does not."""
 
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 import millrace as mr
 from millrace.dataflow.joins.table_join import LARGEST
+from millrace.kernel.cells import BoundMap
 from millrace.model.errors import PipelineError, RecordRejected
 
 
@@ -39,7 +41,8 @@ def enriched(script: Any, how: str = "left", **said: Any) -> Any:
             for out in h.outputs("priced")
             for sale, price in [out.value]
         ]
-        state = {name: dict(cell) for name, cell in h.checkpoint()["e"].get("tea").items() if cell}
+        cells = h.checkpoint()["e"].get("tea").items()
+        state = {name: cell if name == "ends" else dict(cell) for name, cell in cells if cell}
         return found, h.counters("e").counted, state
 
 
@@ -135,6 +138,37 @@ def test_a_late_value_is_answered_if_that_is_allowed_and_else_dropped() -> None:
     assert (found, counters) == ([], {"dropped_late": 1})
     found, counters, _ = enriched(script, allowed_lateness=10)
     assert (found, counters) == ([(1, 5, 15)], {})
+
+
+@pytest.mark.parametrize(
+    "said", [{}, {"expires": 10_000}, {"waits": False}, {"waits": False, "expires": 10_000}]
+)
+def test_rows_and_values_of_a_key_are_walked_over_a_few_times_each(
+    said: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed, walk = [], BoundMap._walk
+
+    def counted(self: Any, *bounds: Any) -> Iterator[bytes]:
+        for entry in walk(self, *bounds):
+            passed.append(entry)
+            yield entry
+
+    monkeypatch.setattr(BoundMap, "_walk", counted)
+    script = [
+        step
+        for begin in (0, 100)
+        for step in (
+            prices(*((n, n) for n in range(begin, begin + 100))),
+            sales(*((n, n) for n in range(begin, begin + 100))),
+            ("watermark", begin + 100),
+        )
+    ]
+
+    answers = {number: cents for number, cents, _ in enriched(script, **said)[0]}
+
+    newest = {n: 99 if n < 100 else 199 for n in range(200)}
+    assert answers == ({n: n for n in range(200)} if said.get("waits", True) else newest)
+    assert len(passed) < 3_000
 
 
 RETRACTING: Any = {

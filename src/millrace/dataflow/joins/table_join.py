@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from millrace.dataflow.element_types import Side, check_keys, plain_format, retracts
-from millrace.dataflow.joins.join_state import Forms, kept_by_time
+from millrace.dataflow.joins.join_state import Forms, KeptCoder, kept_by_time
 from millrace.dataflow.operator import Operator, Refuse
 from millrace.dataflow.side_stream import SideStream
 from millrace.model.coder import Coder
@@ -29,14 +29,18 @@ from millrace.model.equality import equalities
 from millrace.model.errors import RAISED, PipelineError, brief
 from millrace.model.pane import Pane, PanedCoder, Window
 from millrace.model.record import Record, Timer
-from millrace.model.state import MapState
+from millrace.model.state import MapState, ValueState
 from millrace.model.stream import ByKey, KeyExtractor
-from millrace.model.time import format_duration
+from millrace.model.time import MIN_TIMESTAMP, format_duration
 
 HOW = ("left", "inner")
 
 #: The tag of the timer by which rows expire; those by which values wait have their times as tags.
 _EXPIRES = "expires"
+
+#: The times of a key's first row, of which no earlier one is kept, if that is known, and of its
+#: newest. With them no row that came is looked for among all others.
+_Ends = tuple[int | None, int]
 
 
 class EnrichByKey(Computation):
@@ -81,6 +85,7 @@ class EnrichByKey(Computation):
         self._forms: tuple[Forms, ...] = ()
         self.rows: MapState[list[tuple[Any]]] = MapState(list)
         self.waiting: MapState[list[tuple[Any, bool]]] = MapState(list)
+        self.ends: ValueState[_Ends] = ValueState(KeptCoder(_Ends))
 
     def _derive(self, *formats: Any) -> Any:
         """Return the output's format for the inputs'."""
@@ -108,44 +113,65 @@ class EnrichByKey(Computation):
         if record.stream == self._table:
             self._take_row(record.value, at_us, back=back)
         elif not self.waits:
-            self._answer(record.value, at_us, back=back)
+            self._answer(record.value, at_us, self._row_at(None), back=back)
         elif at_us >= self.low_watermark:
             pack = self._forms[0][0]
             self.waiting[at_us] = [*self.waiting.get(at_us, ()), (pack(record.value), back)]
             self.set_timer(at_us, at=at_us + 1)
         elif at_us >= self.low_watermark - self.lateness_us:
-            self._answer(record.value, at_us, back=back)
+            self._answer(record.value, at_us, self._row_at(at_us), back=back)
         else:
             self.increment("dropped_late")
 
     def process_timer(self, timer: Timer) -> None:
-        """Answer the values of a time of which all rows are here; or forget rows that expired."""
+        """Answer the values of times of which all rows are here; or forget rows that expired."""
         if timer.tag != _EXPIRES:
-            unpack = self._forms[0][1]
-            for packed, back in self.waiting.pop(timer.tag):
-                value = unpack(packed)
-                try:
-                    self._answer(value, timer.tag, back=back)
-                except RAISED as error:
-                    self.refuse(error, value, timer.tag)
+            self._answer_due()
             return
         assert self.expires_us is not None
         stop_us = self.low_watermark - self.expires_us - self.lateness_us + 1
         for at_us in list(self.rows.between(None, stop_us)):
             del self.rows[at_us]
+        self.ends.clear()
+
+    def _answer_due(self) -> None:
+        """Answer all values of which the rows are here: they and the rows are walked over once."""
+        unpack = self._forms[0][1]
+        rows = list(self.rows.between(None, self.low_watermark))
+        position = 0
+        for at_us in list(self.waiting.between(None, self.low_watermark)):
+            while position < len(rows) and rows[position] <= at_us:
+                position += 1
+            row_us = rows[position - 1] if position else None
+            self.delete_timer(at_us)
+            for packed, back in self.waiting.pop(at_us):
+                value = unpack(packed)
+                try:
+                    self._answer(value, at_us, row_us, back=back)
+                except RAISED as error:
+                    self.refuse(error, value, at_us)
 
     def _take_row(self, row: Any, at_us: int, *, back: bool) -> None:
         if back:
             self._take_back(row, at_us)
             return
         rows = self.rows
+        first_us, newest_us = self.ends.get((None, MIN_TIMESTAMP))
+        if first_us is not None and at_us < first_us:
+            return  # Another stands already where a value may still ask for this one.
         rows[at_us] = [*rows.get(at_us, ()), (self._forms[1][0](row),)]
         # Before the last one that is old enough, none is asked for any more.
         stop_us = self._asked_us() + 1 if self.waits else None
-        for superseded in list(rows.between(None, stop_us))[:-1]:
+        old_enough = list(rows.between(first_us, stop_us))
+        for superseded in old_enough[:-1]:
             del rows[superseded]
-        if self.expires_us is not None and (entries := list(rows)):
-            self.set_timer(_EXPIRES, at=entries[-1] + self.expires_us + self.lateness_us)
+        if old_enough:
+            first_us = old_enough[-1]
+        if at_us > newest_us:
+            newest_us = at_us
+            if self.expires_us is not None:
+                self.set_timer(_EXPIRES, at=newest_us + self.expires_us + self.lateness_us)
+        self.ends.set((first_us, newest_us))
 
     def _asked_us(self) -> int:
         """Return the earliest time that a value may ask for: one that waits, or comes yet."""
@@ -166,14 +192,27 @@ class EnrichByKey(Computation):
                             self.rows[entry_us] = rows
                         else:
                             del self.rows[entry_us]
+                            self._forget_end(entry_us)
                         return
 
-    def _answer(self, value: Any, at_us: int, *, back: bool) -> None:
-        rows = list(self.rows.between(None, at_us + 1 if self.waits else None))
+    def _forget_end(self, at_us: int) -> None:
+        """Take note that there are no rows of a time any more."""
+        first_us, newest_us = self.ends.get((None, MIN_TIMESTAMP))
+        if next(iter(self.rows), None) is None:
+            self.ends.clear()
+        elif at_us == first_us:  # an earlier one that comes yet may stand
+            self.ends.set((None, newest_us))
+
+    def _row_at(self, at_us: int | None) -> int | None:
+        """Return the time of the row that stands at an instant, or of the newest."""
+        first_us, _ = self.ends.get((None, MIN_TIMESTAMP))
+        rows = list(self.rows.between(first_us, None if at_us is None else at_us + 1))
+        return rows[-1] if rows else None
+
+    def _answer(self, value: Any, at_us: int, row_us: int | None, *, back: bool) -> None:
         row = None
-        stands = bool(rows) and (self.expires_us is None or at_us < rows[-1] + self.expires_us)
-        if stands:
-            row = self._forms[1][1](self.rows[rows[-1]][-1][0])
+        if row_us is not None and (self.expires_us is None or at_us < row_us + self.expires_us):
+            row = self._forms[1][1](self.rows[row_us][-1][0])
         elif self.how == "inner":
             return
         if self._panes:
