@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 import millrace as mr
-from millrace.dataflow.columnar import windows
+from millrace.dataflow.columnar import sessions, windows
 from millrace.dataflow.columnar.chunks import ColumnarBundle, Done, Keyed, Stored
 from millrace.dataflow.columnar.windows import WindowColumns
 from millrace.kernel import families, timer_families
@@ -155,6 +155,24 @@ def test_what_expired_alone_is_kept_where_its_session_lives() -> None:
             ("a", 2, mr.Window(12, 30))
         ]
         assert h.counters("sums").counted == {"dropped_late": 2}
+
+
+def test_a_chunk_is_read_once_however_many_keys_are_late(monkeypatch: Any) -> None:
+    p = mr.Pipeline("columns")
+    keyed = p.inject("elements", format=dict).key_by("key")
+    keyed.window(mr.Sessions(10)).sum("value").to("sums")
+    decode, chunks = sessions._decode, []
+    monkeypatch.setattr(sessions, "_decode", lambda chunk: chunks.append(chunk) or decode(chunk))
+    with mr.testing.Harness(p, intervals=1) as h:
+        h.inject("elements", [({"key": n, "value": 1}, 20) for n in range(0, 40, 2)])
+        h.advance_watermark("elements", 25)
+        chunks.clear()
+        h.inject("elements", [({"key": n, "value": 1}, at) for at in (12, 3) for n in range(40)])
+        assert len(chunks) <= 2  # and not once for each of 40 keys
+        h.advance_watermark("elements", 40)
+
+        assert [(out.value, out.pane.window.start) for out in h.outputs("sums")] == [(3, 3)] * 20
+        assert h.counters("sums").counted == {"dropped_late": 40}
 
 
 def test_many_sessions_that_go_on_are_one_chunk() -> None:

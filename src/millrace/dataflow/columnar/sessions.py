@@ -12,9 +12,10 @@ Source: Dataflow patent, FIG. 5, "MergeWindows"; here for all keys at once.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -178,19 +179,24 @@ class SessionColumns(PlainGrouping):
         An element sees the sessions that the key had and the elements before it, as it would if
         elements came one by one.
         """
-        for key in np.unique(records.key_of[~kept]).tolist():
-            known = [
-                (start, end)
-                for chunk in stored
-                for start, end in _of_key(chunk.chunk, records.hashes[key], records.keys[key])
-            ]
+        late = np.unique(records.key_of[~kept])
+        hashes, keys = records.hashes[late], [records.keys[key] for key in late.tolist()]
+        known = [_Times() for _ in keys]
+        for chunk in (_decode(each.chunk) for each in stored):
+            starts_us, ends_us = (
+                np.frombuffer(chunk.starts, "<i8"),
+                np.frombuffer(chunk.ends, "<i8"),
+            )
+            for n, m in _matches(chunk, hashes, keys):
+                known[n].add(int(starts_us[m]), int(ends_us[m]))
+        for key, times in zip(late.tolist(), known, strict=True):
             first, last = np.searchsorted(records.key_of, [key, key + 1]).tolist()
             for n in range(first, last):
                 start, end = int(starts[n]), int(ends[n])
                 if not kept[n]:
-                    kept[n] = any(start < other[1] and other[0] < end for other in known)
+                    kept[n] = times.overlap(start, end)
                 if kept[n] and n not in refused:
-                    known.append((start, end))
+                    times.add(start, end)
 
     # -- sessions ----------------------------------------------------------------------------------
 
@@ -249,17 +255,14 @@ class SessionColumns(PlainGrouping):
         positions: dict[int, int] = {}
         by_hash = over[np.argsort(sessions.hashes[over], kind="stable")]
         hashes = sessions.hashes[by_hash]
+        keys = [sessions.keys[n] for n in by_hash.tolist()]
         for other in others:
             chunk = _decode(other.chunk)
-            theirs = np.frombuffer(chunk.hashes, "<u8")
-            first, last = np.searchsorted(theirs, hashes), np.searchsorted(theirs, hashes, "right")
             starts, ends = np.frombuffer(chunk.starts, "<i8"), np.frombuffer(chunk.ends, "<i8")
-            for position in np.flatnonzero(last > first).tolist():
+            for position, m in _matches(chunk, hashes, keys):
                 n = int(by_hash[position])
-                for m in range(first[position], last[position]):
-                    overlap = starts[m] < sessions.ends[n] and sessions.starts[n] < ends[m]
-                    if overlap and chunk.keys[m] == sessions.keys[n]:
-                        positions[n] = min(other.at_us, positions.get(n, other.at_us))
+                if starts[m] < sessions.ends[n] and sessions.starts[n] < ends[m]:
+                    positions[n] = min(other.at_us, positions.get(n, other.at_us))
         return positions
 
     def _panes(self, sessions: _Stretches, wall_time_us: int) -> Emitted:
@@ -277,13 +280,38 @@ class SessionColumns(PlainGrouping):
         )
 
 
-def _of_key(chunk: bytes, hashed: Any, key: bytes) -> list[tuple[int, int]]:
-    """Return start and end of a key's stretches in a chunk."""
-    decoded = _decode(chunk)
-    theirs = np.frombuffer(decoded.hashes, "<u8")
-    first, last = np.searchsorted(theirs, hashed), np.searchsorted(theirs, hashed, "right")
-    starts, ends = np.frombuffer(decoded.starts, "<i8"), np.frombuffer(decoded.ends, "<i8")
-    return [(int(starts[n]), int(ends[n])) for n in range(first, last) if decoded.keys[n] == key]
+def _matches(
+    chunk: SessionChunk, hashes: npt.NDArray[np.uint64], keys: Sequence[bytes]
+) -> Iterator[tuple[int, int]]:
+    """Yield the positions of keys, and those of each one's stretches in a chunk."""
+    theirs = np.frombuffer(chunk.hashes, "<u8")
+    first, last = np.searchsorted(theirs, hashes), np.searchsorted(theirs, hashes, "right")
+    for n in np.flatnonzero(last > first).tolist():
+        for m in range(first[n], last[n]):
+            if chunk.keys[m] == keys[n]:
+                yield n, m
+
+
+class _Times:
+    """Times of one key that stretches take up, found by bisection: intervals side by side."""
+
+    __slots__ = ("_ends", "_starts")
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+
+    def overlap(self, start: int, end: int) -> bool:
+        """Return whether a part of an interval is taken up."""
+        return bisect_right(self._ends, start) < bisect_left(self._starts, end)
+
+    def add(self, start: int, end: int) -> None:
+        """Take an interval up."""
+        first, stop = bisect_right(self._ends, start), bisect_left(self._starts, end)
+        if first < stop:
+            start, end = min(start, self._starts[first]), max(end, self._ends[stop - 1])
+        self._starts[first:stop] = [start]
+        self._ends[first:stop] = [end]
 
 
 def _stretches(chunk: SessionChunk) -> _Stretches:
