@@ -158,6 +158,18 @@ def test_a_late_element_bridges_two_emitted_sessions(grouping: Any) -> None:
     ]
 
 
+@pytest.mark.parametrize("elements", [[(2, 4), (3, 12)], [(3, 12), (2, 4)]])
+def test_a_session_that_late_elements_joined_is_on_time_if_it_goes_on(
+    grouping: Any, elements: Any
+) -> None:
+    g = grouping(mr.Sessions(10), allowed_lateness=100)
+    g.add((1, 3))
+    assert g.watermark(20) == ["[3, 13) 1 ON_TIME"]
+    assert g.add(*elements) == []
+
+    assert g.watermark(22) == ["[3, 22) 6 ON_TIME"]
+
+
 def test_an_expired_element_that_a_live_session_takes_in_is_not_dropped(grouping: Any) -> None:
     g = grouping(mr.Sessions(10), allowed_lateness=5)
     g.add((1, 10), (1, 19))

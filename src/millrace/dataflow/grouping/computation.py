@@ -206,16 +206,16 @@ class GroupByKeyAndWindow(WindowTimers):
             active.remove(known)
         self._activate(active, whole, addresses[0])
         rows: list[WindowRow] = [self.windows[address] for address in addresses]
-        first = rows[0]
+        first, is_complete = rows[0], self.low_watermark >= end_us(whole)
         row = WindowRow(
             whole,
             size=sum(row.size for row in rows),
             pending=sum(row.pending for row in rows),
-            late=sum(row.late for row in rows),
+            late=sum(row.late for row in rows) if is_complete else 0,
             earliest=min(row.earliest for row in rows),
             latest=max(row.latest for row in rows),
             panes=max(row.panes for row in rows),
-            on_time=any(row.on_time for row in rows) and self.low_watermark >= end_us(whole),
+            on_time=is_complete and any(row.on_time for row in rows),
             finished=sorted(set.intersection(*(set(row.finished) for row in rows))),
             emitted=[emitted for row in rows for emitted in row.emitted],
             armed=first.armed,
