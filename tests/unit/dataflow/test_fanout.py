@@ -81,6 +81,32 @@ def test_a_hot_key_goes_to_several_places() -> None:
     assert sums.keys == 1
 
 
+def test_a_part_sends_what_overlaps_of_a_session_as_one() -> None:
+    with mr.testing.Harness(pipeline(4, mr.Sessions(3))) as h:
+        h.inject("elements", [({"key": "hot", "value": 1}, n) for n in range(100)])
+        sums = h.counters("sums")
+
+        # Each part has every fourth element or so, and some of these overlap.
+        assert sums.counted["lifted"] == 100
+        assert sums.records < 70
+        h.advance_watermark("elements", mr.MAX_TIMESTAMP)
+        assert [(out.value, out.pane.window) for out in h.outputs("sums")] == [
+            (100, mr.Window(0, 102))
+        ]
+
+
+def test_what_cannot_be_merged_in_a_part_is_refused_where_the_parts_meet() -> None:
+    p = pipeline(2, mr.Sessions(30))
+    p.dead_letter("letters")
+    with mr.testing.Harness(p, intervals=1) as h:
+        h.inject("elements", [({"key": "hot", "value": 2**63}, n) for n in range(16)])
+        h.inject("elements", [({"key": "hot", "value": 1}, n) for n in range(16, 20)])
+        h.advance_watermark("elements", mr.MAX_TIMESTAMP)
+
+        assert [out.value for out in h.outputs("sums")] == [2**63 + 4]
+        assert {letter.value.computation for letter in h.outputs("letters")} == {"sums"}
+
+
 def test_retractions_are_taken_out_whatever_part_they_come_to() -> None:
     p = mr.Pipeline("net")
     how = {"mode": mr.ACCUMULATING_AND_RETRACTING, "allowed_lateness": 100}

@@ -19,23 +19,27 @@ from millrace.dataflow.element_types import field_type, picker, plain_format
 from millrace.dataflow.grouping.window_state import blame
 from millrace.dataflow.operator import Operator
 from millrace.dataflow.partials.partial import Partial, PartialCoder
+from millrace.dataflow.partials.plan import by_first_element, leaves
 from millrace.dataflow.triggers import AfterBytes, AfterCount
 from millrace.dataflow.triggers.trigger import Trigger
 from millrace.dataflow.value import text
 from millrace.dataflow.windowing import Windowing
-from millrace.dataflow.windows.window_fn import assignment
+from millrace.dataflow.windows.window_fn import assignment, end_us, joins_overlapping
 from millrace.model.coder import Coder, coder_for
 from millrace.model.computation import Computation
 from millrace.model.declarations import DerivedFormat
 from millrace.model.errors import RAISED, PipelineError
-from millrace.model.pane import PanedCoder
+from millrace.model.pane import PanedCoder, Window
 from millrace.model.record import WALL_TIME, Record, Timer
 from millrace.model.state import ValueState
 from millrace.model.stream import Spread
-from millrace.model.time import UNBOUNDED_PAST
+from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, UNBOUNDED_PAST
 
 #: The most parts of a key.
 LARGEST = 1_000
+
+#: A partial, and the time of the first of its elements.
+_Timed = tuple[int, Partial]
 
 
 class CombineByPart(Computation):
@@ -69,7 +73,11 @@ class CombineByPart(Computation):
         self._assign = assignment(windowing.window_fn)
         self._pick = picker(value)
         self._sized = windowing.trigger.needs_bytes
-        self.partials: ValueState[list[tuple[int, Partial]]] = ValueState(list[tuple[int, Any]])
+        self._coder = PartialCoder()
+        self._joins = joins_overlapping(
+            getattr(windowing.window_fn, "earlier", windowing.window_fn)
+        ) and not any(by_first_element(trigger) for trigger in leaves(windowing.trigger))
+        self.partials: ValueState[dict[tuple[Any, ...], _Timed]] = ValueState(dict)
         self.outputs = {output: DerivedFormat(tuple(inputs), self._derive)}  # type: ignore[misc]
 
     def _derive(self, *formats: Any) -> PartialCoder:
@@ -80,7 +88,8 @@ class CombineByPart(Computation):
         """Return the same with a picker for its input's format."""
         typed = copy.copy(self)
         typed._pick = picker(self.value, plain_format(coders[0]))
-        typed.outputs = {self.output: typed._derive(*coders)}  # type: ignore[misc]
+        typed._coder = typed._derive(*coders)
+        typed.outputs = {self.output: typed._coder}  # type: ignore[misc]
         return typed
 
     def renamed(self, output: str) -> CombineByPart:
@@ -91,21 +100,20 @@ class CombineByPart(Computation):
         """Add an element to the partials of its windows."""
         value, at_us, pane = self._pick(record.value), record.timestamp, record.pane
         retraction = pane is not None and pane.retraction
-        partials = self.partials.get([])
+        partials = self.partials.get({})
         if not partials:
             # A wall-clock timer of the past is due in this same bundle, after the records.
             self.set_timer("send", 0, WALL_TIME)
         size = len(_encode(value)) if self._sized else 0
         _, record.key = self.key  # windows are those of the key itself
         for window in self._assign(record):
+            alone = record.late or end_us(window) <= self.low_watermark
+            place = window.start, window.end, record.late, alone
             try:
-                for n, (of_us, partial) in enumerate(partials):
-                    if partial.window == window and (of_us < self.low_watermark) == record.late:
-                        partials[n] = of_us, self._more(partial, value, at_us, size, retraction)
-                        break
-                else:
-                    empty = Partial(window, self.combine.create(), 0, 0, at_us, at_us)
-                    partials.append((at_us, self._more(empty, value, at_us, size, retraction)))
+                of_us, partial = partials.get(place) or (
+                    at_us, Partial(window, self.combine.create(), 0, 0, at_us, at_us),
+                )  # fmt: skip
+                partials[place] = of_us, self._more(partial, value, at_us, size, retraction)
             except RAISED as error:
                 blame(error, window)
                 raise
@@ -128,9 +136,61 @@ class CombineByPart(Computation):
     def process_timer(self, timer: Timer) -> None:
         """Send what the bundle has brought, under the key itself."""
         _, key = self.key
-        for at_us, partial in self.partials.get([]):
+        partials = self.partials.get({})
+        sent = [timed for (*_, alone), timed in partials.items() if alone or not self._joins]
+        if self._joins:
+            sent += self._joined([timed for (*_, alone), timed in partials.items() if not alone])
+        for at_us, partial in sent:
             self.produce(self.output, partial, at_us, key)
         self.partials.clear()
+
+    def _joined(self, partials: list[_Timed]) -> list[_Timed]:
+        """Return partials with those whose windows overlap as one, in a window of them all.
+
+        None of the windows has expired: one that has may belong to a session that is gone.
+        """
+        groups: list[list[_Timed]] = []
+        reach_us = MIN_TIMESTAMP
+        for timed in sorted(partials, key=_start_us):
+            if _start_us(timed) < reach_us:
+                groups[-1].append(timed)
+            else:
+                groups.append([timed])
+            reach_us = max(reach_us, _end_us(timed))
+        return [timed for group in groups for timed in self._as_one(group)]
+
+    def _as_one(self, group: list[_Timed]) -> list[_Timed]:
+        """Return partials as one; or as they are, if they do not merge or cannot be sent so."""
+        if len(group) == 1:
+            return group
+        partials = [partial for _, partial in group]
+        try:
+            accumulator = self.combine.create()
+            for partial in partials:
+                accumulator = self.combine.merge(accumulator, partial.accumulator)
+            whole = Partial(
+                Window(_start_us(group[0]), max(map(_end_us, group))),
+                accumulator,
+                sum(partial.elements for partial in partials),
+                sum(partial.bytes for partial in partials),
+                min(partial.earliest for partial in partials),
+                max(partial.latest for partial in partials),
+                sum(partial.retracted for partial in partials),
+            )
+            self._coder.encode(whole)
+        except RAISED:  # the grouping meets it too, and can say at which element
+            return group
+        return [(group[0][0], whole)]
+
+
+def _start_us(timed: _Timed) -> int:
+    _, partial = timed
+    return MIN_TIMESTAMP if partial.window is None else partial.window.start or 0
+
+
+def _end_us(timed: _Timed) -> int:
+    _, partial = timed
+    return MAX_TIMESTAMP if partial.window is None else end_us(partial.window)
 
 
 class PartOperator(Operator):

@@ -69,10 +69,8 @@ def _vector(grouping: GroupByKeyAndWindow, coder: Coder, kind: Any) -> Vector | 
 
 def _hindrance(windowing: Windowing) -> str | None:
     """Return which trigger would fire otherwise."""
-    for trigger in _leaves(windowing.trigger):
-        if windowing.window_fn.merges and getattr(trigger, "domain", WALL_TIME) == LOW_WATERMARK:
-            # Until there is a low watermark, it goes by the element that began a session; which one
-            # that was is lost when sessions are merged beforehand.
+    for trigger in leaves(windowing.trigger):
+        if windowing.window_fn.merges and by_first_element(trigger):
             return f"{trigger!r} may go by single elements of sessions"
         if not trigger.per_element and type(trigger).__module__.startswith("millrace."):
             continue
@@ -83,7 +81,17 @@ def _hindrance(windowing: Windowing) -> str | None:
     return None
 
 
-def _leaves(trigger: Trigger) -> Iterator[Trigger]:
+def by_first_element(trigger: Trigger) -> bool:
+    """Return whether a trigger may go by the time of the element that began a session.
+
+    Until there is a low watermark it does. Which element that was is lost when sessions are merged
+    beforehand.
+    """
+    return bool(getattr(trigger, "domain", WALL_TIME) == LOW_WATERMARK)
+
+
+def leaves(trigger: Trigger) -> Iterator[Trigger]:
+    """Yield the triggers that a trigger is made of in the end, and users' own on the way."""
     if not trigger.children:
         yield trigger
         return
@@ -91,4 +99,4 @@ def _leaves(trigger: Trigger) -> Iterator[Trigger]:
         # What it makes of its children, and when, nobody knows.
         yield trigger
     for child in trigger.children:
-        yield from _leaves(child)
+        yield from leaves(child)
