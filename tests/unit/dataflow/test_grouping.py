@@ -6,6 +6,7 @@ import pytest
 
 import millrace as mr
 from millrace.dataflow.partials.partial import Partial, PartialCoder
+from millrace.model.time import LATEST_RECORD
 
 
 def test_a_window_is_emitted_when_the_low_watermark_reaches_its_end(grouping: Any) -> None:
@@ -59,6 +60,20 @@ def test_late_elements_refine_until_end_and_lateness_and_not_after(grouping: Any
     assert g.add((5, 3)) == []
     assert g.counted() == {"dropped_late": 1}
     assert [output.pane.is_last for output in g.outputs()] == [False, False, False]
+
+
+@pytest.mark.parametrize("lateness", [0, 5], ids=["columns", "rows"])
+@pytest.mark.parametrize("windows", [mr.FixedWindows("1 h"), mr.Sessions("1 h")], ids=repr)
+def test_a_pane_has_a_time_that_a_record_may_have(
+    grouping: Any, windows: Any, lateness: int
+) -> None:
+    g = grouping(windows, allowed_lateness=lateness)
+    g.add((5, LATEST_RECORD))
+    g.watermark(mr.MAX_TIMESTAMP)
+
+    (output,) = g.outputs()
+    assert (output.value, output.timestamp) == (5, LATEST_RECORD)
+    assert output.pane.window.end > LATEST_RECORD
 
 
 def test_a_window_that_begins_late_has_no_on_time_pane(grouping: Any) -> None:

@@ -35,7 +35,7 @@ from millrace.dataflow.columnar.chunks import (
     weights,
 )
 from millrace.dataflow.partials.columns import by_code
-from millrace.dataflow.windows.window_fn import Ints, assigned_columns, overlaps
+from millrace.dataflow.windows.window_fn import Ints, assigned_columns, last_instant_us, overlaps
 from millrace.model.pane import Window
 from millrace.model.time import MAX_TIMESTAMP
 
@@ -276,7 +276,7 @@ class SessionColumns(PlainGrouping):
             self._results(sessions.keys, windows, sessions.accumulators.columns),
             pane,
             windows,
-            [end_us - 1 for end_us in ends],
+            list(map(last_instant_us, ends)),
         )
 
 

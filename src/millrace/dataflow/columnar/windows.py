@@ -25,7 +25,7 @@ from millrace.dataflow.columnar.chunks import (
     weights,
 )
 from millrace.dataflow.partials.columns import alike_segments
-from millrace.dataflow.windows.window_fn import Ints, assigned_columns, is_ours
+from millrace.dataflow.windows.window_fn import Ints, assigned_columns, is_ours, last_instant_us
 from millrace.model.pane import Window
 from millrace.model.time import MAX_TIMESTAMP
 
@@ -202,7 +202,7 @@ class WindowColumns(PlainGrouping):
         """Return the panes of a window, by key."""
         pane = self._pane(Window(start_us, end_us), wall_time_us)
         keys, hashes, accumulators = self._together(chunks)
-        at_us = min(end_us, MAX_TIMESTAMP) - 1
+        at_us = last_instant_us(end_us)
         return Emitted(
             self.output,
             keys,

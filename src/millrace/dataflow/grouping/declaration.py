@@ -19,7 +19,7 @@ from millrace.dataflow.grouping.window_state import (
 from millrace.dataflow.triggers.tree import Fire
 from millrace.dataflow.triggers.watermark import runner
 from millrace.dataflow.windowing import AccumulationMode, OutputTime, Windowing
-from millrace.dataflow.windows.window_fn import assignment
+from millrace.dataflow.windows.window_fn import assignment, last_instant_us
 from millrace.model.coder import Coder, coder_for
 from millrace.model.computation import Computation
 from millrace.model.declarations import DerivedFormat
@@ -152,7 +152,7 @@ class DeclaredGrouping(Computation):
         if self.windowing.output_time is OutputTime.LATEST:
             return row.latest
         if row.window.end is not None:
-            return row.window.end - 1
+            return last_instant_us(row.window.end)
         # The global window has no last instant: its elements', or where the low watermark stands.
         low_watermark_us = self.low_watermark
         return max(row.latest, low_watermark_us if low_watermark_us <= LATEST_RECORD else 0)

@@ -21,7 +21,13 @@ from millrace.dataflow.value import Value, last_word, text
 from millrace.model.errors import PipelineError, brief
 from millrace.model.pane import Window
 from millrace.model.record import Record
-from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, timestamp_us
+from millrace.model.time import (
+    EARLIEST_RECORD,
+    LATEST_RECORD,
+    MAX_TIMESTAMP,
+    MIN_TIMESTAMP,
+    timestamp_us,
+)
 
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
@@ -219,6 +225,15 @@ class WindowFn(Value):
 def end_us(window: Window) -> int:
     """Return when a window ends; the global window does at the end of time."""
     return MAX_TIMESTAMP if window.end is None else window.end
+
+
+def last_instant_us(end: int) -> int:
+    """Return the event time of a pane at the end of a window: a record's, whenever that is.
+
+    >>> last_instant_us(10), last_instant_us(LATEST_RECORD + 10) == LATEST_RECORD
+    (9, True)
+    """
+    return min(max(end - 1, EARLIEST_RECORD), LATEST_RECORD)
 
 
 def assignment(window_fn: WindowFn, *, ends: bool = False) -> Callable[[Record], Iterable[Window]]:
