@@ -1,10 +1,13 @@
 """MapState against a dictionary, over commits and crashes, with short and with long entries."""
 
+from unittest import mock
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import millrace as mr
+from millrace.kernel import cells
 from millrace.model.keys import encode_key
 
 SHORT = ["", "a", "b", 0, -1, b"\0", ("a", 1)]
@@ -58,8 +61,8 @@ def apply(mapping, operations, entries):
 
 
 @pytest.mark.parametrize("entries", [SHORT, LONG], ids=["short", "long"])
-@given(bundles=operations(min(len(SHORT), len(LONG))))
-def test_a_map_is_a_dictionary(entries, bundles):
+@given(bundles=operations(min(len(SHORT), len(LONG))), few=st.sampled_from([cells._FEW, 1]))
+def test_a_map_is_a_dictionary(entries, bundles, few):
     seen = []
 
     class Maps(mr.Computation):
@@ -74,7 +77,7 @@ def test_a_map_is_a_dictionary(entries, bundles):
     p.inject("events")
     p.add(Maps)
     plain = {}
-    with mr.testing.Harness(p, intervals=1) as h:
+    with mock.patch.object(cells, "_FEW", few), mr.testing.Harness(p, intervals=1) as h:
         for n, bundle in enumerate(bundles):
             seen.clear()
             h.inject("events", [(n, 0)])

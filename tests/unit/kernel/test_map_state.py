@@ -5,7 +5,9 @@ from random import Random
 import pytest
 
 import millrace as mr
+from millrace.kernel.cells import BoundMap
 from millrace.model.errors import PipelineError
+from millrace.store.cache import _MemoryView
 
 
 @pytest.fixture
@@ -303,3 +305,35 @@ def test_entries_that_come_while_a_map_is_walked_are_not_in_the_walk(steps):
         return walked
 
     assert steps(int, work) == [list(range(0, 1000, 10))]
+
+
+def test_a_queue_is_not_walked_over_where_its_entries_are_gone(steps, monkeypatch):
+    passed = []
+    stored, touched = _MemoryView.scan, BoundMap._touched
+
+    def scan(self, start, stop):
+        for row in stored(self, start, stop):
+            passed.append(row)
+            yield row
+
+    def walk(self, first, end):
+        for entry in touched(self, first, end):
+            passed.append(entry)
+            yield entry
+
+    def work(m):
+        for n in range(200, 400):
+            m[n] = n
+            for entry in list(m.between(None, n - 200 + 1)):
+                del m[entry]
+        return list(m)
+
+    def first(m):
+        return [m.pop(next(iter(m.between(None, n + 1)))) for n in range(201, 300)]
+
+    monkeypatch.setattr(_MemoryView, "scan", scan)
+    monkeypatch.setattr(BoundMap, "_touched", walk)
+    got = steps(int, lambda m: m.update(zip(range(200), range(200), strict=True)), work, first)
+
+    assert got[1:] == [list(range(200, 400)), list(range(200, 299))]
+    assert len(passed) < 5_000
