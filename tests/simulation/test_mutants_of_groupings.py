@@ -327,7 +327,7 @@ def a_part_sends_its_last_window_only(patch):
     process = CombineByPart.process_timer
 
     def last_only(self, timer):
-        self.partials.set(self.partials.get([])[-1:])
+        self.partials.set(dict(list(self.partials.get({}).items())[-1:]))
         process(self, timer)
 
     patch.setattr(CombineByPart, "process_timer", last_only)
