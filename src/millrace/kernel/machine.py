@@ -328,6 +328,7 @@ class Machine:
         # Counted only where some computation of the pipeline waits for a percentile.
         key_rows.delta = {} if self._percentiles else None
         self._run_bundle(bundle, view)
+        self._cells.check_in_place(self._user)
         self._counters.records = bundle.records.count()
         report = self._reshaping.reported(self._report(bundle, view))
         mutations = reshaped | key_rows.mutations if reshaped else key_rows.mutations

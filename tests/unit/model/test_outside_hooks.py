@@ -67,3 +67,26 @@ def test_a_run_leaves_the_users_own_instance_unbound():
 
     with pytest.raises(PipelineError, match="outside"):
         mine.n.get()
+
+
+class Assigning(mr.Computation):
+    """Writes ``self.n = ...``, which would keep one value for all keys, and no state."""
+
+    inputs = {"events": mr.by("key")}
+    outputs = {"sums": int}
+    n = mr.ValueState(int)
+
+    def process_record(self, record):
+        self.n = record.value["n"]
+
+
+@pytest.mark.parametrize("letters", [False, True])
+def test_a_cell_that_is_assigned_to_stops_the_run_by_its_name(letters):
+    p = mr.Pipeline("p")
+    p.inject("events")
+    p.add(Assigning)
+    if letters:
+        p.dead_letter("rejects")
+    saying = pytest.raises(PipelineError, match=r"Assigning\.n .* self\.n\.set\(value\)")
+    with mr.testing.Harness(p) as h, saying:
+        h.inject("events", [({"key": "a", "n": 1}, 0), ({"key": "b", "n": 1}, 0)])
