@@ -8,6 +8,7 @@ Source: docs/guide.md; MillWheel, "Core concepts" (4).
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
@@ -257,15 +258,7 @@ class Pipeline(Declarations):
                 epoch)``.
         """
         check_name(stream, "stream")
-        # Those that tasks write are not called.
-        if not callable(sink) and not hasattr(sink, "for_tasks"):
-            raise PipelineError(
-                f"p.sink({stream!r}, {sink!r}): expected mr.sinks.Parquet(...), "
-                "mr.sinks.Delta(...), "
-                "mr.sinks.Iceberg(...), mr.sinks.PostgreSQL(...), mr.sinks.Kafka(...), "
-                "mr.sinks.Function(...), "
-                "mr.sinks.Memory(), mr.sinks.Console(), or a callable (DataFrame, epoch) -> None."
-            )
+        _check_sink(stream, sink)
         self.sinks.append(SinkDeclaration(stream, sink))
 
     def dead_letter(
@@ -455,6 +448,35 @@ class Pipeline(Declarations):
         from millrace.spark.batch import run_batch
 
         return run_batch(self, spark, **options)
+
+
+def _check_sink(stream: str, sink: Any) -> None:
+    """Refuse what is no sink, or is a function that cannot be called as one."""
+    given = f"p.sink({stream!r}, {sink!r})"
+    if isinstance(sink, type):
+        name = sink.__name__
+        raise PipelineError(f"{given} is the class {name}. Make a sink of it: {name}(...).")
+    if hasattr(sink, "for_tasks"):
+        return  # those that tasks write are not called
+    if not callable(sink):
+        raise PipelineError(
+            f"{given}: expected mr.sinks.Parquet(...), mr.sinks.Delta(...), "
+            "mr.sinks.Iceberg(...), mr.sinks.PostgreSQL(...), mr.sinks.Kafka(...), "
+            "mr.sinks.Function(...), "
+            "mr.sinks.Memory(), mr.sinks.Console(), or a callable (DataFrame, epoch) -> None."
+        )
+    try:
+        signature = inspect.signature(sink)
+    except (TypeError, ValueError):  # some built-in functions have none
+        return
+    try:
+        signature.bind(None, 0)
+    except TypeError as error:
+        name = getattr(sink, "__name__", "function")
+        raise PipelineError(
+            f"{given} would be called with (DataFrame, epoch), and has the parameters {signature}: "
+            f"{error}. For a function of Arrow batches write mr.sinks.Function({name})."
+        ) from None
 
 
 def _check_injection(

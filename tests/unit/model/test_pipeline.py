@@ -104,6 +104,29 @@ def test_a_sink_must_be_callable(p):
         p.sink("words", "out/words")
 
 
+@pytest.mark.parametrize("kind", [mr.sinks.Memory, mr.sinks.Kafka, mr.sinks.Parquet])
+def test_a_sink_is_no_class(p, kind):
+    with pytest.raises(
+        PipelineError, match=rf"is the class {kind.__name__}.*{kind.__name__}\(\.\.\.\)"
+    ):
+        p.sink("words", kind)
+
+
+def test_a_function_of_batches_is_no_sink_of_dataframes(p):
+    def upload(batch):
+        raise AssertionError
+
+    with pytest.raises(PipelineError, match=r"mr\.sinks\.Function\(upload\)"):
+        p.sink("words", upload)
+
+
+@pytest.mark.parametrize("sink", [print, lambda *_: None, lambda _, __, *, ___=0: None])
+def test_a_sink_that_takes_a_dataframe_and_an_epoch_is_one(p, sink):
+    p.sink("words", sink)
+
+    assert p.sinks[-1].sink is sink
+
+
 def test_there_is_one_dead_letter_stream(p):
     p.dead_letter("dead")
 
