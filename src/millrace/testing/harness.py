@@ -34,7 +34,7 @@ from millrace.inspect.overview import dead_letters_of
 from millrace.kernel.execution import Execution
 from millrace.kernel.results import Counters
 from millrace.model.declarations import Declarations
-from millrace.model.errors import PipelineError, WatermarkRegression
+from millrace.model.errors import PipelineError, WatermarkRegression, brief
 from millrace.model.record import LateRecord
 from millrace.model.time import MAX_TIMESTAMP, Duration, Instant, duration_us, timestamp_us
 from millrace.runtime.calls import CallPools
@@ -261,7 +261,15 @@ class Harness:
                 process_watermark_us=min(timestamp_us(low_watermark), MAX_TIMESTAMP)
             )
         injection = injection_of(self._topology, stream)
-        given = ((value, at, process, *id) for value, at, *id in records)
+        given = []
+        for record in records:
+            if not isinstance(record, tuple | list) or len(record) not in (2, 3):
+                raise PipelineError(
+                    f"inject({stream!r}): {brief(record)} is no record. Expected "
+                    "[(value, timestamp), ...]; with an id, (value, timestamp, id)."
+                )
+            value, at, *id = record
+            given.append((value, at, process, *id))
         self._epoch(Feed(stream, reads(injection, given), told))
 
     def poll(self, stream: str) -> int:
@@ -295,15 +303,7 @@ class Harness:
         """
         injection_of(self._topology, stream)
         to_us = timestamp_us(to)
-        if percentile not in (100, *self._topology.percentiles):
-            raise PipelineError(
-                f"advance_watermark({stream!r}, percentile={percentile!r}): no computation of this "
-                f"pipeline waits for it; they declare {list(self._topology.percentiles)}."
-            )
-        known = self._run_log.authority.low_watermarks
-        if percentile != 100:
-            known = known.percentiles[percentile]
-        current_us = known.outputs[injector_name(stream)]
+        current_us = self._known(percentile).outputs[injector_name(stream)]
         if to_us < current_us:
             raise WatermarkRegression(
                 f"injector {stream!r} reported {to_us} us after {current_us} us; low watermarks "
@@ -449,15 +449,28 @@ class Harness:
 
     def low_watermark(self, computation: str, *, percentile: int = 100) -> int:
         """Return the input low watermark of a computation, in microseconds."""
-        return self._known(percentile).inputs[self._topology.name_of(computation)]
+        return self._known(percentile).inputs[self._name_of(computation)]
 
     def output_low_watermark(self, computation: str, *, percentile: int = 100) -> int:
         """Return the low watermark that a computation shows its consumers, in microseconds."""
-        return self._known(percentile).outputs[self._topology.name_of(computation)]
+        return self._known(percentile).outputs[self._name_of(computation)]
 
     def _known(self, percentile: int) -> LowWatermarks:
+        if percentile not in (100, *self._topology.percentiles):
+            raise PipelineError(
+                f"percentile={percentile!r}: no computation of this pipeline waits for it; they "
+                f"declare {list(self._topology.percentiles)}."
+            )
         known = self._run_log.authority.low_watermarks
         return known if percentile == 100 else known.percentiles[percentile]
+
+    def _name_of(self, computation: str) -> str:
+        """Return the name by which the checkpoint knows a computation of the pipeline."""
+        titles = [spec.title for spec in self._topology.computations]
+        if computation not in titles:
+            known = ", ".join(titles) or "none"
+            raise PipelineError(f"no computation {computation!r}; there are {known}.")
+        return self._topology.name_of(computation)
 
     def explain_watermark(self, computation: str | None = None) -> WatermarkExplanation:
         """Return why a low watermark is where it is, by default the lowest; see ``Run``."""
@@ -474,7 +487,7 @@ class Harness:
 
     def counters(self, computation: str) -> Counters:
         """Return what a computation did since the beginning."""
-        return self._run_log.counters[self._topology.name_of(computation)]
+        return self._run_log.counters[self._name_of(computation)]
 
     def dead_letters(self, where: str | None = None) -> int:
         """Return how many dead letters there are.

@@ -69,6 +69,29 @@ def test_a_stream_that_is_not_there_is_named_with_those_that_are(h):
         h.outputs("echos")
 
 
+@pytest.mark.parametrize(
+    "records",
+    [[event()], (event(), 5), [(event(),)], [(event(), 5, "e1", 1)], ["ab"], event()],
+    ids=["value", "one pair", "no time", "too much", "text", "no list"],
+)
+def test_what_is_no_record_is_refused_with_what_one_is(h, records):
+    with pytest.raises(PipelineError, match=r"inject\('events'.*\[\(value, timestamp\), \.\.\.\]"):
+        h.inject("events", records)
+
+
+@pytest.mark.parametrize(
+    "asked", [Harness.low_watermark, Harness.output_low_watermark, Harness.counters]
+)
+def test_a_computation_that_is_not_there_is_named_with_those_that_are(h, asked):
+    with pytest.raises(PipelineError, match=r"no computation 'events'; there are Echo"):
+        asked(h, "events")
+
+
+def test_a_percentile_that_nobody_waits_for_is_not_known(h):
+    with pytest.raises(PipelineError, match="no computation of this pipeline waits for"):
+        h.low_watermark("Echo", percentile=90)
+
+
 @pytest.mark.parametrize("stream", ["echoes", "typo"])
 def test_only_injected_streams_are_fed(h, stream):
     with pytest.raises(PipelineError, match=r"is not injected; the injected streams are"):
