@@ -20,9 +20,10 @@ import dataclasses
 import dis
 import inspect
 import itertools
+import re
 import types
 import typing
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from types import CodeType, FunctionType
@@ -260,8 +261,11 @@ def check_subscriptions(
 
     def known(stream: str, who: str) -> None:
         if stream not in publishers:
-            close = get_close_matches(stream, publishers, n=1)
-            hint = f" Did you mean {close[0]!r}?" if close else ""
+            hint = ""
+            if close := get_close_matches(stream, publishers, n=1):
+                hint = f" Did you mean {close[0]!r}?"
+            elif unnamed := _unnamed(pipeline, inputs, publishers):
+                hint = f" {unnamed!r} has no name of yours: give it one by .to({stream!r})."
             problems.append(
                 f"{who} subscribes to stream {stream!r}, which nobody injects or produces.{hint} "
                 f"Known streams: {', '.join(sorted(publishers)) or 'none'}."
@@ -312,9 +316,31 @@ def check_subscriptions(
         known(declaration.stream, "a sink")
     for step in pipeline.steps:
         known(step.source, f"a {step.kind} step")
-    fed = pipeline.injections or pipeline.steps
-    if fed and not pipeline.computations and not pipeline.sinks:
-        problems.append("it has neither computations nor sinks, so it would do nothing.")
+    streams = [*pipeline.injections, *(step.target for step in pipeline.steps)]
+    if streams and not pipeline.computations and not pipeline.sinks:
+        problems.append(
+            "it has neither computations nor sinks, so it would do nothing. Add one, such as "
+            f"p.sink({streams[-1]!r}, mr.sinks.Memory())."
+        )
+
+
+def _unnamed(
+    pipeline: Declarations, inputs: Mapping[str, Mapping[str, Any]], publishers: Iterable[str]
+) -> str:
+    """Return a stream that nobody named or reads; empty if there is none.
+
+    >>> import millrace as mr
+    >>> p = mr.Pipeline("words")
+    >>> _ = p.inject("lines").map(str.split)
+    >>> _unnamed(p, {}, ["lines", "lines.map-1"])
+    'lines.map-1'
+    """
+    read = {step.source for step in pipeline.steps}.union(*inputs.values())
+    return next((s for s in publishers if _DERIVED.search(s) and s not in read), "")
+
+
+#: How the name of a stream ends that a step or grouping got by itself.
+_DERIVED: Final = re.compile(r"\.\w+-\d+$")
 
 
 def check_steps(pipeline: Declarations) -> None:

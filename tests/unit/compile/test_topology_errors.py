@@ -44,6 +44,21 @@ def test_a_sink_of_an_unknown_stream_is_found(p):
         p.build()
 
 
+def test_a_sink_of_a_grouping_without_a_name_says_how_to_give_it_one(p):
+    p.stream("clicks").key_by("user").window(mr.FixedWindows("1 h")).count()
+    p.sink("counts", print)
+
+    with pytest.raises(PipelineError, match=r"'counts'.*no name.*\.to\('counts'\)"):
+        p.build()
+
+
+def test_steps_alone_are_told_what_is_missing(p):
+    p.stream("clicks").filter(bool).to("kept")
+
+    with pytest.raises(PipelineError, match=r"do nothing\. .*p\.sink\('kept', "):
+        p.build()
+
+
 def test_a_step_from_an_unknown_stream_is_found(p):
     p.stream("cliks").filter(bool).to("kept")
     p.sink("kept", print)
