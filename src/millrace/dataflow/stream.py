@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Generic, Self, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypedDict, TypeVar, Unpack
 
 from millrace.dataflow.aggregations import (
     ApproximateDistinct,
@@ -351,6 +351,10 @@ class Aggregating(Generic[Made]):
         return self.aggregate(Group(), value, **settings)
 
 
+#: What a stream has that is aggregated by windows.
+_AGGREGATES: Final = frozenset(name for name in vars(Aggregating) if not name.startswith("_"))
+
+
 class Stream(Joining["Stream"]):
     """A named stream of a pipeline, to which steps and windows can be added.
 
@@ -361,6 +365,17 @@ class Stream(Joining["Stream"]):
     >>> p.stream("lines").flat_map(str.split).to("words", format=str)
     Stream('words')
     """
+
+    if not TYPE_CHECKING:  # to a type checker any name would be one of the stream's
+
+        def __getattr__(self, name: str) -> Any:
+            text = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if name in _AGGREGATES:
+                text = (
+                    f"{self!r} has no windows for {name}() to aggregate by. Choose them first: "
+                    f'.window(mr.FixedWindows("1 h")).{name}(...)'
+                )
+            raise AttributeError(text, name=name, obj=self)
 
     def window(
         self,

@@ -124,3 +124,11 @@ def test_a_class_of_windows_needs_no_beginning_of_its_own(grouping: Any) -> None
     g.add((1, 3))
 
     assert g.watermark(8) == ["[3, 8) 1 ON_TIME"]
+
+
+def test_an_aggregation_without_windows_asks_for_them() -> None:
+    stream: Any = mr.Pipeline("p").inject("clicks").key_by("user")
+
+    assert not hasattr(stream, "counts")
+    with pytest.raises(AttributeError, match=r'\.window\(mr\.FixedWindows\("1 h"\)\)\.count\('):
+        stream.count()
