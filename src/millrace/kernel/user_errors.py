@@ -23,8 +23,10 @@ import msgspec
 
 from millrace.compile.sink_limits import fields_of
 from millrace.compile.topology import Topology
+from millrace.dataflow.calls import CallEach
 from millrace.dataflow.partials.partial import Partial, PartialCoder
 from millrace.kernel.bundle import Bundle
+from millrace.kernel.cells import Bound
 from millrace.kernel.record_ids import place_in_words
 from millrace.kernel.side_tables import BoundSide
 from millrace.model.coder import JsonCoder, MsgpackCoder, struct_fields
@@ -502,7 +504,7 @@ class Failures:
             return letter
         kind = TimerLoop if isinstance(error, TimerLoop) else UserCodeError
         raise kind(
-            f"{hook} of {self._computation} raised {letter.reason}\n  {where}\n{_place(error)}\n"
+            f"{hook} of {self._computation} raised {letter.reason}\n  {where}\n{_place(error)}"
             "Nothing of this epoch was applied. Mend the code and start again from the same "
             "checkpoint, or declare a dead-letter stream, p.dead_letter(...), to set such records "
             "aside."
@@ -541,18 +543,25 @@ def timer_loop(bundle: Bundle, timer: Timer, rearmed: int) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """Return the user's part of a traceback: their lines, and what they called of others."""
+    """Return the user's part of a traceback: their lines, and what they called of others.
+
+    Without such lines it is what Millrace did; empty for a call, which is named before.
+    """
     told = traceback.TracebackException.from_exception(error)
     _leave_ours_out(told)
     if told.stack:
         text = cut(encodable("".join(told.format()).rstrip()), TRACE_MOST)
-        return textwrap.indent(text, "  ")
+        return f"{textwrap.indent(text, '  ')}\n"
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     if any(isinstance(frame.f_locals.get("self"), BoundSide) for frame in frames):
-        return "  in the side input, which is Millrace's own, because of what it was given"
+        return "  in the side input, which is Millrace's own, because of what it was given\n"
+    if any(isinstance(frame.f_locals.get("self"), CallEach) for frame in frames):
+        return ""
     if any("dataflow" in Path(frame.f_code.co_filename).parts for frame in frames):
-        return "  in the grouping, which is Millrace's own, because of what it was given"
-    return "  when what it had changed in place was to be stored"
+        return "  in the grouping, which is Millrace's own, because of what it was given\n"
+    if any(isinstance(frame.f_locals.get("self"), Bound) for frame in frames):
+        return "  when what it had changed in place was to be stored\n"
+    return ""
 
 
 def _leave_ours_out(told: traceback.TracebackException) -> None:

@@ -307,6 +307,27 @@ def test_without_dead_letters_a_failure_ends_the_epoch_and_nothing_is_applied() 
         assert told(h) == [("a", (5, 0, 5, [5]))]
 
 
+async def _hanging(_: Any) -> None:
+    await asyncio.sleep(60)
+
+
+async def _two(_value: Any, _call: Any, _more: Any) -> None: ...
+
+
+async def _text(_: Any) -> str:
+    return "5"
+
+
+@pytest.mark.parametrize("call", [_hanging, _two, _text])
+def test_a_failure_outside_of_the_users_code_is_ascribed_to_nothing_else(call: Any) -> None:
+    step = lambda s: s.map_async(call, timeout="1 s", retries=0, format=int)  # noqa: E731
+    with mr.testing.Harness(payments(step)) as h:
+        with pytest.raises(UserCodeError, match="the call, or process_response") as refused:
+            h.inject("asked", [(("a", 1), 0)])
+        assert "Millrace's own" not in str(refused.value)
+        assert "changed in place" not in str(refused.value)
+
+
 def test_a_timeout_is_retried_and_then_a_dead_letter() -> None:
     attempts: list[int] = []
 
