@@ -32,6 +32,11 @@ _INSTANTS = ("at", "held at", "hold", "start", "end", "expires")
 #: A cell of a table is cut there: lines that wrap five times show less than ones that are cut.
 _CELL_MAX = 60
 
+_CHUNKS = (
+    "keeps windows as columns, of all keys together, so none can be shown of one key: "
+    "`millrace state scan ... --what chunks` lists what is pending, and when."
+)
+
 _epoch = click.option(
     "--epoch", type=click.IntRange(0), help="After that epoch; by default the last completed."
 )
@@ -64,6 +69,8 @@ def get(path: str, computation: str, key: str, epoch: int | None, as_json_: bool
 
     def read(checkpoint: Checkpoint) -> tuple[int, dict[str, Any] | None]:
         found = checkpoint[computation]
+        if found.as_columns:
+            raise click.ClickException(f"{computation!r} {_CHUNKS}")
         kept = (_kept(found, each) for each in keys_of(key))
         return checkpoint.epoch, next((one for one in kept if one is not None), None)
 
@@ -112,17 +119,19 @@ def scan(
         return
     most = 100 if limit is None else limit
 
-    def read(checkpoint: Checkpoint) -> tuple[int, list[dict[str, Any]]]:
-        rows = rows_of(checkpoint[computation], what)
-        return checkpoint.epoch, list(itertools.islice(rows, most + 1 if most else None))
+    def read(checkpoint: Checkpoint) -> tuple[int, list[dict[str, Any]], bool]:
+        found = checkpoint[computation]
+        rows = itertools.islice(rows_of(found, what), most + 1 if most else None)
+        return checkpoint.epoch, list(rows), found.as_columns
 
-    at, rows = _read(path, epoch, read)
+    at, rows, as_columns = _read(path, epoch, read)
     more = bool(most) and len(rows) > most
     rows = rows[:most] if more else rows
     head = [("computation", computation), ("as of epoch", str(at))]
     click.echo(text_of(head, [_table([_named(row) for row in rows])]))
     if not rows:
-        click.echo(f"\nIt keeps no {what}.")
+        of_keys = as_columns and what in ("cells", "windows")
+        click.echo(f"\nIt {_CHUNKS}" if of_keys else f"\nIt keeps no {what}.")
     if more:
         click.echo(f"\nThese are the first {most:,}; --limit 0 shows all, --json line by line.")
 

@@ -57,7 +57,9 @@ def key_state(checkpoint: Checkpoint, computation: str, text: str) -> dict[str, 
         kept = _kept(found, key)
         if kept is not None:
             return {"epoch": checkpoint.epoch, "found": True, "key": key_line(key), **kept}
-    return {"epoch": checkpoint.epoch, "found": False, "key": cut(text)}
+    return {
+        "epoch": checkpoint.epoch, "found": False, "key": cut(text), "columns": found.as_columns
+    }  # fmt: skip
 
 
 def _kept(found: ComputationInspection, key: Any) -> dict[str, Any] | None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from millrace.compile.change.identity import COLUMNS
 from millrace.compile.change.schemas import SCALARS, Schema, Shape
 from millrace.inspect import interval_state
 from millrace.inspect.interval_state import (
@@ -204,6 +205,11 @@ class ComputationInspection:
         self.cells: dict[str, Cell] = self._cells.by_name
         self._intervals = checkpoint.intervals(name)
         self._starts = [interval.start for interval in self._intervals]
+
+    @property
+    def as_columns(self) -> bool:
+        """Whether it keeps windows as columns, of all keys together: see :meth:`chunks`."""
+        return self._checkpoint.declared(self.name)["kept as"] == COLUMNS
 
     @property
     def overview(self) -> ComputationOverview:

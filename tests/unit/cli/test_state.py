@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+import millrace as mr
+
 NAME = "Counter[bold]"
 
 
@@ -90,6 +92,25 @@ def test_a_table_says_that_it_is_cut_and_prints_no_control_characters(
     assert '"\\u001b[31mred"' in whole
     assert "\x1b" not in whole
     assert "first" not in whole
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [("get", "p", "sums", "1"), ("scan", "p", "sums"), ("scan", "p", "sums", "--what", "windows")],
+)
+def test_of_windows_kept_as_columns_there_are_no_keys_but_chunks(
+    millrace: Any, monkeypatch: Any, asked: tuple[str, ...]
+) -> None:
+    p = mr.Pipeline("p")
+    keyed = p.inject("events", format=int).key_by(lambda value: value % 2)
+    keyed.window(mr.FixedWindows(100)).sum().to("sums")
+    with mr.testing.Harness(p, intervals=1) as h:
+        h.inject("events", [(1, 10)])
+        monkeypatch.setattr("millrace.cli.state.state_at", lambda _: h._durable)
+        shown = millrace("state", *asked)
+
+    assert "columns, of all keys together" in shown.output
+    assert "--what chunks" in shown.output
 
 
 def test_a_scan_that_finds_nothing_says_so(millrace: Any, ran: Any) -> None:

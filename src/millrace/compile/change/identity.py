@@ -130,7 +130,8 @@ def _step(step: Step) -> str:
     return f" > {step.kind}"
 
 
-_COLUMNS: Final = "columns of accumulators, all keys together"
+#: What a checkpoint says of a grouping whose windows are kept as columns.
+COLUMNS: Final = "columns of accumulators, all keys together"
 _BY_KEY: Final = "rows, key by key"
 
 
@@ -185,7 +186,7 @@ def _computation(topology: Topology, spec: ComputationSpec, routes: Routes) -> S
             name: lasting(said) if isinstance(said, str) else plain(said)
             for name, said in operator.settings().items()
         },
-        "kept as": _COLUMNS if spec.columnar is not None else _BY_KEY,
+        "kept as": COLUMNS if spec.columnar is not None else _BY_KEY,
         **({"drains": True} if spec.draining else {}),
     }
 

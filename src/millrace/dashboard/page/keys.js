@@ -14,8 +14,9 @@ export function keyOf(computation, typed, shown = typed) {
 
 export function drawKey(found, computation) {
   if (!found.found) {
-    byId("key-found").replaceChildren(el("p", { class: "empty" },
-      `Nothing is kept of key ${found.key || "(none)"} in ${computation}, as of epoch ${found.epoch}.`));
+    byId("key-found").replaceChildren(el("p", { class: "empty" }, found.columns
+      ? `${computation} keeps windows as columns, of all keys together, so none can be shown of one key.`
+      : `Nothing is kept of key ${found.key || "(none)"} in ${computation}, as of epoch ${found.epoch}.`));
     return;
   }
   const parts = [table(`Cells of ${found.key} in ${computation}, after epoch ${found.epoch}`,
