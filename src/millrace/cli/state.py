@@ -21,6 +21,7 @@ from millrace.inspect import (
     rows_of,
     shortened,
     state_at,
+    windows_in,
 )
 from millrace.model.errors import PipelineError
 from millrace.model.time import format_timestamp
@@ -88,10 +89,16 @@ def get(path: str, computation: str, key: str, epoch: int | None, as_json_: bool
         return
     said = shortened(key_text(kept["key"]), kept["key"])
     head = [("computation", computation), ("key", said), ("as of epoch", str(at))]
-    cells = PlainTable(("cell", "value"), list(_cells(kept["cells"])))
+    windows = windows_in(kept["cells"])
+    cells = PlainTable(
+        ("cell", "value"),
+        # Of a grouping there are only windows, and what finds them.
+        [] if windows else list(_cells(kept["cells"])),
+    )
     timers = [_unkeyed(one) for one in kept["timers"]]
     holds = [{"held at": one["at"], "timer": one["timer"]} for one in kept["holds"]]
-    pending = [_table(rows, cut=False) for rows in (timers, holds)]
+    open_windows = [msgspec.structs.asdict(window) for window in windows]
+    pending = [_table(rows, cut=False) for rows in (open_windows, timers, holds)]
     click.echo(text_of(head, [cells, *pending]))
 
 

@@ -22,6 +22,7 @@ from millrace.inspect.computation import (
     Interval,
     KeyState,
     StateDifference,
+    windows_in,
 )
 from millrace.inspect.dead_letters import Sending, send_dead_letters
 from millrace.inspect.interval_state import (
@@ -90,4 +91,5 @@ __all__ = [
     "shortened",
     "sizes",
     "state_at",
+    "windows_in",
 ]

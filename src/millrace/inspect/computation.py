@@ -168,6 +168,12 @@ class KeyState(msgspec.Struct, frozen=True, kw_only=True):
     cells: dict[str, Any]
 
 
+def windows_in(cells: Mapping[str, Any]) -> list[WindowState]:
+    """Return the windows of a key of a grouping, of its cells; none of other computations."""
+    values = (cell.values() if isinstance(cell, dict) else [cell] for cell in cells.values())
+    return [one for one in itertools.chain(*values) if isinstance(one, WindowState)]
+
+
 class StateDifference(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a key between two epochs.
 
@@ -209,7 +215,7 @@ class ComputationInspection:
     @property
     def as_columns(self) -> bool:
         """Whether it keeps windows as columns, of all keys together: see :meth:`chunks`."""
-        return self._checkpoint.declared(self.name)["kept as"] == COLUMNS
+        return bool(self._checkpoint.declared(self.name)["kept as"] == COLUMNS)
 
     @property
     def overview(self) -> ComputationOverview:
@@ -314,9 +320,7 @@ class ComputationInspection:
             NotKept: As :meth:`get`.
         """
         for found in self.scan():
-            for cell in found.cells.values():
-                kept = cell.values() if isinstance(cell, dict) else [cell]
-                yield from ((found.key, one) for one in kept if isinstance(one, WindowState))
+            yield from ((found.key, window) for window in windows_in(found.cells))
 
     def timers(self, key: Any = ...) -> Iterator[PendingTimer]:
         """Yield pending timers: of a key by domain and tag; of all, in each interval, as they fire.

@@ -113,6 +113,20 @@ def test_of_windows_kept_as_columns_there_are_no_keys_but_chunks(
     assert "--what chunks" in shown.output
 
 
+def test_windows_of_a_key_are_shown_by_their_times(millrace: Any, monkeypatch: Any) -> None:
+    p = mr.Pipeline("p")
+    keyed = p.inject("pages").key_by("user")
+    keyed.window(mr.Sessions("5 min"), mr.early("1 min")).group("page").to("visits")
+    with mr.testing.Harness(p, intervals=1) as h:
+        h.inject("pages", [({"user": "ann", "page": "/"}, 0)])
+        monkeypatch.setattr("millrace.cli.state.state_at", lambda _: h._durable)
+        shown = millrace("state", "get", "p", "visits", "ann").output
+
+    rows = [line.split() for line in shown.splitlines()]
+    assert ["1970-01-01T00:00:00Z", "1970-01-01T00:05:00Z", "1", "1", "0", '["/"]'] in rows
+    assert "coder" not in shown, "what finds the windows is of no use to anybody"
+
+
 def test_a_scan_that_finds_nothing_says_so(millrace: Any, ran: Any) -> None:
     shown = millrace("state", "scan", str(ran.path), NAME, "--what", "chunks")
 
