@@ -25,6 +25,7 @@ from millrace.injectors.columns import arrow_schema, plain_types
 from millrace.injectors.dead_letters import Letters
 from millrace.injectors.key_injector import Keys
 from millrace.injectors.signal_injector import SignalInjector, streams_called
+from millrace.injectors.watermark_policy import LowWatermarkPolicy
 from millrace.inspect.checkpoint import plan_of
 from millrace.model.computation import Computation, DeliveryMode, ProductionMode
 from millrace.model.declarations import (
@@ -142,6 +143,14 @@ class Pipeline(Declarations):
             )
         names_expected = (expected,) if isinstance(expected, str) else tuple(expected)
         _check_injection(stream, source, timestamp, unit, id, slack, process, names_expected)
+        # A class has the methods of a policy, too.
+        if low_watermark is not None and (
+            isinstance(low_watermark, type) or not isinstance(low_watermark, LowWatermarkPolicy)
+        ):
+            raise PipelineError(
+                f"inject({stream!r}, low_watermark={low_watermark!r}): expected a policy, which "
+                'says how late records may come, such as mr.BoundedDelay("5 s").'
+            )
         column = timestamp if isinstance(timestamp, str) else None
         self.injections[stream] = Injection(
             stream,
@@ -498,6 +507,11 @@ def _check_injection(
         raise PipelineError(
             f"inject({stream!r}, slack={slack!r}) is the time for which ids are kept, and there "
             'are none. Name their column: id="event_id".'
+        )
+    if isinstance(source, type):
+        name = source.__name__
+        raise PipelineError(
+            f"inject({stream!r}): its source is the class {name}. Make one: {name}(...)."
         )
     if source is not None and timestamp is None:
         raise PipelineError(

@@ -48,6 +48,17 @@ def test_an_injection_with_a_source_needs_a_timestamp_column(p):
         p.inject("words", source=object())
 
 
+@pytest.mark.parametrize("policy", [mr.BoundedDelay, "5 s", 5])
+def test_a_low_watermark_is_said_by_a_policy(p, policy):
+    with pytest.raises(PipelineError, match=r'low_watermark=.*mr\.BoundedDelay\("5 s"\)'):
+        p.inject("words", low_watermark=policy)
+
+
+def test_a_source_is_no_class(p):
+    with pytest.raises(PipelineError, match=r"the class Files.*Files\(\.\.\.\)"):
+        p.inject("words", mr.sources.Files, timestamp="at")
+
+
 def test_an_id_is_the_name_of_a_column(p):
     with pytest.raises(PipelineError, match="expected the name of the column with the ids"):
         p.inject("words", id=0)
