@@ -232,6 +232,7 @@ def _work(status: Status) -> PlainTable:
         "p50, p95, p99 of a call": {
             name: ", ".join(in_words(round(s * SECOND)) for s in load.times.percentiles())
             for name, load in status.load.items()
+            if load.times.calls
         },
         "service calls": {
             name: _service_calls(calls) for name, calls in status.calls.items() if calls.made
@@ -239,6 +240,7 @@ def _work(status: Status) -> PlainTable:
         "p50, p95, p99 of a service": {
             name: ", ".join(in_words(round(s * SECOND)) for s in calls.times.percentiles())
             for name, calls in status.calls.items()
+            if calls.times.calls
         },
         "cache hits": {
             name: f"{load.cache_hits / (load.cache_hits + load.cache_misses):.1%}"

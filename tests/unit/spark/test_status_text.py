@@ -229,6 +229,17 @@ def test_load_is_a_table_of_hot_keys_and_two_columns() -> None:
     assert max(map(len, shown.splitlines())) <= 100
 
 
+def test_of_what_was_not_called_there_are_no_times() -> None:
+    """A grouping that is kept as columns has a load, and calls nothing."""
+    load = ComputationLoad(
+        seconds=83.0, committed_bytes=1, state_rows=1, state_bytes=1, busiest=1.0, hottest=[],
+        times=HookTimes(),
+    )  # fmt: skip
+    shown = str(status(load={"Counter": load}))
+
+    assert "of a call" not in shown
+
+
 def test_what_waits_and_what_came_is_said_where_it_is_known() -> None:
     load = ComputationLoad(
         seconds=0.0, committed_bytes=0, state_rows=0, state_bytes=0, busiest=0.0, hottest=[],
