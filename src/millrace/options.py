@@ -11,7 +11,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Annotated, Any, Final, Literal, TypedDict, TypeVar, cast, get_type_hints
+from types import UnionType
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    TypedDict,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from millrace.balance.policy import Balance
 from millrace.model.errors import PipelineError
@@ -289,7 +302,8 @@ def check_options(kind: type, given: Mapping[str, object]) -> None:
         given: By name.
 
     Raises:
-        PipelineError: It names the option and says whose it is, or which were meant.
+        PipelineError: It names the option and says whose it is, or which were meant; or a switch
+            has none of its values.
 
     >>> check_options(RealtimeOptions, {"trigger": "1 s"})
     Traceback (most recent call last):
@@ -303,9 +317,29 @@ mean intervals=? The options of epochs are attempts, balance, cache, cache_limit
 intervals, lease, metrics, progress, spark_checkpoint, stuck_after, tasks, time_limit, trigger.
     """
     known = options_of(kind)
-    for name in given:
+    types = get_type_hints(kind)
+    for name, value in given.items():
         if name not in known:
             raise PipelineError(_refusal(kind, name, known))
+        values = _switch(types[name])
+        if values and not any(type(value) is type(one) and value == one for one in values):
+            call = _CALLS[kind][0].format(name).replace("...", repr(value))
+            *others, last = map(repr, values)
+            raise PipelineError(f"{call}: expected {', '.join(others)} or {last}.")
+
+
+def _switch(hint: Any) -> tuple[Any, ...]:
+    """Return all values of an option's type, if those are True, False and texts; else none.
+
+    >>> _switch(bool | Literal["table"]), _switch(bool | int)
+    ((True, False, 'table'), ())
+    """
+    values: list[Any] = []
+    for one in get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,):
+        if one is not bool and get_origin(one) is not Literal:
+            return ()
+        values += (True, False) if one is bool else get_args(one)
+    return tuple(values)
 
 
 def with_defaults(kind: type[Options], given: Mapping[str, Any]) -> Options:

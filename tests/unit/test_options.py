@@ -119,6 +119,48 @@ def test_it_is_refused_before_anything_is_done() -> None:
         p.run_batch(nothing, checkpoint="nowhere")  # type: ignore[call-arg]
 
 
+@pytest.mark.parametrize(
+    ("kind", "given", "message"),
+    [
+        (EpochOptions, {"progress": "tabel"}, r"\(progress='tabel'\).*True, False or 'table'"),
+        (
+            RealtimeOptions,
+            {"standby": "yes"},
+            r"start\(realtime=True, standby='yes'\).*True or False",
+        ),
+        (
+            BatchOptions,
+            {"progress": "table"},
+            r"run_batch\(progress='table'\): expected True or False",
+        ),
+    ],
+)
+def test_a_switch_is_one_of_its_values(kind: type, given: dict[str, Any], message: str) -> None:
+    with pytest.raises(PipelineError, match=message):
+        check_options(kind, given)
+
+
+@pytest.mark.parametrize("given", [{"progress": False}, {"progress": "table"}, {"lease": "5 s"}])
+def test_the_values_of_a_switch_are_taken(given: dict[str, Any]) -> None:
+    assert with_defaults(EpochOptions, given).items() >= given.items()
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda p, spark: p.start(spark, checkpoint="never made"),
+        lambda p, spark: p.run_batch(spark),
+    ],
+)
+@pytest.mark.parametrize("spark", [None, "local[2]"])
+def test_what_is_no_session_is_refused(run: Any, spark: Any) -> None:
+    p = mr.Pipeline("p")
+    p.sink("words", mr.sinks.Memory())
+    p.inject("words")
+    with pytest.raises(PipelineError, match=r"expected a SparkSession"):
+        run(p, spark)
+
+
 def test_each_option_of_one_plane_says_what_the_other_has_instead() -> None:
     epochs, live = options_of(EpochOptions), options_of(RealtimeOptions)
     for one, other in ((epochs, live), (live, epochs)):

@@ -37,6 +37,7 @@ from millrace.spark.job import run_job
 from millrace.spark.parallelism import tasks_for, tasks_of
 from millrace.spark.plan import SETTINGS, BatchPlan
 from millrace.spark.progress_display import ProgressDisplay, where_to_show
+from millrace.spark.session import check_session
 from millrace.spark.source import sources_of
 from millrace.spark.status import Progress, Status
 from millrace.spark.status_text import as_line
@@ -113,6 +114,7 @@ _log = logging.getLogger("millrace")
 def run_batch(pipeline: Declarations, spark: SparkSession, **given: Any) -> Status:
     """Run a pipeline over bounded input, to its end; see :meth:`millrace.Pipeline.run_batch`."""
     options = with_defaults(BatchOptions, given)
+    check_session("run_batch", spark)
     until = options["until"]
     topology = build(pipeline)
     at_once = tasks_for(spark)

@@ -7,6 +7,21 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from millrace.model.errors import PipelineError
+
+
+def check_session(call: str, spark: Any) -> None:
+    """Refuse what is no session.
+
+    Raises:
+        PipelineError: It is none.
+    """
+    if not hasattr(spark, "createDataFrame"):
+        raise PipelineError(
+            f"{call}({spark!r}): expected a SparkSession, such as that of "
+            "SparkSession.builder.getOrCreate()."
+        )
+
 
 def session(name: str, master: str | None, settings: Mapping[str, str]) -> Any:
     """Return a session: that of the process, or else a new one.

@@ -70,6 +70,7 @@ from millrace.spark.realtime.retry_policy import Downtime
 from millrace.spark.realtime.standby import Standby
 from millrace.spark.realtime_setup import RealtimeSetup
 from millrace.spark.run import Run
+from millrace.spark.session import check_session
 from millrace.store import HardState, is_object_store, local_path, open_location
 
 _log = logging.getLogger("millrace")
@@ -91,6 +92,7 @@ def start(
     """Run a pipeline until it is stopped; see :meth:`millrace.Pipeline.start`."""
     starter = SparkStarter(spark, {"checkpoint": checkpoint, "realtime": realtime, **options})
     starter.check()
+    check_session("start", spark)
     handle = Handle()
     handle._begin(pipeline, starter)
     return handle
