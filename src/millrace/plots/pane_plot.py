@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from millrace.dataflow.windowing import ACCUMULATING, AccumulationMode
 from millrace.model.errors import PipelineError
-from millrace.model.stream import by
+from millrace.model.stream import Element, KeyExtractor, by
 from millrace.plots.pane_drawing import MANY_PANES, Drawing
 from millrace.plots.two_clocks import new_axes
 from millrace.plots.watermark_plot import HasHistory, moments_of
@@ -64,7 +64,7 @@ def plot_panes(
             the last of each window first.
         key: Whose panes; it may be left out if there is only one.
         by_key: The key of a record of a Harness's stream: a column, or a function of it. By default
-            all records are drawn.
+            that by which the grouping reads the stream; where it does not, all records are drawn.
         watermark: Whose low watermark: a run, a Harness, or the path or URL of a checkpoint; by
             default that of the Harness, or none.
         computation: The grouping whose input low watermark it is; by default the one with the
@@ -103,7 +103,8 @@ def plot_panes(
             windowing = panes.windowing(computation or stream)
             mode = None if windowing is None else windowing.mode
         if isinstance(records, str):
-            records = _arrived(panes.outputs(records), value, key, by_key)
+            key_of = panes.key_of(computation or stream, records) if by_key is None else by(by_key)
+            records = _arrived(panes.outputs(records), value, key, key_of)
         found = panes.outputs(stream)
     elif isinstance(records, str):
         raise PipelineError(
@@ -147,11 +148,10 @@ def _arrived(
     outputs: Iterable[Output],
     value: str | Callable[[Any], Any] | None,
     key: Any,
-    by_key: str | Callable[[Any], Any] | None,
+    key_of: KeyExtractor | None,
 ) -> list[tuple[int, int, Any]]:
     """Return (processing time, event time, value) of a stream's records."""
     chosen = None if value is None else by(value)
-    key_of = None if by_key is None else by(by_key)
     return [
         (
             output.wall_time,
@@ -159,7 +159,9 @@ def _arrived(
             output.value if chosen is None else chosen(output.value, None),
         )
         for output in outputs
-        if key_of is None or key is None or key_of(output.value, None) == key
+        if key_of is None
+        or key is None
+        or key_of.of(Element(output.value, output.key, output.timestamp, output.pane)) == key
     ]
 
 

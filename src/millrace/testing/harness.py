@@ -36,6 +36,7 @@ from millrace.kernel.results import Counters
 from millrace.model.declarations import Declarations
 from millrace.model.errors import PipelineError, WatermarkRegression, brief
 from millrace.model.record import LateRecord
+from millrace.model.stream import KeyExtractor
 from millrace.model.time import MAX_TIMESTAMP, Duration, Instant, duration_us, timestamp_us
 from millrace.runtime.calls import CallPools
 from millrace.runtime.epoch.driver import EpochDriver
@@ -446,6 +447,11 @@ class Harness:
         """Return how a computation that groups by windows does so; None if it does not."""
         spec = next((s for s in self._topology.computations if s.title == grouping), None)
         return None if spec is None else operator_of(spec.instance).windowing
+
+    def key_of(self, computation: str, stream: str) -> KeyExtractor | None:
+        """Return how a computation takes its key from a stream; None if it does not read it."""
+        spec = next((s for s in self._topology.computations if s.title == computation), None)
+        return None if spec is None else spec.inputs.get(stream)
 
     def low_watermark(self, computation: str, *, percentile: int = 100) -> int:
         """Return the input low watermark of a computation, in microseconds."""

@@ -221,6 +221,7 @@ def test_one_key_of_several() -> None:
         figure = mr.plot.panes(
             h, "totals", key="red", records="scores", value="points", by_key="team", title="Red"
         )
+        by_itself = mr.plot.panes(h, "totals", key="red", records="scores")
         with pytest.raises(
             mr.MillraceError, match=r"panes of 2 keys.*Say which: .*key='(red|blue)'"
         ):
@@ -233,6 +234,7 @@ def test_one_key_of_several() -> None:
     assert figure.axes[0].get_xlabel() == "event time (s)"
     points = figure.axes[0].collections[0].get_offsets().tolist()
     assert points == [[10.0, 0.0], [30.0, 0.0]]
+    assert by_itself.axes[0].collections[0].get_offsets().tolist() == points, "as it is grouped"
 
 
 def bids(panes: int) -> list[mr.testing.Output]:
