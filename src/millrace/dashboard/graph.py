@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from millrace.compile.change.registry import SINK
 from millrace.compile.change.schemas import schema_of
 from millrace.compile.topology import INJECTOR
 from millrace.dashboard.plain import behind, cut, millis, typed, whole
@@ -87,16 +86,11 @@ def graph_of(
                 **_instant("low", found.low_watermark, newest_us),
             }
         )
-    made = {
-        stream: name
-        for name, said in claim.topology["computations"].items()
-        for stream in said["outputs"]
-    }
     last = 1 + max(levels.values(), default=0)
     late = [
         name for name, computation in overview.computations.items() if computation.counters.late
     ]
-    sinks = _sinks(claim, made, late)
+    sinks = _sinks(claim, late)
     nodes += [
         {"id": _SINK + route, "kind": "sink", "name": route, "level": last} for route in sinks
     ]
@@ -228,25 +222,19 @@ def _newest_us(completion: Completion | None) -> int:
     return max((stats.newest_us for stats in sources.values()), default=MIN_TIMESTAMP)
 
 
-def _sinks(claim: Claim, made: Mapping[str, str], late: list[str]) -> dict[str, list[str]]:
+def _sinks(claim: Claim, late: list[str]) -> dict[str, list[str]]:
     """Return which ways to sinks there are, as streams and steps, and who feeds each.
 
     What a sink itself is called is not shown: that may say how to get into it.
 
     Args:
         claim: Of the run.
-        made: Stream -> the computation that produces to it.
         late: The computations that have had late records.
     """
-    edges = {} if claim.registry is None else claim.registry.checked().edges
-    routes = sorted({edge.partition(SINK)[0] for edge in edges if SINK in edge})
     of_late = _streams_of(claim, LateRecord)
-    feeders = {
-        route: late if route in of_late else [made[stream]] if stream in made else []
-        for route in routes
-        for stream in [route.partition(" > ")[0]]
-    }
-    return {route: found for route, found in feeders.items() if found or route in of_late}
+    found = claim.sink_senders.items()
+    feeders = {route: late if route in of_late else senders for route, senders in found}
+    return {route: senders for route, senders in feeders.items() if senders or route in of_late}
 
 
 def _streams_of(claim: Claim, kind: type) -> list[str]:

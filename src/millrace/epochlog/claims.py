@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Set
 from types import MappingProxyType
 
-from millrace.compile.change.identity import identity, sunk
+from millrace.compile.change.identity import Routes, identity, sunk
 from millrace.compile.change.plan import (
     ADDED,
     CHANGED,
@@ -21,7 +21,7 @@ from millrace.compile.change.plan import (
 )
 from millrace.compile.change.registry import SINK, Registry
 from millrace.compile.change.schemas import Shape, reshape_of
-from millrace.compile.topology import StreamSpec, Topology
+from millrace.compile.topology import StreamSpec, Topology, injector_name
 from millrace.epochlog.entries import Claim, Completion, InjectorEntry, Manifest, Restoration
 from millrace.epochlog.reader import LogTail
 from millrace.epochlog.renames import read_as
@@ -59,6 +59,7 @@ def claim_of(
         registry=registry,
         sinks=sunk(topology),
         senders={spec.name: sorted(spec.senders) for spec in topology.computations},
+        sink_senders=_sink_senders(topology),
         injectors={
             spec.name: InjectorEntry(
                 "" if injection.low_watermark is None else repr(injection.low_watermark),
@@ -78,6 +79,27 @@ def claim_of(
             and not getattr(sink := topology.sinks[edge.sink], "takes_back", False)
         ],
     )
+
+
+def _sink_senders(topology: Topology) -> dict[str, list[str]]:
+    """Return who feeds the streams that sinks read, straight or by stateless steps."""
+    routes, sources = Routes(topology), dict[str, list[str]]()
+    for spec in topology.streams.values():
+        for step in spec.steps:
+            sources.setdefault(step.target, []).append(spec.name)
+
+    def feeders(stream: str) -> set[str]:
+        spec = topology.streams[stream]
+        found = set(spec.publishers)
+        if spec.injection is not None:
+            found.add(injector_name(stream))
+        return found.union(*map(feeders, sources.get(stream, ())))
+
+    found: dict[str, set[str]] = {}
+    for edge in topology.edges:
+        if edge.sink is not None:
+            found.setdefault(routes.text(edge.stream), set()).update(feeders(edge.stream))
+    return {route: sorted(senders) for route, senders in sorted(found.items())}
 
 
 def ids_after(ids: Mapping[str, int], made: Mapping[str, Remapped]) -> dict[str, int]:

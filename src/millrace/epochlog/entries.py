@@ -242,6 +242,7 @@ class Claim(msgspec.Struct, tag="claim", kw_only=True):
         registry: The numbers that the checkpoint knows the pipeline by.
         sinks: Stream that sinks read -> schema of its format; an unfinished epoch depends on it.
         senders: Computation -> who feeds it.
+        sink_senders: Stream that sinks read, or the steps that make it -> who feeds it.
         injectors: Injected stream -> how it publishes.
         base: The epoch that is the first batch of Spark's own offsets, as far as it was known.
         ids: Computation -> the first id that no key interval of it was given yet, where that is not
@@ -257,6 +258,7 @@ class Claim(msgspec.Struct, tag="claim", kw_only=True):
     registry: Registry
     sinks: dict[str, Any] = {}
     senders: dict[str, list[str]] = {}
+    sink_senders: dict[str, list[str]] = {}
     injectors: dict[str, InjectorEntry] = {}
     base: int = 0
     ids: dict[str, int] = {}

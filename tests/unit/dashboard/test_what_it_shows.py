@@ -81,6 +81,30 @@ def test_sinks_of_dead_letters_and_late_records_are_in_the_graph(page, tmp_path)
     assert [row["where"] for row in now["letters"]] == ["stream sales"]
 
 
+def test_sinks_behind_steps_are_in_the_graph_with_who_feeds_them(page, tmp_path):
+    p = mr.Pipeline("shop")
+    sales = p.inject("sales", format=int)
+    counts = sales.key_by(lambda n: n).window(mr.FixedWindows("1 min")).count()
+    counts.filter(bool).to("some")
+    unnamed = counts.map(str)
+    sales.map(str).to("texts")
+    for stream in ("some", "texts", "sales", unnamed.name):
+        p.sink(stream, print)
+    harness, state = kept(p, tmp_path / "ckpt")
+    with harness as h:
+        h.inject("sales", [(1, mr.HOUR)])
+        now = page(state).now()
+
+    edges = {(one["from"], one["to"]) for one in now["graph"]["edges"] if "sink" in one["to"]}
+    name = counts.name
+    assert edges == {
+        (name, "sink:some"),
+        (name, f"sink:{name} > map"),
+        ("injector:sales", "sink:texts"),
+        ("injector:sales", "sink:sales"),
+    }
+
+
 class Converted(mr.Computation):
     """Looks rates up as they are: it does not wait for them."""
 

@@ -40,7 +40,7 @@ function lost({ top }) {
 function high(node) {
   if (node.kind === "sink") return 46;
   if (node.kind === "letters") return node.top ? 93 : 53;
-  return HIGH + (alarms(node) || waits(node) ? 17 : 0);
+  return HIGH + 17 * [alarms(node), waits(node)].filter(Boolean).length;
 }
 
 function placed(graph) {
@@ -148,12 +148,12 @@ function drawn(node, culprit, pick) {
     lost(node).slice(0, 2).forEach((text, n) => group.append(line(61 + n * 17, "more", text)));
   }
   if (sink || node.kind === "letters") return group;
-  group.append(line(42, "more", `${rate(node.rate)} · ${count(node.count)} records`));
+  group.append(line(42, "more", `${rate(node.rate)} · ${count(node.count)} record${node.count === 1 ? "" : "s"}`));
   const lag = node.ended ? "input ended" : node.rests ? node.rests
     : node.lag === null || node.lag === undefined ? "no low watermark" : `${span(node.lag)} behind`;
   group.append(line(59, "more", timers(node) ? `${lag} · ${timers(node)}` : lag));
   if (node.waits) group.append(line(76, "more", node.waits));
-  if (node.alarms) group.append(line(76, "alarm", node.alarms));
+  if (node.alarms) group.append(line(node.waits ? 93 : 76, "alarm", node.alarms));
   return group;
 }
 
