@@ -145,7 +145,8 @@ def _send(
         click.echo(msgspec.json.format(msgspec.json.encode(done), indent=2))
         return
     before = f"; {done.sent_before:,} were sent before" if done.sent_before else ""
-    click.echo(f"{done.sent:,} dead letters are sent again{before}")
+    letters_are = "dead letter is" if done.sent == 1 else "dead letters are"
+    click.echo(f"{done.sent:,} {letters_are} sent again{before}")
     for why, count in sorted(done.refused.items()):
         click.echo(f"{count:,} cannot be sent: {why}")
     if done.sent and not done.declared:

@@ -28,7 +28,13 @@ from millrace.inspect.overview import ComputationOverview
 from millrace.kernel import families, row_codec, timer_families
 from millrace.model.errors import PipelineError
 from millrace.model.record import LOW_WATERMARK
-from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, format_duration, format_timestamp
+from millrace.model.time import (
+    MAX_TIMESTAMP,
+    MIN_TIMESTAMP,
+    SECOND,
+    format_duration,
+    format_timestamp,
+)
 from millrace.store import HardState
 from millrace.watermark.report import ONLY, ProcessState
 
@@ -54,8 +60,7 @@ def lines_of(found: WatermarkExplanation) -> list[str]:
     lines += [f"  {line}" for line in _pin_lines(found)]
     if found.unmoved is not None and found.pin.kind != NOTHING:
         lines.append(
-            f"  It has not moved since epoch {found.since_epoch}, for "
-            f"{format_duration(found.unmoved)}."
+            f"  It has not moved since epoch {found.since_epoch}, for {_seconds(found.unmoved)}."
         )
     lines += [
         f"  Process {one.process!r} of stream {one.stream!r} is held back: it is "
@@ -118,6 +123,15 @@ def _pin_lines(found: WatermarkExplanation) -> list[str]:
     ]
 
 
+def _seconds(us: int) -> str:
+    """Return how long something has lasted, in whole seconds from the first on.
+
+    >>> _seconds(212_100_000), _seconds(22_704_300), _seconds(30_000)
+    ('3 min 32 s', '23 s', '30 ms')
+    """
+    return format_duration(us if us < SECOND else round(us / SECOND) * SECOND)
+
+
 def _window_text(start: int | None, end: int | None) -> str:
     """Return a window within a sentence."""
     if start is None or end is None:
@@ -137,7 +151,7 @@ def _injector_lines(found: WatermarkExplanation) -> list[str]:
         published = format_timestamp(pin.timestamp)
         lines = [f"Pinned by {where}, which published {published}{policy}."]
     if pin.idle is not None:
-        silence = format_duration(found.wall_time - (pin.heard or 0))
+        silence = _seconds(found.wall_time - (pin.heard or 0))
         return [
             *lines,
             "All its processes are idle: each has been silent for longer than "
@@ -148,11 +162,11 @@ def _injector_lines(found: WatermarkExplanation) -> list[str]:
     if pin.newest is None:
         heard = "No record of it has come"
         if pin.heard is not None:
-            heard += f" in {format_duration(found.wall_time - pin.heard)} of waiting"
+            heard += f" in {_seconds(found.wall_time - pin.heard)} of waiting"
     else:
         heard = f"Its newest record is of {format_timestamp(pin.newest)}"
         if pin.heard is not None:
-            heard += f"; it was last heard {format_duration(found.wall_time - pin.heard)} ago"
+            heard += f"; it was last heard {_seconds(found.wall_time - pin.heard)} ago"
     return [*lines, f"{heard}."]
 
 

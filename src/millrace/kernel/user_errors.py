@@ -166,11 +166,11 @@ def tell_first(where: str, reasons: Mapping[str, Counted]) -> None:
     """Say in the log that the first dead letter of a computation or stream was sent, and why."""
     first = next(iter(reasons.values())).first
     _log.warning(
-        "%s: the first dead letter: %s\n  key %s, value %s, epoch %d%s. Later ones are only "
+        "%s: the first dead letter: %s\n  %svalue %s, epoch %d%s. Later ones are only "
         "counted: `millrace dead-letters CHECKPOINT` lists them.",
         where,
         first.reason,
-        first.key,
+        first.key and f"key {first.key}, ",  # of a line that cannot be read there is none
         first.value,
         first.epoch,
         first.place and f", {first.place}",

@@ -99,7 +99,7 @@ def test_a_record_that_ends_its_process_is_found_and_nothing_else_is_lost(
     assert "signal SIGSEGV" in letter["reason"]
     assert "in process_record" in letter["error"]
     assert case["sent"] == [
-        "1 dead letters are sent again\n",
+        "1 dead letter is sent again\n",
         "0 dead letters are sent again; 1 were sent before\n",
     ]
     assert case["again"] == ["right", 1, "right"]

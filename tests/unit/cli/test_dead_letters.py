@@ -124,11 +124,11 @@ def test_letters_are_sent_again_once_and_counted(millrace: Any, tmp_path: Path) 
     send = ("dead-letters", str(run.checkpoint), "--send", str(run.letters))
 
     first = millrace(*send, "--reason", "1 is odd")
-    assert first.output == "1 dead letters are sent again\n"
+    assert first.output == "1 dead letter is sent again\n"
     shown = millrace("dead-letters", str(run.checkpoint)).output
     assert "4 dead letters, after epoch 0; 1 were sent again, 1 of which no epoch" in shown
     second = millrace(*send, "--reason", "ValueError: ... is odd", "--limit", "1")
-    assert second.output == "1 dead letters are sent again; 1 were sent before\n"
+    assert second.output == "1 dead letter is sent again; 1 were sent before\n"
     run.epoch(Mended)
     assert run.halves == [0.0, 0.5, 1.0, 1.5, 2.0, 3.0]
 
@@ -205,7 +205,7 @@ def test_what_cannot_be_sent_is_counted_and_what_is_no_letters_is_refused(
     send = ("dead-letters", str(run.checkpoint), "--send")
 
     shown = millrace(*send, str(run.letters)).output
-    assert "1 dead letters are sent again\n1 cannot be sent: refused before there was" in shown
+    assert "1 dead letter is sent again\n1 cannot be sent: refused before there was" in shown
     missing = millrace(*send, str(tmp_path / "nowhere"))
     assert missing.exit_code == 1
     assert "no dead letters can be read there" in missing.output
@@ -240,7 +240,7 @@ def test_letters_are_sent_from_a_delta_table(millrace: Any, tmp_path: Path) -> N
     send = ("dead-letters", str(run.checkpoint), "--send", str(tmp_path / "table"))
 
     assert millrace(*send, "--limit", "3").output == "3 dead letters are sent again\n"
-    said = "1 dead letters are sent again; 3 were sent before\n"
+    said = "1 dead letter is sent again; 3 were sent before\n"
     assert millrace(*send).output == said
     run.epoch(Mended)
     assert run.halves == [0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5]

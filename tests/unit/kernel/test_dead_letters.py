@@ -156,6 +156,7 @@ def test_the_first_of_a_computation_and_of_a_stream_is_logged_with_its_reason(h,
     assert len(said) == 2
     assert said[0].startswith("Touchy: the first dead letter: ValueError: -2 is negative\n")
     assert said[1].startswith("stream 'events': the first dead letter: ")
+    assert "\n  value {'n': 1}" in said[1], "it has no key"
     assert "epoch 1, stream 'events', epoch 1, partition 0, row 0" in said[1]
 
 
