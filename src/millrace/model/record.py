@@ -212,7 +212,7 @@ class DeadLetterLimit(msgspec.Struct, frozen=True):
                 share = -1.0
             if sign and not rest.strip() and 0 <= share <= 1:
                 return cls(share=share)
-        elif not isinstance(at_most, bool) and at_most >= 0:
+        elif isinstance(at_most, int) and not isinstance(at_most, bool) and at_most >= 0:
             return cls(count=at_most)
         raise PipelineError(
             f"dead_letter(at_most={at_most!r}): expected a share of the records, such as "
