@@ -8,7 +8,6 @@ Source: docs/guide.md; MillWheel, "Core concepts" (4).
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from millrace import spark as on_spark
 from millrace.compile.build import build
+from millrace.compile.callables import parameters_refusing
 from millrace.compile.change.plan import ChangePlan
 from millrace.compile.explanation import PipelineExplanation
 from millrace.compile.graph import graph_svg
@@ -474,18 +474,12 @@ def _check_sink(stream: str, sink: Any) -> None:
             "mr.sinks.Function(...), "
             "mr.sinks.Memory(), mr.sinks.Console(), or a callable (DataFrame, epoch) -> None."
         )
-    try:
-        signature = inspect.signature(sink)
-    except (TypeError, ValueError):  # some built-in functions have none
-        return
-    try:
-        signature.bind(None, 0)
-    except TypeError as error:
+    if (parameters := parameters_refusing(sink, 2)) is not None:
         name = getattr(sink, "__name__", "function")
         raise PipelineError(
-            f"{given} would be called with (DataFrame, epoch), and has the parameters {signature}: "
-            f"{error}. For a function of Arrow batches write mr.sinks.Function({name})."
-        ) from None
+            f"{given} would be called with (DataFrame, epoch), and has the parameters "
+            f"{parameters}. For a function of Arrow batches write mr.sinks.Function({name})."
+        )
 
 
 def _check_injection(

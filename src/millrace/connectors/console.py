@@ -16,6 +16,8 @@ from rich.console import Console as Paper
 from rich.table import Table
 from rich.text import Text
 
+from millrace.model.errors import PipelineError
+
 
 @dataclass(frozen=True)
 class Gather:
@@ -68,12 +70,17 @@ class Console:
 
     Args:
         rows: How many rows to print at the most.
+
+    Raises:
+        PipelineError: ``rows`` is no number above zero.
     """
 
     #: A checkpoint may go back to a savepoint: what was printed, nobody counts on.
     takes_back = True
 
     def __init__(self, rows: int = 20) -> None:
+        if not isinstance(rows, int) or rows < 1:
+            raise PipelineError(f"sinks.Console(rows={rows!r}): expected an int above zero.")
         self.most = rows
 
     def for_tasks(self) -> Gather:

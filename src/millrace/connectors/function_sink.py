@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
+from millrace.compile.callables import parameters_refusing
 from millrace.model.errors import PipelineError, SinkError
 from millrace.runtime.by_value import pickle_by_value
 
@@ -145,9 +146,14 @@ class ArrowSink:
     """
 
     def __init__(self, write: Callable[[pa.RecordBatch], Any]) -> None:
-        if not callable(write):
+        if isinstance(write, type) or not callable(write):
             raise PipelineError(
                 f"sinks.Function({write!r}): expected a function of an Arrow batch."
+            )
+        if (parameters := parameters_refusing(write, 1)) is not None:
+            raise PipelineError(
+                f"sinks.Function({write!r}) would be called with (batch), and has the parameters "
+                f"{parameters}. Expected a function of an Arrow batch."
             )
         self.function = write
         self._streams: list[str] = []

@@ -259,6 +259,11 @@ class CombiningState(StateDescriptor[T]):
         was: str | None = None,
     ) -> None:
         super().__init__(format, expires=expires, domain=domain, was=was)
+        if not callable(add):
+            raise PipelineError(
+                f"CombiningState(add={add!r}): it cannot be called. Expected sum, min, max, or a "
+                "function (accumulator, item) -> accumulator."
+            )
         self.function = add
         self._add = _BUILTIN.get(add, add)
         self.initial = initial

@@ -145,6 +145,29 @@ def test_there_is_one_dead_letter_stream(p):
         p.dead_letter("more")
 
 
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: mr.sinks.Console("x"), r"Console\(rows='x'\): expected an int above zero"),
+        (lambda: mr.sinks.Console(0), r"Console\(rows=0\)"),
+        (
+            lambda: mr.sinks.Function(lambda one, two: (one, two)),
+            r"\(batch\).*parameters \(one, two\)",
+        ),
+        (lambda: mr.sinks.Function(mr.sinks.Memory), "expected a function of an Arrow batch"),
+        (
+            lambda: mr.sources.Files("in", schema="a long", parse=","),
+            r"parse=','.*cannot be called",
+        ),
+        (lambda: mr.sources.Files("in", schema="a long", created="x.log"), r"created='x.log'.*%Y"),
+        (lambda: mr.CombiningState(int, "sum"), r"CombiningState\(add='sum'\).*cannot be called"),
+    ],
+)
+def test_an_argument_that_would_fail_later_is_refused_at_once(make, message):
+    with pytest.raises(PipelineError, match=message):
+        make()
+
+
 @pytest.mark.parametrize("step", ["map", "flat_map", "filter"])
 def test_a_step_needs_a_function(p, step):
     with pytest.raises(PipelineError, match="cannot be called"):

@@ -145,6 +145,13 @@ class Files(Injector):
             raise PipelineError(f'Files(format={format!r}): expected "json" or "parquet".')
         if parse is not json_object and format == "parquet":
             raise PipelineError('Files(format="parquet", parse=...): Parquet files have no lines.')
+        if not callable(parse):
+            raise PipelineError(f"Files(parse={parse!r}): it cannot be called.")
+        if isinstance(created, str) and "%" not in created:
+            raise PipelineError(
+                f"Files(created={created!r}): expected a pattern with the parts of a time in the "
+                'names of files, such as "visits-%Y%m%d-%H.log".'
+            )
         self.path = _directory(path)
         self.schema = schema
         self._format = format
