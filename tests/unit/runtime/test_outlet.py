@@ -51,7 +51,7 @@ def topology() -> Topology:
     p.inject("words", None, timestamp="at", low_watermark=mr.BoundedDelay("1 s"))
     p.add(Echo)
     p.sink("texts", print)
-    p.sink("texts", repr)
+    p.sink("texts", format)
     return p.build()
 
 
