@@ -127,9 +127,9 @@ def scan(
     most = 100 if limit is None else limit
 
     def read(checkpoint: Checkpoint) -> tuple[int, list[dict[str, Any]], bool]:
-        found = checkpoint[computation]
-        rows = itertools.islice(rows_of(found, what), most + 1 if most else None)
-        return checkpoint.epoch, list(rows), found.as_columns
+        inspection = checkpoint[computation]
+        rows = itertools.islice(rows_of(inspection, what), most + 1 if most else None)
+        return checkpoint.epoch, list(rows), inspection.as_columns
 
     at, rows, as_columns = _read(path, epoch, read)
     more = bool(most) and len(rows) > most

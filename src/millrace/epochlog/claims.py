@@ -90,16 +90,16 @@ def _sink_senders(topology: Topology) -> dict[str, list[str]]:
 
     def feeders(stream: str) -> set[str]:
         spec = topology.streams[stream]
-        found = set(spec.publishers)
+        senders = set(spec.publishers)
         if spec.injection is not None:
-            found.add(injector_name(stream))
-        return found.union(*map(feeders, sources.get(stream, ())))
+            senders.add(injector_name(stream))
+        return senders.union(*map(feeders, sources.get(stream, ())))
 
-    found: dict[str, set[str]] = {}
+    by_route: dict[str, set[str]] = {}
     for edge in topology.edges:
         if edge.sink is not None:
-            found.setdefault(routes.text(edge.stream), set()).update(feeders(edge.stream))
-    return {route: sorted(senders) for route, senders in sorted(found.items())}
+            by_route.setdefault(routes.text(edge.stream), set()).update(feeders(edge.stream))
+    return {route: sorted(senders) for route, senders in sorted(by_route.items())}
 
 
 def ids_after(ids: Mapping[str, int], made: Mapping[str, Remapped]) -> dict[str, int]:

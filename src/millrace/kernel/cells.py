@@ -703,13 +703,20 @@ class Collection(Protocol):
         ...
 
 
-def _write_to(name: str, cell: StateDescriptor[Any]) -> str:
-    """Return how a cell is written, for a message."""
+def assigned_to(owner: str, name: str, cell: StateDescriptor[Any]) -> PipelineError:
+    """Return the error of an attribute that has replaced a cell on the user's instance.
+
+    It would be one value for all keys, and in no commit.
+    """
+    write = f"Write self.{name}.{'set(value)' if isinstance(cell, ValueState) else 'add(item)'}."
     if isinstance(cell, SideInput):
-        return "A side input is read only: use another name."
-    if isinstance(cell, MapState):
-        return f"Write self.{name}[entry] = value."
-    return f"Write self.{name}.{'set(value)' if isinstance(cell, ValueState) else 'add(item)'}."
+        write = "A side input is read only: use another name."
+    elif isinstance(cell, MapState):
+        write = f"Write self.{name}[entry] = value."
+    return PipelineError(
+        f"{owner}.{name} was assigned to, and is a state cell: the value would not be kept, and "
+        f"all keys would share it. {write}"
+    )
 
 
 class CellBinding:
@@ -776,22 +783,6 @@ class CellBinding:
                 self._verified.append(bound)
         if scalars:
             self.scalars = Scalar(scalars[0]) if len(scalars) == 1 else Scalars(scalars)
-
-    def check_in_place(self, user: Any) -> None:
-        """Refuse an attribute of the user's instance that has replaced a cell.
-
-        It would be one value for all keys, and in no commit.
-
-        Raises:
-            PipelineError: There is one.
-        """
-        attributes = vars(user)
-        for name, cell in self.by_name.items():
-            if attributes.get(name) is not cell:
-                raise PipelineError(
-                    f"{type(user).__name__}.{name} was assigned to, and is a state cell: the value "
-                    f"would not be kept, and all keys would share it. {_write_to(name, cell)}"
-                )
 
     def expire(self, number: int, entry: bytes) -> None:
         """Forget what a cell keeps, or an entry of it, whose time has come."""

@@ -30,7 +30,7 @@ from millrace.kernel import families, timer_families
 from millrace.kernel.broadcast import DeferredRecords, SideTables, signal_streams, with_signals
 from millrace.kernel.bundle import Bundle, KeyGroup, key_groups_of
 from millrace.kernel.calls import OUTCOMES, CallHooks, PendingChange
-from millrace.kernel.cells import CellBinding
+from millrace.kernel.cells import CellBinding, assigned_to
 from millrace.kernel.migration import Reshaping
 from millrace.kernel.results import NO_LOAD, Counters, FirstLate, HookTimer, Load
 from millrace.kernel.router import Router, RowsBuilder
@@ -328,7 +328,10 @@ class Machine:
         # Counted only where some computation of the pipeline waits for a percentile.
         key_rows.delta = {} if self._percentiles else None
         self._run_bundle(bundle, view)
-        self._cells.check_in_place(self._user)
+        attributes = vars(self._user)
+        for name, cell in self._cells.by_name.items():
+            if attributes.get(name) is not cell:
+                raise assigned_to(type(self._user).__name__, name, cell)
         self._counters.records = bundle.records.count()
         report = self._reshaping.reported(self._report(bundle, view))
         mutations = reshaped | key_rows.mutations if reshaped else key_rows.mutations
