@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from millrace import spark as on_spark
 from millrace.compile.build import build
-from millrace.compile.callables import parameters_refusing
+from millrace.compile.callables import never_runs, parameters_refusing
 from millrace.compile.change.plan import ChangePlan
 from millrace.compile.explanation import PipelineExplanation
 from millrace.compile.graph import graph_svg
@@ -474,7 +474,8 @@ def _check_sink(stream: str, sink: Any) -> None:
             "mr.sinks.Function(...), "
             "mr.sinks.Memory(), mr.sinks.Console(), or a callable (DataFrame, epoch) -> None."
         )
-    if (parameters := parameters_refusing(sink, 2)) is not None:
+    # One that would run nothing is refused for that when the pipeline is built.
+    if not never_runs(sink) and (parameters := parameters_refusing(sink, 2)) is not None:
         name = getattr(sink, "__name__", "function")
         raise PipelineError(
             f"{given} would be called with (DataFrame, epoch), and has the parameters "

@@ -38,14 +38,14 @@ def market(totals: Any = Totals, *, filters: int = 0, sinks: tuple[Any, ...] = (
 
 
 def test_the_first_numbers_are_those_that_the_topology_was_built_with() -> None:
-    built = market(filters=2, sinks=(print, repr))
+    built = market(filters=2, sinks=(print, format))
 
     assert Registry().assign(built).bind(built) == built
 
 
 def test_what_is_added_comes_after_what_was_there_wherever_it_stands() -> None:
     first = Registry().assign(market(sinks=(print,)))
-    after = first.assign(market(MoreCells, filters=2, sinks=(repr, print)))
+    after = first.assign(market(MoreCells, filters=2, sinks=(format, print)))
 
     assert first.edges == {
         "asks -> Totals": 0,
@@ -56,19 +56,19 @@ def test_what_is_added_comes_after_what_was_there_wherever_it_stands() -> None:
     assert after.edges == first.edges | {
         "bids > filter -> sink print": 4,
         "bids > filter -> sink print (2)": 5,
-        "totals -> sink repr": 6,
+        "totals -> sink format": 6,
     }
     assert first.cells["Totals"] == {"bag": 0, "kept": 1}
     assert after.cells["Totals"] == {"bag": 0, "kept": 1, "among": 2}
 
 
 def test_what_is_gone_keeps_its_number_and_has_it_again() -> None:
-    both, other = market(sinks=(print, repr)), market(sinks=(len,))
+    both, other = market(sinks=(print, format)), market(sinks=(max,))
     first = Registry().assign(both)
 
     gone = first.assign(other)
 
-    assert gone.edges["totals -> sink len"] == 1 + max(first.edges.values())
+    assert gone.edges["totals -> sink max"] == 1 + max(first.edges.values())
     assert gone.assign(both) == gone
 
 
