@@ -16,7 +16,7 @@ def check_session(call: str, spark: Any) -> None:
     Raises:
         PipelineError: It is none.
     """
-    if not hasattr(spark, "createDataFrame"):
+    if not hasattr(spark, "conf"):
         raise PipelineError(
             f"{call}({spark!r}): expected a SparkSession, such as that of "
             "SparkSession.builder.getOrCreate()."
