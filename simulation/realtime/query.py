@@ -263,11 +263,13 @@ class Query:
             said, task.outgoing = task.outgoing, []
             for one in said:
                 self._say(where, one)
-            if not reads and _read(task) > read:
+            has_read = _read(task) > read
+            if has_read and not reads:
                 world.violated(f"{where} reads on, though a task behind it is full of calls")
             if is_full:
                 self.pressure.full(where, world.scheduler.steps)
-            restless = 2 if sent or arrived or said else max(0, restless - 1)
+            # What it has read may all be filtered out.
+            restless = 2 if sent or arrived or said or has_read else max(0, restless - 1)
             if ended:
                 break
         self._say(where, TaskEnded(level, n))
