@@ -89,7 +89,7 @@ def test_letters_are_sent_again_once_when_the_code_is_mended(
     process(Faulty, Doubled)
     assert (totals.values, doubled.values) == ([1.0], [])
 
-    assert send("--reason", "-2.0 is negative") == "1 dead letters are sent again\n"
+    assert send("--reason", "-2.0 is negative") == "1 dead letter is sent again\n"
     assert send("--reason", "-2.0 is") == "0 dead letters are sent again; 1 were sent before\n"
     status = process(Mended, Doubled)
     assert (totals.values, doubled.values) == ([1.0, -1.0], [-2.0])
