@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from concurrent import futures
 from dataclasses import dataclass
 from typing import Any
 
@@ -133,7 +134,7 @@ def expected(plan: Plan, policy: CallPolicy) -> tuple[str | type[BaseException],
         elif does == "down":
             error = ConnectionError
         else:
-            return (KeyError if does == "refuses" else asyncio.CancelledError), nth + 1
+            return (KeyError if does == "refuses" else futures.CancelledError), nth + 1
     return error, policy.retries + 1
 
 
