@@ -59,7 +59,8 @@ class Failover:
     @property
     def ready(self) -> bool:
         """Whether all tasks of a standby wait."""
-        return self.standby is not None and self.standby.ready
+        standby = self.standby  # who asks for a status does so in another thread
+        return standby is not None and standby.ready
 
     @property
     def state(self) -> str:
@@ -143,7 +144,9 @@ class Failover:
         """End the standby; nobody waits for its end, as the tasks that work are looked after."""
         if self.standby is not None:
             self.standby.end()
-            self.standby, self._failed = None, self.standby
+            # In this order, as others ask whether it is gone.
+            self._failed = self.standby
+            self.standby = None
 
 
 def end_failed(query: Any) -> None:
