@@ -40,6 +40,7 @@ def claim_of(
     base: int = 0,
     ids: Mapping[str, int] = MappingProxyType({}),
     taken_back: Iterable[Restoration] = (),
+    owner: str = "",
 ) -> Claim:
     """Return the claim of a run.
 
@@ -50,9 +51,11 @@ def claim_of(
         base: The epoch that is the first batch of Spark's own offsets.
         ids: See :class:`Claim`; of computations that were dropped, nothing is said.
         taken_back: See :class:`Claim`.
+        owner: The same.
     """
     return Claim(
         generation=generation,
+        owner=owner,
         base=base,
         ids={name: first for name, first in ids.items() if name not in registry.dropped},
         topology=identity(topology),

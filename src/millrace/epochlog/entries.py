@@ -240,6 +240,8 @@ class Claim(msgspec.Struct, tag="claim", kw_only=True):
         generation: 1 for the first run, one more for each that follows.
         topology: What the checkpoint depends on, as ``compile/change/identity.py`` says it.
         registry: The numbers that the checkpoint knows the pipeline by.
+        owner: Random name of a program's start of the pipeline, and of the runs that its updates
+            led to: so it knows a claim of its own whose write was said to have failed.
         sinks: Stream that sinks read -> schema of its format; an unfinished epoch depends on it.
         senders: Computation -> who feeds it.
         sink_senders: Stream that sinks read, or the steps that make it -> who feeds it.
@@ -256,6 +258,7 @@ class Claim(msgspec.Struct, tag="claim", kw_only=True):
     generation: int
     topology: dict[str, Any]
     registry: Registry
+    owner: str = ""
     sinks: dict[str, Any] = {}
     senders: dict[str, list[str]] = {}
     sink_senders: dict[str, list[str]] = {}

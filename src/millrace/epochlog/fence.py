@@ -103,10 +103,15 @@ def left_behind(manifest: Manifest) -> ZombieWriter:
     )
 
 
-def superseded_run(generation: int) -> ZombieWriter:
-    """Return the error of a run after which a newer one has claimed the checkpoint."""
+def superseded_run(generation: int | None = None) -> ZombieWriter:
+    """Return the error of a run after which a newer one has claimed the checkpoint.
+
+    Args:
+        generation: Of the run; None if it has none yet.
+    """
+    known = "" if generation is None else f"this run has generation {generation}, but "
     return ZombieWriter(
-        f"zombie writer: this run has generation {generation}, but a newer run has claimed the "
+        f"zombie writer: {known}a newer run has claimed the "
         "checkpoint since and goes on with it. This one must stop. Nothing was lost. Two runs on "
         "one checkpoint: was the earlier one thought to be dead?"
     )

@@ -170,6 +170,7 @@ class RunLog:
             yet; a power of two.
         claim_entries: After how many entries of the log the claim is repeated; by default 200.
         end: Of the epoch log, as it was looked at before; by default it is looked at now.
+        owner: See :class:`~millrace.epochlog.entries.Claim`.
 
     Raises:
         CheckpointMismatch: The checkpoint belongs to another topology; nothing has been written.
@@ -204,9 +205,11 @@ class RunLog:
         intervals: int,
         claim_entries: int | None = None,
         end: LogTail | None = None,
+        owner: str = "",
     ) -> None:
         end = end_of(state.epochs) if end is None else end
         self.state = state
+        self._owner = owner
         self.topology = topology = claims.under_known_names(end.claim, topology)
         self.registry = claims.registry_after(None, topology)
         self.completed = -1
@@ -534,8 +537,16 @@ class RunLog:
 
     def _claim(self) -> None:
         """Claim the checkpoint, or say again that it is claimed, so that older claims can go."""
-        said = self.topology, self.registry, self.generation, self.base, self._ids, self._taken_back
-        self._log.append(claims.claim_of(*said), self._claimed)
+        claim = claims.claim_of(
+            self.topology,
+            self.registry,
+            self.generation,
+            self.base,
+            self._ids,
+            self._taken_back,
+            self._owner,
+        )
+        self._log.append(claim, self._claimed)
 
     def _claimed(self) -> None:
         self._claim_entry = self._log.last

@@ -149,12 +149,10 @@ class Successor(Protocol):
         slots: How many slots its tasks take for as long as it runs; 0 by epochs.
         optional: Whether it takes over at a mark, with its tasks started beside, or not at all; the
             run goes on as it was then.
-        generation: With which it has claimed the checkpoint; None if it has not.
     """
 
     slots: int
     optional: bool
-    generation: int | None
 
     def stand_by(self, changed: Callable[[], None]) -> Standby:
         """Start its query beside the run; of one with slots.

@@ -30,8 +30,10 @@ from millrace.inspect import WatermarkExplanation, explain_watermark
 from millrace.model.declarations import Declarations
 from millrace.model.errors import (
     CheckpointMismatch,
+    DamagedStore,
     MillraceError,
     PipelineError,
+    StoreError,
     UpdateFailed,
     ZombieWriter,
 )
@@ -39,6 +41,7 @@ from millrace.model.time import SECOND, Duration, duration_us
 from millrace.spark.asks import ask
 from millrace.spark.engine import Successor, UpdateResult
 from millrace.spark.progress_display import LiveCell
+from millrace.spark.realtime.retry_policy import RetryPolicy
 from millrace.spark.run import Run
 from millrace.spark.status import Status
 from millrace.store import location_of
@@ -46,19 +49,23 @@ from millrace.watermark.map_change import Merge, Split
 
 _log = logging.getLogger("millrace")
 
+#: What a disk or a server refuses now, and perhaps not later.
+_REFUSED = (StoreError, OSError)
+
 
 class Starter(Protocol):
     """How a run was started, to start another in its place."""
 
-    def run(self, pipeline: Declarations, follows: int | None = None) -> Run:
+    def run(self, pipeline: Declarations, *, again: bool = False) -> Run:
         """Return a run of a pipeline, with its tasks started.
 
         Args:
             pipeline: The pipeline.
-            follows: The generation that has claimed the checkpoint; None for any.
+            again: Whether it is to go on with the checkpoint only if this program, or another that
+                a changed starter of it started, was the last to claim it.
 
         Raises:
-            ZombieWriter: Another has since.
+            ZombieWriter: Another was.
         """
         ...
 
@@ -105,12 +112,13 @@ class Handle:
         # Held by the thread that has another run take over.
         self._taking_over = threading.RLock()
         self._lost: MillraceError | None = None
+        self._stopped = threading.Event()
         self._updated: UpdateResult | None = None
         self._cell = LiveCell(self.status, self._goes_on)
 
-    def _begin(self, pipeline: Declarations, starter: Starter, follows: int | None = None) -> None:
+    def _begin(self, pipeline: Declarations, starter: Starter, *, again: bool = False) -> None:
         """Start a run, of which this is the handle from now on."""
-        self._have(starter.run(pipeline, follows), pipeline, starter)
+        self._have(starter.run(pipeline, again=again), pipeline, starter)
 
     def _have(self, run: Run, pipeline: Declarations, starter: Starter) -> None:
         self._run, self._pipeline, self._starter = run, pipeline, starter
@@ -160,6 +168,7 @@ class Handle:
             run.stop(timeout)
             return True
 
+        self._stopped.set()
         self._through(stop, None)
 
     # -- another pipeline in its place -------------------------------------------------------------
@@ -262,8 +271,7 @@ class Handle:
             begun = run.engine.hand_over(successor, timeout)
         except Exception as problem:
             if run.handed_over and not run.run_log.drained:
-                follows = successor.generation or run.run_log.generation
-                raise self._back(heir, problem, follows) from problem
+                raise self._back(heir, problem) from problem
             successor.close()
             run.updating.release()
             if isinstance(problem, UpdateFailed):
@@ -272,27 +280,37 @@ class Handle:
         heir._have(begun, pipeline, starter)
         heir._updated = begun.engine.went_on()
 
-    def _back(self, heir: Handle, problem: Exception, follows: int) -> UpdateFailed:
+    def _back(self, heir: Handle, problem: Exception) -> UpdateFailed:
         """Start the pipeline that ran again; return what to say.
 
+        A checkpoint that refuses it is waited for, as by a run, until the handle is stopped.
+
         Raises:
-            ZombieWriter: Another generation has claimed the checkpoint, and nothing is started.
+            ZombieWriter: Another program has claimed the checkpoint, and nothing is started.
         """
-        try:
-            heir._begin(self._pipeline, self._starter, follows)
-        except ZombieWriter as superseded:
-            self._lost = superseded  # who waits for the run is told
-            raise
-        except Exception as another:  # noqa: BLE001  told, with the first
+        retries = RetryPolicy(attempts=1)
+        retries.well()
+        while True:
+            try:
+                heir._begin(self._pipeline, self._starter, again=True)
+            except ZombieWriter as superseded:
+                self._lost = superseded  # who waits for the run is told
+                raise
+            except Exception as another:  # noqa: BLE001  told, with the first
+                refused = isinstance(another, _REFUSED) and not isinstance(another, DamagedStore)
+                pause = retries.after(another) if refused else None
+                if pause is None or self._stopped.wait(pause):
+                    return UpdateFailed(
+                        f"the changed pipeline could not be started: {problem}\nNor could the one "
+                        f"that ran: {another}\nNothing runs; nothing was lost."
+                    )
+                _log.warning("the pipeline that ran is to be started again: %s", another)
+                continue
             return UpdateFailed(
-                f"the changed pipeline could not be started: {problem}\nNor could the one that "
-                f"ran: {another}\nNothing runs; nothing was lost."
+                f"the changed pipeline could not be started: {problem}\nThe one that ran was "
+                "started again: it is the `run` of this error.",
+                run=heir,
             )
-        return UpdateFailed(
-            f"the changed pipeline could not be started: {problem}\nThe one that ran was started "
-            "again: it is the `run` of this error.",
-            run=heir,
-        )
 
     def _that_stays(self) -> Run:
         """Return the run, once nobody is taking over.

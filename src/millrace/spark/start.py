@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
 from typing import Any, Final
@@ -109,6 +109,7 @@ class SparkStarter:
         tasks: How many tasks a level to begin with, where their number follows the load; None: as
             many as there were.
         lease: That this program holds; None if it was not asked for, or not yet.
+        owner: Of the claims, also of runs that updates lead to.
     """
 
     spark: SparkSession
@@ -116,11 +117,12 @@ class SparkStarter:
     moves: bool = False
     tasks: int | None = None
     lease: Lease | None = None
+    owner: str = field(default_factory=lambda: uuid4().hex)
 
-    def run(self, pipeline: Declarations, follows: int | None = None) -> Run:
+    def run(self, pipeline: Declarations, *, again: bool = False) -> Run:
         """Return a run of a pipeline, with its tasks started."""
         opening = self._opening(pipeline)
-        opening.follows = follows
+        opening.follows = again
         opening.prepare()
         downtime = Downtime()
         if self.given.get("lease", False) and self.lease is None:
@@ -137,7 +139,14 @@ class SparkStarter:
         return opening
 
     def _opening(self, pipeline: Declarations) -> _Opening:
-        return _Opening(pipeline, self.spark, first_tasks=self.tasks, held=self.lease, **self.given)
+        return _Opening(
+            pipeline,
+            self.spark,
+            owner=self.owner,
+            first_tasks=self.tasks,
+            held=self.lease,
+            **self.given,
+        )
 
     def load(self, application: str) -> Declarations:
         """Import a pipeline that is named, anew."""
@@ -152,7 +161,8 @@ class SparkStarter:
                 "update(): the lease of a run, and with it the checkpoint, stay the same. Stop the "
                 "run, and start the other pipeline."
             )
-        other = SparkStarter(self.spark, {**self.given, **options}, moves, lease=self.lease)
+        given = {**self.given, **options}
+        other = replace(self, given=given, moves=moves, tasks=None)
         other.check()
         return other
 
@@ -175,21 +185,20 @@ class _Opening:
         spark: A session.
         checkpoint: A directory or URL.
         realtime: Which plane.
+        owner: Of its claim.
         first_tasks: How many tasks a level to begin with; see :class:`SparkStarter`.
         held: The lease of the checkpoint; None if this program does not hold it.
         options: Of the plane.
 
     Attributes:
-        follows: The generation after which it claims the checkpoint, and no other; None for any.
+        follows: Whether it claims the checkpoint after a run of its owner, and after no other.
         slots: See :class:`~millrace.spark.engine.Successor`; known once it is prepared.
         optional: The same.
-        generation: See there.
     """
 
-    follows: int | None = None
+    follows = False
     slots = 0
     optional = False
-    generation: int | None = None
 
     def __init__(
         self,
@@ -198,6 +207,7 @@ class _Opening:
         *,
         checkpoint: str,
         realtime: bool,
+        owner: str,
         first_tasks: int | None = None,
         held: Lease | None = None,
         **options: Any,
@@ -206,6 +216,7 @@ class _Opening:
         self._spark = spark
         self._checkpoint = checkpoint
         self._realtime = realtime
+        self._owner = owner
         self._first_tasks = first_tasks
         self._lease = held
         kind: type[Any] = RealtimeOptions if realtime else EpochOptions
@@ -237,8 +248,8 @@ class _Opening:
         """
         options = self._options
         self._before = before
-        if before is not None and not moves:
-            self.follows = before.run_log.generation
+        if before is not None:
+            self.follows = not moves
         self._topology = topology = build(self._pipeline)
         _bind_injectors(topology, self._checkpoint)
         bind_letters(topology, self._checkpoint)
@@ -321,15 +332,14 @@ class _Opening:
             self._scratch.mkdir(mode=0o700, exist_ok=True)
             state = self._state()
             end = end_of(state.epochs)
-            follows = self.follows
-            if follows is not None and (end.claim is None or end.claim.generation != follows):
-                raise superseded_run(follows)
+            if self.follows and (end.claim is None or end.claim.owner != self._owner):
+                raise superseded_run()
             self._setup.check_left(end.manifest, self._tasks)
             bound = bind_sinks(self._topology, state.uuid)
+            known = end if self.follows else None
             self._run_log = RunLog(
-                bound, state, intervals=self._intervals, end=None if follows is None else end
+                bound, state, intervals=self._intervals, end=known, owner=self._owner
             )
-            self.generation = self._run_log.generation
 
     def begin(self, downtime: Downtime) -> Run:
         """Return the run, with its tasks started; the checkpoint is claimed.

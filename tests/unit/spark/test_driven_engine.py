@@ -162,7 +162,7 @@ class Runs:
         run = Run(parts, engine)
 
         class Started:
-            def run(self, _: Any, follows: object = None) -> Run:
+            def run(self, _: Any, *, again: bool = False) -> Run:
                 run.launch()
                 return run
 

@@ -108,7 +108,7 @@ class Starter:
     def __init__(self, folder: Path, engine: Engine, lease: Any = None) -> None:
         self._folder, self._engine, self._lease = folder, engine, lease
 
-    def run(self, pipeline: Declarations, follows: int | None = None) -> Run:
+    def run(self, pipeline: Declarations, *, again: bool = False) -> Run:
         topology, state = build(pipeline), MemoryHardState()
         run_log = RunLog(topology, state, intervals=2)
         spark: Any = None

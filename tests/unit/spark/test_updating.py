@@ -17,7 +17,10 @@ from millrace.epochlog.entries import LiveMark
 from millrace.epochlog.run_log import RunLog
 from millrace.model.errors import (
     CheckpointMismatch,
+    CheckpointUnwritable,
+    DamagedStore,
     PipelineError,
+    StoreError,
     UpdateFailed,
     ZombieWriter,
 )
@@ -64,6 +67,9 @@ class Run:
         successor.claim()
         return successor.begin()
 
+    def stop(self, _timeout: Any) -> None:
+        self.stopping = True
+
     def went_on(self) -> UpdateResult:
         return UpdateResult("0.2 s: 0.2 s for it", 0.2)
 
@@ -80,8 +86,8 @@ class Starter:
     def __init__(self, program: Program, options: dict[str, Any]) -> None:
         self._program, self._options = program, options
 
-    def run(self, pipeline: mr.Pipeline, follows: int | None = None) -> Any:
-        if follows is not None and follows != self._program.generation:
+    def run(self, pipeline: mr.Pipeline, *, again: bool = False) -> Any:
+        if again and self._program.superseded:
             raise ZombieWriter("a newer run has claimed the checkpoint")
         self._program.said.append(("start", pipeline, self._options))
         self._program.starting()
@@ -91,7 +97,6 @@ class Starter:
 
     def successor(self, pipeline: mr.Pipeline, before: Any) -> Any:
         return SimpleNamespace(
-            generation=None,
             claim=lambda: self._program.claiming(),
             begin=lambda: self.run(pipeline),
             close=lambda: self._program.said.append("closed"),
@@ -118,8 +123,8 @@ class Program:
         self.named: dict[str, mr.Pipeline] = {}
         self.starting: Any = lambda: None
         self.claiming: Any = lambda: None
-        #: Of the run that has claimed the checkpoint.
-        self.generation = 1
+        #: Whether another program has claimed the checkpoint.
+        self.superseded = False
         self.handle = Handle()
         starter: Any = Starter(self, {})
         self.handle._begin(self.first, starter)
@@ -338,6 +343,47 @@ def test_a_run_that_is_stopped_meanwhile_is_not_started_again() -> None:
     assert program.said == ["closed"]
 
 
+@pytest.mark.parametrize("refusal", [CheckpointUnwritable("full"), StoreError("away")])
+def test_a_checkpoint_that_refuses_the_one_that_ran_is_waited_for(refusal: StoreError) -> None:
+    bad = pipeline("a", "b")
+    program = Program(bad)
+    refusals = [refusal, refusal]
+
+    def starting() -> None:
+        if refusals and program.said[-1][1] is program.first:
+            raise refusals.pop()
+
+    pauses = list[float]()
+    stopped: Any = SimpleNamespace(wait=pauses.append)
+    program.starting, program.handle._stopped = starting, stopped
+    with pytest.raises(UpdateFailed, match=r"no such source\nThe one that ran was st") as failed:
+        program.handle.update(bad)
+    assert failed.value.run._pipeline is program.first
+    assert program.said[2:] == [("start", program.first, {})] * 3
+    assert pauses == [0.1, 0.2]
+
+
+@pytest.mark.parametrize("refusal", [CheckpointUnwritable("full"), DamagedStore("no claim")])
+def test_it_is_not_waited_for_by_who_is_stopped_or_where_it_is_damaged(refusal: StoreError) -> None:
+    bad = pipeline("a", "b")
+    program = Program(bad)
+    stopping = list[threading.Thread]()
+
+    def starting() -> None:
+        if program.said[-1][1] is program.first:
+            if isinstance(refusal, CheckpointUnwritable) and not stopping:
+                stopping.append(threading.Thread(target=program.handle.stop))
+                stopping[0].start()
+            raise refusal
+
+    program.starting = starting
+    with pytest.raises(UpdateFailed, match=r"(?s)no such source.*(full|no claim).*Nothing runs"):
+        program.handle.update(bad)
+    for thread in stopping:
+        thread.join()
+    assert len(stopping) == isinstance(refusal, CheckpointUnwritable)
+
+
 def test_where_another_run_has_the_checkpoint_nothing_is_started() -> None:
     def claiming() -> None:
         raise ZombieWriter("a newer run has claimed the checkpoint")
@@ -353,7 +399,7 @@ def test_where_another_run_has_the_checkpoint_nothing_is_started() -> None:
     for way, refused in itertools.product(ways, (claiming, failing)):
         program = Program()
         program.named["jobs.py:first"] = program.first
-        program.claiming, program.generation = refused, 2
+        program.claiming, program.superseded = refused, True
         with suppress(ZombieWriter):
             way(program)
         assert program.said[-1:] == [("stop", 60_000_000)], "the one that ran is not started again"
