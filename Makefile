@@ -1,7 +1,7 @@
 # `make help` lists the targets. ARGS is handed on: make test ARGS="tests/unit -k window"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-demo test test-fast chaos chaos-processes chaos-realtime test-hosts test-yarn evolution lint format types layers longest demo leaderboard demo-realtime demo-scoring nab bench bench-guards bench-windows bench-latency nexmark evaluation docs package spark-versions lock clean
+.PHONY: help setup setup-demo test test-fast chaos chaos-processes chaos-realtime test-hosts test-yarn test-azure evolution lint format types layers longest demo leaderboard demo-realtime demo-scoring nab bench bench-guards bench-windows bench-latency nexmark evaluation docs package spark-versions lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -23,7 +23,7 @@ setup-demo: ## make .venv with what the examples need, and no more
 	@sh scripts/setup.sh demo
 
 # Tests start hundreds of Python processes; without bytecode each compiles all that it imports.
-test test-fast chaos chaos-processes chaos-realtime test-hosts test-yarn evolution: export PYTHONDONTWRITEBYTECODE :=
+test test-fast chaos chaos-processes chaos-realtime test-hosts test-yarn test-azure evolution: export PYTHONDONTWRITEBYTECODE :=
 
 test: setup ## run every tier of tests, in WORKERS processes; what they took is in build/durations.txt
 	$(BIN)/pytest -n $(WORKERS) --durations-file=build/durations.txt $(ARGS)
@@ -46,6 +46,9 @@ test-hosts: setup ## four hosts, as network namespaces: killed KILLS times, by d
 test-yarn: setup ## spark-submit to a YARN of its own, in client and cluster mode, with killed containers; 56 MB are fetched
 	$(BIN)/python scripts/jars.py .yarn
 	$(BIN)/pytest -s tests/spark/processes/cluster/test_yarn.py $(ARGS)
+
+test-azure: setup ## a checkpoint in Azure Blob Storage: Azurite, which npm fetches
+	$(BIN)/pytest tests/faults/azure $(ARGS)
 
 evolution: setup ## the flights of a year through five versions of a program on Spark, killed KILLS times, by default 6
 	EVOLUTION_KILLS=$(or $(KILLS),6) $(BIN)/pytest -s tests/spark/processes/test_evolution.py $(ARGS)
@@ -124,7 +127,7 @@ lock: ## write requirements/*.lock again, with the newest versions that fit
 	@sh scripts/lock.sh
 
 clean: ## remove environments, caches, build artefacts and demo results
-	rm -rf .flink .kafka .s3 .spark-kafka .yarn
+	rm -rf .azurite .flink .kafka .s3 .spark-kafka .yarn
 	rm -rf .venv-spark-*
 	rm -rf .venv .venv.lock .venv-bench .venv-bench.lock .venv-flink .venv-flink.lock .venv-lock
 	rm -rf build dist *.egg-info src/*.egg-info

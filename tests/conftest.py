@@ -18,7 +18,7 @@ import jvm
 import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 
-pytest_plugins = ["durations", "s3_server", "scheduling"]
+pytest_plugins = ["azure_server", "durations", "s3_server", "scheduling"]
 
 os.environ |= jvm.ENVIRONMENT
 
@@ -54,8 +54,9 @@ settings.register_profile(
 settings.register_profile("explore", deadline=None, max_examples=2_000, print_blob=True)
 settings.register_profile("fast", derandomize=True, deadline=None, max_examples=FAST_EXAMPLES)
 
-#: Tests of clusters that take minutes: `make test-hosts`, `make test-yarn`.
-CLUSTERS = TESTS / "spark" / "processes" / "cluster"
+#: Folders that are run where they are asked for: clusters, which take minutes (`make test-hosts`,
+#: `make test-yarn`), and a server that npm fetches (`make test-azure`).
+ASKED_FOR = [TESTS / "spark" / "processes" / "cluster", TESTS / "faults" / "azure"]
 
 #: What ``--fast`` leaves out: what needs a JVM, a browser or processes, documents and examples, and
 #: files whose tests take seconds each.
@@ -96,8 +97,9 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    if collection_path == CLUSTERS:  # unless it is asked for
-        return not any("processes/cluster" in one for one in config.invocation_params.args) or None
+    if collection_path in ASKED_FOR:
+        folder = collection_path.relative_to(TESTS).as_posix()
+        return not any(folder in one for one in config.invocation_params.args) or None
     return True if config.getoption("fast") and collection_path in NOT_FAST else None
 
 

@@ -2,109 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+from killed_store import check_run_with_killed_store
 from s3_server import S3Server
-
-FILES, KEYS = 12, 20
-
-# A process of its own: Spark's Python workers have the environment that its JVM was started with.
-SCRIPT = """
-import sys
-from pyspark.sql import SparkSession
-import millrace as mr
-from millrace.model.errors import PipelineError
-
-folder, checkpoint = sys.argv[1:]
-spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").config(
-    "spark.sql.shuffle.partitions", "2").config("spark.local.dir", folder + "/local").getOrCreate()
-spark.sparkContext.setLogLevel("ERROR")
-
-
-class Count(mr.Computation):
-    inputs = {"words": mr.by("word")}
-    outputs = {"counts": int}
-    seen = mr.ValueState(int)
-
-    def process_record(self, record):
-        self.seen.set((self.seen.get() or 0) + 1)
-        self.produce("counts", self.seen.get())
-
-
-def pipeline():
-    words = spark.readStream.schema("word string, at timestamp").option(
-        "maxFilesPerTrigger", 1).parquet(folder + "/words")
-    p = mr.Pipeline("words")
-    p.inject("words", words, timestamp="at", low_watermark=mr.BoundedDelay("1 s"))
-    p.add(Count)
-    p.sink("counts", mr.sinks.Parquet(folder + "/counts"))
-    return p
-
-
-try:
-    pipeline().start(spark, checkpoint=checkpoint)
-except PipelineError as error:
-    print("refused", error, flush=True)
-options = {"checkpoint": checkpoint, "spark_checkpoint": folder + "/offsets"}
-run = pipeline().start(spark, **options)
-while run.status().epoch < 2:
-    run.wait("20 milliseconds")
-print("going", flush=True)
-while run.status().epoch < 6:
-    run.wait("20 milliseconds")
-run.stop()
-run = pipeline().start(spark, **options)
-assert run.process_available("3 min")
-assert run.drain("2 min")
-print("drained", run.status().replayed, flush=True)
-spark.stop()
-"""
 
 
 @pytest.mark.timeout(400)
 def test_the_store_is_killed_in_mid_run(tmp_path: Path, s3: str, s3_server: S3Server) -> None:
-    (tmp_path / "words").mkdir()
-    at = pa.array([1_700_000_000_000_000] * KEYS, pa.timestamp("us", "UTC"))
-    for number in range(FILES):
-        words = pa.table({"word": [f"w{key}" for key in range(KEYS)], "at": at})
-        pq.write_table(words, tmp_path / "words" / f"{number:03}.parquet")
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
-    process = subprocess.Popen(
-        [sys.executable, str(script), str(tmp_path), s3],
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=tmp_path,
-        start_new_session=True,
-        env={
-            **os.environ,
-            **s3_server.environment(),
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-            "PYSPARK_PYTHON": sys.executable,
-            "SPARK_LOCAL_IP": "127.0.0.1",
-        },
-    )
-    try:
-        assert process.stdout is not None
-        refused = process.stdout.readline()
-        assert refused.startswith("refused Spark cannot reach 's3a://checkpoints/")
-        assert "spark_checkpoint=" in refused
-        assert process.stdout.readline() == "going\n"
-        s3_server.kill()
-        s3_server.start()
-        rest = process.communicate()[0]
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, 9)
-            process.communicate()
-    assert rest.startswith("drained")
-    counts = pq.read_table(tmp_path / "counts").to_pydict()
-    found = sorted(zip(counts["_key"], counts["value"], strict=True))
-    wanted = [(f"w{key}", count + 1) for key in range(KEYS) for count in range(FILES)]
-    assert found == sorted(wanted)
+    check_run_with_killed_store(tmp_path, s3, s3_server, hadoop_url="s3a://checkpoints/")

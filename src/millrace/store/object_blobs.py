@@ -46,6 +46,7 @@ _STORES: dict[str, Any] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
 
 #: Scheme -> prefix of the variables that its client reads from the environment.
 VARIABLES = {"s3": "AWS", "gs": "GOOGLE", "az": "AZURE"}
+_ENDPOINTS = {"s3": "AWS_ENDPOINT_URL", "gs": "GOOGLE_BASE_URL", "az": "AZURE_ENDPOINT"}
 
 # Spellings of other programs -> ours.
 _ALIASES = {
@@ -153,6 +154,9 @@ def connect(url: BucketUrl, options: BucketOptions, *, retries: bool) -> Any:
         url: The bucket.
         options: Time-outs.
         retries: Let obstore try again by itself: only for what may be sent twice.
+
+    Raises:
+        PipelineError: The variables of the environment make no client.
     """
     allow_http = os.environ.get(f"{VARIABLES[url.scheme]}_ALLOW_HTTP", "").lower()
     timeout = timedelta(microseconds=options.timeout_us)
@@ -160,16 +164,40 @@ def connect(url: BucketUrl, options: BucketOptions, *, retries: bool) -> Any:
     if retries:
         patience = timedelta(microseconds=options.retry_for_us)
         retry = {"max_retries": 1000, "retry_timeout": patience}
-    return _STORES[url.scheme](
-        url.bucket,
-        prefix=url.prefix or None,
-        client_options={
-            "timeout": timeout,
-            "connect_timeout": min(timeout, timedelta(seconds=5)),
-            "allow_http": allow_http in ("1", "true", "yes"),
-        },
-        retry_config=retry,
+    try:
+        return _STORES[url.scheme](
+            url.bucket,
+            prefix=url.prefix or None,
+            client_options={
+                "timeout": timeout,
+                "connect_timeout": min(timeout, timedelta(seconds=5)),
+                "allow_http": allow_http in ("1", "true", "yes"),
+            },
+            retry_config=retry,
+        )
+    except (exceptions.BaseError, ValueError) as error:
+        raise PipelineError(f"checkpoint {url}: {_unusable(str(error), url.scheme)}") from None
+
+
+def _unusable(message: str, scheme: str) -> str:
+    """Return what is wrong with the environment; a client's message may have a secret in it."""
+    known = (part for text, part in _UNUSABLE.items() if text in message.lower())
+    return next(
+        known,
+        f"one of the {VARIABLES[scheme]}_* variables of the environment has a value that the "
+        "client cannot use. Compare them with the documentation of the store.",
     )
+
+
+#: What the clients say of variables -> what to do.
+_UNUSABLE = {
+    "account must be specified": "AZURE_STORAGE_ACCOUNT_NAME is not set. Set it for the driver and "
+    "every worker.",
+    "invalid access key": "AZURE_STORAGE_ACCOUNT_KEY is no base64. Copy the whole key.",
+    "service account": "the file that GOOGLE_SERVICE_ACCOUNT or GOOGLE_APPLICATION_CREDENTIALS "
+    "names cannot be read, or holds no credentials. Correct the path, on every worker too.",
+    "as boolean": "one of the variables of the environment is neither true nor false.",
+}
 
 
 def _duration(environment: Mapping[str, str], name: str, default_us: int) -> int:
@@ -252,8 +280,9 @@ def diagnose(error: Exception, url: BucketUrl) -> Diagnosis:
             "See whether something else writes or deletes under the checkpoint's prefix",
         )  # fmt: skip
     if code in _NO_BUCKET:
+        kind = "container" if url.scheme == "az" else "bucket"
         return Diagnosis(
-            status_and_code, False, f"Make the bucket {url.bucket!r}, or correct its name"
+            status_and_code, False, f"Make the {kind} {url.bucket!r}, or correct its name"
         )
     if code in _REGION or status == 301:
         return Diagnosis(
@@ -291,7 +320,7 @@ def diagnose(error: Exception, url: BucketUrl) -> Diagnosis:
     reached = "Connect" not in text and "connect" not in text
     return Diagnosis(
         "no usable answer" if reached else "it cannot be reached", True,
-        f"Check the network, and {variables}_ENDPOINT_URL if it is set",
+        f"Check the network, and {_ENDPOINTS[url.scheme]} if it is set",
     )  # fmt: skip
 
 

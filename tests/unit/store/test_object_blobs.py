@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import os
 import traceback
 
 import pytest
 from obstore import exceptions
 from obstore.store import MemoryStore
 
-from millrace.model.errors import StoreError
+from millrace.model.errors import PipelineError, StoreError
 from millrace.store import BucketOptions, BucketUrl, ObjectBlobs
 from millrace.store.object_blobs import diagnose
 
@@ -36,6 +37,43 @@ def test_troubles(text: str, what: str, passing: bool, remedy: str) -> None:
     assert what in trouble.what
     assert trouble.passing is passing
     assert remedy in trouble.remedy
+
+
+@pytest.mark.parametrize(
+    ("url", "variables", "remedy"),
+    [
+        ("az://c/p", {}, "AZURE_STORAGE_ACCOUNT_NAME is not set"),
+        ("az://c/p", {"AZURE_STORAGE_ACCOUNT_KEY": "SECRET!"}, "_KEY is no base64"),
+        ("az://c/p", {"AZURE_STORAGE_ENDPOINT": "SECRET"}, r"one of the AZURE_\* variables"),
+        ("az://c/p", {"AZURE_STORAGE_USE_EMULATOR": "SECRET"}, "neither true nor false"),
+        ("gs://b/p", {"GOOGLE_SERVICE_ACCOUNT_KEY": "SECRET"}, "holds no credentials"),
+        ("gs://b/p", {"GOOGLE_APPLICATION_CREDENTIALS": "/no/SECRET"}, "cannot be read"),
+        ("s3://b/p", {"AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "SECRET"}, "neither true nor false"),
+    ],
+)
+def test_variables_that_make_no_client_are_refused_and_not_repeated(
+    url: str, variables: dict[str, str], remedy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in list(os.environ):
+        if name.startswith(("AWS_", "AZURE_", "GOOGLE_")):
+            monkeypatch.delenv(name)
+    account = {"AZURE_STORAGE_ACCOUNT_NAME": "account"} if variables else {}
+    for name, value in (account | variables).items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(PipelineError, match=f"checkpoint {url}: .*{remedy}") as caught:
+        ObjectBlobs(BucketUrl.parse(url), BucketOptions())
+    assert "SECRET" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_remedies_are_in_the_words_of_the_store() -> None:
+    container = diagnose(
+        exceptions.GenericError("status code: 404: <Code>ContainerNotFound</Code>"),
+        BucketUrl.parse("az://logs/c"),
+    )
+    assert container.remedy == "Make the container 'logs', or correct its name"
+    away = exceptions.GenericError("tcp connect error")
+    assert "AZURE_ENDPOINT if" in diagnose(away, BucketUrl.parse("az://logs/c")).remedy
+    assert "GOOGLE_BASE_URL if" in diagnose(away, BucketUrl.parse("gs://logs/c")).remedy
 
 
 def test_the_signature_in_an_azure_url_is_not_repeated(

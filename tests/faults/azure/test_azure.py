@@ -1,0 +1,136 @@
+"""A checkpoint in Azure Blob Storage: the suite of every store, and failures, over Azurite.
+
+``make test-azure`` runs it; npm fetches the server.
+"""
+
+from __future__ import annotations
+
+import pickle
+import secrets
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from azure_server import AzureServer
+from killed_store import check_run_with_killed_store
+from logs import append
+from store_contract import commit_maker, contract
+
+from millrace.model.errors import PipelineError, StoreError
+from millrace.model.time import SECOND
+from millrace.store import (
+    Blobs,
+    BucketOptions,
+    BucketUrl,
+    Commit,
+    HardState,
+    ObjectBlobs,
+    ObjectHardState,
+    open_location,
+)
+
+PATIENT = BucketOptions(timeout_us=5 * SECOND, retry_for_us=60 * SECOND)
+
+
+@pytest.fixture
+def state(azure: str) -> HardState:
+    return open_location(azure, pipeline="zeitgeist")
+
+
+@pytest.fixture
+def blobs(azure: str) -> Blobs:
+    return ObjectBlobs(BucketUrl.parse(azure), BucketOptions.from_environment())
+
+
+@pytest.fixture
+def commit() -> Callable[..., Commit]:
+    return commit_maker()
+
+
+globals().update(contract())
+
+
+def commit_of(number: int) -> Commit:
+    return Commit("count", 0, number, number, 1, [(b"Sk", b"v")])
+
+
+def test_of_many_clients_at_a_time_one_wins(azure: str) -> None:
+    states = [open_location(azure, pipeline="p") for _ in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        for number in range(1, 26):
+            commit = commit_of(number)
+            assert sum(pool.map(lambda s, c=commit: append(s, [c])[0], states)) == 1
+
+
+def test_a_server_that_is_killed_under_a_writer_and_started_again(
+    azure: str, azure_server: AzureServer
+) -> None:
+    blobs = ObjectBlobs(BucketUrl.parse(azure), PATIENT)
+    state = ObjectHardState.create_or_open(blobs, pipeline="p")
+    won: list[bool] = []
+    begun = threading.Event()
+
+    def write() -> None:
+        for number in range(1, 101):
+            won.append(append(state, [commit_of(number)])[0])
+            if number == 10:
+                begun.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    assert begun.wait(60)
+    azure_server.kill()
+    azure_server.start()
+    writer.join(100)
+    assert won == [True] * 100
+    assert state.commits.numbers("count") == {0: list(range(1, 101))}
+    assert all(state.commits.read("count", 0, n) == commit_of(n) for n in range(1, 101))
+
+
+def test_an_object_of_many_parts_is_there_whole_or_not_at_all(blobs: ObjectBlobs) -> None:
+    pieces = [secrets.token_bytes(1 << 20) for _ in range(20)]
+    assert blobs.put_pieces("snapshots/1", iter(pieces))
+    assert blobs.read("snapshots/1") == b"".join(pieces)
+
+    def broken() -> Iterator[bytes]:
+        yield pieces[0] * 9
+        raise RuntimeError("no more")
+
+    with pytest.raises(RuntimeError):
+        blobs.put_pieces("snapshots/2", broken())
+    assert blobs.read("snapshots/2") is None
+
+
+def test_wrong_credentials(azure: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = "c2VjcmV0" * 4
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", secret)
+    with pytest.raises(StoreError, match=r"403.*Give the driver and every worker cred") as caught:
+        open_location(azure, pipeline="p")
+    assert secret not in "".join(traceback.format_exception(caught.value))
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME")
+    with pytest.raises(PipelineError, match="AZURE_STORAGE_ACCOUNT_NAME is not set"):
+        open_location(azure, pipeline="p")
+
+
+def test_no_such_container(azure: str) -> None:
+    with pytest.raises(StoreError, match="Make the container 'elsewhere'"):
+        open_location(azure.replace("checkpoints", "elsewhere"), pipeline="p")
+
+
+def test_no_secret_is_in_the_checkpoint_or_travels(azure: str, azure_server: AzureServer) -> None:
+    state = open_location(azure, pipeline="p")
+    append(state, [commit_of(1)])
+    text = pickle.dumps(state) + repr(state).encode()
+    assert azure_server.key.encode() not in text
+    assert pickle.loads(text).commits.read("count", 0, 1) == commit_of(1)
+
+
+@pytest.mark.timeout(400)
+def test_the_store_is_killed_in_mid_run(
+    tmp_path: Path, azure: str, azure_server: AzureServer
+) -> None:
+    spark_url = "abfss://checkpoints@millrace.dfs.core.windows.net/"
+    check_run_with_killed_store(tmp_path, azure, azure_server, hadoop_url=spark_url)
