@@ -7,6 +7,10 @@ of the level that has most to do. Above :data:`BUSY` for ten seconds there are t
 lies well between the two. A level that is never idle says nothing of how much more there is to do:
 then there are to be twice as many.
 
+Tasks that are not busy may fall behind, too, as those of calls to a service that is slow. So what
+waits in sources counts: where it is more than tasks read in a minute, there are not to be fewer,
+and if it has grown in that time, there are to be more, in proportion to what comes.
+
 *By epochs* another number costs nothing. An epoch that has ``w`` seconds of work for each level
 takes about ``w / n + c * n + s`` seconds a level with ``n`` tasks, where ``c`` is what Spark needs
 for another task, and ``s`` for a shuffle. That is least for ``n = sqrt(w / c)``. One task needs no
@@ -37,6 +41,10 @@ _IDLE_S: Final = 60.0
 _SATURATED: Final = 0.95
 #: Looks are so far apart.
 _APART_S: Final = 1.0
+#: Tasks fall behind where what waits grows by this share of what they read meanwhile, and so many
+#: records.
+_GROWTH: Final = 0.1
+_GROWTH_RECORDS: Final = 100
 
 #: What Spark needs for another task of a level, in seconds: it is scheduled, and its Python worker
 #: gets the stage.
@@ -72,6 +80,24 @@ class TaskRange(NamedTuple):
         return self.least < self.most
 
 
+class _Look(NamedTuple):
+    """How live tasks were doing.
+
+    Attributes:
+        now_s: When.
+        busy_s: Level and number of a task -> seconds in turns.
+        records: That level 0 has read.
+        done: What all have done: it grows where they are not stuck.
+        waiting: Records in sources; None if that is not known.
+    """
+
+    now_s: float
+    busy_s: Mapping[TaskKey, float]
+    records: int
+    done: int
+    waiting: int | None
+
+
 class LiveTaskCount:
     """Says when there are to be more live tasks, or fewer; of tasks that stay as many as they are.
 
@@ -89,34 +115,51 @@ class LiveTaskCount:
     def __init__(self, allowed: TaskRange, tasks: int) -> None:
         self._allowed = allowed
         self._tasks = tasks
-        #: When each task was how many seconds in turns, the oldest first.
-        self._looks: deque[tuple[float, Mapping[TaskKey, float]]] = deque()
+        #: The oldest first.
+        self._looks: deque[_Look] = deque()
 
-    def look(self, now_s: float, busy_s: Mapping[TaskKey, float]) -> int | None:
-        """Take how busy tasks are; return how many there are to be, or None for as many as now.
+    def look(
+        self,
+        now_s: float,
+        busy_s: Mapping[TaskKey, float],
+        *,
+        records: int = 0,
+        done: int = 0,
+        waiting: int | None = None,
+    ) -> int | None:
+        """Take how tasks are doing; return how many there are to be, or None for as many as now.
 
         Args:
             now_s: When, by a clock that does not go back.
             busy_s: Level and number of a task -> seconds in turns since it began. Where they are
                 fewer than before, other tasks have begun.
+            records: That those of level 0 have read since they began.
+            done: Records that all have done, and commits.
+            waiting: Records that wait in sources and may be read; None if that is not known.
         """
         looks = self._looks
         if not busy_s:
             return None
-        if looks and now_s - looks[-1][0] < _APART_S:
+        if looks and now_s - looks[-1].now_s < _APART_S:
             return None
-        if looks and any(busy_s.get(where, 0.0) < known for where, known in looks[-1][1].items()):
+        known = looks[-1].busy_s if looks else {}
+        if any(busy_s.get(where, 0.0) < seconds for where, seconds in known.items()):
             looks.clear()
-        looks.append((now_s, dict(busy_s)))
-        while len(looks) > 1 and now_s - looks[1][0] >= _IDLE_S:
+        looks.append(_Look(now_s, dict(busy_s), records, done, waiting))
+        while len(looks) > 1 and now_s - looks[1].now_s >= _IDLE_S:
             looks.popleft()
-        busy = self._busiest(_BUSY_S)
-        if busy is not None and busy > BUSY:
-            meant = 2 * self._tasks if busy >= _SATURATED else self._meant(busy)
-            return self._other(max(self._tasks + 1, meant))
-        busy = self._busiest(_IDLE_S)
-        if busy is not None and busy < IDLE:
-            return self._other(self._meant(busy))
+        if (before := self._look_before(_BUSY_S)) is not None:
+            busy = _busiest(before, looks[-1])
+            if busy > BUSY:
+                meant = 2 * self._tasks if busy >= _SATURATED else self._meant(busy)
+                return self._other(max(self._tasks + 1, meant))
+        if (before := self._look_before(_IDLE_S)) is not None:
+            waits, grows = _waiting(before, looks[-1])
+            if grows > 1.0:
+                return self._other(max(self._tasks + 1, int(self._tasks * min(grows, 2.0))))
+            busy = _busiest(before, looks[-1])
+            if busy < IDLE and not waits:
+                return self._other(self._meant(busy))
         return None
 
     def _meant(self, busy: float) -> int:
@@ -127,16 +170,34 @@ class LiveTaskCount:
         count = self._allowed.within(wanted)
         return None if count == self._tasks else count
 
-    def _busiest(self, for_s: float) -> float | None:
-        """Return how busy the busiest level was; None if it is not known for so long."""
-        now_s, last = self._looks[-1]
-        since = next((look for look in reversed(self._looks) if now_s - look[0] >= for_s), None)
-        if since is None:
-            return None
-        levels = defaultdict[int, list[float]](list)
-        for where, seconds in last.items():
-            levels[where[0]].append((seconds - since[1].get(where, 0.0)) / (now_s - since[0]))
-        return max(sum(shares) / len(shares) for shares in levels.values())
+    def _look_before(self, for_s: float) -> _Look | None:
+        """Return the last look that was so long before this one; None if there was none."""
+        now_s = self._looks[-1].now_s
+        return next((look for look in reversed(self._looks) if now_s - look.now_s >= for_s), None)
+
+
+def _busiest(before: _Look, now: _Look) -> float:
+    """Return how busy the busiest level was between two looks."""
+    passed_s = now.now_s - before.now_s
+    levels = defaultdict[int, list[float]](list)
+    for where, seconds in now.busy_s.items():
+        levels[where[0]].append((seconds - before.busy_s.get(where, 0.0)) / passed_s)
+    return max(sum(shares) / len(shares) for shares in levels.values())
+
+
+def _waiting(before: _Look, now: _Look) -> tuple[bool, float]:
+    """Return whether more waits than was read between two looks, and by how much that grows.
+
+    Returns:
+        The second: how many times what was read has come; 1 where tasks do not fall behind, or do
+        nothing at all, which more of them would not change.
+    """
+    read = now.records - before.records
+    if now.waiting is None or before.waiting is None or now.waiting <= read:
+        return False, 1.0
+    grown = now.waiting - before.waiting
+    falls_behind = grown > max(_GROWTH * read, _GROWTH_RECORDS) and now.done > before.done
+    return True, 1.0 + (grown / read if read else 1.0) if falls_behind else 1.0
 
 
 class EpochTaskCount:

@@ -433,8 +433,14 @@ class RealtimeEngine(Engine):
         """Have others take over if there are to be more tasks, or fewer."""
         if not self._allowed.follows_load:
             return
-        busy_s = {(one.level, one.task): one.busy_s for one in self._statuses()}
-        wanted = self._task_count.look(time.monotonic(), busy_s)
+        statuses = self._statuses()
+        wanted = self._task_count.look(
+            time.monotonic(),
+            {(one.level, one.task): one.busy_s for one in statuses},
+            records=sum(one.records for one in statuses if one.level == 0),
+            done=sum(one.records + one.commits for one in statuses),
+            waiting=self.run.waiting_records(),
+        )
         if wanted is None:
             return
         # Whatever comes of it, nothing is asked for again until tasks were watched for a while.

@@ -262,6 +262,20 @@ class Run:
         """Have triggers fire, for some keys or for all."""
         put_call(self.parts.mailbox, *called(name, keys, self.topology.streams))
 
+    def waiting_records(self) -> int | None:
+        """Return how many records wait in sources, of streams that are not held back.
+
+        Returns:
+            None if no source can tell.
+        """
+        paused, limited = self.publisher.throttle.asked()
+        waiting = [
+            backlog.records
+            for stream, backlog in self._backlog.now().items()
+            if backlog.records is not None and stream not in paused and stream not in limited
+        ]
+        return sum(waiting) if waiting else None
+
     def remap(self, computation: str, remaps: Sequence[Split | Merge]) -> RemapResult:
         """Read rows beside the run; split and merge key intervals while nothing is under way."""
         name = self.topology.name_of(computation)

@@ -53,6 +53,47 @@ def test_idle_tasks_become_fewer_after_a_minute() -> None:
     assert watched(LiveTaskCount(TaskRange(6, 16), 6), busy_by(0.2, 6), 120) == (120, None)
 
 
+def look_each_second(
+    busy: float,
+    reads: int,
+    waiting: Callable[[int], int | None],
+    done: Callable[[int], int] = lambda second: second,
+) -> tuple[int, int | None]:
+    """Look each second at two tasks that read so many records in one; return as `watched` does."""
+    count = LiveTaskCount(TaskRange(1, 16), 2)
+    for second in range(120):
+        busy_s = {(0, task): busy * second for task in range(2)}
+        wanted = count.look(
+            second, busy_s, records=reads * second, done=done(second), waiting=waiting(second)
+        )
+        if wanted is not None:
+            return second, wanted
+    return 120, None
+
+
+def test_tasks_that_are_not_busy_and_fall_behind_become_more_by_what_comes() -> None:
+    # 150 records come in a second, and 100 are read.
+    assert look_each_second(0.5, 100, lambda second: 5_000 + 50 * second) == (60, 3)
+    # Twenty times as many come: not more than twice the tasks at a time.
+    assert look_each_second(0.1, 100, lambda second: 5_000 + 1_900 * second) == (60, 4)
+    # What waits was less than is read in a minute until then.
+    assert look_each_second(0.5, 100, lambda second: 70 * second) == (86, 3)
+    # They read nothing, as they have much under way.
+    assert look_each_second(0.1, 0, lambda second: 5_000 + 50 * second) == (60, 4)
+    # It does not grow, or hardly; nothing is done, or nobody knows.
+    assert look_each_second(0.5, 100, lambda second: 9_000 - 50 * second) == (120, None)
+    assert look_each_second(0.5, 100, lambda second: 9_000 + 9 * second) == (120, None)
+    assert look_each_second(0.5, 0, lambda second: second) == (120, None)
+    assert look_each_second(0.5, 0, lambda second: 50 * second, lambda _: 7) == (120, None)
+    assert look_each_second(0.5, 100, lambda _: None) == (120, None)
+
+
+def test_idle_tasks_do_not_become_fewer_while_more_waits_than_they_read_in_a_minute() -> None:
+    assert look_each_second(0.1, 100, lambda _: 6_001) == (120, None)
+    assert look_each_second(0.1, 100, lambda _: 6_000) == (60, 1)
+    assert look_each_second(0.1, 100, lambda _: None) == (60, 1)
+
+
 def test_a_burst_of_five_seconds_changes_nothing() -> None:
     count = LiveTaskCount(TaskRange(1, 16), 2)
     burst = watched(count, lambda s: busy_by(1.0 if s in range(5) else 0.5, 2)(s), 120)

@@ -209,6 +209,21 @@ def test_a_run_that_another_follows_leaves_it_the_lease(started: Any, tmp_path: 
     lease.release()
 
 
+def test_what_waits_is_counted_where_it_may_be_read(started: Any) -> None:
+    run = started(Driven(None, tries=1))._run
+    assert run.waiting_records() is None
+    run._backlog._found = {
+        "paused": mr.sources.Backlog(records=1),
+        "limited": mr.sources.Backlog(records=10),
+        "files": mr.sources.Backlog(files=3),
+    }
+    run.publisher.throttle.pause("paused")
+    run.publisher.throttle.limit("limited", 1.0)
+    assert run.waiting_records() is None
+    run._backlog._found |= {name: mr.sources.Backlog(records=100) for name in ("one", "other")}
+    assert run.waiting_records() == 200
+
+
 def test_what_may_be_asked_for_is_one_table_for_every_engine(started: Any) -> None:
     engine = Driven(tries=1)
     run = started(engine)
