@@ -306,7 +306,7 @@ def close_removed() -> None:
     with _lock:
         for path, opened in list(_open.items()):
             if not opened.users and not _is_there(opened):
-                _open.pop(path).env.close()
+                _open.pop(path).close()
 
 
 def _is_there(opened: Environment) -> bool:

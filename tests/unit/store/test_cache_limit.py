@@ -100,6 +100,17 @@ def test_files_that_another_process_evicted_are_let_go(caches: LmdbCaches, commi
     assert str(rows(caches, 1).parent) in lmdb_environments._open
 
 
+def test_of_files_that_are_let_go_none_stays_open(caches: LmdbCaches, commit: Make) -> None:
+    lmdb_environments.close_all()
+    before = len(os.listdir("/dev/fd"))
+    fill(caches, commit, 1)
+    rows(caches, 0).parent.rename(caches.home / "count" / "elsewhere")
+
+    limit(caches, ALL).over()
+
+    assert len(os.listdir("/dev/fd")) == before
+
+
 def test_a_snapshot_that_is_due_is_written_before_its_cache_goes(
     caches: LmdbCaches, commit: Make, state: HardState
 ) -> None:
