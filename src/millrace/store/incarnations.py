@@ -248,7 +248,7 @@ class Incarnations:
         self._known: Seal | None = None
         self._pieces: dict[SegmentName, dict[int, int]] = {}
         self._seeds: dict[SegmentName, int] = {}
-        #: What this object has removed since the last seal that it knows.
+        #: Sealed segments that this object has removed since the last seal that it knows.
         self.removed: set[SegmentName] = set()
 
     @property
@@ -395,7 +395,9 @@ class Incarnations:
         wanted = list(names)
         if wanted:
             self._remove(wanted)
-            self.removed.update(wanted)
+            # Others no seal names: a run that lasts has one of them a mark and task.
+            sealed = self.sealed().lengths
+            self.removed.update(name for name in wanted if str(name) in sealed)
 
     # -- what the commit log reads -----------------------------------------------------------------
 

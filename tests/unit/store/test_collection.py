@@ -281,6 +281,20 @@ def test_parts_with_notes_alone_go_before_there_are_snapshots(state: HardState) 
     assert Collector(state).collect(Collectable({}, 0, incarnation=1, segments=parts)).segments == 1
 
 
+def test_nothing_is_remembered_of_segments_that_no_seal_names(state: HardState) -> None:
+    """Else a run of days would have a name for each task and mark."""
+    collector = Collector(state)
+    state.incarnations.seal(1)
+    name = SegmentName(1, 0, 0, 1)
+    parts = {str(name): in_segment(state, name)}
+    collector.collect(Collectable({}, 0, incarnation=1, segments=parts))
+    assert not state.incarnations.removed
+    state.incarnations.grow(1, 0, 0, 2).append([], b"note")
+    state.incarnations.seal(2)
+    collector.collect(Collectable({}, 0, incarnation=2, segments=parts))
+    assert state.incarnations.removed == {SegmentName(1, 0, 0, 2)}
+
+
 class Parts:
     """Parts of one task, one a mark: interval 0 commits ten times in each, 9 in the second only."""
 
