@@ -227,11 +227,12 @@ def _together(put: Sequence[int], grown: Iterable[int]) -> list[int]:
     A grown segment may stay for another interval's sake. So where a number is missing, what grown
     ones have before it was collected in part, and nobody needs it.
     """
-    numbers = sorted({*put, *grown})
+    there = {*put}
+    numbers = sorted(there.union(grown))
     gaps = [after for before, after in pairwise(numbers) if after > before + 1]
     if not gaps:
         return numbers
-    return [number for number in numbers if number >= gaps[-1] or number in put]
+    return [number for number in numbers if number >= gaps[-1] or number in there]
 
 
 class TaskCommits:

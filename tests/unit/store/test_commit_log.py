@@ -12,6 +12,7 @@ from logs import append
 
 from millrace.model.errors import InvariantViolation
 from millrace.store import Commit, CommitLog, HardState, LocalHardState
+from millrace.store.commit_log import _together
 
 Make = Callable[..., Commit]
 Python = Callable[..., "subprocess.Popen[str]"]
@@ -171,3 +172,14 @@ def test_a_local_state_is_pickled_as_its_path_and_uuid(tmp_path: Path, commit: M
     assert copy.commits.read("count", 0, 1) == commit(1)
     assert append(copy, [commit(1)]) == [False]
     assert len(pickle.dumps(state)) < 1000
+
+
+class Listed(list[int]):
+    """Numbers that are not searched one by one: an interval of much state has thousands of them."""
+
+    def __contains__(self, number: object) -> bool:
+        raise AssertionError(f"all were searched for {number}")
+
+
+def test_numbers_before_a_gap_are_those_that_were_put() -> None:
+    assert _together(Listed([1, 2, 6]), [3, 4, 8, 9]) == [1, 2, 6, 8, 9]
