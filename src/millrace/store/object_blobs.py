@@ -223,6 +223,15 @@ _CREDENTIALS = frozenset(
         "InvalidAccessKeyId", "InvalidToken", "SignatureDoesNotMatch",
     }
 )  # fmt: skip
+#: S3 answers these with 400, and its own clients try again: a request came in pieces or too slowly,
+#: or there were too many.
+_PASSING = frozenset(
+    {
+        "BadDigest", "IncompleteBody", "PriorRequestNotComplete", "RequestThrottled",
+        "RequestThrottledException", "RequestTimeout", "RequestTimeoutException", "SlowDown",
+        "ThrottledException", "Throttling", "ThrottlingException",
+    }
+)  # fmt: skip
 _NO_BUCKET = frozenset({"NoSuchBucket", "ContainerNotFound", "InvalidBucketName"})
 _REGION = frozenset(
     {"AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "PermanentRedirect"}
@@ -293,6 +302,10 @@ def diagnose(error: Exception, url: BucketUrl) -> Diagnosis:
             "no credentials in the environment, and none from the cloud's metadata service", False,
             _credentials(variables),
         )  # fmt: skip
+    if code == "RequestTimeTooSkewed":
+        return Diagnosis(
+            status_and_code, False, "Set the clock of the host: it differs too much from the store's"
+        )
     denied = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
     if isinstance(error, denied) or status in (401, 403) or code in _CREDENTIALS:
         return Diagnosis(status_and_code or "access denied", False, _credentials(variables))
@@ -306,7 +319,7 @@ def diagnose(error: Exception, url: BucketUrl) -> Diagnosis:
             "the endpoint is http://, which is not encrypted", False,
             f"Use https://, or set {variables}_ALLOW_HTTP=true where the network is yours",
         )  # fmt: skip
-    if status in (408, 409, 425, 429) or status >= 500:
+    if code in _PASSING or status in (408, 409, 425, 429) or status >= 500:
         return Diagnosis(status_and_code, True, "See what the store's own status says")
     if status or isinstance(error, exceptions.InvalidPathError | ValueError):
         return Diagnosis(
