@@ -211,6 +211,8 @@ def remove_savepoint(checkpoint: Location, name: str) -> None:
     if isinstance(state, LocalHardState):
         path = local_path(place)
         if path.is_dir():
+            # First, as by its name in a bucket: without it the rest is no savepoint.
+            (path / "FORMAT").unlink(missing_ok=True)
             shutil.rmtree(path)
             return
     elif names := state.names(f"{_FOLDER}/{name}"):

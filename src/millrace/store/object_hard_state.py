@@ -169,11 +169,17 @@ class ObjectHardState:
         """Open an existing checkpoint, for a worker or a tool; writes nothing.
 
         Raises:
-            CheckpointMismatch: The uuid is another one, or the format is newer.
-            DamagedStore: There is no checkpoint, or ``FORMAT`` cannot be read.
+            CheckpointMismatch: The uuid is another one, or the format is newer. Or there is no
+                checkpoint, and no uuid was given.
+            DamagedStore: There is no checkpoint, of a uuid; or ``FORMAT`` cannot be read.
         """
         data = bucket.read("FORMAT")
         host = socket.gethostname()
+        if data is None and uuid is None:
+            raise CheckpointMismatch(
+                f"{bucket.url}: no checkpoint, there is no FORMAT object, as seen from host {host}. "
+                'Give the URL that the run got as p.start(spark, checkpoint="...").'
+            )
         if data is None:
             raise DamagedStore(
                 f"checkpoint {bucket.url}: there is no FORMAT object, as seen from host {host}. "

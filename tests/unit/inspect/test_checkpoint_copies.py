@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 from click.testing import CliRunner
+from obstore.store import LocalStore
 
 import millrace as mr
 from millrace.cli.main import main
@@ -20,7 +22,7 @@ from millrace.model.errors import (
     NotKept,
     PipelineError,
 )
-from millrace.store import Snapshots, open_location
+from millrace.store import BucketUrl, Snapshots, object_blobs, open_location
 from tests.live import Feeds, InEpochs, Kept, Live
 
 ROWS = 24
@@ -193,6 +195,48 @@ def test_a_copy_that_is_cut_off_is_no_checkpoint(
     mr.ops.remove_savepoint(tmp_path / "ckpt", "cut")
     assert mr.ops.add_savepoint(tmp_path / "ckpt", "cut") == 2
     assert shop.live.state.epochs.last()
+
+
+def test_a_savepoint_whose_removal_was_cut_off_is_none(
+    shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is in nobody's way, and can be removed again."""
+    ckpt = tmp_path / "ckpt"
+    for name in ("gone", "there"):
+        mr.ops.add_savepoint(ckpt, name)
+
+    def killed(path: Path) -> None:
+        (path / "epochs" / "0000000002.json").unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(shutil, "rmtree", killed)
+        mr.ops.remove_savepoint(ckpt, "gone")
+
+    assert mr.ops.savepoints(ckpt) == {"there": 2}
+    mr.ops.remove_savepoint(ckpt, "gone")
+    assert mr.ops.add_savepoint(ckpt, "gone") == 2
+
+
+def test_in_a_bucket_what_is_left_of_a_savepoint_is_none(
+    shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a directory. And where there is no checkpoint at all, that is said as it is there."""
+
+    def connect(url: BucketUrl, *_: object, **__: object) -> LocalStore:
+        return LocalStore(tmp_path / url.bucket / url.prefix, mkdir=True)
+
+    monkeypatch.setattr(object_blobs, "connect", connect)
+    with pytest.raises(CheckpointMismatch, match="s3://bucket/ckpt: no checkpoint, there is no FO"):
+        mr.ops.copy_checkpoint("s3://bucket/ckpt", tmp_path / "copy")
+    mr.ops.copy_checkpoint(tmp_path / "ckpt", "s3://bucket/ckpt")
+    for name in ("gone", "there"):
+        mr.ops.add_savepoint("s3://bucket/ckpt", name)
+    (tmp_path / "bucket" / "ckpt" / "savepoints" / "gone" / "FORMAT").unlink()  # the first to go
+
+    assert mr.ops.savepoints("s3://bucket/ckpt") == {"there": 2}
+    mr.ops.remove_savepoint("s3://bucket/ckpt", "gone")
+    assert mr.ops.add_savepoint("s3://bucket/ckpt", "gone") == 2
 
 
 def test_what_cannot_be_copied_is_said(shop: Shop, tmp_path: Path) -> None:
