@@ -612,13 +612,16 @@ class Incarnations:
             end = 0
             for offset in sorted(pieces):
                 if offset != end:
+                    if not self.blobs.exists(f"{FOLDER}/{name}"):
+                        break  # it was removed between two pages of the listing
                     raise DamagedStore(
                         f"segment {self._where}/{name}: what was appended at {end} has gone, and "
                         f"there is more at {offset}. Restore it from a copy of the checkpoint; "
                         "without it the commits in it, and what followed from them, are lost."
                     )
                 end += pieces[offset]
-            sizes[name] = end if end > HEADER_BYTES else 0
+            else:
+                sizes[name] = end if end > HEADER_BYTES else 0
         self._pieces = {name: there[name] for name in sizes}
         return sizes
 

@@ -19,7 +19,9 @@ from millrace.store import (
     GrownSegment,
     HardState,
     LocalHardState,
+    MemoryBlobs,
     MemoryCache,
+    MemoryHardState,
     ObjectBlobs,
     ObjectHardState,
     SegmentName,
@@ -466,3 +468,31 @@ def test_a_seal_passes_over_a_segment_that_is_collected_while_it_looks(
 
     assert seal is not None
     assert [*seal.lengths] == [*seal.notes] == [str(SegmentName(1, 1, 0, 1))]
+
+
+def test_a_segment_that_is_collected_between_two_pages_of_a_listing_is_no_damage(
+    commit: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = MemoryHardState()
+    begun(state)
+    segment = state.incarnations.grow(1, 1, 0, 1)
+    for number in (1, 2, 3):
+        written(state, segment, CommitGroup([commit(number)], b"note"))
+    begun(state, 2)
+    first, second, third = (name for name in state.blobs.names("incarnations") if "-" in name)
+    sizes = MemoryBlobs.sizes
+
+    def paged(blobs: MemoryBlobs, folder: str) -> dict[str, int]:
+        pages = sizes(blobs, folder)
+        blobs.remove([first, second])
+        return {name: size for name, size in pages.items() if name != second}
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryBlobs, "sizes", paged)
+        assert state.incarnations.names() == []
+
+    begun(state, 3)
+    assert state.blobs.names("incarnations") == [
+        "incarnations/00000003.begun",
+        "incarnations/00000003.seal",
+    ], f"{third} goes with the next seal"
