@@ -56,7 +56,13 @@ from millrace.store.checkpoint_format import (
     new_format,
 )
 from millrace.store.commit_log import CommitLog
-from millrace.store.durable_files import exists, make_directory, put_if_absent, translated
+from millrace.store.durable_files import (
+    exists,
+    make_directory,
+    put_if_absent,
+    remove_leftovers,
+    translated,
+)
 from millrace.store.epoch_log import EpochLog
 from millrace.store.incarnations import FOLDER, Incarnations
 from millrace.store.local_blobs import LocalBlobs
@@ -126,6 +132,8 @@ class ObjectHardState:
     ) -> ObjectHardState:
         """Open the checkpoint of ``pipeline`` for a driver; make it if there is none.
 
+        Removes what killed writers left beside grown segments in a directory.
+
         Args:
             bucket: Where it is.
             pipeline: Name of the pipeline.
@@ -162,7 +170,12 @@ class ObjectHardState:
                 f"as Amazon S3, Google Cloud Storage or Azure Blob Storage, or a newer version of "
                 f"this one."
             )
-        return cls(bucket, written)
+        state = cls(bucket, written)
+        if written.segments is not None:
+            scratch = _place(written.segments, written.uuid) / "tmp"
+            with translated(scratch):
+                remove_leftovers(scratch)
+        return state
 
     @classmethod
     def open(cls, bucket: ObjectBlobs, *, uuid: str | None = None) -> ObjectHardState:

@@ -148,6 +148,19 @@ def test_segments_in_a_directory_of_their_own(
         assert other.incarnations.names() == [SegmentName(1, 0, 0, 1)]
 
 
+def test_what_a_killed_driver_left_beside_segments_goes_with_the_next_one(
+    bucket: ObjectBlobs, tmp_path: Path
+) -> None:
+    state = ObjectHardState.create_or_open(bucket, pipeline="p", segments=str(tmp_path))
+    left = tmp_path / state.uuid / "tmp" / "4711-0123456789abcdef.tmp"
+    left.write_bytes(b"half a seal")
+
+    ObjectHardState.open(bucket, uuid=state.uuid)
+    assert left.exists(), "a worker removes nothing"
+    ObjectHardState.create_or_open(bucket, pipeline="p")
+    assert not left.exists()
+
+
 def test_an_append_is_a_request_only_where_segments_are_objects(
     bucket: ObjectBlobs, tmp_path: Path
 ) -> None:
