@@ -304,7 +304,7 @@ def diagnose(error: Exception, url: BucketUrl) -> Diagnosis:
         )  # fmt: skip
     if code == "RequestTimeTooSkewed":
         return Diagnosis(
-            status_and_code, False, "Set the clock of the host: it differs too much from the store's"
+            status_and_code, False, "Set the clock of the host, which differs from the store's"
         )
     denied = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
     if isinstance(error, denied) or status in (401, 403) or code in _CREDENTIALS:

@@ -190,7 +190,7 @@ class ObjectHardState:
         host = socket.gethostname()
         if data is None and uuid is None:
             raise CheckpointMismatch(
-                f"{bucket.url}: no checkpoint, there is no FORMAT object, as seen from host {host}. "
+                f"{bucket.url}: no checkpoint, host {host} finds no FORMAT object there. "
                 'Give the URL that the run got as p.start(spark, checkpoint="...").'
             )
         if data is None:

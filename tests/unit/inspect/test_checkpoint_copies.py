@@ -209,9 +209,10 @@ def test_a_savepoint_whose_removal_was_cut_off_is_none(
         (path / "epochs" / "0000000002.json").unlink()
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr(shutil, "rmtree", killed)
-        mr.ops.remove_savepoint(ckpt, "gone")
+        with pytest.raises(KeyboardInterrupt):
+            mr.ops.remove_savepoint(ckpt, "gone")
 
     assert mr.ops.savepoints(ckpt) == {"there": 2}
     mr.ops.remove_savepoint(ckpt, "gone")
@@ -227,7 +228,7 @@ def test_in_a_bucket_what_is_left_of_a_savepoint_is_none(
         return LocalStore(tmp_path / url.bucket / url.prefix, mkdir=True)
 
     monkeypatch.setattr(object_blobs, "connect", connect)
-    with pytest.raises(CheckpointMismatch, match="s3://bucket/ckpt: no checkpoint, there is no FO"):
+    with pytest.raises(CheckpointMismatch, match="s3://bucket/ckpt: no checkpoint, host"):
         mr.ops.copy_checkpoint("s3://bucket/ckpt", tmp_path / "copy")
     mr.ops.copy_checkpoint(tmp_path / "ckpt", "s3://bucket/ckpt")
     for name in ("gone", "there"):
