@@ -106,7 +106,7 @@ class Lease:
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self._checkpoint = os.fspath(checkpoint)
-        self._state = open_location(checkpoint, pipeline=pipeline)
+        self._state = open_location(checkpoint, pipeline=pipeline, beside=True)
         self._mailbox: Mailbox = self._state.mailbox
         if term is None:
             term = _TERM_FAR if self._mailbox.far else _TERM

@@ -288,7 +288,7 @@ class _Opening:
         """Start the query beside the run before; see :class:`~millrace.spark.engine.Successor`."""
         assert isinstance(self._setup, RealtimeSetup), "it has slots"
         with self._given_up():
-            state = self._state()
+            state = self._state(beside=True)
             plan = self._plan_as_foreseen(state, end_of(state.epochs))
             return self._setup.stand_by(plan, self._tasks, changed)
 
@@ -446,7 +446,7 @@ class _Opening:
         Args:
             generation: Of the run that has it; 0 if it has not begun, or has not said so.
         """
-        state = self._state()
+        state = self._state(beside=True)
         end = end_of(state.epochs)
         if not self._has_as_many(end):
             self._drop_started()
@@ -523,10 +523,10 @@ class _Opening:
             self._spark, topology, self._checkpoint, self._options, self._scratch
         )
 
-    def _state(self) -> HardState:
-        """Open the checkpoint."""
+    def _state(self, *, beside: bool = False) -> HardState:
+        """Open the checkpoint; perhaps beside the run that has it."""
         name, segments = self._pipeline.name, self._options.get("segments")
-        return open_location(self._checkpoint, pipeline=name, segments=segments)
+        return open_location(self._checkpoint, pipeline=name, segments=segments, beside=beside)
 
     def _plan(self, topology: Topology, state: HardState, *, live: bool) -> StreamPlan:
         """Return the plan of a topology that has the numbers of the checkpoint."""

@@ -90,11 +90,13 @@ class LocalHardState:
         *,
         pipeline: str,
         copied: bool = False,
+        beside: bool = False,
         disk: Disk = os,
     ) -> LocalHardState:
         """Open the checkpoint of ``pipeline`` at ``path`` for a driver; make it if there is none.
 
-        Removes what killed writers left in ``tmp/``. One that is made says whether it is a copy.
+        Removes what killed writers left in ``tmp/``, unless it is opened beside a run, whose
+        writers may be at work. One that is made says whether it is a copy.
 
         Raises:
             CheckpointMismatch: ``path`` holds the checkpoint of another pipeline, of a newer
@@ -111,8 +113,9 @@ class LocalHardState:
             _settle_path(root, disk)
         for name in _FOLDERS:
             make_directory(root / name, disk)
-        with translated(root):
-            remove_leftovers(root / "tmp", disk)
+        if not beside:
+            with translated(root):
+                remove_leftovers(root / "tmp", disk)
         return cls(root, written, disk)
 
     @classmethod

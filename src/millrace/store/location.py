@@ -26,6 +26,7 @@ def open_location(
     uuid: str | None = None,
     segments: str | os.PathLike[str] | None = None,
     copied: bool = False,
+    beside: bool = False,
 ) -> LocalHardState | ObjectHardState:
     """Open the checkpoint at a path or URL.
 
@@ -39,6 +40,8 @@ def open_location(
         segments: Given by a driver, of a checkpoint in an object store: the directory, seen by all
             hosts, that grown segments are in.
         copied: Given by who makes a copy: it may be one that has no entry in its epoch log yet.
+        beside: Given by a driver that waits while another's run may go on: what looks like a
+            leftover of a killed writer may be a live one's, and stays.
 
     Raises:
         PipelineError: the scheme is not supported, the URL holds more than a bucket and a prefix,
@@ -53,7 +56,7 @@ def open_location(
     >>> state.epochs.append(1, b'{"claim": 1}'), state.epochs.last()
     (True, 1)
     """
-    state = _opened(location, pipeline, uuid, segments, copied=copied)
+    state = _opened(location, pipeline, uuid, segments, copied=copied, beside=beside)
     if state.format.copied and not copied and not _is_begun(state):
         raise CheckpointMismatch(
             f"{os.fspath(location)}: this is a copy of another checkpoint, and it was cut off "
@@ -76,6 +79,7 @@ def _opened(
     segments: str | os.PathLike[str] | None,
     *,
     copied: bool,
+    beside: bool,
 ) -> LocalHardState | ObjectHardState:
     if is_object_store(location):
         bucket = ObjectBlobs(BucketUrl.parse(os.fspath(location)), BucketOptions.from_environment())
@@ -83,7 +87,7 @@ def _opened(
             return ObjectHardState.open(bucket, uuid=uuid)
         directory = None if segments is None else directory_of(segments)
         return ObjectHardState.create_or_open(
-            bucket, pipeline=pipeline, segments=directory, copied=copied
+            bucket, pipeline=pipeline, segments=directory, copied=copied, beside=beside
         )
     path = local_path(location)
     if segments is not None:
@@ -93,7 +97,7 @@ def _opened(
         )
     if pipeline is None:
         return LocalHardState.open(path, uuid=uuid)
-    return LocalHardState.create_or_open(path, pipeline=pipeline, copied=copied)
+    return LocalHardState.create_or_open(path, pipeline=pipeline, copied=copied, beside=beside)
 
 
 def mailbox_at(location: str) -> Mailbox:

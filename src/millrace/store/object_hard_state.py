@@ -129,10 +129,12 @@ class ObjectHardState:
         pipeline: str,
         segments: str | None = None,
         copied: bool = False,
+        beside: bool = False,
     ) -> ObjectHardState:
         """Open the checkpoint of ``pipeline`` for a driver; make it if there is none.
 
-        Removes what killed writers left beside grown segments in a directory.
+        Removes what killed writers left beside grown segments in a directory, unless it is opened
+        beside a run.
 
         Args:
             bucket: Where it is.
@@ -140,6 +142,7 @@ class ObjectHardState:
             segments: Absolute path of a directory for grown segments, which all hosts see; by
                 default they are in the bucket, or where they were when the checkpoint was made.
             copied: Whether it is a copy, if it is made.
+            beside: Whether a run may have it.
 
         Raises:
             CheckpointMismatch: The prefix holds the checkpoint of another pipeline, of a newer
@@ -171,7 +174,7 @@ class ObjectHardState:
                 f"this one."
             )
         state = cls(bucket, written)
-        if written.segments is not None:
+        if written.segments is not None and not beside:
             scratch = _place(written.segments, written.uuid) / "tmp"
             with translated(scratch):
                 remove_leftovers(scratch)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -222,3 +223,14 @@ def test_that_of_another_pipeline_is_refused(tmp_path: Path) -> None:
     Lease(tmp_path, "clicks")
     with pytest.raises(CheckpointMismatch, match="clicks"):
         Lease(tmp_path, "views")
+
+
+def test_who_waits_leaves_alone_what_the_run_is_writing(tmp_path: Path) -> None:
+    state = open_location(tmp_path, pipeline="clicks")
+
+    def pieces() -> Iterator[bytes]:
+        yield b"one"
+        Lease(tmp_path, "clicks")  # a standby starts
+        yield b"two"
+
+    assert state.snapshots.put("count", 0, 1, pieces())
