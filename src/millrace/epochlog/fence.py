@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from millrace.epochlog.entries import Claim, Manifest, decode_entry
-from millrace.model.errors import CheckpointMismatch, ZombieWriter
+from millrace.model.errors import CheckpointMismatch, DamagedStore, ZombieWriter
 from millrace.store import EpochLog, Incarnations
 
 
@@ -32,6 +32,11 @@ def refuse_superseded(log: EpochLog, manifest: Manifest) -> None:
     # In this order: an entry is removed after those before it, so if the manifest is still there,
     # what was not found after it was not collected, but never written.
     if not log.exists(manifest.entry):
+        if log.last() < manifest.entry:  # the last entry stays where others are collected
+            raise DamagedStore(
+                f"entry {manifest.entry} of the epoch log, and all after it, are gone. Was the "
+                "checkpoint removed under a running pipeline, or is its directory not mounted?"
+            )
         raise left_behind(manifest)
 
 

@@ -193,7 +193,7 @@ class Lease:
     def renew(self) -> bool:
         """Renew it; return False if it is another's by now. A thread does it while it is held."""
         overdue = self._clock() - self._renewed_s >= self._term_s
-        if overdue and self._last()[0] != self._number:
+        if overdue and self._last()[0] > self._number:
             return False
         self._renewed += 1
         self._put(self._number)

@@ -308,8 +308,19 @@ class Incarnations:
         """Return whether a later incarnation has begun. Cost: one open, or one HEAD.
 
         Who asks after its append has returned, and is told no, knows that the next seal has it.
+
+        Raises:
+            DamagedStore: There are no incarnations at all: what has them has gone.
         """
-        return not self.blobs.exists(_begun(incarnation))
+        if self.blobs.exists(_begun(incarnation)):
+            return False
+        if not self.last():
+            raise DamagedStore(
+                f"checkpoint {self._where}: it has gone, with all incarnations, of which "
+                f"{incarnation} has begun. Was it removed under a running pipeline, or is its "
+                "directory not mounted?"
+            )
+        return True
 
     def grow(self, incarnation: int, level: int, task: int, epoch: int) -> GrownSegment:
         """Return a new segment; it is there with its first group."""

@@ -14,7 +14,7 @@ import millrace as mr
 from millrace.compile.build import build
 from millrace.epochlog.run_log import RunLog
 from millrace.inspect import Lease
-from millrace.model.errors import CheckpointMismatch, RunFailed, ZombieWriter
+from millrace.model.errors import CheckpointMismatch, RunFailed, StoreError, ZombieWriter
 from millrace.store import open_location
 from millrace.store.mailbox import Mailbox
 
@@ -234,3 +234,17 @@ def test_who_waits_leaves_alone_what_the_run_is_writing(tmp_path: Path) -> None:
         yield b"two"
 
     assert state.snapshots.put("count", 0, 1, pieces())
+
+
+def test_a_lease_that_cannot_be_seen_for_a_while_is_not_anothers(
+    tmp_path: Path, clock: Clock
+) -> None:
+    """As where the directory of the checkpoint is not mounted for longer than a term."""
+    first = lease(tmp_path / "ckpt", clock)
+    assert first.acquire()
+    (tmp_path / "ckpt").rename(tmp_path / "away")
+    clock.pause(2 * TERM_S)
+    with pytest.raises(StoreError, match="it has gone"):
+        first.renew()
+    (tmp_path / "away").rename(tmp_path / "ckpt")
+    assert first.renew()

@@ -15,7 +15,7 @@ from millrace.epochlog.run_log import RunLog
 from millrace.kernel.bundle import ReceivedRecords
 from millrace.kernel.execution import Execution
 from millrace.kernel.results import NO_TIMES
-from millrace.model.errors import ZombieWriter
+from millrace.model.errors import DamagedStore, ZombieWriter
 from millrace.model.keys import encode_key, hash_key
 from millrace.store import MemoryCaches, MemoryHardState
 from millrace.watermark.map_change import Merge, Split
@@ -278,6 +278,19 @@ def test_nor_when_its_manifest_was_collected_too(attempts):
     attempts.state.epochs.remove_before(attempts.state.epochs.last())
     attempts.manifest = left
     with pytest.raises(ZombieWriter, match=r"epoch 0 .* is complete"):
+        attempts.run(attempts.execution(), *VALUES)
+
+
+def test_an_attempt_whose_checkpoint_has_gone_is_not_left_behind(attempts, monkeypatch):
+    """A run tries that again, and ends where others have gone on."""
+    refuse, blobs = fence_module.refuse_superseded, attempts.state.blobs
+
+    def removed(log, manifest):
+        blobs.remove(blobs.names("epochs"))
+        refuse(log, manifest)
+
+    monkeypatch.setattr(fence_module, "refuse_superseded", removed)
+    with pytest.raises(DamagedStore, match="and all after it, are gone"):
         attempts.run(attempts.execution(), *VALUES)
 
 

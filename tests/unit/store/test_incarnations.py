@@ -56,8 +56,18 @@ def test_names_sort_as_groups_came_and_are_told_from_other_names() -> None:
 
 def test_a_checkpoint_without_segments(state: HardState) -> None:
     assert (state.incarnations.last(), state.incarnations.names()) == (0, [])
-    assert state.incarnations.superseded(1)
     assert not state.commits.exists("count", 0, 1)
+
+
+def test_a_task_whose_checkpoint_has_gone_is_not_told_that_another_has_begun(
+    state: HardState,
+) -> None:
+    """A run tries again until a directory is mounted again, and ends where another has begun."""
+    begun(state)
+    blobs = state.incarnations.blobs
+    blobs.remove(blobs.names("incarnations"))
+    with pytest.raises(DamagedStore, match="it has gone, with all incarnations"):
+        state.incarnations.superseded(1)
 
 
 def test_a_incarnation_begins_once(state: HardState) -> None:
