@@ -229,7 +229,8 @@ class SignalInjector(Injector):
         if self._watch is not None and offset[0] >= self._found and not self._watch.due():
             return offset
         numbers = calls_in(self._mailbox, self._stream)
-        last, keys = offset[0], list[str]()
+        # Without the last call the mailbox is another, as a copy's is, and its numbers begin anew.
+        last, keys = offset[0] if offset[0] in numbers else 0, list[str]()
         # What an offset names is durable when another is asked for.
         old = [_name(self._stream, number) for number in numbers if number < last]
         if old:

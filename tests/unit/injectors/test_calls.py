@@ -56,6 +56,17 @@ def test_what_offsets_hold_is_removed_and_its_number_never_given_again(
     assert calls(tmp_path).advance("calls", offset).offset == [4, ["7364"]]
 
 
+def test_a_copy_of_a_checkpoint_that_had_calls_has_calls_of_its_own(
+    tmp_path: Any, mailbox: Mailbox
+) -> None:
+    offset: Any = [57, ["7361"]]  # the original's; a copy begins without messages
+    for number, key in enumerate((b"sb", b"sc"), 1):
+        put_call(mailbox, STREAM, [key])
+        offset = calls(tmp_path).advance("calls", offset).offset
+        assert offset == [number, [key.hex()]]
+        assert calls(tmp_path).advance("calls", offset).offset == offset
+
+
 def test_two_streams_do_not_take_each_others_calls(tmp_path: Any, mailbox: Mailbox) -> None:
     put_call(mailbox, STREAM, [b"sa"])
 
