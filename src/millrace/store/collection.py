@@ -245,9 +245,14 @@ class Collector:
                 segments[name] = covered
         old = removable(segments, self._floors)
         self._remove(old, collectable, collected)
-        for name, moved in self._thinner.emptied(segments.keys() - {*old}, self._floors):
-            self._remove([name], collectable, collected)
-            collected.moved += moved
+        emptied: list[SegmentName] = []
+        try:
+            for name, moved in self._thinner.emptied(segments.keys() - {*old}, self._floors):
+                emptied.append(name)
+                collected.moved += moved
+        finally:
+            # Together: to remove some costs a list of all that there are.
+            self._remove(emptied, collectable, collected)
 
     def _remove(
         self, old: list[SegmentName], collectable: Collectable, collected: Collected

@@ -15,6 +15,7 @@ from millrace.store import (
     Collector,
     Commit,
     HardState,
+    MemoryBlobs,
     MemoryCache,
     MemoryHardState,
     SegmentName,
@@ -353,6 +354,38 @@ def test_the_few_commits_that_keep_an_old_part_are_moved_to_a_segment(
     state.incarnations.seal(3)
     assert [str(name) for name in state.incarnations.names()] == parts[4:]
     assert state.commits.numbers("count") == {0: list(range(41, 61)), 9: [1]}
+
+
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_parts_that_are_emptied_are_removed_together(
+    tasks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each time, all segments are listed: a request for each thousand pieces, in a bucket."""
+    state, parts = MemoryHardState(), {}
+    state.incarnations.seal(1)
+    for task in range(tasks):
+        for part, numbers in ((1, range(1, 11)), (2, range(11, 21))):
+            name = SegmentName(1, 1, task, part)
+            commits = [Commit("count", task, number, 1, 1, []) for number in numbers]
+            if part == 1:
+                commits.append(Commit("count", 90 + task, 1, 1, 1, []))
+            state.incarnations.grow(*name).append(commits, b"note")
+            last = {commit.interval: commit.number for commit in commits}
+            parts[str(name)] = {"count": last}
+        two_snapshots(state, 15, 20, interval=task)
+    numbers = dict.fromkeys(range(tasks), 20) | {90 + task: 1 for task in range(tasks)}
+    sizes, lists = MemoryBlobs.sizes, list[str]()
+
+    def listed_too(blobs: MemoryBlobs, folder: str) -> dict[str, int]:
+        lists.append(folder)
+        return sizes(blobs, folder)
+
+    monkeypatch.setattr(MemoryBlobs, "sizes", listed_too)
+    collected = Collector(state, kept=1).collect(
+        Collectable({"count": numbers}, 0, incarnation=1, segments=parts)
+    )
+    assert (collected.segments, collected.moved) == (tasks, tasks)
+    assert lists.count("incarnations") == 2, "to read them, and to remove them"
 
 
 def test_a_moved_commit_goes_when_it_is_covered_before_anybody_seals(state: HardState) -> None:
