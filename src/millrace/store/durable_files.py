@@ -147,7 +147,15 @@ _ATTEMPTS = 32
 
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 
+#: What to do where files cannot be opened, whether to be read or to be written.
+TOO_MANY_FILES = "Too many files are open: raise the limit, see `ulimit -n`"
+_OF_BOTH = {
+    errno.EMFILE: TOO_MANY_FILES,
+    errno.ENFILE: TOO_MANY_FILES,
+    errno.ESTALE: "The file server has forgotten the file: mount its file system again",
+}
 _REMEDIES = {
+    **_OF_BOTH,
     errno.ENOSPC: "The disk is full: free room, or extend the volume",
     errno.EDQUOT: "The disk quota is used up: free room, or raise the quota",
     errno.EROFS: "The file system is mounted read-only: mount it for writing",
@@ -313,9 +321,11 @@ def translated(path: AnyPath) -> Iterator[None]:
 def unreadable(path: AnyPath, error: OSError) -> StoreError:
     """Return the error for a file that is there and cannot be read."""
     kind = DamagedStore if error.errno == errno.EIO else StoreError
+    check = "Check the disk and the permissions of the checkpoint"
+    remedy = _OF_BOTH.get(error.errno or 0, check)
     return kind(
-        f"checkpoint {path}: cannot be read: {error.strerror}. Check the disk and the permissions "
-        f"of the checkpoint, then start again with the same checkpoint."
+        f"checkpoint {path}: cannot be read: {error.strerror}. {remedy}, then start again with the "
+        "same checkpoint."
     )
 
 

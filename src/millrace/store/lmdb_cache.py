@@ -48,6 +48,7 @@ from millrace.store.cache import (
 )
 from millrace.store.checkpoint_format import file_name
 from millrace.store.commit import COMMIT_BYTES, Commit
+from millrace.store.durable_files import TOO_MANY_FILES
 from millrace.store.lmdb_environments import Damaged, Environment, Paging
 from millrace.store.snapshots import Rows, parts_of
 
@@ -204,6 +205,8 @@ class CacheErrors:
                 "There is no address space for it: raise `ulimit -v`, which Spark's "
                 "spark.executor.pyspark.memory sets, or lower map_size_bytes of LmdbCaches",
             ) from error
+        if code in (errno.EMFILE, errno.ENFILE):
+            raise self.unusable(error, TOO_MANY_FILES) from error
         if code in _CAPACITY:
             raise self.unusable(
                 error, "Free room for the cache directory and make it writable, or choose another"

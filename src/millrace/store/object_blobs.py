@@ -321,6 +321,10 @@ def diagnose(error: Exception, url: BucketUrl) -> Diagnosis:
         )  # fmt: skip
     if code in _PASSING or status in (408, 409, 425, 429) or status >= 500:
         return Diagnosis(status_and_code, True, "See what the store's own status says")
+    if status == 400 and not code:
+        return Diagnosis(
+            "400, and an answer to HEAD has no room for a reason", False, _credentials(variables)
+        )
     if status or isinstance(error, exceptions.InvalidPathError | ValueError):
         return Diagnosis(
             status_and_code or type(error).__name__, False, "See the documentation of the store"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import threading
@@ -209,6 +210,30 @@ def test_a_directory_that_has_gone_is_told(tmp_path: Path) -> None:
     ):
         with pytest.raises(DamagedStore, match="Was it removed under a running pipeline"):
             call()
+
+
+@pytest.mark.parametrize(
+    ("code", "remedy"),
+    [
+        (errno.EMFILE, "raise the limit, see `ulimit -n`"),
+        (errno.ENFILE, "raise the limit, see `ulimit -n`"),
+        (errno.ESTALE, "mount its file system again"),
+    ],
+)
+def test_what_is_not_up_to_disk_or_permissions_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, remedy: str
+) -> None:
+    blobs = LocalBlobs(tmp_path)
+    blobs.put_if_absent("epochs/1", b"")
+
+    def refused(*_: object) -> int:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "open", refused)
+    with pytest.raises(StoreError, match=remedy):
+        blobs.read("epochs/1")
+    with pytest.raises(CheckpointUnwritable, match=remedy):
+        blobs.put_if_absent("epochs/2", b"")
 
 
 def test_what_cannot_be_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -217,7 +217,7 @@ def test_damage_found_in_use_is_removed_and_the_task_tries_again(
         (lmdb.ReadersFullError("mdb_txn_begin"), "Fewer tasks can read"),
         (lmdb.MemoryError(f"open: {os.strerror(errno.ENOMEM)}"), "lower map_size_bytes"),
         (lmdb.DiskError(f"commit: {os.strerror(errno.ENOSPC)}"), "Free room for the cache"),
-        (lmdb.Error(f"open: {os.strerror(errno.EMFILE)}"), "Free room for the cache"),
+        (lmdb.Error(f"open: {os.strerror(errno.EMFILE)}"), "raise the limit, see `ulimit -n`"),
     ],
 )
 def test_what_wiping_cannot_help_is_an_error(

@@ -29,6 +29,7 @@ S3 = BucketUrl.parse("s3://bucket/c")
         ("status code: 400: <Code>Throttling</Code>", "Throttling", True, "status says"),
         ("status code: 400: <Code>InvalidRequest</Code>", "400", False, "documentation"),
         ("status code: 403: <Code>RequestTimeTooSkewed</Code>", "Skewed", False, "the clock"),
+        ("status code: 400 Bad Request", "400", False, "credentials"),
         ("status code: 301 Moved", "301", False, "AWS_REGION"),
         ("status code: 501", "501", False, "conditional puts"),
         ("PUT http://169.254.169.254/latest/api/token", "no credentials", False, "AWS_* variables"),
