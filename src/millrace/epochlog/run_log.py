@@ -14,6 +14,7 @@ authority keeps).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from typing import Protocol, Required, TypedDict, TypeVar, Unpack
 
 from msgspec.structs import replace
@@ -104,7 +105,10 @@ class LogWriter:
         try:
             return work()
         except StoreError as error:
-            if (zombie := self.superseded()) is not None:
+            zombie = None
+            with suppress(StoreError):  # who cannot know says what has happened here
+                zombie = self.superseded()
+            if zombie is not None:
                 raise zombie from error
             raise
 

@@ -14,7 +14,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from math import inf
 from typing import Any, Final, NamedTuple
 
@@ -25,7 +25,7 @@ from millrace.injectors.injector import Injector
 from millrace.injectors.rate_limit import Throttle
 from millrace.injectors.signal_injector import BacklogProbe, asking, put_call
 from millrace.inspect import add_savepoint, check_savepoint, savepoints
-from millrace.model.errors import MillraceError, NotKept, PipelineError, ZombieWriter
+from millrace.model.errors import MillraceError, NotKept, PipelineError, StoreError, ZombieWriter
 from millrace.model.time import SECOND, Duration, duration_us
 from millrace.runtime.reports import TaskReport
 from millrace.spark.asks import OUTLIVING, Listener, acts_of
@@ -346,7 +346,9 @@ class Run:
         cause = self.error
         if self.stopping or self.run_log.drained or cause is None:
             return
-        superseded = self.run_log.superseded()
+        superseded = None
+        with suppress(StoreError):  # who cannot know says what has happened here
+            superseded = self.run_log.superseded()
         if superseded is not None and not isinstance(cause, ZombieWriter):
             # Whatever it stumbled over: a newer run's files, offsets, or tables.
             raise superseded from cause

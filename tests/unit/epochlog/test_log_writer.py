@@ -6,8 +6,8 @@ import pytest
 
 from millrace.epochlog.entries import Completion
 from millrace.epochlog.run_log import LogWriter
-from millrace.model.errors import CheckpointUnwritable, DamagedStore, ZombieWriter
-from millrace.store import MemoryHardState
+from millrace.model.errors import CheckpointUnwritable, DamagedStore, StoreError, ZombieWriter
+from millrace.store import EpochLog, MemoryHardState
 
 COMPLETION = Completion(
     epoch=1, generation=1, drained=False, wall_time_us=0, after={}, intervals={}, numbers={},
@@ -49,4 +49,15 @@ def test_an_entry_of_another_run_is_one() -> None:
     log.append(1, b"another's")
     assert isinstance(writer.superseded(), ZombieWriter)
     with pytest.raises(ZombieWriter):
+        writer.ours(failing)
+
+
+def test_a_log_that_cannot_be_read_hides_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = LogWriter(MemoryHardState().epochs, 0, generation=1)
+
+    def refused(_: EpochLog) -> int:
+        raise StoreError("no route")
+
+    monkeypatch.setattr(EpochLog, "last", refused)
+    with pytest.raises(DamagedStore, match="the test cannot read it"):
         writer.ours(failing)

@@ -18,7 +18,7 @@ from millrace.epochlog.run_log import RunLog
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.inspect.lease import Lease
 from millrace.model.declarations import Declarations
-from millrace.model.errors import PipelineError, RunFailed
+from millrace.model.errors import PipelineError, RunFailed, StoreError
 from millrace.runtime.stuck import NO_LIMITS
 from millrace.spark.asks import acts_of
 from millrace.spark.console import Quiet
@@ -28,7 +28,7 @@ from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.metrics.lines import MetricLines
 from millrace.spark.progress_display import ProgressTarget
 from millrace.spark.run import Run
-from millrace.store import LocalBlobs, Mailbox, MemoryHardState
+from millrace.store import EpochLog, LocalBlobs, Mailbox, MemoryHardState
 
 
 class Driven(Engine):
@@ -166,6 +166,18 @@ def test_who_waits_is_told_what_the_engine_gave_up_for(started: Any) -> None:
     with pytest.raises(RunFailed, match="pipeline 'p' stopped: OSError: two"):
         run.wait("60 s")
     assert run.status().state == "failed"
+
+
+def test_a_store_that_does_not_say_who_has_it_hides_no_failure(
+    started: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_: EpochLog) -> int:
+        raise StoreError("no route")
+
+    run = started(Driven(OSError("two"), tries=1))
+    monkeypatch.setattr(EpochLog, "last", refused)
+    with pytest.raises(RunFailed, match="pipeline 'p' stopped: OSError: two"):
+        run.wait("60 s")
 
 
 def test_an_engine_that_fails_itself_fails_the_run(started: Any) -> None:
