@@ -126,7 +126,7 @@ class EpochOptions(RunOptions, total=False):
     the checkpoint. It must be durable: without it a run cannot continue."""
 
     trigger: Annotated[
-        str,
+        Duration,
         Option(
             "50 milliseconds",
             instead="in real time there are no epochs that Spark would begin; how often a mark is "

@@ -91,7 +91,7 @@ def test_ctrl_c_stops_a_run_that_is_waited_for(tools: Any) -> None:
     p.add(Echo)
     p.sink("echoes", sink)
     feed.add(("a", 1))
-    run = tools.start(p)
+    run = tools.start(p, trigger="50 ms")  # a unit that Spark does not know
     tools.step(run)
     handler, done = signal.getsignal(signal.SIGINT), threading.Event()
 

@@ -12,14 +12,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace.balance.task_count import TaskRange
-from millrace.compile.topology import Topology
 from millrace.injectors.offsets import Piece
 from millrace.model.errors import RunFailed
 from millrace.model.time import SECOND, Duration, duration_us
@@ -196,16 +194,6 @@ class DrivenEngine(EpochEngine):
 class DrivenSetup(EpochSetup):
     """What driven epochs do otherwise on the way to a run: see :class:`EpochSetup`."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        topology: Topology,
-        options: Mapping[str, Any],
-        scratch: Path,
-    ) -> None:
-        super().__init__(spark, topology, options, scratch)
-        self._look_s = duration_us(options["trigger"], "start(trigger)") / SECOND
-
     def check(self, tasks: int, allowed: TaskRange, *, slots_later: bool = False) -> None:
         """Refuse nothing: any number of tasks can run, one after the other."""
 
@@ -219,7 +207,7 @@ class DrivenSetup(EpochSetup):
             EpochInput(parts.topology, self._injectors),
             session=session,
             spark=self._spark,
-            look_s=max(_LEAST_LOOK_S, self._look_s),
+            look_s=max(_LEAST_LOOK_S, self._trigger_us / SECOND),
             readers=self.fitting,
         )
 

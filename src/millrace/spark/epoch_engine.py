@@ -27,7 +27,7 @@ from millrace.epochlog.entries import Manifest, processes_of
 from millrace.epochlog.run_log import RunLog
 from millrace.injectors.offsets import Offsets, Piece
 from millrace.model.errors import CheckpointMismatch, MillraceError
-from millrace.model.time import SECOND, Duration
+from millrace.model.time import SECOND, Duration, duration_us
 from millrace.runtime.epoch.driver import EpochDriver
 from millrace.runtime.epoch.input import EpochInput
 from millrace.runtime.partials_stage import Payoff
@@ -361,7 +361,8 @@ class EpochSetup(Setup):
         scratch: Directory of the run, which is made later.
 
     Raises:
-        PipelineError: A source cannot make its records, or cannot be sent to workers.
+        PipelineError: A source cannot make its records, or cannot be sent to workers; or
+            ``trigger=`` is no duration.
     """
 
     #: An epoch's commits are small beside what it costs.
@@ -376,6 +377,7 @@ class EpochSetup(Setup):
         scratch: Path,
     ) -> None:
         super().__init__(spark, options, scratch)
+        self._trigger_us = duration_us(options["trigger"], "start(trigger)")
         self.fitting = tasks_for(spark)
         self.sources = sources_of(topology, spark)
         self._injectors = injectors_of(topology)

@@ -22,7 +22,7 @@ from millrace.epochlog.run_log import RunLog
 from millrace.injectors.advance import Backlog
 from millrace.injectors.offsets import Offsets, Piece
 from millrace.model.errors import CheckpointMismatch, MillraceError, PipelineError, RunFailed
-from millrace.model.time import SECOND, Duration, duration_us
+from millrace.model.time import MILLISECOND, SECOND, Duration, duration_us
 from millrace.runtime.epoch.input import EpochInput
 from millrace.spark.engine import RunParts
 from millrace.spark.epoch_engine import EpochEngine, EpochSetup, NotBegun
@@ -253,6 +253,11 @@ class MicroBatchSetup(EpochSetup):
                 "them with spark.readStream, or run the pipeline with p.run_batch(spark)."
             )
 
+    @property
+    def _interval(self) -> str:
+        """Return how often Spark looks for data: Spark does not know all our names of units."""
+        return f"{self._trigger_us // MILLISECOND} milliseconds"
+
     def check(self, tasks: int, allowed: TaskRange, *, slots_later: bool = False) -> None:
         """Ask whether Spark can get to its own offsets at all."""
         chosen = self._options["spark_checkpoint"]
@@ -287,7 +292,7 @@ class MicroBatchSetup(EpochSetup):
                 rows.writeStream.queryName(f"millrace: {topology.name}")
                 .foreachBatch(epoch)
                 .option("checkpointLocation", self._offsets)
-                .trigger(processingTime=self._options["trigger"])
+                .trigger(processingTime=self._interval)
             )
             return query.start()
 
