@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
@@ -29,7 +28,7 @@ from millrace.model.errors import MillraceError, PipelineError
 from millrace.options import BatchOptions, with_defaults
 from millrace.runtime.sink_contract import bind_sinks, claim_sinks
 from millrace.runtime.stragglers import Enough, Left
-from millrace.spark.compat import set_if_allowed
+from millrace.spark.compat import lend
 from millrace.spark.console import Quiet
 from millrace.spark.external import external_pieces, injectors_of, together
 from millrace.spark.failure import failed
@@ -164,8 +163,9 @@ def run_batch(pipeline: Declarations, spark: SparkSession, **given: Any) -> Stat
 
     display = ProgressDisplay(line, where_to_show(options["progress"], spark))
     display.start()
+    give_back = lend(spark, SETTINGS)
     try:
-        with _settings(spark), display.live():
+        with display.live():
             report, _ = run_job(plan, together(frames), manifest, topology.sinks)
         left = {} if enough is None else enough.decisions().left(there)
     except BaseException as error:
@@ -176,6 +176,7 @@ def run_batch(pipeline: Declarations, spark: SparkSession, **given: Any) -> Stat
             raise
         raise failed(pipeline.name, error, spark, batch=True) from None
     finally:
+        give_back()
         if enough is not None:
             enough.decisions().forget()
     quiet.end()
@@ -189,19 +190,3 @@ def run_batch(pipeline: Declarations, spark: SparkSession, **given: Any) -> Stat
         _log.warning("%s: %s", pipeline.name, describe_left(left))
     display.finish(as_line(status))
     return status
-
-
-@contextmanager
-def _settings(spark: SparkSession) -> Iterator[None]:
-    """Set the user's session as the plan needs it, for as long as its job runs."""
-    earlier = {name: spark.conf.get(name, None) for name in SETTINGS}
-    try:
-        for name, value in SETTINGS.items():
-            set_if_allowed(spark, name, value)
-        yield
-    finally:
-        for name, was in earlier.items():
-            if was is None:
-                spark.conf.unset(name)
-            else:
-                set_if_allowed(spark, name, was)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
@@ -49,6 +50,7 @@ __all__ = [
     "close_session",
     "hashed_to",
     "interrupt_jobs",
+    "lend",
     "need_python_sources",
     "partitioned",
     "session_for_jobs",
@@ -156,12 +158,53 @@ def session_for_jobs(spark: SparkSession, settings: Mapping[str, str]) -> SparkS
     return session
 
 
-def set_if_allowed(spark: SparkSession, name: str, value: str) -> None:
-    """Set what makes jobs faster, and changes no result; some hosts let nobody set it."""
+def set_if_allowed(spark: SparkSession, name: str, value: str | None) -> None:
+    """Set what makes jobs faster, and changes no result; some hosts let nobody set it.
+
+    Args:
+        spark: A session.
+        name: Of the setting.
+        value: None to unset it.
+    """
     try:
-        spark.conf.set(name, value)
+        if value is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, value)
     except Exception as refused:  # noqa: BLE001  each host refuses in its own way
         _log.info("%s stays as Spark has it: %s", name, refused)
+
+
+_lending = threading.Lock()
+#: Session and setting that are lent -> what the user had, and how many have it now.
+_lent: dict[tuple[int, str], tuple[str | None, int]] = {}
+
+
+def lend(spark: SparkSession, settings: Mapping[str, str]) -> Callable[[], None]:
+    """Set a session otherwise for a time; return what sets it as the user had it.
+
+    Several may have a setting at once: the last of them gives back what was there before the first.
+
+    Args:
+        spark: The user's session.
+        settings: What is needed; a host may refuse it, as of :func:`set_if_allowed`.
+    """
+    with _lending:
+        for name, value in settings.items():
+            users, holders = _lent.get((id(spark), name)) or (spark.conf.get(name, None), 0)
+            _lent[id(spark), name] = users, holders + 1
+            set_if_allowed(spark, name, value)
+
+    def give_back() -> None:
+        with _lending:
+            for name in settings:
+                users, holders = _lent.pop((id(spark), name))
+                if holders > 1:
+                    _lent[id(spark), name] = users, holders - 1
+                else:
+                    set_if_allowed(spark, name, users)
+
+    return give_back
 
 
 def clone_session(spark: SparkSession) -> SparkSession:

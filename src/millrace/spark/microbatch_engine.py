@@ -24,6 +24,7 @@ from millrace.injectors.offsets import Offsets, Piece
 from millrace.model.errors import CheckpointMismatch, MillraceError, PipelineError, RunFailed
 from millrace.model.time import MILLISECOND, SECOND, Duration, duration_us
 from millrace.runtime.epoch.input import EpochInput
+from millrace.spark.compat import set_if_allowed
 from millrace.spark.engine import RunParts
 from millrace.spark.epoch_engine import EpochEngine, EpochSetup, NotBegun
 from millrace.spark.external import external_pieces, together
@@ -196,7 +197,7 @@ class MicroBatchEngine(EpochEngine):
         if turn == 1:
             # The batches' session is the query's own copy of the user's.
             for name, value in SETTINGS.items():
-                session.conf.set(name, value)
+                set_if_allowed(session, name, value)
         self._progress_files.sync()
         offsets: Mapping[str, Offsets] = {}
         if self._run_log.open is None:
