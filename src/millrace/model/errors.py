@@ -219,6 +219,19 @@ def brief_error(error: BaseException, most: int = LETTER_MOST) -> str:
     return cut(encodable(text), most)
 
 
+def message_of(error: BaseException) -> str:
+    r"""Return what an exception says, whole.
+
+    >>> message_of(ValueError("no \udcff"))
+    'no \\udcff'
+    """
+    try:
+        text = str(error)
+    except RAISED as another:
+        text = f"str() of it raised {type(another).__name__}"
+    return encodable(text)
+
+
 def brief_trace(error: BaseException, most: int = TRACE_MOST) -> str:
     """Return the traceback of an exception, its middle cut out."""
     try:

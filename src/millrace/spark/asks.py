@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from millrace.inspect.overview import RunEnd, leave_run_end
-from millrace.model.errors import StoreError
+from millrace.model.errors import StoreError, message_of
 from millrace.model.keys import decode_key
 from millrace.store.mailbox import Mailbox, MailboxWatch
 from millrace.watermark.map_change import Merge, Split
@@ -232,9 +232,9 @@ class Listener:
                     rung = True
                 self.look()
                 said = False
-            except (StoreError, OSError) as error:
+            except Exception as error:  # noqa: BLE001  nobody could ask for anything any more
                 if not said:
-                    _log.warning("requests to this run cannot be read: %s", error)
+                    _log.warning("requests to this run cannot be read: %s", message_of(error))
                 said = True
 
     def _take(self, name: str) -> None:
@@ -259,7 +259,7 @@ class Listener:
             try:
                 self._answer(name, done=True, said=act(request.about))
             except Exception as error:  # noqa: BLE001  whoever asked is told
-                self._answer(name, done=False, said=f"it failed: {error}")
+                self._answer(name, done=False, said=f"it failed: {message_of(error)}")
             finally:
                 self._under_way = None
 

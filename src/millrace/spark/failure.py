@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from millrace.model.errors import PipelineError, RunFailed
+from millrace.model.errors import PipelineError, RunFailed, encodable, message_of
 
 #: Where the traceback of a Python worker says what was raised; within a message it is indented.
 _RAISED = re.compile(r"^(?:\S+: )?millrace\.model\.errors\.(\w+): ", re.MULTILINE)
@@ -73,7 +73,7 @@ def cannot_run_workers(error: BaseException) -> PipelineError | None:
     Args:
         error: What Spark raised of a Python process, or of code in it.
     """
-    text, named = str(error), os.environ.get("PYSPARK_PYTHON")
+    text, named = message_of(error), os.environ.get("PYSPARK_PYTHON")
     if any(words in text for words in _CANNOT_IMPORT):
         sockets = _LONG_PATH if any(words in text for words in _NO_SOCKET) else ""
         return PipelineError(
@@ -103,18 +103,18 @@ def headline(error: BaseException) -> str:
     >>> headline(ConnectionResetError()), headline(OSError("no\nmore"))
     ('ConnectionResetError', 'no')
     """
-    return str(error).strip().partition("\n")[0] or type(error).__name__
+    return message_of(error).strip().partition("\n")[0] or type(error).__name__
 
 
 def worker_died(error: BaseException) -> bool:
     """Return whether a job failed because a Python worker process ended, or its executor."""
-    text = str(error)
+    text = message_of(error)
     return any(words in text for words in _DIED)
 
 
 def explain(pipeline: str, cause: BaseException, *, batch: bool = False) -> str:
     """Return a message that begins with what matters, and not with the JVM's stack."""
-    text = str(cause)
+    text = message_of(cause)
     raised = list(_RAISED.finditer(text))
     if raised:
         message = f"{raised[-1][1]}: {_STACK.split(text[raised[-1].end() :])[0].strip()}"
@@ -143,7 +143,7 @@ def _write_log(
         with tempfile.NamedTemporaryFile(
             "w", prefix=f"millrace-{name}-", suffix=".log", delete=False, encoding="utf-8"
         ) as file:
-            file.write(text)
+            file.write(encodable(text))
     except OSError:
         return None
     return Path(file.name)

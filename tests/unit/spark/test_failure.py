@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from millrace.spark.failure import worker_died
+from millrace.spark.failure import failed, headline, worker_died
+from millrace.spark.realtime.control_connection import packed_error
 
 JOB = "org.apache.spark.SparkException: Job aborted due to stage failure: Task 2 in stage 43.0, "
 CLOSED = """java.nio.channels.ClosedChannelException
@@ -36,3 +42,37 @@ CLOSED = """java.nio.channels.ClosedChannelException
 )
 def test_a_process_that_is_gone_is_told_from_what_code_raised(said: str, died: bool) -> None:
     assert worker_died(RuntimeError(JOB + said)) is died
+
+
+class Mute(Exception):
+    """What it says is a second failure."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("nothing to say")
+
+    def __reduce__(self) -> Any:
+        raise RuntimeError("nor to send")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (FileNotFoundError("caf\udce9.csv"), "caf\\udce9.csv"),  # as os.listdir() has such a name
+        (Mute(), "str() of it raised RuntimeError"),
+    ],
+)
+def test_an_error_that_cannot_be_written_is_told_all_the_same(
+    error: Exception, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    session: Any = SimpleNamespace()  # that was stopped
+    failure = failed("p", error, session)
+    assert f"pipeline 'p' stopped: {type(error).__name__}: {said}\n" in str(failure)
+    assert said in Path(failure.log or "").read_text(encoding="utf-8")
+    assert headline(error) == said
+    assert not worker_died(error)
+
+
+def test_a_task_can_send_an_error_that_says_nothing() -> None:
+    error = pickle.loads(packed_error(Mute()))
+    assert str(error) == "Mute: str() of it raised RuntimeError"

@@ -163,3 +163,19 @@ def test_what_cannot_be_read_is_refused_and_what_nobody_fetches_is_removed(
     assert data is not None
     assert "it cannot be read" in msgspec.json.decode(data, type=Answer).said
     assert mailbox.names() == [f"{late}.answer", f"{late}.request"]
+
+
+def test_requests_are_looked_for_again_whatever_went_wrong(tmp_path: Path) -> None:
+    errors = [ValueError("a message of another version"), StoreError("away")]
+    looked = threading.Event()
+
+    def seen(_names: Sequence[str]) -> None:
+        if errors:
+            raise errors.pop(0)
+        looked.set()
+
+    there = LocalHardState.create_or_open(tmp_path / "ckpt", pipeline="p").mailbox
+    by = Listener(there, 3, {}, ended=str, epoch=int, every_s=0.001, seen=seen)
+    by.start()
+    assert looked.wait(10)
+    by.close()

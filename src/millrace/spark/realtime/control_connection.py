@@ -27,7 +27,7 @@ from multiprocessing.connection import (
 )
 from typing import Any, Final
 
-from millrace.model.errors import MillraceError
+from millrace.model.errors import MillraceError, message_of
 from millrace.runtime.realtime.messages import (
     TaskReady,
     ToDriver,
@@ -455,7 +455,8 @@ def packed_error(error: BaseException) -> bytes:
         packed = pickle.dumps(_Raised(error, text))
         pickle.loads(packed)
     except Exception:  # noqa: BLE001  what user code raises may refuse either in any way
-        packed = pickle.dumps(_Raised(MillraceError(f"{type(error).__name__}: {error}"), text))
+        said = f"{type(error).__name__}: {message_of(error)}"
+        packed = pickle.dumps(_Raised(MillraceError(said), text))
     return packed
 
 
