@@ -50,6 +50,7 @@ __all__ = [
     "close_session",
     "hashed_to",
     "interrupt_jobs",
+    "is_stopped",
     "lend",
     "need_python_sources",
     "partitioned",
@@ -247,6 +248,18 @@ def share_views(spark: SparkSession, session: SparkSession) -> None:
                 session.table(f"`{shared}`.{name}").createOrReplaceTempView(view["viewName"])
             finally:
                 spark.catalog.dropGlobalTempView(name)
+
+
+def is_stopped(spark: SparkSession) -> bool:
+    """Return whether a session's application has ended, or its JVM is gone; of a classic one.
+
+    A query of it goes on saying that it is active.
+    """
+    context = None if is_connect(spark) else getattr(spark, "sparkContext", None)
+    try:
+        return context is not None and not context.defaultParallelism
+    except Exception:  # noqa: BLE001  PySpark, Java and what is between them each say it otherwise
+        return True
 
 
 def close_session(session: SparkSession, spark: SparkSession, *, release: bool) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from millrace.model.errors import PipelineError, RunFailed, encodable, message_of
+from millrace.spark.compat import is_stopped
 
 #: Where the traceback of a Python worker says what was raised; within a message it is indented.
 _RAISED = re.compile(r"^(?:\S+: )?millrace\.model\.errors\.(\w+): ", re.MULTILINE)
@@ -60,7 +61,7 @@ def failed(
         spark: The session.
         batch: Whether there is no checkpoint to go on from.
     """
-    message = explain(pipeline, cause, batch=batch)
+    message = explain(pipeline, cause, batch=batch, stopped=is_stopped(spark))
     log = _write_log(pipeline, message, cause, spark)
     if log is not None:
         message += f"\nThe whole of it, with every traceback: {log}"
@@ -112,11 +113,17 @@ def worker_died(error: BaseException) -> bool:
     return any(words in text for words in _DIED)
 
 
-def explain(pipeline: str, cause: BaseException, *, batch: bool = False) -> str:
+def explain(
+    pipeline: str, cause: BaseException, *, batch: bool = False, stopped: bool = False
+) -> str:
     """Return a message that begins with what matters, and not with the JVM's stack."""
     text = message_of(cause)
     raised = list(_RAISED.finditer(text))
-    if raised:
+    if stopped:
+        message = (
+            "its Spark session was stopped, by spark.stop() or with its application. Make another."
+        )
+    elif raised:
         message = f"{raised[-1][1]}: {_STACK.split(text[raised[-1].end() :])[0].strip()}"
     else:
         message = f"{type(cause).__name__}: {_STACK.split(text)[0].strip()}"

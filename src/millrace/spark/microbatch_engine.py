@@ -24,10 +24,11 @@ from millrace.injectors.offsets import Offsets, Piece
 from millrace.model.errors import CheckpointMismatch, MillraceError, PipelineError, RunFailed
 from millrace.model.time import MILLISECOND, SECOND, Duration, duration_us
 from millrace.runtime.epoch.input import EpochInput
-from millrace.spark.compat import set_if_allowed
+from millrace.spark.compat import is_stopped, set_if_allowed
 from millrace.spark.engine import RunParts
 from millrace.spark.epoch_engine import EpochEngine, EpochSetup, NotBegun
 from millrace.spark.external import external_pieces, together
+from millrace.spark.failure import failed
 from millrace.spark.offset_files import (
     ProgressFiles,
     asking_spark,
@@ -35,6 +36,7 @@ from millrace.spark.offset_files import (
     progress_location,
 )
 from millrace.spark.plan import SETTINGS, StreamPlan
+from millrace.spark.realtime.standby import stop
 from millrace.spark.split_settings import SplitSettings
 from millrace.spark.ticks import Alarm, ticks
 
@@ -96,13 +98,14 @@ class MicroBatchEngine(EpochEngine):
 
     def watch(self) -> BaseException | None:
         """Wait until the query has ended; return why, or None if it was to."""
-        try:
-            while self.query.isActive:
-                self._look_for_news()
-                with self.news:
-                    self.news.wait(_LOOK_S)
-        except Exception as gone:  # noqa: BLE001  Spark was stopped, and with it what would answer
-            self.run.error = self.run.error or gone  # who waits for the run says so
+        while not (stopped := is_stopped(self._session)) and self.query.isActive:
+            self._look_for_news()
+            with self.news:
+                self.news.wait(_LOOK_S)
+        if stopped:
+            if not (self.run.stopping or self.run.error):
+                gone = RuntimeError("the Spark session was stopped")
+                self.run.fail(failed(self._topology.name, gone, self._session))
             return None
         if self.run.stopping or self._run_log.drained:
             return None
@@ -153,7 +156,7 @@ class MicroBatchEngine(EpochEngine):
         finished = self._turn.acquire(timeout=duration_us(timeout) / SECOND)
         try:
             self._stop_sent.set()
-            self.query.stop()
+            stop(self.query)
         finally:
             if finished:
                 self._turn.release()

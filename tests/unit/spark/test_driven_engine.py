@@ -88,6 +88,9 @@ class Session:
         self.tags: list[str] = []
         self.records_from = 0
 
+    #: Of its context: it has not been stopped.
+    defaultParallelism = 2  # noqa: N815  Spark's
+
     @property
     def sparkContext(self) -> Session:
         return self
