@@ -352,11 +352,11 @@ class Handle:
         Raises:
             PipelineError: There is no such stream, or Spark reads it.
         """
-        self._run.pause(stream)
+        self._hold(lambda run: run.pause(stream))
 
     def resume(self, stream: str) -> None:
         """Read an injected stream again, without a limit; see :meth:`pause`."""
-        self._run.resume(stream)
+        self._hold(lambda run: run.resume(stream))
 
     def limit_rate(self, stream: str, records_per_second: float) -> None:
         """Limit an injected stream to an average of records a second; see :meth:`pause`.
@@ -364,7 +364,18 @@ class Handle:
         An epoch, or in real time a turn of a task, reads as many records as without a limit. Those
         after it read none until the average is back at the rate.
         """
-        self._run.limit_rate(stream, records_per_second)
+        self._hold(lambda run: run.limit_rate(stream, records_per_second))
+
+    def _hold(self, hold: Callable[[Run], None]) -> None:
+        """Hold a stream of the run back, or no more, and of those that take over meanwhile.
+
+        A run that has claimed the checkpoint does not hear any more what the one before is told.
+        """
+        run = self._run
+        hold(run)
+        while run.handed_over and (heir := self._that_stays()) is not run:
+            run = heir
+            hold(run)
 
     # -- what may be done beside it ----------------------------------------------------------------
 

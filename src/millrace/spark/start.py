@@ -282,7 +282,6 @@ class _Opening:
             self.slots = setup.slots(tasks)
         if before is not None and self._first_tasks is not None:
             self.optional = True
-            self._publisher.throttle.take(*before.publisher.throttle.asked())
 
     def stand_by(self, changed: Callable[[], None]) -> Standby:
         """Start the query beside the run before; see :class:`~millrace.spark.engine.Successor`."""
@@ -340,6 +339,9 @@ class _Opening:
             self._run_log = RunLog(
                 bound, state, intervals=self._intervals, end=known, owner=self._owner
             )
+            if self.optional and self._before is not None:
+                # Only now: the run before was told of pauses while the tasks of this one started.
+                self._publisher.throttle.take(*self._before.publisher.throttle.asked())
 
     def begin(self, downtime: Downtime) -> Run:
         """Return the run, with its tasks started; the checkpoint is claimed.

@@ -93,7 +93,9 @@ class Starter:
         self._program.starting()
         if pipeline in self._program.broken:
             raise ValueError("no such source")
-        return Run(self._program.said, pipeline)
+        run = Run(self._program.said, pipeline)
+        self._program.run_made(run)
+        return run
 
     def successor(self, pipeline: mr.Pipeline, before: Any) -> Any:
         return SimpleNamespace(
@@ -123,6 +125,7 @@ class Program:
         self.named: dict[str, mr.Pipeline] = {}
         self.starting: Any = lambda: None
         self.claiming: Any = lambda: None
+        self.run_made: Any = lambda _run: None
         #: Whether another program has claimed the checkpoint.
         self.superseded = False
         self.handle = Handle()
@@ -430,3 +433,20 @@ def test_who_waits_meanwhile_waits_for_the_heir() -> None:
     waiter.join(60)
     assert found == [program.run]
     assert program.run is not before
+
+
+def test_what_is_paused_while_others_take_over_is_paused_of_them() -> None:
+    program, paused = Program(), list[Any]()
+    before = program.run
+
+    def pause(stream: str) -> None:
+        paused.append((before, stream))
+        before.scale(3).join()
+
+    before.pause = pause
+    program.run_made = lambda run: setattr(run, "pause", lambda s: paused.append((run, s)))
+    program.handle.pause("words")
+    assert paused == [(before, "words"), (program.run, "words")]
+    assert program.run is not before
+    program.handle.pause("more")
+    assert paused[2:] == [(program.run, "more")]

@@ -11,6 +11,7 @@ import pytest
 import millrace as mr
 from millrace.epochlog.reader import end_of
 from millrace.epochlog.run_log import RunLog
+from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.inspect.lease import Term
 from millrace.model.errors import CheckpointUnwritable, LeaseReleased, PipelineError, RunFailed
 from millrace.options import RealtimeOptions, with_defaults
@@ -272,6 +273,17 @@ def test_of_an_update_the_run_before_keeps_it(
     with pytest.raises(RunFailed), waiting.opening._given_up():
         raise RunFailed("no such table")
     assert held.released == []
+
+
+def test_what_is_held_back_while_other_tasks_start_stays_so_when_they_take_over(
+    waiting: Waiting,
+) -> None:
+    before, publisher = WatermarkPublisher({}), WatermarkPublisher({})
+    waiting.opening.optional, waiting.opening._publisher = True, publisher
+    waiting.opening._before = SimpleNamespace(publisher=before)
+    before.throttle.pause("words")
+    waiting.opening.claim()
+    assert publisher.throttle.asked() == (["words"], {})
 
 
 def test_an_update_cannot_change_it() -> None:
