@@ -304,9 +304,11 @@ def test_a_streaming_query_takes_what_a_sink_gets_once(
 
     assert sorted(value for values in taken.values() for value in values) == ["a1", "a2", "b1"]
     assert [values for values in taken.values() if values] == [["a1", "b1"], ["a2"]]
-    assert {"value", "_key", "_timestamp", "_id", "epoch"} == {
-        *mr.spark.read_stream(spark, out).columns
-    }
+    cluster = spark.newSession()
+    cluster.conf.set("fs.defaultFS", "hdfs://127.0.0.1:1")  # where no path without a scheme is
+    for path in (out, out.as_uri()):
+        columns = mr.spark.read_stream(cluster, path).columns
+        assert {*columns} == {"value", "_key", "_timestamp", "_id", "epoch"}
 
 
 def test_what_a_killed_write_left_is_replaced(

@@ -47,15 +47,18 @@ def read_stream(spark: Any, path: str | Path) -> Any:
     Source: docs/design/2026-11-28-a-stream-as-a-dataframe.md.
     """
     from millrace.connectors.parquet.files import newest_epoch
+    from millrace.spark.offset_files import for_spark
+    from millrace.store import is_object_store, local_path
 
-    epoch = None if "://" in str(path) else newest_epoch(Path(path))
+    epoch = None if is_object_store(path) else newest_epoch(local_path(path))
     if epoch is None:
         raise PipelineError(
             f"read_stream({str(path)!r}): expected the path of a mr.sinks.Parquet without a key, "
             "on a local or mounted disk, which a run has begun to write."
         )
-    columns = spark.read.option("basePath", str(path)).parquet(str(epoch)).schema
-    return spark.readStream.schema(columns).parquet(str(path))
+    root = for_spark(epoch.parent)
+    columns = spark.read.option("basePath", root).parquet(for_spark(epoch)).schema
+    return spark.readStream.schema(columns).parquet(root)
 
 
 def register_source(spark: Any) -> None:

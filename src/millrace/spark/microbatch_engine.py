@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -32,6 +33,7 @@ from millrace.spark.failure import failed
 from millrace.spark.offset_files import (
     ProgressFiles,
     asking_spark,
+    for_spark,
     has_progress,
     progress_location,
 )
@@ -293,9 +295,9 @@ class MicroBatchSetup(EpochSetup):
 
         def start_query(epoch: Callable[[DataFrame, int], None]) -> Any:
             query = (
-                rows.writeStream.queryName(f"millrace: {topology.name}")
+                rows.writeStream.queryName(free_name(spark, f"millrace: {topology.name}"))
                 .foreachBatch(epoch)
-                .option("checkpointLocation", self._offsets)
+                .option("checkpointLocation", for_spark(self._offsets))
                 .trigger(processingTime=self._interval)
             )
             return query.start()
@@ -322,3 +324,10 @@ class MicroBatchSetup(EpochSetup):
         if self._injectors:
             rows = together([rows, external_pieces(session, {}, tasks=self.fitting)])
         return [(rows, None)]
+
+
+def free_name(spark: SparkSession, name: str) -> str:
+    """Return a name for a query that no other has in its session: Spark would refuse it."""
+    taken = {query.name for query in spark.streams.active}
+    names = chain([name], (f"{name} ({number})" for number in count(2)))
+    return next(each for each in names if each not in taken)

@@ -51,6 +51,8 @@ def progress_location(checkpoint: str, given: str | None, *, base: int = 0) -> s
 
     >>> progress_location("/ckpt", None), progress_location("s3://bucket/ckpt", None)
     ('/ckpt/spark', 's3a://bucket/ckpt/spark')
+    >>> progress_location("/ckpt", "file:///offsets")  # whose files are synced, too
+    '/offsets'
     >>> progress_location("/ckpt", None, base=12)
     '/ckpt/spark-from-12'
     """
@@ -60,7 +62,8 @@ def progress_location(checkpoint: str, given: str | None, *, base: int = 0) -> s
 
 def _first_location(checkpoint: str, given: str | None) -> str:
     if given is not None:
-        return given if "://" in given else str(local_path(given))
+        local = "://" not in given or given.lower().startswith("file:")
+        return str(local_path(given)) if local else given
     if not is_object_store(checkpoint):
         return str(local_path(checkpoint) / "spark")
     url = BucketUrl.parse(checkpoint)
@@ -78,14 +81,25 @@ def _first_location(checkpoint: str, given: str | None) -> str:
     return f"abfss://{url.bucket}@{account}.dfs.core.windows.net/{prefix}"
 
 
+def for_spark(location: str | Path) -> str:
+    """Return a path or URL as Spark takes it: a path without a scheme is one of ``fs.defaultFS``.
+
+    On most clusters that is HDFS, or the host's own store, and Python's is a local or mounted disk.
+
+    >>> for_spark("/ckpt/spark"), for_spark("s3a://bucket/ckpt/spark")
+    ('file:///ckpt/spark', 's3a://bucket/ckpt/spark')
+    """
+    return str(location) if "://" in str(location) else f"file://{location}"
+
+
 def has_progress(spark: SparkSession, location: str) -> bool:
     """Return whether Spark's offsets are at a location.
 
     Raises:
         PipelineError: Spark has no way to get there.
     """
-    if "://" not in location or location.startswith("file://"):
-        return (Path(local_path(location)) / "offsets").is_dir()
+    if "://" not in location:
+        return (Path(location) / "offsets").is_dir()
     try:
         spark.read.text(f"{location.rstrip('/')}/offsets")
     except PySparkException as error:

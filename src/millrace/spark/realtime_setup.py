@@ -28,6 +28,7 @@ from millrace.spark.engine import (
     RunParts,
     Setup,
 )
+from millrace.spark.offset_files import for_spark
 from millrace.spark.parallelism import is_local
 from millrace.spark.plan import StreamPlan
 from millrace.spark.realtime.control_connection import Address, Switchboard
@@ -183,7 +184,7 @@ class RealtimeSetup(Setup):
                     .writeStream.queryName(f"millrace: {plan.pipeline}")
                     .format("noop")
                     .outputMode("update")
-                    .option("checkpointLocation", str(self._scratch / uuid4().hex))
+                    .option("checkpointLocation", for_spark(self._scratch / uuid4().hex))
                 )
                 # Spark's own types do not know this trigger.
                 query = writer.trigger(realTime=f"{self._batch_ms} milliseconds").start()
