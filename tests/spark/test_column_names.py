@@ -90,12 +90,14 @@ def test_columns_that_nobody_takes_may_be_alike(spark: SparkSession) -> None:
 
 
 def test_the_fields_of_a_struct_column_are_both_there(spark: SparkSession) -> None:
-    frame = spark.sql("SELECT 'a' AS name, named_struct('X', 1, 'x', 2) AS both, 1L AS at")
+    """And so is a column whose name has what Spark quotes names with."""
+    both = "named_struct('X', 1, 'x', 2) AS both, 3 AS `a``b`"
+    frame = spark.sql(f"SELECT 'a' AS name, {both}, 1L AS at")
     memory = mr.sinks.Memory()
     pipeline(frame, memory).run_batch(spark, progress=False)
 
     (row,) = memory.rows
-    assert row.value == repr(("a", {"name": "a", "both": {"X": 1, "x": 2}}))
+    assert row.value == repr(("a", {"name": "a", "both": {"X": 1, "x": 2}, "a`b": 3}))
 
 
 def parquet(folder: Path) -> None:

@@ -245,9 +245,14 @@ def test_an_idle_run_wakes_up_for_the_wall_clock_and_its_sink_has_the_views_of_t
 ) -> None:
     there, kept = tmp_path / "there", tools.Kept()
     spark.createDataFrame([(0, "zero"), (1, "one")], "value long, word string").createTempView("w")
+    spark.range(1).createTempView("`a-view`")
+    spark.range(1).createTempView("base")
+    spark.sql("CREATE TEMP VIEW broken AS SELECT * FROM base")
+    spark.catalog.dropTempView("base")
     named: list[str] = []
 
     def name(rows: Any, _: int) -> None:
+        assert rows.sparkSession.table("`a-view`").count() == 1
         named.extend(
             row["word"] for row in rows.join(rows.sparkSession.table("w"), "value").collect()
         )
@@ -262,7 +267,8 @@ def test_an_idle_run_wakes_up_for_the_wall_clock_and_its_sink_has_the_views_of_t
     _until(lambda: kept.values == [0, 1])  # without anybody who asks for an epoch
     run.stop()
     assert named == ["zero", "one"]
-    spark.catalog.dropTempView("w")
+    for view in ("w", "a-view", "broken"):
+        spark.catalog.dropTempView(view)
     assert not spark.sql("SHOW VIEWS IN global_temp").collect()
 
 

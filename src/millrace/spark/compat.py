@@ -54,6 +54,7 @@ __all__ = [
     "lend",
     "need_python_sources",
     "partitioned",
+    "quoted_name",
     "session_for_jobs",
     "set_if_allowed",
     "share_views",
@@ -84,6 +85,18 @@ def need_python_sources(call: str) -> None:
 #: Types of a time of day, and of a variant, where Spark has them.
 TIME_TYPES: Final[tuple[type[T.DataType], ...]] = (T.TimeType,) if SPARK >= (4, 1) else ()
 VARIANT_TYPES: Final[tuple[type[T.DataType], ...]] = (T.VariantType,) if SPARK >= (4, 0) else ()
+
+# -- names -----------------------------------------------------------------------------------------
+
+
+def quoted_name(name: str) -> str:
+    """Return a name as Spark takes it, whatever it consists of.
+
+    >>> quoted_name("my-view"), quoted_name("a`b")
+    ('`my-view`', '`a``b`')
+    """
+    return f"`{name.replace('`', '``')}`"
+
 
 # -- rows to partitions ----------------------------------------------------------------------------
 
@@ -229,8 +242,9 @@ def clone_session(spark: SparkSession) -> SparkSession:
 def share_views(spark: SparkSession, session: SparkSession) -> None:
     """Give a session that :func:`session_for_jobs` has made the temporary views of the first.
 
-    Over Connect it has them already. A classic session names its views for itself alone, so each
-    goes by a global name, which is dropped at once.
+    One that cannot be read any more is left out, and logged: perhaps no sink wants it. Over Connect
+    it has them already. A classic session names its views for itself alone, so each goes by a
+    global name, which is dropped at once.
 
     Args:
         spark: The user's session.
@@ -242,10 +256,16 @@ def share_views(spark: SparkSession, session: SparkSession) -> None:
     # Views of the session are listed with the global ones, and no catalog of tables is asked.
     for view in spark.sql(f"SHOW VIEWS IN `{shared}`").collect():
         if view["namespace"] == "":
-            name = f"millrace_{uuid4().hex}"
-            spark.table(view["viewName"]).createGlobalTempView(name)
+            name, quoted = f"millrace_{uuid4().hex}", quoted_name(view["viewName"])
             try:
-                session.table(f"`{shared}`.{name}").createOrReplaceTempView(view["viewName"])
+                spark.table(quoted).createGlobalTempView(name)
+            except Exception as problem:  # noqa: BLE001  it may be of a table that was dropped
+                _log.warning(
+                    "sinks do not see view %s: %s", quoted, str(problem).partition("\n")[0]
+                )
+                continue
+            try:
+                session.table(f"`{shared}`.{name}").createOrReplaceTempView(quoted)
             finally:
                 spark.catalog.dropGlobalTempView(name)
 

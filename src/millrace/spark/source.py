@@ -30,6 +30,7 @@ from millrace.model.errors import PipelineError
 from millrace.model.time import EARLIEST_RECORD, LATEST_RECORD, TimeUnit, in_microseconds
 from millrace.runtime import wire
 from millrace.runtime.values import ROWS, check_format, value_columns
+from millrace.spark.compat import quoted_name
 from millrace.spark.data_types import struct_type
 from millrace.spark.source_checks import (
     INTEGERS,
@@ -321,12 +322,13 @@ def _time(source: Source) -> Column:
 
 
 def _micros(frame: DataFrame, name: str, unit: TimeUnit | None) -> Column:
-    at = F.col(f"`{name}`")
+    at = F.col(quoted_name(name))
     if is_timestamp(frame, name):
         return F.unix_micros(at)
     if unit == "ns":
         # Down, also before 1970, where ``div`` goes up; and without a difference that may overflow.
-        return F.expr(f"`{name}` div 1000 - if(`{name}` % 1000 < 0, 1, 0)")
+        column = quoted_name(name)
+        return F.expr(f"{column} div 1000 - if({column} % 1000 < 0, 1, 0)")
     per = in_microseconds(1, unit)
     if per == 1:
         return at.cast("long")
@@ -341,7 +343,7 @@ def _process(source: Source) -> list[Column]:
     if not source.names_processes:
         return []
     name, promises = source.process, source.promises
-    process = F.lit(None) if name is None else F.col(f"`{name}`")
+    process = F.lit(None) if name is None else F.col(quoted_name(name))
     policy = source.injection.low_watermark
     unit = policy.unit if isinstance(policy, WatermarkColumn) else None
     promised = F.lit(None) if promises is None else _micros(source.frame, promises, unit)
@@ -351,11 +353,11 @@ def _process(source: Source) -> list[Column]:
 def _is_punctuation(source: Source) -> Column:
     if source.punctuation is None:
         return F.lit(False)
-    return F.coalesce(F.col(f"`{source.punctuation}`"), F.lit(False))
+    return F.coalesce(F.col(quoted_name(source.punctuation)), F.lit(False))
 
 
 def _value(source: Source) -> Column:
-    return F.struct(*(F.col(f"`{name}`") for name in source.columns)).alias(source.column)
+    return F.struct(*(F.col(quoted_name(name)) for name in source.columns)).alias(source.column)
 
 
 def _key(edge: Edge, source: Source) -> Column:
@@ -378,7 +380,7 @@ def _fingerprint(source: Source) -> list[Column]:
 
 def _encoded(frame: DataFrame, name: str) -> Column:
     """Return a column as ``encode_key`` encodes its values; null for a null."""
-    kind, column = frame.schema[name].dataType, F.col(f"`{name}`")
+    kind, column = frame.schema[name].dataType, F.col(quoted_name(name))
     if isinstance(kind, T.StringType):
         return F.concat(F.lit(b"s"), column.cast("binary"))
     if isinstance(kind, T.BinaryType):
