@@ -62,6 +62,7 @@ def progress_location(checkpoint: str, given: str | None, *, base: int = 0) -> s
 
 def _first_location(checkpoint: str, given: str | None) -> str:
     if given is not None:
+        given = os.fspath(given)
         local = "://" not in given or given.lower().startswith("file:")
         return str(local_path(given)) if local else given
     if not is_object_store(checkpoint):

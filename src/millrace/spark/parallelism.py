@@ -47,6 +47,15 @@ def intervals_for(tasks: int, *, each: int = 8) -> int:
     return 1 << (each * max(2, tasks) - 1).bit_length()
 
 
+def is_whole(wanted: object, least: int) -> bool:
+    """Return whether what was given for an option is a whole number, and not too small.
+
+    >>> is_whole(3, 1), is_whole(0, 1), is_whole(2.5, 1), is_whole(True, 1), is_whole("3", 1)
+    (True, False, False, False, False)
+    """
+    return isinstance(wanted, int) and not isinstance(wanted, bool) and wanted >= least
+
+
 def tasks_of(wanted: int | None, fitting: int) -> int:
     """Return the number of tasks a level.
 
@@ -59,7 +68,7 @@ def tasks_of(wanted: int | None, fitting: int) -> int:
     """
     if wanted is None:
         return fitting
-    if isinstance(wanted, bool) or not isinstance(wanted, int) or wanted < 1:
+    if not is_whole(wanted, 1):
         raise PipelineError(f"tasks={wanted!r}: expected a number of tasks a level, 1 or more.")
     return wanted
 
@@ -80,9 +89,10 @@ def allowed_tasks(wanted: object, fitting: int) -> TaskRange:
     if not isinstance(wanted, tuple | list):
         tasks = tasks_of(wanted, fitting)  # type: ignore[arg-type]  # it refuses what is none
         return TaskRange(tasks, tasks)
-    whole = [count for count in wanted if isinstance(count, int) and not isinstance(count, bool)]
-    if len(whole) != len(wanted) or len(wanted) != 2 or not 1 <= whole[0] <= whole[1]:
+    if not (
+        len(wanted) == 2 and all(is_whole(count, 1) for count in wanted) and wanted[0] <= wanted[1]
+    ):
         raise PipelineError(
             f"tasks={wanted!r}: expected the least and the most tasks a level, such as (2, 16)."
         )
-    return TaskRange(*whole)
+    return TaskRange(*wanted)

@@ -16,7 +16,7 @@ from millrace.epochlog.entries import Manifest
 from millrace.injectors.injector import Injector
 from millrace.injectors.watermark_policy import WatermarkColumn
 from millrace.model.errors import PipelineError
-from millrace.model.time import duration_us
+from millrace.model.time import MILLISECOND, Duration, duration_us
 from millrace.runtime.by_value import pickle_by_value
 from millrace.runtime.realtime.coordinator import Coordinator, Marked
 from millrace.runtime.realtime.incarnation_start import refuse_other_tasks
@@ -78,8 +78,8 @@ class RealtimeSetup(Setup):
         check_live(topology)
         super().__init__(spark, options, scratch)
         self._levels = topology.depth
-        self._marks_us = duration_us(options["marks"], "start(marks)")
-        self._batch_ms = duration_us(options["spark_batch"], "start(spark_batch)") // 1000
+        self._marks_us = marks_us(options["marks"])
+        self._batch_ms = batch_ms(options["spark_batch"])
         self._clock = b""
         self._counted = 0
         self._sessions: list[tuple[SparkSession, Any]] = []
@@ -222,6 +222,33 @@ def _processes(topology: Topology) -> Mapping[str, Sequence[str]]:
         for spec in topology.injected()
         if spec.injection is not None
     }
+
+
+def marks_us(marks: Duration) -> int:
+    """Return how often a mark is made.
+
+    Raises:
+        PipelineError: It is no time, or none at all.
+    """
+    every_us = duration_us(marks, "start(marks)")
+    if not every_us:
+        raise PipelineError(f'start(marks={marks!r}): expected a time above 0, such as "2 s".')
+    return every_us
+
+
+def batch_ms(spark_batch: Duration) -> int:
+    """Return how long Spark's batches are, in milliseconds.
+
+    Raises:
+        PipelineError: It is no time, or shorter than Spark knows.
+    """
+    batch_us = duration_us(spark_batch, "start(spark_batch)")
+    if batch_us < MILLISECOND:
+        raise PipelineError(
+            f"start(spark_batch={spark_batch!r}): expected a millisecond or more; 12 hours are the "
+            "default."
+        )
+    return batch_us // MILLISECOND
 
 
 def pickled_clock(clock: Callable[[], int] | None) -> bytes:

@@ -63,7 +63,7 @@ from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.metrics.lines import lines_in
 from millrace.spark.metrics.prometheus import Scrapes
 from millrace.spark.microbatch_engine import MicroBatchSetup
-from millrace.spark.parallelism import allowed_tasks, intervals_for, is_local
+from millrace.spark.parallelism import allowed_tasks, intervals_for, is_local, is_whole
 from millrace.spark.plan import StreamPlan
 from millrace.spark.progress_display import where_to_show
 from millrace.spark.realtime.retry_policy import Downtime
@@ -270,6 +270,7 @@ class _Opening:
         )
         check_attempts(options["attempts"])
         check_cache_limit(options.get("cache_limit"))
+        check_clock(options["clock"])
         self._term = lease_term(options["lease"])
         self._balance = balance_of(options["balance"], self._intervals)
         # A port that the run before has is left to this one.
@@ -611,8 +612,8 @@ def intervals_of(wanted: int | None, tasks: int, *, each: int) -> int:
         PipelineError: It is no power of two.
     """
     intervals = intervals_for(tasks, each=each) if wanted is None else wanted
-    if intervals < 1 or intervals & (intervals - 1):
-        raise PipelineError(f"intervals={intervals}: expected a power of two, such as 64.")
+    if not is_whole(intervals, 1) or intervals & (intervals - 1):
+        raise PipelineError(f"intervals={intervals!r}: expected a power of two, such as 64.")
     return intervals
 
 
@@ -641,9 +642,9 @@ def check_attempts(attempts: int) -> None:
     """Refuse a number of attempts that is none.
 
     Raises:
-        PipelineError: It is below 1.
+        PipelineError: It is below 1, or no whole number.
     """
-    if attempts < 1:
+    if not is_whole(attempts, 1):
         raise PipelineError(f"start(attempts={attempts!r}): expected 1 or more; 3 is the default.")
 
 
@@ -688,10 +689,23 @@ def check_cache_limit(limit: int | None) -> None:
     Raises:
         PipelineError: It is none.
     """
-    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+    if limit is not None and not is_whole(limit, 0):
         raise PipelineError(
             f"cache_limit={limit!r}: expected a number of bytes, such as cache_limit=10 << 30, or "
             "None for caches as large as the state."
+        )
+
+
+def check_clock(clock: object) -> None:
+    """Refuse what tells no time.
+
+    Raises:
+        PipelineError: It cannot be called.
+    """
+    if clock is not None and not callable(clock):
+        raise PipelineError(
+            f"clock={clock!r}: expected a function that returns microseconds since 1970, or None "
+            "for the machine's clock."
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,8 +12,15 @@ import pytest
 from millrace.model.errors import PipelineError
 from millrace.spark.driven_engine import DrivenSetup
 from millrace.spark.microbatch_engine import MicroBatchSetup, free_name
+from millrace.spark.offset_files import progress_location
+from millrace.spark.realtime_setup import batch_ms, marks_us
+from millrace.spark.start import check_attempts, check_clock, intervals_of
 
 NOTHING: Any = None
+
+
+def intervals(wanted: Any) -> int:
+    return intervals_of(wanted, 2, each=8)
 
 
 @pytest.mark.parametrize("trigger", ["soon", None, -1])
@@ -29,3 +37,29 @@ def test_two_runs_of_one_name_in_a_session() -> None:
     session: Any = SimpleNamespace(streams=SimpleNamespace(active=queries))
     assert free_name(session, "millrace: p") == "millrace: p (3)"
     assert free_name(session, "millrace: q") == "millrace: q"
+
+
+@pytest.mark.parametrize(
+    ("check", "refused", "said"),
+    [
+        (check_attempts, [0, 2.5, "3", None, True], r"start\(attempts=.*\): expected 1 or more"),
+        (intervals, [0, 3, 64.0, "64", True], r"intervals=.*: expected a power of two"),
+        (check_clock, [5, "now"], r"clock=.*: expected a function"),
+        (batch_ms, [0, "1 us"], r"spark_batch=.*: expected a millisecond or more"),
+        (marks_us, [0, "0 s"], r"marks=.*: expected a time above 0"),
+    ],
+    ids=["attempts", "intervals", "clock", "spark_batch", "marks"],
+)
+def test_what_is_no_value_of_an_option(check: Any, refused: list[Any], said: str) -> None:
+    for value in refused:
+        with pytest.raises(PipelineError, match=said):
+            check(value)
+
+
+def test_what_is_a_value_of_an_option() -> None:
+    check_attempts(1)
+    check_clock(None)
+    check_clock(time.time_ns)
+    assert (intervals(1), intervals(64), intervals(None)) == (1, 64, 16)
+    assert (batch_ms("12 h"), marks_us("2 s")) == (43_200_000, 2_000_000)
+    assert progress_location("/ckpt", Path("/offsets")) == "/offsets"
