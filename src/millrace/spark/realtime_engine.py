@@ -31,6 +31,7 @@ from millrace.spark.engine import (
     UpdateResult,
     ended,
 )
+from millrace.spark.external import injectors_of
 from millrace.spark.failure import CAREFULLY, cannot_run_workers, failed, headline
 from millrace.spark.realtime.control_connection import Address, InTask, Switchboard
 from millrace.spark.realtime.control_loop import ControlLoop
@@ -131,11 +132,6 @@ class RealtimeEngine(Engine):
         )
         self._control_loop.hold(*self._publisher.throttle.asked())
         self._hung: list[ProcessId] = []
-        self._injectors = {
-            spec.name: spec.injection.source
-            for spec in topology.injected()
-            if spec.injection is not None and isinstance(spec.injection.source, Injector)
-        }
 
     # -- what the run asks -------------------------------------------------------------------------
 
@@ -143,6 +139,8 @@ class RealtimeEngine(Engine):
         """Wait until all input that is there now is processed, and low watermarks stand still."""
         deadline = None if timeout is None else time.monotonic() + duration_us(timeout) / SECOND
         begun = self._marks
+        # The coordinator asks copies of its own, maybe now.
+        injectors = injectors_of(self._topology)
         while True:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             self._control_loop.mark_soon()
@@ -151,7 +149,7 @@ class RealtimeEngine(Engine):
             ):
                 return False
             # The first mark may have left before now; and low watermarks are compared with it.
-            if self._marks >= begun + 2 and self._settled and self._nothing_there():
+            if self._marks >= begun + 2 and self._settled and self._nothing_there(injectors):
                 return True
 
     def hosts(self) -> Mapping[TaskKey, TaskReady]:
@@ -543,7 +541,7 @@ class RealtimeEngine(Engine):
         self._published = published
         self._marks += 1
 
-    def _nothing_there(self) -> bool:
+    def _nothing_there(self, injectors: Mapping[str, Injector]) -> bool:
         """Return whether the sources have nothing that was not read when the last mark was made."""
         places, processes = self._run_log.places, processes_of(self._run_log.sources)
         return all(
@@ -552,7 +550,7 @@ class RealtimeEngine(Engine):
                 places.get(stream, {}),
                 self._publisher.waiting(stream, processes, self._published or {}),
             )
-            for stream, injector in self._injectors.items()
+            for stream, injector in injectors.items()
         )
 
     def add_to(self, status: Status, *, active: bool) -> Status:

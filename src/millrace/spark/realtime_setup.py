@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final
 from uuid import uuid4
@@ -28,6 +29,7 @@ from millrace.spark.engine import (
     RunParts,
     Setup,
 )
+from millrace.spark.external import injectors_of
 from millrace.spark.offset_files import for_spark
 from millrace.spark.parallelism import is_local
 from millrace.spark.plan import StreamPlan
@@ -137,7 +139,7 @@ class RealtimeSetup(Setup):
             return Coordinator(
                 parts.run_log,
                 tasks=tasks,
-                sources=ProcessDiscovery(lambda: _processes(topology)),
+                sources=ProcessDiscovery(partial(_processes, injectors_of(topology))),
                 sinks={
                     edge.number: topology.sinks[edge.sink]
                     for edge in topology.edges
@@ -215,13 +217,9 @@ class RealtimeSetup(Setup):
             close_session(session, self._spark, release=not failed)
 
 
-def _processes(topology: Topology) -> Mapping[str, Sequence[str]]:
+def _processes(injectors: Mapping[str, Injector]) -> Mapping[str, Sequence[str]]:
     """Return injected stream -> names of the processes that its injector has now."""
-    return {
-        spec.name: list(spec.injection.source.processes())
-        for spec in topology.injected()
-        if spec.injection is not None
-    }
+    return {stream: list(injector.processes()) for stream, injector in injectors.items()}
 
 
 def marks_us(marks: Duration) -> int:

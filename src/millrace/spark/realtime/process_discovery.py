@@ -6,7 +6,9 @@ for nobody: they go by what was there when it last answered.
 
 from __future__ import annotations
 
+import queue
 import threading
+import weakref
 from collections.abc import Callable
 
 from millrace.runtime.realtime.incarnation_start import Processes
@@ -27,10 +29,16 @@ class ProcessDiscovery:
     """
 
     def __init__(self, look: Callable[[], Processes], wait_s: float = _WAIT_S) -> None:
-        self._look = look
         self._wait_s = wait_s
         self._known: Processes | None = None
         self._looking: _Looking | None = None
+        self._asked: queue.SimpleQueue[_Looking | None] = queue.SimpleQueue()
+        # A daemon: at the end of the program nobody waits for the broker either.
+        thread = threading.Thread(
+            target=_answer, args=(look, self._asked), name="millrace-discovery", daemon=True
+        )
+        thread.start()
+        weakref.finalize(self, self._asked.put, None)
 
     def processes(self) -> Processes:
         """Return injected stream -> names of its processes: as they are now, or were lately.
@@ -40,7 +48,9 @@ class ProcessDiscovery:
         Raises:
             Exception: What an injector raised, now or since it was last asked.
         """
-        looking = self._looking = self._looking or _Looking(self._look)
+        if (looking := self._looking) is None:
+            looking = self._looking = _Looking()
+            self._asked.put(looking)
         if looking.done.wait(None if self._known is None else self._wait_s):
             self._looking = None
             if looking.error is not None:
@@ -51,19 +61,18 @@ class ProcessDiscovery:
 
 
 class _Looking:
-    def __init__(self, look: Callable[[], Processes]) -> None:
+    def __init__(self) -> None:
         self.done = threading.Event()
         self.found: Processes | None = None
         self.error: BaseException | None = None
-        # A daemon: at the end of the program nobody waits for the broker either.
-        threading.Thread(
-            target=self._run, args=(look,), name="millrace-discovery", daemon=True
-        ).start()
 
-    def _run(self, look: Callable[[], Processes]) -> None:
+
+def _answer(look: Callable[[], Processes], asked: queue.SimpleQueue[_Looking | None]) -> None:
+    """Look whenever somebody asks: in one thread, as connections may be of who has made them."""
+    while (looking := asked.get()) is not None:
         try:
-            self.found = look()
+            looking.found = look()
         except BaseException as error:  # noqa: BLE001  it belongs to whoever asks
-            self.error = error
+            looking.error = error
         finally:
-            self.done.set()
+            looking.done.set()

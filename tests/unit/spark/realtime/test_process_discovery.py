@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import queue
 import threading
 
@@ -47,7 +48,7 @@ def test_one_that_is_away_holds_nobody_up_and_is_asked_once(broker: Broker) -> N
     broker.answered.acquire()
     for _ in range(3):
         assert lookout.processes() == {"a": ["a-0"]}
-    assert sum(one.name == "millrace-discovery" for one in threading.enumerate()) == 1
+    assert broker.answers.empty()
     broker.answers.put({"a": ["a-0", "a-1"]})  # it is back
     broker.answered.acquire()
     while lookout.processes() == {"a": ["a-0"]}:
@@ -64,3 +65,22 @@ def test_what_it_raises_reaches_who_asks_next(broker: Broker) -> None:
         lookout.processes()
     broker.answers.put({"a": ["a-0"]})
     assert lookout.processes() == {"a": ["a-0"]}
+
+
+def test_one_thread_asks_for_as_long_as_somebody_wants_to_know() -> None:
+    """A connection of SQLite, say, is of the thread that has made it."""
+    threads = set[threading.Thread]()
+
+    def look() -> Processes:
+        threads.add(threading.current_thread())
+        return {}
+
+    lookout = ProcessDiscovery(look, wait_s=60)
+    for _ in range(3):
+        lookout.processes()
+    (thread,) = threads
+    assert thread.is_alive()
+    del lookout
+    gc.collect()
+    thread.join(10)
+    assert not thread.is_alive()
