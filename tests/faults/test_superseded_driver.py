@@ -90,7 +90,7 @@ class Started:
     def __init__(self, run: Run) -> None:
         self._run = run
 
-    def run(self, _: mr.Pipeline, follows: object = None) -> Run:
+    def run(self, _: mr.Pipeline, *, again: bool = False) -> Run:
         self._run.launch()
         return self._run
 
