@@ -77,7 +77,7 @@ class Waiting:
         opening._pipeline, opening._topology = p, p.build()
         opening._checkpoint, opening._setup = str(root / "ckpt"), self.setup
         opening._options = with_defaults(RealtimeOptions, {"lease": True})
-        opening._scratch = root / "scratch"
+        opening._scratch, opening._owner = root / "scratch", "this program"
         opening._before = opening._lease = opening._started = opening._scrapes = None
         opening._allowed, opening._tasks = None, 2
         opening._look_at, opening._ready_logged, opening._term = 0.0, False, None
