@@ -427,7 +427,12 @@ def interrupted(interrupt: Callable[[], None]) -> Iterator[None]:
         interrupt()
         _log.warning("stopping, once what is under way is done; Ctrl-C again ends at once")
 
-    earlier = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    earlier = {
+        number: signal.signal(number, handle)
+        for number in (signal.SIGINT, signal.SIGTERM)
+        # None is a handler in C, of a program that embeds Python: it could not be set again.
+        if signal.getsignal(number) is not None
+    }
     try:
         yield
     finally:

@@ -32,3 +32,19 @@ def test_sigterm_may_come_as_often_as_it_likes() -> None:
         for _ in range(2):
             os.kill(os.getpid(), signal.SIGTERM)
     assert called == ["stop", "stop"]
+
+
+def test_a_handler_that_is_not_pythons_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that embeds Python has some in C: nobody can set them again."""
+    installed, handlers = list[int](), {signal.SIGTERM: None, signal.SIGINT: signal.SIG_DFL}
+
+    def install(number: signal.Signals, handler: object) -> object:
+        assert handler is not None, "Python takes no None"
+        installed.append(number)
+        return handlers[number]
+
+    monkeypatch.setattr(signal, "signal", install)
+    monkeypatch.setattr(signal, "getsignal", handlers.get)
+    with interrupted(lambda: None):
+        pass
+    assert installed == [signal.SIGINT, signal.SIGINT]
