@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from millrace import inspect
-from millrace.inspect import open_checkpoint, send_dead_letters, state_at
+from millrace.inspect import as_json, key_value, open_checkpoint, send_dead_letters, state_at
 from millrace.inspect.dead_letters import LetterCounts, letter_counts
 from millrace.inspect.overview import reasons_of
 from millrace.kernel.user_errors import Counted, commonest, total
@@ -24,8 +24,8 @@ from millrace.spark.application import pipeline_at
 @click.command("explain-watermark", short_help="Say what a low watermark waits for.")
 @click.argument("path")
 @click.argument("computation", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, times in microseconds.")
-def explain_watermark(path: str, computation: str | None, as_json: bool) -> None:
+@click.option("--json", "as_json_", is_flag=True, help="Print JSON, times in microseconds.")
+def explain_watermark(path: str, computation: str | None, as_json_: bool) -> None:
     """Say what pins the low watermark of COMPUTATION in the checkpoint at PATH.
 
     By default it is the computation whose low watermark is lowest. The answer names the injector
@@ -33,8 +33,11 @@ def explain_watermark(path: str, computation: str | None, as_json: bool) -> None
     Spark, writes nothing, and may be used while a run goes on.
     """
     found = inspect.explain_watermark(inspect.state_at(path), computation)
-    if as_json:
-        encoded = msgspec.json.encode(found, enc_hook=repr)
+    if as_json_:
+        pin = msgspec.structs.replace(
+            found.pin, key=key_value(found.pin.key), tag=key_value(found.pin.tag)
+        )
+        encoded = as_json(msgspec.structs.replace(found, pin=pin))
         click.echo(msgspec.json.format(encoded, indent=2))
     else:
         click.echo(str(found))

@@ -16,6 +16,7 @@ from millrace.inspect import (
     StateDifference,
     as_json,
     key_text,
+    key_value,
     keys_of,
     read_latest,
     rows_of,
@@ -192,9 +193,8 @@ def _kept(found: ComputationInspection, key: Any) -> dict[str, Any] | None:
 
 
 def _json_row(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row whose key is such as ``get`` takes it: bytes are hexadecimal."""
-    key = row.get("key")
-    return {**row, "key": key_text(key)} if isinstance(key, bytes) else row
+    """Return a row whose key is such as ``get`` takes it."""
+    return {**row, "key": key_value(row["key"])} if "key" in row else row
 
 
 def _cells(cells: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -32,7 +32,7 @@ from millrace.inspect.interval_state import (
     PendingTimer,
     WindowState,
 )
-from millrace.inspect.json_text import as_json, key_text, keys_of, shortened
+from millrace.inspect.json_text import as_json, key_text, key_value, keys_of, shortened
 from millrace.inspect.lease import Lease
 from millrace.inspect.overview import (
     ComputationLoad,
@@ -77,6 +77,7 @@ __all__ = [
     "copy_checkpoint",
     "explain_watermark",
     "key_text",
+    "key_value",
     "keys_of",
     "open_checkpoint",
     "load_of_run",

@@ -32,7 +32,9 @@ def as_json(value: Any) -> bytes:
     >>> as_json({("ann", 7): {b"ab"}, "at": float("inf")})
     b'{"[\\"ann\\",7]":["0x6162"],"at":"inf"}'
     """
-    return _encode(_plain(value))
+    encoded = _encode(_plain(value))
+    text = encoded.decode()
+    return encoded if text.isprintable() else _printable(text).encode()
 
 
 def _plain(value: Any) -> Any:
@@ -73,9 +75,37 @@ def key_text(key: Any) -> str:
     if isinstance(key, bytes):
         return _HEX + key.hex()
     try:
-        return as_json(list(key) if isinstance(key, tuple) else key).decode()
+        text = json.dumps(key, ensure_ascii=False, separators=(",", ":"), default=_carried)
     except (TypeError, ValueError):
         return repr(key)
+    return _printable(text)
+
+
+def key_value(key: Any) -> Any:
+    """Return a key as :func:`as_json` has one that :func:`keys_of` finds: what it is, or text.
+
+    >>> key_value(("ann", 7)), key_value(b"ab"), key_value(("ann", float("nan")))
+    (('ann', 7), '0x6162', '["ann",NaN]')
+    """
+    return key_text(key) if isinstance(key, bytes) or not _is_finite(key) else key
+
+
+def _is_finite(key: Any) -> bool:
+    if isinstance(key, tuple):
+        return all(map(_is_finite, key))
+    return not isinstance(key, float) or math.isfinite(key)
+
+
+def _carried(part: Any) -> Any:
+    """Return what is no JSON as a part of it: bytes are hexadecimal."""
+    return _HEX + part.hex() if isinstance(part, bytes) else msgspec.to_builtins(part)
+
+
+def _printable(text: str) -> str:
+    """Return JSON with its characters escaped that cannot be printed; all are in strings."""
+    if text.isprintable():
+        return text
+    return "".join([each if each.isprintable() else json.dumps(each)[1:-1] for each in text])
 
 
 def shortened(text: str, key: Any) -> str:

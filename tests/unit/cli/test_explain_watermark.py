@@ -38,6 +38,16 @@ def test_it_prints_json(millrace: Any, checkpoint: Any) -> None:
     assert (found["pin"]["kind"], found["pin"]["key"]) == ("hold", "home")
 
 
+def test_the_key_in_json_is_such_as_state_get_takes(millrace: Any, checkpoint: Any) -> None:
+    for key, written in ((b"\x00\xff", "0x00ff"), (float("nan"), "NaN")):
+        checkpoint.epoch(key, at=30, low_watermark=100)
+        found = json.loads(millrace("explain-watermark", str(checkpoint.path), "--json").output)
+        assert found["pin"]["key"] == written
+        got = millrace("state", "get", str(checkpoint.path), "Counter[bold]", written, "--json")
+        assert json.loads(got.output)["key"] == written
+        checkpoint.epoch(low_watermark=mr.MINUTE)
+
+
 def test_it_reads_the_epoch_that_a_run_is_in(millrace: Any, checkpoint: Any) -> None:
     checkpoint.epoch(low_watermark=0)
     checkpoint.epoch("home", at=30, low_watermark=100, complete=False)
