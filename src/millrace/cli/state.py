@@ -99,7 +99,7 @@ def get(path: str, computation: str, key: str, epoch: int | None, as_json_: bool
     timers = [_unkeyed(one) for one in kept["timers"]]
     holds = [{"held at": one["at"], "timer": one["timer"]} for one in kept["holds"]]
     open_windows = [msgspec.structs.asdict(window) for window in windows]
-    pending = [_table(rows, cut=False) for rows in (open_windows, timers, holds)]
+    pending = [_table(list(map(_texts, rows))) for rows in (open_windows, timers, holds)]
     click.echo(text_of(head, [cells, *pending]))
 
 
@@ -136,7 +136,8 @@ def scan(
     more = bool(most) and len(rows) > most
     rows = rows[:most] if more else rows
     head = [("computation", computation), ("as of epoch", str(at))]
-    click.echo(text_of(head, [_table([_named(row) for row in rows])]))
+    texts = [{name: _cut(text) for name, text in _row_texts(row).items()} for row in rows]
+    click.echo(text_of(head, [_table(texts)]))
     if not rows:
         of_keys = as_columns and what in ("cells", "windows")
         click.echo(f"\nIt {_CHUNKS}" if of_keys else f"\nIt keeps no {what}.")
@@ -217,12 +218,22 @@ def _changed(change: StateDifference) -> Iterator[tuple[str, ...]]:
             yield _cut(key), name, _cut(was), _cut(now)
 
 
-def _table(rows: list[dict[str, Any]], *, cut: bool = True) -> PlainTable:
+def _table(rows: list[dict[str, str]]) -> PlainTable:
     columns = tuple(rows[0]) if rows else ()
-    shorten = _cut if cut else str
-    return PlainTable(
-        columns, [tuple(shorten(_value_text(name, row[name])) for name in columns) for row in rows]
-    )
+    return PlainTable(columns, [tuple(row[name] for name in columns) for row in rows])
+
+
+def _row_texts(row: dict[str, Any]) -> dict[str, str]:
+    """Return a row as columns: of a key that rows have only a digest of, with its hash instead."""
+    if "cells" not in row:
+        return _texts(row)
+    # A cell may have the name of a column of what is pending.
+    cells = {name: _text(value) for name, value in row["cells"].items()}
+    return {"key": f"(hash {row['hash']})" if row["key"] is None else key_text(row["key"]), **cells}
+
+
+def _texts(row: dict[str, Any]) -> dict[str, str]:
+    return {name: _value_text(name, value) for name, value in row.items()}
 
 
 def _value_text(name: str, value: Any) -> str:
@@ -241,16 +252,6 @@ def _value_text(name: str, value: Any) -> str:
 
 def _unkeyed(row: dict[str, Any]) -> dict[str, Any]:
     return {name: each for name, each in row.items() if name != "key"}
-
-
-def _named(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row as columns: of a key that rows have only a digest of, with its hash instead."""
-    if "cells" not in row:
-        return row
-    return {
-        "key": row["key"] if row["key"] is not None else f"(hash {row['hash']})",
-        **row["cells"],
-    }
 
 
 def _text(value: Any) -> str:

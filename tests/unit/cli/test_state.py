@@ -127,6 +127,41 @@ def test_windows_of_a_key_are_shown_by_their_times(millrace: Any, monkeypatch: A
     assert "coder" not in shown, "what finds the windows is of no use to anybody"
 
 
+class Named(mr.Computation):
+    """Has cells with the names of columns of what is pending."""
+
+    inputs = {"pages": mr.by("user")}
+    outputs = {}
+    at = mr.ValueState(int)
+    timer = mr.ValueState(int)
+    tag = mr.ValueState(str)
+    domain = mr.ValueState(list[str])
+    end = mr.ValueState(int)
+
+    def process_record(self, record: mr.Record) -> None:
+        self.at.set(7)
+        self.timer.set(8)
+        self.tag.set("9")
+        self.domain.set(["a"])
+
+
+def test_a_cell_may_be_called_as_a_column_of_what_is_pending(
+    millrace: Any, monkeypatch: Any
+) -> None:
+    p = mr.Pipeline("p")
+    p.inject("pages")
+    p.add(Named)
+    with mr.testing.Harness(p, intervals=1) as h:
+        h.inject("pages", [({"user": "ann"}, 0)])
+        monkeypatch.setattr("millrace.cli.state.state_at", lambda _: h._durable)
+        shown = millrace("state", "scan", "p", "Named")
+
+    assert shown.exit_code == 0, shown.exception
+    rows = [line.split() for line in shown.output.splitlines()]
+    assert ["key", "at", "domain", "end", "tag", "timer"] in rows
+    assert ["ann", "7", '["a"]', "-", '"9"', "8"] in rows
+
+
 def test_a_scan_that_finds_nothing_says_so(millrace: Any, ran: Any) -> None:
     shown = millrace("state", "scan", str(ran.path), NAME, "--what", "chunks")
 
