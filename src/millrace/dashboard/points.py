@@ -10,7 +10,8 @@ from typing import Any, Final
 import msgspec
 
 from millrace.dashboard.plain import millis
-from millrace.epochlog.entries import Completion, decode_entry
+from millrace.epochlog.entries import Claim, Completion, decode_entry
+from millrace.epochlog.renames import renamed
 from millrace.model.errors import StoreError
 from millrace.model.time import MIN_TIMESTAMP, SECOND
 from millrace.store import EpochLog
@@ -69,6 +70,8 @@ class Point(msgspec.Struct, frozen=True):
 class Points:
     """Follows an epoch log, and keeps a bounded number of points of it.
 
+    Points have the names that the log has; what is asked of them is under those of the pipeline.
+
     Attributes:
         points: In order.
     """
@@ -77,10 +80,20 @@ class Points:
     _next: int
 
     def __init__(self) -> None:
+        self._computations: Mapping[str, str] = {}
+        self._streams: Mapping[str, str] = {}
         self._forget()
 
-    def follow(self, log: EpochLog) -> None:
-        """Take the epochs that have completed since the last time, but for what cannot be read."""
+    def follow(self, log: EpochLog, claim: Claim | None = None) -> None:
+        """Take the epochs that have completed since the last time, but for what cannot be read.
+
+        Args:
+            log: The epoch log.
+            claim: The last one, by which what it names is called; None: as before.
+        """
+        if claim is not None:
+            registry = claim.registry.checked()
+            self._computations, self._streams = registry.called, registry.read_as
         last = log.last()
         if last + 1 < self._next:  # another checkpoint stands there now
             self._forget()
@@ -111,31 +124,31 @@ class Points:
         seconds = (last.wall_us - first.wall_us) / SECOND
         if seconds <= 0:
             return None
-        now: Mapping[str, int] = getattr(last, of)
-        then: Mapping[str, int] = getattr(first, of)
+        now, then = self._by_name(last, of), self._by_name(first, of)
         return max(0, now.get(name, 0) - then.get(name, 0)) / seconds
 
     def commits(self, computation: str) -> dict[int, int]:
         """Return how many commits each key interval made in the last minute of the run's clock."""
-        before = self._before.get(computation, {})
+        titles = self._computations.items()
+        known = next((name for name, title in titles if title == computation), computation)
+        before = self._before.get(known, {})
         return {
             interval: number - before.get(interval, 0)
-            for interval, number in self._now.get(computation, {}).items()
+            for interval, number in self._now.get(known, {}).items()
             if number > before.get(interval, 0)
         }
 
     def columns(self) -> dict[str, Any]:
         """Return the points as columns, for charts: of many computations, those furthest behind."""
-        inputs = self.points[-1].inputs if self.points else {}
+        rows = [self._by_name(point, "inputs") for point in self.points]
+        inputs = rows[-1] if rows else {}
         names = sorted(sorted(inputs, key=inputs.__getitem__)[:_LINES_MAX])
         return {
             "others": len(inputs) - len(names),
             "epoch": [point.epoch for point in self.points],
             "wall": [millis(point.wall_us) for point in self.points],
             "newest": [millis(point.newest_us) for point in self.points],
-            "low": {
-                name: [millis(point.inputs.get(name)) for point in self.points] for name in names
-            },
+            "low": {name: [millis(row.get(name)) for row in rows] for name in names},
             "late": [point.late for point in self.points],
             "injected": [sum(point.injected.values()) for point in self.points],
         }
@@ -143,22 +156,27 @@ class Points:
     def throughput(self) -> dict[str, Any]:
         """Return records read a second over time, by stream: of many, those read most."""
         steps = self._steps()
-        last = steps[-1].injected if steps else {}
+        rows = [(step.wall_us, self._by_name(step, "injected")) for step in steps]
+        last = rows[-1][1] if rows else {}
         names = sorted(sorted(last, key=lambda name: -last[name])[:_LINES_MAX])
-        pairs = list(pairwise(steps))
+        pairs = list(pairwise(rows))
         return {
             "others": len(last) - len(names),
-            "wall": [millis(point.wall_us) for _, point in pairs],
+            "wall": [millis(wall_us) for _, (wall_us, _) in pairs],
             "read": {
                 name: [
-                    max(0, now.injected.get(name, 0) - then.injected.get(name, 0))
-                    * SECOND
-                    / (now.wall_us - then.wall_us)
-                    for then, now in pairs
+                    max(0, now.get(name, 0) - then.get(name, 0)) * SECOND / (to_us - from_us)
+                    for (from_us, then), (to_us, now) in pairs
                 ]
                 for name in names
             },
         }
+
+    def _by_name(self, point: Point, of: str) -> Mapping[str, int]:
+        """Return what a point has of each computation or stream, under its name of now."""
+        known: Mapping[str, int] = getattr(point, of)
+        names = self._streams if of == "injected" else self._computations
+        return renamed(known, names) if names else known
 
     def _steps(self) -> list[Point]:
         """Return points far enough apart for a rate between them, the last among them."""

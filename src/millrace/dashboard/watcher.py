@@ -219,7 +219,7 @@ class Watcher:
 
         def read(checkpoint: Checkpoint) -> dict[str, Any]:
             found = checkpoint[computation]
-            self._points.follow(self._state.epochs)
+            self._points.follow(self._state.epochs, checkpoint.ended.claim)
             points = self._points.points
             newest_us = points[-1].newest_us if points else MIN_TIMESTAMP
             shares = interval_shares(self._state, computation)
@@ -280,7 +280,7 @@ class Watcher:
 
     def _read(self, checkpoint: Checkpoint) -> dict[str, Any]:
         overview = checkpoint.overview
-        self._points.follow(self._state.epochs)
+        self._points.follow(self._state.epochs, checkpoint.ended.claim)
         state = self._pulse.state(overview)
         stuck = stuck_in(self._state.mailbox) if state == "running" else []
         by_computation: dict[str, int] = {}

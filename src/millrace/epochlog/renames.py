@@ -111,11 +111,19 @@ def read_as(end: LogTail, topology: Topology) -> tuple[LogTail, dict[str, str]]:
         claim.registry, streams=renamed(claim.registry.streams, fresh), read_as=names
     )
     claim = replace(claim, topology=claim.topology | {"injected": injected}, registry=registry)
-    said = [_completion(completion, names) for completion in end.completions]
+    said = [read_under(completion, names) for completion in end.completions]
     return dataclasses.replace(end, claim=claim, completions=said), fresh
 
 
-def _completion(completion: Completion, names: Mapping[str, str]) -> Completion:
+def read_under(completion: Completion, names: Mapping[str, str]) -> Completion:
+    """Return a completion under other names of injected streams.
+
+    Args:
+        completion: As the log has it.
+        names: Name that a stream had -> the one that it has now.
+    """
+    if not names:
+        return completion
     senders = {injector_name(old): injector_name(new) for old, new in names.items()}
     members = {member: renamed(getattr(completion, member), names) for member in _BY_STREAM}
     return replace(

@@ -22,11 +22,12 @@ import msgspec
 from msgspec.structs import replace
 
 from millrace.balance.load import Loads
+from millrace.compile.change.registry import Registry
 from millrace.compile.topology import INJECTOR, injector_name
 from millrace.epochlog import reader
 from millrace.epochlog.entries import Claim, Completion, Manifest, SourceStats
 from millrace.epochlog.history import Moment
-from millrace.epochlog.renames import titled, titled_claim
+from millrace.epochlog.renames import read_under, titled, titled_claim
 from millrace.epochlog.run_log import RunLog
 from millrace.inspect.json_text import key_text, shortened
 from millrace.kernel.results import NO_TIMES, Counters, HookTimes
@@ -82,14 +83,15 @@ def ended(log: EpochLog, epoch: int | None = None) -> Ended:
 def fitted(found: Ended) -> Ended:
     """Return it with a low watermark for all that the claim has, also what is new since the epoch.
 
-    Computations are called in it what their pipeline calls them. What is new stands before
-    time until its first epoch.
+    Computations and streams are called in it what their pipeline calls them. What is new stands
+    before time until its first epoch.
     """
     claim, completion, unfinished = found
+    if claim is not None and completion is not None:
+        registry = claim.registry.checked()
+        completion = titled(read_under(completion, registry.read_as), registry.called)
     if claim is not None:
         claim = titled_claim(claim)
-    if completion is not None:
-        completion = titled(completion, known_otherwise(found))
     if claim is None or completion is None:
         return Ended(claim, completion, unfinished)
     computations = claim.topology["computations"]
@@ -108,8 +110,13 @@ def fitted(found: Ended) -> Ended:
 
 def moments(log: EpochLog) -> list[Moment]:
     """Return where the low watermarks stood after each epoch that a log still has."""
-    called = known_otherwise(ended(log))
-    return _steadily(log, lambda: [Moment.of(done, called) for done in reader.completions(log)])
+    claim = ended(log).claim
+    registry = Registry() if claim is None else claim.registry.checked()
+
+    def of(done: Completion) -> Moment:
+        return Moment.of(read_under(done, registry.read_as), registry.called)
+
+    return _steadily(log, lambda: list(map(of, reader.completions(log))))
 
 
 def known_otherwise(found: Ended) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from millrace.balance.load import Loads
 from millrace.epochlog.run_log import RunLog
@@ -22,6 +23,8 @@ from millrace.spark.housekeeping import Housekeeping
 from millrace.spark.realtime.latency import StepTimes
 from millrace.spark.status_text import as_html, as_line, as_text
 from millrace.store import Collected, Repair, SnapshotStats
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, repr=False)
@@ -243,7 +246,7 @@ class Progress:
     ) -> Status:
         """Return the status of a run."""
         seconds = sum(spent for _, spent in self._recent)
-        overview = overview_of_run(run_log)
+        overview, titles = overview_of_run(run_log), run_log.topology.titles
         computations = overview.computations.values()
         streams = overview.streams.values()
         beside = self._housekeeping
@@ -296,11 +299,11 @@ class Progress:
             housekeeping_failures=self._written.failed
             + (beside.failed if beside is not None else 0),
             stuck=list(stuck),
-            load=load_of_run(loads),
+            load=_titled(load_of_run(loads), titles),
             backlog={} if self._waiting is None else self._waiting.now(),
             injected_bytes=self._injected_bytes,
-            received_bytes=self._received_bytes,
-            calls=self._calls,
+            received_bytes=_titled(self._received_bytes, titles),
+            calls=_titled(self._calls, titles),
             held_back=publisher.throttle.descriptions(),
         )
 
@@ -308,6 +311,11 @@ class Progress:
 def _more(known: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:
     """Return sums; another thread may read what is known, so that is left as it is."""
     return {name: known.get(name, 0) + more.get(name, 0) for name in (*known, *more)}
+
+
+def _titled(known: Mapping[str, T], titles: Mapping[str, str]) -> dict[str, T]:
+    """Return what is known of computations, by what the pipeline calls them."""
+    return {titles.get(name, name): value for name, value in known.items()}
 
 
 def _there(known: dict[str, int | None]) -> dict[str, int]:

@@ -105,6 +105,42 @@ def test_sinks_behind_steps_are_in_the_graph_with_who_feeds_them(page, tmp_path)
     }
 
 
+class Tally(mr.Computation):
+    inputs = {"sales": mr.by(lambda n: n)}
+    outputs = {}
+
+    def process_record(self, record):
+        pass
+
+
+def test_a_renamed_computation_and_stream_go_on_with_their_rates(page, tmp_path):
+    def pipeline(name, stream, **was):
+        p = mr.Pipeline("shop")
+        p.inject(stream, format=int, was="sales" if was else ())
+        tally = type("Tally", (Tally,), {"inputs": {stream: mr.by(lambda n: n)}})
+        p.add(tally, name=name, **was)
+        return p
+
+    harness, state = kept(pipeline("Counts", "sales"), tmp_path / "ckpt", epoch_time="10 s")
+    with harness as h:
+        h.inject("sales", [(n, mr.HOUR) for n in range(100)])
+        h.advance_watermark("sales", mr.HOUR)
+        h.update(pipeline("Tallies", "offers", was="Counts"))
+        before = page(state)
+        renamed = before.now()
+        h.inject("offers", [(n, mr.HOUR) for n in range(20)])
+        now = before.now()
+
+    assert (node(renamed, "injector:offers")["count"], node(renamed, "Tallies")["count"]) == (
+        100, 100
+    )  # fmt: skip
+    assert node(now, "Tallies")["rate"] == node(now, "injector:offers")["rate"] == 2.0
+    history = before.get("/api/history")
+    assert history["low"].keys() == {"Tallies"}
+    assert history["throughput"]["read"] == {"offers": [2.0]}
+    assert sum(before.get("/api/intervals", computation="Tallies")["load"]) == 4
+
+
 class Converted(mr.Computation):
     """Looks rates up as they are: it does not wait for them."""
 
