@@ -169,6 +169,18 @@ class StreamSpec:
         return self.coder if self.limits is None else limited(self.coder, self.limits)
 
 
+def moved_back(low_watermark_us: int, backwards_us: int) -> int:
+    """Return the low watermark behind steps that may move timestamps back, by so much at most.
+
+    >>> moved_back(50, 20), moved_back(MAX_TIMESTAMP, 20) == MAX_TIMESTAMP
+    (30, True)
+    """
+    # Before time and at its end, there is nothing that could be moved.
+    if MIN_TIMESTAMP < low_watermark_us < MAX_TIMESTAMP:
+        return low_watermark_us - backwards_us
+    return low_watermark_us
+
+
 @dataclass(frozen=True)
 class ComputationSpec:
     """One computation: its number, level, senders and state.
@@ -224,13 +236,8 @@ class ComputationSpec:
         """
         if not self.backwards:
             return min((shown[sender] for sender in self.senders), default=MAX_TIMESTAMP)
-        return min(
-            # Before time and at its end, there is nothing that could be moved.
-            shown[sender] - self.backwards.get(sender, 0)
-            if MIN_TIMESTAMP < shown[sender] < MAX_TIMESTAMP
-            else shown[sender]
-            for sender in self.senders
-        )
+        back = self.backwards
+        return min(moved_back(shown[sender], back.get(sender, 0)) for sender in self.senders)
 
     paned: bool = False
     columnar: Any = None

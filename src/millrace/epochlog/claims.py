@@ -62,6 +62,9 @@ def claim_of(
         registry=registry,
         sinks=sunk(topology),
         senders={spec.name: sorted(spec.senders) for spec in topology.computations},
+        backwards={
+            spec.name: dict(spec.backwards) for spec in topology.computations if spec.backwards
+        },
         sink_senders=_sink_senders(topology),
         injectors={
             spec.name: InjectorEntry(

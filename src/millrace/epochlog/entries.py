@@ -244,6 +244,8 @@ class Claim(msgspec.Struct, tag="claim", kw_only=True):
             led to: so it knows a claim of its own whose write was said to have failed.
         sinks: Stream that sinks read -> schema of its format; an unfinished epoch depends on it.
         senders: Computation -> who feeds it.
+        backwards: Computation -> sender -> how far back steps between them may move timestamps, in
+            microseconds, where they may.
         sink_senders: Stream that sinks read, or the steps that make it -> who feeds it.
         injectors: Injected stream -> how it publishes.
         base: The epoch that is the first batch of Spark's own offsets, as far as it was known.
@@ -261,6 +263,7 @@ class Claim(msgspec.Struct, tag="claim", kw_only=True):
     owner: str = ""
     sinks: dict[str, Any] = {}
     senders: dict[str, list[str]] = {}
+    backwards: dict[str, dict[str, int]] = {}
     sink_senders: dict[str, list[str]] = {}
     injectors: dict[str, InjectorEntry] = {}
     base: int = 0

@@ -51,6 +51,10 @@ def titled_claim(claim: Claim) -> Claim:
             called.get(name, name): [called.get(sender, sender) for sender in senders]
             for name, senders in claim.senders.items()
         },
+        backwards={
+            called.get(name, name): renamed(by_sender, called)
+            for name, by_sender in claim.backwards.items()
+        },
         registry=replace(
             claim.registry,
             computations=renamed(claim.registry.computations, called),

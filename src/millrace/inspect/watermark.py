@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from millrace.compile.topology import INJECTOR
+from millrace.compile.topology import INJECTOR, moved_back
 from millrace.dataflow.grouping.panes import address_of
 from millrace.epochlog.entries import Claim, Completion, InjectorEntry, SourceStats
 from millrace.injectors.rate_limit import too_far
@@ -52,11 +52,12 @@ def lines_of(found: WatermarkExplanation) -> list[str]:
         f"{first.computation} shows its consumers {_moment(first.shown)}; "
         f"its input is at {_moment(first.input)}."
     ]
-    lines += [
-        f"  Its input is pinned by {hop.computation}, which shows {_moment(hop.shown)}; "
-        f"the input of that is at {_moment(hop.input)}."
-        for hop in found.path[1:]
-    ]
+    for hop in found.path[1:]:
+        lines.append(
+            f"  Its input is pinned by {hop.computation}, which shows {_moment(hop.shown)}; "
+            f"the input of that is at {_moment(hop.input)}."
+        )
+        lines += [f"  {line}" for line in _backwards_lines(hop.backwards, hop.shown)]
     lines += [f"  {line}" for line in _pin_lines(found)]
     if found.unmoved is not None and found.pin.kind != NOTHING:
         lines.append(
@@ -77,6 +78,16 @@ def lines_of(found: WatermarkExplanation) -> list[str]:
 def _ahead(us: int) -> str:
     """Return how far ahead of a low watermark is, of which there may be none yet."""
     return "any time" if us >= MAX_TIMESTAMP // 2 else format_duration(us)
+
+
+def _backwards_lines(backwards_us: int, shown_us: int) -> list[str]:
+    """Return what steps on the way make of a low watermark."""
+    if not backwards_us:
+        return []
+    return [
+        f"Steps on the way may move timestamps back by {format_duration(backwards_us)}, so it "
+        f"counts as {_moment(moved_back(shown_us, backwards_us))}."
+    ]
 
 
 def _moment(us: int) -> str:
@@ -111,7 +122,7 @@ def _pin_lines(found: WatermarkExplanation) -> list[str]:
             "It waits for its response, a retry or the circuit breaker. If that takes long, "
             "status().stuck has its attempts and its last error.",
         ]
-    timer = f"a pending timer, tag {pin.tag!r}"
+    timer = f"a pending timer, tag {shortened(repr(pin.tag), pin.tag)}"
     if pin.window is not None:
         timer = f"the window {_window_text(*pin.window)}, which waits for its end or a trigger"
     if pin.at == pin.timestamp and pin.kind == TIMER:
@@ -167,7 +178,7 @@ def _injector_lines(found: WatermarkExplanation) -> list[str]:
         heard = f"Its newest record is of {format_timestamp(pin.newest)}"
         if pin.heard is not None:
             heard += f"; it was last heard {_seconds(found.wall_time - pin.heard)} ago"
-    return [*lines, f"{heard}."]
+    return [*lines, f"{heard}.", *_backwards_lines(pin.backwards, pin.timestamp)]
 
 
 class SkewHold(msgspec.Struct, frozen=True, kw_only=True):
@@ -233,17 +244,23 @@ class Hop(msgspec.Struct, frozen=True, kw_only=True):
         computation: Its name.
         input: Low watermark of its input, in microseconds.
         shown: What it shows its consumers, in microseconds.
+        backwards: How far back steps between it and the one before may move timestamps: that counts
+            it so much lower. In microseconds.
     """
 
     computation: str
     input: int
     shown: int
+    backwards: int = 0
 
     @classmethod
-    def of(cls, found: ComputationOverview) -> Hop:
+    def of(cls, found: ComputationOverview, backwards: int) -> Hop:
         """Return the hop that a computation is."""
         return cls(
-            computation=found.name, input=found.low_watermark, shown=found.output_low_watermark
+            computation=found.name,
+            input=found.low_watermark,
+            shown=found.output_low_watermark,
+            backwards=backwards,
         )
 
 
@@ -268,6 +285,7 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
         heard: Wall clock when it last delivered something, in microseconds.
         idle: The time-out after which all processes of the injector are idle, in microseconds;
             None where one of them is not.
+        backwards: Of an injector, as of a :class:`Hop`.
     """
 
     kind: str
@@ -285,6 +303,7 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
     newest: int | None = None
     heard: int | None = None
     idle: int | None = None
+    backwards: int = 0
 
 
 class WatermarkExplanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -348,16 +367,19 @@ def _explained(checkpoint: Checkpoint, computation: str | None) -> WatermarkExpl
     elif computation not in known:
         raise PipelineError(f"no computation {computation!r}; there are {', '.join(known)}")
     path: list[Hop] = []
-    name, pin = computation, None
+    name, pin, backwards_us = computation, None, 0
     while pin is None:
-        path.append(Hop.of(known[name]))
+        path.append(Hop.of(known[name], backwards_us))
         pin = _own_pin(checkpoint, path[-1])
         if pin is None:
-            senders = claim.senders[name]
-            shown = completion.after.outputs
-            name = min(senders, key=lambda sender: (shown[sender], sender))
+            outputs, back = completion.after.outputs, claim.backwards.get(name, {})
+            _, name = min(
+                (moved_back(outputs[sender], back.get(sender, 0)), sender)
+                for sender in claim.senders[name]
+            )
+            backwards_us = back.get(name, 0)
             if name.startswith(INJECTOR):
-                pin = _injector_pin(claim, completion, name)
+                pin = _injector_pin(claim, completion, name, backwards_us)
     pinned = INJECTOR + pin.where if pin.kind == INJECTED else path[-1].computation
     moved = completion.moved.get(pinned)
     return WatermarkExplanation(
@@ -434,7 +456,7 @@ def _window(
     return None
 
 
-def _injector_pin(claim: Claim, completion: Completion, sender: str) -> Pin:
+def _injector_pin(claim: Claim, completion: Completion, sender: str, backwards_us: int) -> Pin:
     stream = sender.removeprefix(INJECTOR)
     entry = claim.injectors.get(stream, InjectorEntry("", (), None))
     output_us = completion.after.outputs[sender]
@@ -449,6 +471,7 @@ def _injector_pin(claim: Claim, completion: Completion, sender: str) -> Pin:
         newest=None if known.newest_us == MIN_TIMESTAMP else known.newest_us,
         heard=None if known.heard_us == MIN_TIMESTAMP else known.heard_us,
         idle=entry.idle_us if slowest is None else None,
+        backwards=backwards_us,
     )
 
 

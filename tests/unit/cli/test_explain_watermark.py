@@ -34,7 +34,9 @@ def test_it_prints_json(millrace: Any, checkpoint: Any) -> None:
     shown = millrace("explain-watermark", str(checkpoint.path), "Counter[bold]", "--json")
     found = json.loads(shown.output)
 
-    assert found["path"] == [{"computation": "Counter[bold]", "input": 100, "shown": 30}]
+    assert found["path"] == [
+        {"computation": "Counter[bold]", "input": 100, "shown": 30, "backwards": 0}
+    ]
     assert (found["pin"]["kind"], found["pin"]["key"]) == ("hold", "home")
 
 

@@ -296,6 +296,50 @@ def test_a_hold_whose_commit_was_collected_is_found_in_the_snapshot(harness, cal
     assert (found.kind, found.key, found.tag, found.timestamp) == ("hold", "k", pin.tag, 50)
 
 
+class Timed(Gate):
+    """Sends on with the time that a record says."""
+
+    outputs = {"timed": dict}
+
+    def process_record(self, record):
+        self.produce("timed", record.value)
+
+
+class Both(Gate):
+    inputs = {"moved": mr.by("key"), "others": mr.by("key"), "direct": mr.by("key")}
+    outputs = {}
+
+
+def test_steps_that_move_timestamps_back_count_against_their_sender():
+    p = mr.Pipeline("p")
+    for stream in ("events", "others", "early"):
+        p.inject(stream, format=dict)
+    p.add(Timed)
+    timed = p.stream("timed").with_timestamps(lambda value: value["at"], backwards="1 h")
+    timed.to("moved")
+    p.stream("early").with_timestamps(lambda value: value["at"], backwards="3 h").to("direct")
+    p.add(Both)
+    with mr.testing.Harness(p) as h:
+        advance(h, events=3 * mr.HOUR, others=5 * mr.HOUR // 2, early=9 * mr.HOUR)
+        by_computation = h.explain_watermark("Both")
+        advance(h, events=9 * mr.HOUR, others=9 * mr.HOUR)
+        by_injector = h.explain_watermark("Both")
+        advance(h, events=mr.MAX_TIMESTAMP, early=mr.MAX_TIMESTAMP)
+        other = h.explain_watermark("Both")
+
+    assert [hop.computation for hop in by_computation.path] == ["Both", "Timed"]
+    assert by_computation.path[1].backwards == mr.HOUR
+    assert (by_computation.pin.where, by_computation.pin.backwards) == ("events", 0)
+    assert (
+        "Its input is pinned by Timed, which shows 1970-01-01T03:00:00Z; the input of that is at "
+        "1970-01-01T03:00:00Z.\n"
+        "  Steps on the way may move timestamps back by 1 h, so it counts as 1970-01-01T02:00:00Z."
+    ) in str(by_computation)
+    assert (by_injector.pin.where, by_injector.pin.backwards) == ("early", 3 * mr.HOUR)
+    assert "by 3 h, so it counts as 1970-01-01T06:00:00Z." in str(by_injector)
+    assert (other.pin.where, other.pin.backwards) == ("others", 0)
+
+
 class Echo(mr.Computation):
     inputs = {"counts": mr.by_key()}
     outputs = {}
