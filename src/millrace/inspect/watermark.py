@@ -103,6 +103,11 @@ def _pin_lines(found: WatermarkExplanation) -> list[str]:
     if pin.kind == NOTHING:
         return [f"Nothing pins it: the input, {pin.where!r}, has ended."]
     if pin.kind == MISSING:
+        if pin.interval is None:
+            return [
+                f"Pinned by {pin.where} itself, which has been in no epoch yet: it was added "
+                "since. Its low watermark moves in the next epoch that completes."
+            ]
         return [
             f"Pinned by interval {pin.interval} of {pin.where}, which has not reported yet. It "
             "does in the next epoch that completes."
@@ -271,7 +276,7 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
         kind: ``injector``, ``hold``, ``timer``, ``missing report`` or ``nothing``.
         where: The computation, or the injected stream.
         timestamp: Where it pins, in microseconds.
-        interval: Id of the key interval.
+        interval: Id of the key interval; None of a computation that has had no epoch yet.
         key: The key.
         tag: Of the timer.
         window: Of a grouping, start and end of the window that waits for the timer, in
@@ -413,7 +418,10 @@ def _by_depth(claim: Claim) -> list[str]:
 def _own_pin(checkpoint: Checkpoint, hop: Hop) -> Pin | None:
     """Return what pins a computation from inside; None if its input does."""
     name, oldest, where = hop.computation, MAX_TIMESTAMP, None
-    for interval in sorted(checkpoint.intervals(name), key=lambda item: item.id):
+    intervals = checkpoint.intervals(name)
+    if not intervals:
+        return Pin(kind=MISSING, where=name, timestamp=hop.shown)
+    for interval in sorted(intervals, key=lambda item: item.id):
         if interval.report is None:
             return Pin(kind=MISSING, where=name, timestamp=hop.shown, interval=interval.id)
         if interval.report.oldest_work_us() < oldest:

@@ -38,6 +38,10 @@ class Last(Gate):
     outputs = {"out": dict}
 
 
+class Quiet(Last):
+    outputs = {}
+
+
 @pytest.fixture
 def h(harness):
     return harness(Gate, Middle, Last, streams=("events", "others"))
@@ -272,6 +276,25 @@ def test_an_interval_that_has_not_reported():
 
     assert (found.pin.kind, found.pin.interval) == ("missing report", 1)
     assert "Pinned by interval 1 of Gate, which has not reported yet." in str(found)
+
+
+def test_a_computation_that_was_added_and_has_had_no_epoch(h):
+    advance(h, events=100, others=100)
+    p = mr.Pipeline("under test")
+    for stream in ("events", "others"):
+        p.inject(stream)
+    for computation in (Gate, Middle, Last):
+        p.add(computation)
+    p.add(Quiet, name="New")
+    h.update(p)
+    found = h.explain_watermark()
+
+    assert [hop.computation for hop in found.path] == ["New"]
+    assert (found.pin.kind, found.pin.where, found.pin.interval) == ("missing report", "New", None)
+    assert "Pinned by New itself, which has been in no epoch yet: it was added since." in str(found)
+    assert h.explain_watermark("Last").pin.kind == "injector"
+    advance(h, events=110)
+    assert h.explain_watermark("New").pin.where == "others"
 
 
 @pytest.mark.parametrize("call", ["hold", "set_timer"])
