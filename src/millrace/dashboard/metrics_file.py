@@ -17,11 +17,13 @@ from millrace.dashboard.plain import cut, whole
 from millrace.kernel.results import HookTimes
 from millrace.store import HardState, LocalHardState
 
-#: The end of the file that is read: some hundred epochs.
+#: The end of the file that is read first: some hundred epochs of a few computations.
 _TAIL_BYTES: Final = 256 << 10
 _EPOCHS_MAX: Final = 120
-#: Where the last line is, however many computations it names.
+#: Where the last line is, of some twenty computations.
 _LINE_BYTES: Final = 64 << 10
+#: So much more is read where that has too few lines. A run keeps the file below some megabytes.
+_MORE: Final = 4
 #: So many keys stand out, at most.
 _KEYS_MAX: Final = 8
 #: As many lines as can be told apart.
@@ -40,7 +42,7 @@ def over_time(state: HardState) -> dict[str, Any]:
         ``steps`` of a record in real time, or else computations, by the ``calls`` of their user
         code in each epoch.
     """
-    lines = [line for line in map(_read, _tail(state, _TAIL_BYTES)) if line]
+    lines = [line for line in map(_read, _tail(state, _TAIL_BYTES, _EPOCHS_MAX)) if line]
     # A run that has gone on with the checkpoint has a later line of an epoch, perhaps.
     found = list({line["epoch"]: line for line in lines}.values())[-_EPOCHS_MAX:]
     by_clock = sorted(found, key=lambda line: float(line["wall"]))
@@ -187,7 +189,8 @@ def backlog_in(state: HardState) -> dict[str, dict[str, float]]:
 
 def _last(state: HardState, what: str, kind: Any = dict[str, dict[str, float]]) -> Any:
     """Return what the last whole line says; nothing if it does not say it."""
-    for line in reversed(_tail(state, _LINE_BYTES)):
+    # Two, of which the last may be half a line.
+    for line in reversed(_tail(state, _LINE_BYTES, 2)):
         try:
             return msgspec.convert(json.loads(line).get(what, {}), kind)
         except (ValueError, AttributeError):
@@ -195,18 +198,29 @@ def _last(state: HardState, what: str, kind: Any = dict[str, dict[str, float]]) 
     return {}
 
 
-def _tail(state: HardState, most: int) -> list[bytes]:
-    """Return the last lines of the file of a checkpoint in a directory, in so many bytes."""
+def _tail(state: HardState, first: int, wanted: int) -> list[bytes]:
+    """Return the last lines of the file of a checkpoint in a directory, by whole lines.
+
+    Args:
+        state: The checkpoint.
+        first: Bytes that are read first.
+        wanted: Lines for which more is read.
+    """
     if not isinstance(state, LocalHardState):
         return []
     try:
         with (state.path / "metrics" / "epochs.jsonl").open("rb") as file:
-            size = file.seek(0, 2)
-            file.seek(max(0, size - most))
-            lines = file.read(most).splitlines()
+            size, most = file.seek(0, 2), first
+            while True:
+                file.seek(max(0, size - most))
+                lines = file.read(min(size, most)).splitlines()
+                if size <= most:
+                    return lines
+                if len(lines) > wanted:
+                    return lines[1:]
+                most *= _MORE
     except OSError:
         return []
-    return lines[1:] if size > most else lines
 
 
 def _read(line: bytes) -> dict[str, Any] | None:

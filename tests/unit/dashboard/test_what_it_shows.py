@@ -9,7 +9,7 @@ import pytest
 from dashboard_scene import SCRIPT, kept
 
 import millrace as mr
-from millrace.dashboard.metrics_file import over_time
+from millrace.dashboard.metrics_file import calls_in, interval_shares, over_time
 from millrace.dashboard.points import Points
 from millrace.dashboard.pulse import Pulse
 from millrace.dashboard.watcher import CELLS, heat_of, stuck_in
@@ -433,6 +433,28 @@ def test_epochs_by_part_pass_over_lines_that_say_nothing(flights):
     assert list(found["parts"]) == ["planning", "tasks", "sinks", "completing"]
     whole = [sum(values) for values in zip(*found["parts"].values(), strict=True)]
     assert whole == pytest.approx(found["seconds"], abs=0.002)
+
+
+def test_lines_of_hundreds_of_computations_are_read(flights):
+    path = flights.path / "metrics" / "epochs.jsonl"
+    path.parent.mkdir(exist_ok=True)
+    names = [f"computation {n}" for n in range(200)]
+    shares = {str(interval): 0.015 for interval in range(64)}
+    lines = [
+        {
+            "at": 1_000_000 * epoch, "epoch": epoch, "epoch_duration_seconds": 1.0,
+            "hook_calls": {name: {"-10": 1 + epoch} for name in names},
+            "hottest_keys": {name: {"k" * 200: 0.5} for name in names},
+            "interval_shares": dict.fromkeys(names, shares),
+        }
+        for epoch in range(20)
+    ]  # fmt: skip
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+    assert len(json.dumps(lines[0])) > 200_000
+    assert len(calls_in(flights.state)) == 200
+    assert interval_shares(flights.state, names[0]).keys() == set(range(64))
+    assert over_time(flights.state)["parts"]["epoch"] == [*range(20)]
 
 
 def test_latency_over_time_is_of_the_calls_that_each_epoch_added(flights):
