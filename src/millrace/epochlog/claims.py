@@ -310,11 +310,9 @@ def _origins(topology: Topology, stream: StreamSpec) -> set[str]:
 
 def _not_kept(topology: Topology, unknown: Set[str]) -> Iterator[PartChange]:
     """Yield that Spark's own sources cannot be told where to go on beside others than before."""
-    # Keys are counted as they begin, and in the Harness have no place to go on from.
-    starts = {spec.starts for spec in topology.computations}
     for spec in topology.injected():
         injection = spec.injection
-        if spec.name in unknown - starts and injection is not None and injection.source is not None:
+        if spec.name in unknown and injection is not None and injection.source is not None:
             yield PartChange(
                 REFUSED,
                 f"injected stream {spec.name!r}",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -66,11 +66,14 @@ class Feed:
         stream: The stream.
         records: In order.
         told: Process -> what it says of itself.
+        reached: Process of the stream's injector -> the offset to which it was read, and what it
+            has promised.
     """
 
     stream: str
     records: Sequence[Read]
     told: Mapping[str, ProcessState]
+    reached: Mapping[str, tuple[Any, int | None]] = field(default_factory=dict)
 
     def rows(self, task: Task) -> Iterator[pa.RecordBatch]:
         """Yield rows on edges and a report, as an encode stage does."""
@@ -101,6 +104,8 @@ class Feed:
         values = [record.value for record in self.records]
         stats = report.source(self.stream)
         stats.processes = dict(self.told)
+        if self.reached:
+            report.reached[self.stream] = dict(self.reached)
         for n in feeding.send(values, times, ids, refused, origins=partial(self._origins, task)):
             name, at_us = self.records[n].process, times[n]
             assert at_us is not None, "a record without a time is refused"

@@ -25,6 +25,7 @@ from millrace.epochlog.entries import Manifest, processes_of
 from millrace.epochlog.history import WatermarkHistory
 from millrace.epochlog.run_log import RunLog
 from millrace.injectors.dead_letters import LetterLog, bind_letters
+from millrace.injectors.injector import Injector
 from millrace.injectors.key_injector import Keys
 from millrace.injectors.offsets import Offsets
 from millrace.injectors.watermark_publisher import WatermarkPublisher
@@ -220,7 +221,6 @@ class Harness:
         self._durable = MemoryHardState()
         self._wall_time_us = 0
         self._scripted: Mapping[int, Mapping[str, int]] = {}
-        self._offsets: dict[str, Offsets] = {}
         self.history = WatermarkHistory()
         self._outputs: dict[str, list[Output]] = {name: [] for name in self._topology.streams}
         self._last_manifest: Manifest | None = None
@@ -271,7 +271,10 @@ class Harness:
                 )
             value, at, *id = record
             given.append((value, at, process, *id))
-        self._epoch(Feed(stream, reads(injection, given), told))
+        # What is given by hand is not read: the injector's process stands where it stood.
+        read = isinstance(injection.source, Injector)
+        stands = tuple(self._offsets(stream).get(process, (None, None)))
+        self._epoch(Feed(stream, reads(injection, given), told, {process: stands} if read else {}))
 
     def poll(self, stream: str) -> int:
         """Let a stream's injector deliver one epoch; return how many records.
@@ -284,9 +287,9 @@ class Harness:
             stream, processes_of(self._run_log.sources), driver.published(self._wall_time_us)
         )
         spec = self._topology.streams[stream]
-        delivery = poll(spec, self._offsets.get(stream, {}), waiting)
-        self._epoch(Feed(stream, delivery.records, delivery.processes))
-        self._offsets[stream] = delivery.offsets
+        delivery = poll(spec, self._offsets(stream), waiting)
+        reached = {name: (offset, us) for name, (offset, us) in delivery.offsets.items()}
+        self._epoch(Feed(stream, delivery.records, delivery.processes, reached))
         return len(delivery.records)
 
     def advance_watermark(self, stream: str, to: Instant, *, percentile: int = 100) -> None:
@@ -592,6 +595,11 @@ class Harness:
         self._topology = self._process.topology
         bind_letters(self._topology, self._mailbox)
         self._run_log.history = self.history
+
+    def _offsets(self, stream: str) -> Offsets:
+        """Return where the processes of a stream's injector stand."""
+        known = self._run_log.places.get(stream, {})
+        return {name: [place.offset, place.process_watermark_us] for name, place in known.items()}
 
     def _script(self, scripted: Mapping[int, Mapping[str, int]]) -> None:
         self._scripted = self._process.driver.scripted = scripted

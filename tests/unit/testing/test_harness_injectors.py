@@ -118,3 +118,52 @@ def test_a_datetime_without_a_zone_is_refused_as_a_source_refuses_it() -> None:
         "tzinfo=datetime.timezone.utc."
     ]
     assert accepted == [6]
+
+
+class Numbers(mr.sources.Injector):
+    """Has five records, of which an epoch reads two."""
+
+    schema = "n long, at long"
+
+    def processes(self):
+        return ["only"]
+
+    def advance(self, process, offset):
+        return mr.sources.Advance(min((offset or 0) + 2, 5))
+
+    def read(self, process, start, end):
+        yield from ((n, n) for n in range(start or 0, end))
+
+
+class Echo(mr.Computation):
+    outputs = {"out": int}
+
+    def process_record(self, record):
+        self.produce("out", record.value["n"])
+
+
+def echo(stream, was=()):
+    p = mr.Pipeline("echo")
+    p.inject(stream, Numbers(), timestamp="at", was=was)
+    p.add(type("Echo", (Echo,), {"inputs": {stream: mr.by("n")}}))
+    return p
+
+
+def test_a_renamed_stream_is_read_on_where_it_stood():
+    with mr.testing.Harness(echo("numbers")) as h:
+        h.poll("numbers")
+        h.inject("numbers", [({"n": 70}, 1)])
+        h.update(echo("ints", was="numbers"))
+        h.poll("ints")
+        h.crash()
+        h.poll("ints")
+        assert h.poll("ints") == 0
+        assert sorted(output.value for output in h.outputs("out")) == [0, 1, 2, 3, 4, 70]
+
+
+def test_a_renamed_stream_of_an_injector_may_have_been_fed_by_hand():
+    with mr.testing.Harness(echo("numbers")) as h:
+        h.inject("numbers", [({"n": 70}, 1)])
+        h.update(echo("ints", was="numbers"))
+        assert h.poll("ints") == 2
+        assert sorted(output.value for output in h.outputs("out")) == [0, 1, 70]
