@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from millrace.model.errors import PipelineError
-from millrace.model.time import Duration, duration_us
+from millrace.model.time import MAX_TIMESTAMP, Duration, duration_us
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
@@ -69,12 +69,17 @@ def positive_us(duration: Duration, where: str) -> int:
         where: The call and argument, for the message.
 
     Raises:
-        PipelineError: Zero, negative, or no duration.
+        PipelineError: Zero, negative, longer than half of all time, or no duration.
 
     >>> positive_us("1 s", "Sessions(gap)")
     1000000
     """
     us = duration_us(duration, where)
+    if us > MAX_TIMESTAMP // 2:
+        # What begins at the time of a record and lasts so long ends at a time that there is.
+        raise PipelineError(
+            f"{where}: {duration!r} is longer than 73,000 years, of which no end would come."
+        )
     if us == 0:
         raise PipelineError(f'{where}: {duration!r} is no time at all. Expected more, as "5 min".')
     return us

@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from contextlib import suppress
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Final, Literal, cast
 
@@ -65,7 +66,8 @@ def duration_us(duration: Duration, where: str = "") -> int:
         where: The call and argument, for the message.
 
     Raises:
-        PipelineError: Negative, or text that is not a number and a unit.
+        PipelineError: Negative, more than the 146,000 years that fit, or text that is not a number
+            and a unit.
 
     >>> duration_us("5 min"), duration_us("1h 30m") == 90 * MINUTE, duration_us(7)
     (300000000, True, 7)
@@ -85,12 +87,17 @@ def duration_us(duration: Duration, where: str = "") -> int:
             f"{where}{': ' if where else ''}{duration!r} is not a duration. Expected microseconds "
             'as an int >= 0, a timedelta, or text such as "5 min", "1 h 30 min", "250 ms".'
         )
+    if us > MAX_TIMESTAMP:
+        raise PipelineError(
+            f"{where}{': ' if where else ''}{brief(duration, 60)} is longer than all time. "
+            f"Expected at most {MAX_TIMESTAMP} microseconds, which are 146,000 years."
+        )
     return us
 
 
 @lru_cache(maxsize=256)  # a timer may be set so for every record
 def _parse(text: str) -> int | None:
-    total, at = 0.0, 0
+    total, at = Fraction(0), 0
     while at < len(text):
         part = _PART.match(text, at)
         if part is None:
@@ -99,7 +106,7 @@ def _parse(text: str) -> int | None:
         unit = _UNITS.get(name) or _UNITS.get(name.removesuffix("s"))
         if unit is None:
             return None
-        total += float(part[1]) * unit
+        total += Fraction(part[1]) * unit
         at = part.end()
     return round(total) if text.strip() else None
 

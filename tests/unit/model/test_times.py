@@ -53,6 +53,27 @@ def test_what_is_no_duration_is_refused(written):
         duration_us(written)
 
 
+@pytest.mark.parametrize(
+    "written",
+    ["9" * 400 + " s", "100000000000 d", 2**62 + 1, 2**70, dt.timedelta.max],
+    ids=lambda written: repr(written)[:20],
+)
+def test_a_duration_that_no_instant_could_be_added_to_is_refused(written):
+    for declare in (duration_us, mr.FixedWindows, mr.BoundedDelay, mr.AfterDelay):
+        with pytest.raises(PipelineError, match="longer than all time"):
+            declare(written)
+    with pytest.raises(PipelineError, match="longer than all time"):
+        mr.ValueState(int, expires=written)
+
+
+def test_a_window_ends_at_a_time_that_there_is():
+    for windows in (mr.FixedWindows, mr.Sessions, lambda size: mr.SlidingWindows(size, size)):
+        with pytest.raises(PipelineError, match="longer than 73,000 years"):
+            windows(2**62)
+        windows(2**61)
+    assert duration_us(mr.UNBOUNDED_PAST) == mr.UNBOUNDED_PAST
+
+
 def test_an_instant_may_be_microseconds():
     assert timestamp_us(-7) == -7
 
