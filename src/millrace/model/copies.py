@@ -65,14 +65,18 @@ def _copied_struct(value: msgspec.Struct) -> msgspec.Struct:
 @lru_cache(maxsize=1024)
 def is_fixed(kind: Any) -> bool:
     """Return whether no value of a type can be changed, by what its annotations say."""
-    if kind in _FIXED:
-        return True
-    if typing.get_origin(kind) in (typing.Union, types.UnionType):
-        return all(map(is_fixed, typing.get_args(kind)))
-    if not isinstance(kind, type):
-        return False
-    if issubclass(kind, enum.Enum):
-        return True
-    if not issubclass(kind, msgspec.Struct) or not kind.__struct_config__.frozen:
-        return False
-    return all(is_fixed(field.type) for field in struct_fields(kind))
+    structs, left = set[type](), [kind]
+    while left:
+        part = left.pop()
+        if part in _FIXED or part in structs:
+            continue
+        if typing.get_origin(part) in (typing.Union, types.UnionType):
+            left += typing.get_args(part)
+        elif not isinstance(part, type):
+            return False
+        elif issubclass(part, msgspec.Struct) and part.__struct_config__.frozen:
+            structs.add(part)  # it may hold itself
+            left += [field.type for field in struct_fields(part)]
+        elif not issubclass(part, enum.Enum):
+            return False
+    return True

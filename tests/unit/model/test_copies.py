@@ -35,6 +35,32 @@ def test_a_frozen_struct_of_scalars_is_not_copied() -> None:
     assert own_copy(value) is value
 
 
+class Link(msgspec.Struct, frozen=True):
+    size: int
+    above: "Link | None" = None
+
+
+class Branch(msgspec.Struct, frozen=True):
+    name: str
+    leaf: "Leaf | None" = None
+
+
+class Leaf(msgspec.Struct, frozen=True):
+    tags: list[str]
+    branch: Branch | None = None
+
+
+def test_a_frozen_struct_may_hold_itself() -> None:
+    value, held = Link(1, Link(2)), Leaf(["hot"], Branch("tea", Leaf([])))
+    copied = own_copy(held)
+
+    assert own_copy(value) is value
+    assert copied == held
+    assert copied.tags is not held.tags
+    assert copied.branch.leaf.tags is not held.branch.leaf.tags
+    assert own_copy(held.branch).leaf.tags is not held.branch.leaf.tags
+
+
 def test_what_of_a_struct_can_be_changed_is_copied_and_the_rest_is_shared() -> None:
     value = Holder(Frozen("tea"), ["hot"])
     copied = own_copy(value)
