@@ -245,10 +245,14 @@ class PickleCoder:
         """
         try:
             return pickle.dumps(value, protocol=5)
-        except pickle.PicklingError as error:
+        except (pickle.PicklingError, AttributeError) as error:
+            # Before Python 3.14, of a class within a function it is an AttributeError.
+            if isinstance(error, AttributeError) and "local object" not in str(error):
+                raise
             raise CoderError(
                 f"{error}. Pickle names a class by its module, where it is found again. Put the "
-                "class in a module that workers import, not in the script or notebook itself."
+                "class in a module that workers import, not in a function, nor in the script or "
+                "notebook itself."
             ) from error
 
     def decode(self, data: bytes) -> Any:

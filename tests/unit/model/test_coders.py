@@ -213,3 +213,21 @@ def test_pickle_says_where_a_class_must_be_that_it_does_not_find_by_its_name() -
     lost = type("Lost", (), {"__module__": "__main__"})
     with pytest.raises(CoderError, match=r"Lost.*Put the class in a module that workers import"):
         mr.coders.Pickle().encode(lost())
+
+
+def test_a_class_within_a_function_cannot_be_pickled():
+    class Local:
+        pass
+
+    for value in (Local(), Local, lambda: 1):
+        with pytest.raises(mr.MillraceError, match="Put the class in a module that workers import"):
+            mr.coders.Pickle().encode(value)
+
+
+def test_what_code_of_the_value_raises_stays_as_it_is():
+    class Broken:
+        def __reduce__(self):
+            return self.nothing
+
+    with pytest.raises(AttributeError, match="nothing"):
+        mr.coders.Pickle().encode(Broken())
