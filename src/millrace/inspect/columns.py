@@ -16,7 +16,7 @@ import pyarrow as pa
 from millrace.compile.change.schemas import Schema
 from millrace.inspect.computation import Cell, ComputationInspection
 from millrace.inspect.json_text import as_json, key_text
-from millrace.model.errors import PipelineError
+from millrace.model.errors import PipelineError, brief
 
 #: Rows of a batch: enough for Arrow to pay, few enough to hold beside a key interval.
 _BATCH: Final = 8_192
@@ -92,11 +92,30 @@ def batches(computation: ComputationInspection, what: str = "cells") -> Iterator
 
     Raises:
         NotKept: The run has gone on, and what was after this epoch is not kept any more.
+        PipelineError: An int does not fit in 64 bits with a sign.
     """
     schema = columns_of(computation, what)
     rows = _cell_rows(computation) if what == "cells" else _fixed_rows(computation, what)
     while block := list(itertools.islice(rows, _BATCH)):
-        yield pa.RecordBatch.from_pylist(block, schema=schema)
+        try:
+            yield pa.RecordBatch.from_pylist(block, schema=schema)
+        except (OverflowError, pa.ArrowException) as error:
+            raise _does_not_fit(block, schema) from error
+
+
+def _does_not_fit(block: list[dict[str, Any]], schema: pa.Schema) -> PipelineError:
+    """Return the error that names the first value of some rows that its column does not hold."""
+    for row in block:
+        for field in schema:
+            try:
+                pa.array([row[field.name]], field.type)
+            except (OverflowError, pa.ArrowException):
+                return PipelineError(
+                    f"{field.name!r} of key {row['key']}: {brief(row[field.name], 120)} does not "
+                    f"fit in a column of type {field.type}. Read it with `millrace state get`, or "
+                    "in Python by mr.ops.open_checkpoint(...)[computation].get(key)."
+                )
+    raise AssertionError("a value of these rows does not fit")
 
 
 def rows_of(computation: ComputationInspection, what: str) -> Iterable[dict[str, Any]]:

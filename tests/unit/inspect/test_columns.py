@@ -95,3 +95,42 @@ def test_key_intervals_apart_are_all_of_it(found):
 def test_what_cannot_be_read_is_refused(found):
     with pytest.raises(PipelineError, match="'cell' cannot be read of a computation"):
         columns_of(found, "cell")
+
+
+class Large(mr.Computation):
+    inputs = {"events": mr.by("key")}
+    outputs = {}
+    sums = mr.MapState(list[int])
+
+    def process_record(self, record):
+        self.sums["a"] = [1, 2**64 - 1]
+
+
+def test_an_int_that_no_column_holds_is_named_with_its_key(harness):
+    h = harness(Large)
+    h.inject("events", [({"key": "ann"}, 10)])
+
+    with pytest.raises(PipelineError, match=r"'sums' of key ann: .*18446744073709551615.* int64"):
+        rows(h.checkpoint()["Large"], "cells")
+
+
+class Placed(mr.Computation):
+    inputs = {"events": mr.by("key")}
+    outputs = {}
+    seen = mr.ValueState(set[mr.Window])
+    counts = mr.ValueState(dict[mr.Window, int])
+    left = mr.ValueState(Visit)
+
+    def process_record(self, record):
+        self.seen.set({mr.Window(0, 5)})
+        self.counts.set({mr.Window(0, 5): 7})
+
+
+def test_objects_in_sets_and_as_keys_are_columns_too(harness):
+    h = harness(Placed)
+    h.inject("events", [({"key": "ann"}, 10)])
+
+    (row,) = rows(h.checkpoint()["Placed"], "cells")
+    assert (row["seen"][0]["start"], row["seen"][0]["end"]) == (0, 5)
+    ((key, count),) = row["counts"]
+    assert (count, '"end":5' in key) == (7, True)
