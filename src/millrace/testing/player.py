@@ -162,8 +162,8 @@ def _difference(
             if name not in found and name != "retraction":
                 raise PipelineError(f"a pane has no {name!r}; it has {sorted(found)}.")
             value, want = found.get(name, False), _meant(name, given)
-            same = sorted(value) == sorted(want) if name == "value" and unordered else value == want
-            if not same:
+            as_one = unordered and name == "value" and isinstance(value, list)
+            if (_sorted(value) != _sorted(want)) if as_one else value != want:
                 return number, f"{name} is {value!r}, expected {want!r}"
     if len(wanted) == len(got):
         return None
@@ -171,6 +171,11 @@ def _difference(
     return number, "expected, and not found" if len(wanted) > len(
         got
     ) else "found, and not expected"
+
+
+def _sorted(values: Any) -> Any:
+    """Return values that have no order in one, whatever they are."""
+    return sorted(values, key=msgspec.json.encode) if isinstance(values, list) else values
 
 
 def _meant(name: str, given: Any) -> Any:

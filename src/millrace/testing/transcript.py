@@ -45,7 +45,7 @@ from typing import Any
 from millrace.dataflow import aggregations, triggers, windowing, windows
 from millrace.dataflow.aggregations import catalog
 from millrace.dataflow.stream import Stream
-from millrace.model.errors import PipelineError
+from millrace.model.errors import PipelineError, brief, brief_error
 from millrace.model.pane import Window
 from millrace.model.record import LOW_WATERMARK, WALL_TIME
 from millrace.model.stream import of_record
@@ -146,20 +146,18 @@ class Transcript:
             )
         settings = {name: written.get(name, default) for name, default in _DEFAULTS.items()}
         steps = []
-        for step in written["steps"]:
-            ((kind, what),) = step.items()
-            if kind == "records":
-                what = tuple(_element(str(key), each) for key in what for each in what[key])
-            elif kind == "watermark" and isinstance(what, Mapping):
-                ((percentile, to),) = what.items()
-                kind, what = "percentile", (int(percentile), time_us(to))
-            elif kind in ("watermark", "clock"):
-                what = time_us(what)
-            elif kind == "panes":
-                what = tuple(dict(pane) for pane in what)
-            elif kind != "crash":
-                raise PipelineError(f"transcript {written['name']!r}: no step is called {kind!r}.")
-            steps.append((kind, what))
+        for number, step in enumerate(written["steps"], 1):
+            where = f"transcript {written['name']!r}, step {number}"
+            try:
+                ((kind, what),) = step.items()
+                steps.append(_step(kind, what))
+            except PipelineError as error:
+                raise PipelineError(f"{where}: {error}.") from None
+            except (AttributeError, LookupError, TypeError, ValueError) as error:
+                raise PipelineError(
+                    f"{where}: {brief(step)} is not one ({brief_error(error, 120)}). Expected one "
+                    f"of {', '.join(_STEPS)}, {{'crash': None}}."
+                ) from error
         return cls(written["name"], settings, tuple(steps), dict(names or {}))
 
     def pipeline(self, source: Any = None, **inject: Any) -> Pipeline:
@@ -286,6 +284,8 @@ class Transcript:
                 f"transcript {self.name!r}, {text!r}: {unknown}. Pass names of your own beside it: "
                 f"names={{{unknown.name!r}: {unknown.name}}}."
             ) from None
+        except (SyntaxError, AttributeError, TypeError) as wrong:
+            raise PipelineError(f"transcript {self.name!r}, {text!r}: {wrong}.") from wrong
 
 
 def read_transcripts(
@@ -303,12 +303,20 @@ def read_transcripts(
     """
     import yaml  # not needed by those who write transcripts in Python
 
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]
+        """Has a time as text: to YAML 1.1, 12:05:30 is a number of base 60."""
+
+        def construct_object(self, node: Any, deep: bool = False) -> Any:
+            if isinstance(node, yaml.ScalarNode) and node.style is None and ":" in node.value:
+                return node.value
+            return super().construct_object(node, deep)
+
     path = Path(path)
     files = sorted(path.glob("*.yaml")) if path.is_dir() else [path]
     found = [
         Transcript.of(document, names=names)
         for file in files
-        for document in yaml.safe_load_all(file.read_text())
+        for document in yaml.load_all(file.read_text(), Loader)
     ]
     if not found:
         raise PipelineError(f"{str(path)!r} has no transcripts. Expected a YAML file, or a folder.")
@@ -327,6 +335,29 @@ def time_us(written: Any) -> int:
         hours, minutes, seconds = written.split(":")
         return (int(hours) * 3600 + int(minutes) * 60) * SECOND + round(float(seconds) * SECOND)
     return int(written)
+
+
+#: What steps look like.
+_STEPS = (
+    "{'records': {key: ['value@timestamp', ...]}}", "{'watermark': time}",
+    "{'watermark': {percentile: time}}", "{'clock': time}", "{'panes': [{'value': ...}, ...]}",
+)  # fmt: skip
+
+
+def _step(kind: str, what: Any) -> tuple[str, Any]:
+    """Return a step as a transcript has it; raise if it is none."""
+    if kind == "records":
+        return kind, tuple(_element(str(key), each) for key in what for each in what[key])
+    if kind == "watermark" and isinstance(what, Mapping):
+        ((percentile, to),) = what.items()
+        return "percentile", (int(percentile), time_us(to))
+    if kind in ("watermark", "clock"):
+        return kind, time_us(what)
+    if kind == "panes":
+        return kind, tuple(dict(pane) for pane in what)
+    if kind != "crash":
+        raise PipelineError(f"no step is called {kind!r}")
+    return kind, what
 
 
 def _element(key: str, written: Any) -> TranscriptElement:

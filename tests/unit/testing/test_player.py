@@ -116,6 +116,63 @@ def test_what_is_no_transcript_is_refused(written: Any, names: Any, complaint: s
         play(Transcript.of({"name": "wrong", "steps": [], **written}, names=names))
 
 
+@pytest.mark.parametrize(
+    "step",
+    [
+        {"records": {"k": ["x@y"]}},
+        {"records": {"k": [{"value": 1}]}},
+        {"records": {"k": [None]}},
+        {"records": [1]},
+        {"watermark": "soon"},
+        {"watermark": {"x": 1}},
+        {"panes": ["x"]},
+        {"panes": {"value": 1}},
+        {"clock": 5, "crash": None},
+        "crash",
+    ],
+    ids=str,
+)
+def test_a_step_that_is_none_is_refused_with_its_number(step: Any) -> None:
+    with pytest.raises(mr.MillraceError, match=r"'wrong', step 2: .* is not one .*'watermark': ti"):
+        Transcript.of({"name": "wrong", "steps": [{"clock": 1}, step]})
+
+
+@pytest.mark.parametrize("setting", [{"windows": "FixedWindows("}, {"aggregate": "most()"}])
+def test_a_setting_that_is_no_expression_is_refused(setting: Any) -> None:
+    with pytest.raises(mr.MillraceError, match=r"transcript 'wrong', '.*(FixedW|most)"):
+        play(Transcript.of({"name": "wrong", "steps": [], "windows": "FixedWindows(1)", **setting}))
+
+
+@pytest.mark.parametrize(
+    "values", [[{"a": 2}, {"a": 1}], ["x", 1], [None, 1], [[2], [1, 2], {"b": None}]], ids=str
+)
+def test_grouped_values_have_no_order_whatever_they_are(values: Any) -> None:
+    steps: list[Any] = [
+        {"records": {"k": [{"value": value, "at": at} for at, value in enumerate(values)]}},
+        {"watermark": 10},
+    ]
+    written = {"name": "grouped", "windows": "FixedWindows(10)", "aggregate": "group()"}
+    play(Transcript.of({**written, "steps": [*steps, {"panes": [{"value": values[::-1]}]}]}))
+    for wanted in (values[1:], 3, None):
+        with pytest.raises(TranscriptMismatch, match="pane 1 of key 'k': value is"):
+            play(Transcript.of({**written, "steps": [*steps, {"panes": [{"value": wanted}]}]}))
+
+
+def test_a_time_in_yaml_needs_no_quotes(tmp_path: Path) -> None:
+    file = tmp_path / "times.yaml"
+    file.write_text(
+        "name: times\nsteps:\n- clock: 12:05:30\n- watermark: 1:00:00\n- watermark: 01:00:00\n"
+        "- clock: '12:05:30.5'\n- watermark: {50: 1:00:00.5}\n- records: {a: [5@00:10:00]}\n"
+    )
+    (times,) = read_transcripts(file)
+
+    noon = 12 * mr.HOUR + 5 * mr.MINUTE + 30 * mr.SECOND
+    assert [what for kind, what in times.steps[:-1]] == [
+        noon, mr.HOUR, mr.HOUR, noon + mr.SECOND // 2, (50, mr.HOUR + mr.SECOND // 2),
+    ]  # fmt: skip
+    assert times.steps[-1][1][0].timestamp_us == 10 * mr.MINUTE
+
+
 def test_a_name_that_two_groupings_would_share_is_refused() -> None:
     by_clock = {**MINUTE, "name": "by the clock", "steps": [{"clock": 5}, *MINUTE["steps"]]}
     both = [Transcript.of(each, names=NAMES) for each in (MINUTE, by_clock)]
