@@ -426,7 +426,7 @@ class Harness:
 
     def remap(self, computation: str, remaps: Iterable[Remap]) -> None:
         """Split and merge key intervals of a computation, as ``run.remap`` does."""
-        name, asked = self._topology.name_of(computation), list(remaps)
+        name, asked = self._name_of(computation), list(remaps)
         before = self._run_log.positions.maps[name]
         while self._run_log.positions.maps[name] == before:
             try:

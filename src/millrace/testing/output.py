@@ -82,15 +82,13 @@ class Output:
                 f"a row with the columns {list(row)} is not a row of a sink. Expected the columns "
                 "_key, _timestamp and _id, and those of the value."
             )
-        found: dict[str, Any] = {
-            name: None if _is_null(value) else value for name, value in row.items()
-        }
-        value: Any = {name: value for name, value in found.items() if name not in _NO_VALUE}
+        found = {name: row[name] for name in _NO_VALUE if name in row and not _is_null(row[name])}
+        value: Any = {name: value for name, value in row.items() if name not in _NO_VALUE}
         if value.keys() - {"epoch"} == {
             "value"
         }:  # the epoch is that of mr.sinks.Parquet's directories
             value = value["value"]
-        at_us = timestamp_us(found["_timestamp"])
+        at_us = timestamp_us(found.get("_timestamp"))  # type: ignore[arg-type]
         id = bytes(found.get("_id") or b"")
         return cls(found.get("_key"), value, at_us, _pane(found), id=id)
 
@@ -170,7 +168,10 @@ def outputs_of(rows: Any) -> list[Output]:
     if hasattr(rows, "to_pylist"):
         rows = rows.to_pylist()
     elif hasattr(rows, "to_dict"):
-        rows = rows.to_dict("records")
+        rows = [
+            {name: _of_pandas(value) for name, value in row.items()}
+            for row in rows.to_dict("records")
+        ]
     if not isinstance(rows, Iterable) or isinstance(rows, str | bytes | Mapping):
         raise PipelineError(
             f"{type(rows).__name__} is not rows of a sink. Expected an Arrow table, "
@@ -182,24 +183,33 @@ def outputs_of(rows: Any) -> list[Output]:
 def _pane(row: dict[str, Any]) -> Pane | None:
     if row.get("_pane_index") is None:
         return None
-    start, end = row["_window_start"], row["_window_end"]
+    ends = (row.get("_window_start"), row.get("_window_end"))
     percentile = row.get("_percentile")
     return Pane(
-        Window() if end is None else Window(timestamp_us(start), timestamp_us(end)),
+        Window(*(None if at is None else timestamp_us(at) for at in ends)),
         int(row["_pane_index"]),
         Timing(row["_pane_timing"]),
         bool(row["_is_first"]),
         bool(row["_is_last"]),
         bool(row["_retraction"]),
-        timestamp_us(row["_production_time"]),
+        timestamp_us(row.get("_production_time")),  # type: ignore[arg-type]
         None if percentile is None else int(percentile),
-        row["_trigger"],
+        row.get("_trigger") or "",
     )
 
 
 def _is_null(value: Any) -> bool:
     # pandas has NaN and NaT where Arrow has null; neither is equal to itself.
-    return value is None or (not isinstance(value, list | dict) and bool(value != value))
+    return value is None or bool(value != value)
+
+
+def _of_pandas(value: Any) -> Any:
+    """Return a cell as Arrow has it: pandas has NaN for null, and an array for a list."""
+    if isinstance(value, np.ndarray):
+        return [_of_pandas(each) for each in value]
+    if isinstance(value, dict):
+        return {name: _of_pandas(each) for name, each in value.items()}
+    return None if _is_null(value) else value
 
 
 def tapped(

@@ -295,3 +295,8 @@ def test_invariants_of_a_renamed_computation_are_read_by_its_first_name() -> Non
         pending = r"'Second', interval \d+: a timer for 1000 is pending at low watermark 2000"
         with pytest.raises(InvariantViolation, match=pending):
             check_intervals(h, 2_000)
+
+
+def test_a_remap_of_a_computation_that_is_not_there_is_refused(harness):
+    with pytest.raises(mr.MillraceError, match="no computation 'Nobody'; there are"):
+        harness(Echo).remap("Nobody", [])

@@ -1,6 +1,10 @@
 """Outputs of the Harness in a notebook: a table."""
 
+import math
+
 import msgspec
+import pyarrow as pa
+import pytest
 
 import millrace as mr
 
@@ -40,3 +44,22 @@ def test_values_that_are_no_records_have_one_column_and_many_are_counted() -> No
     assert "<th>value</th>" in shown
     assert shown.count("<tr>") == 1 + 100
     assert shown.endswith("<p>and 20 more</p>")
+
+
+SOLD = {"_timestamp": 5, "_id": b"x", "_key": None, "tags": ["a", "b"], "of": {"n": [1.5, None]}}
+
+
+def test_rows_of_arrow_have_their_nan_and_rows_of_pandas_null_for_it_and_lists() -> None:
+    table = pa.Table.from_pylist([{**SOLD, "mean": math.nan}, {**SOLD, "mean": 2.0}])
+    of_arrow, of_pandas = (mr.testing.outputs_of(rows) for rows in (table, table.to_pandas()))
+
+    first, second = (output.value for output in of_arrow)
+    assert math.isnan(first["mean"])
+    assert second == {"tags": ["a", "b"], "of": {"n": [1.5, None]}, "mean": 2.0}
+    assert [output.value for output in of_pandas] == [{**second, "mean": None}, second]
+    assert of_pandas[0].key is None
+
+
+def test_a_row_without_its_time_is_refused() -> None:
+    with pytest.raises(mr.MillraceError, match="None is not an instant"):
+        mr.testing.outputs_of([{**SOLD, "_timestamp": None}])
