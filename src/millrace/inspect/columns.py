@@ -171,7 +171,7 @@ def _of_cell(cell: Cell) -> _Column:
         value = _of_type(schema["type"], schema.get("types", {}), ())
     else:
         value = _Column(pa.binary(), _nothing_else) if schema["coder"] == "bytes" else _JSON
-    if cell.kind == "MapState":
+    if cell.kind in ("MapState", "SideInput"):
         return _map_of(value)
     return _list_of(value) if cell.kind == "BagState" else value
 

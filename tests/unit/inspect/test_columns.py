@@ -1,6 +1,7 @@
 """What a computation keeps as columns."""
 
 import datetime as dt
+import json
 from typing import Any
 
 import msgspec
@@ -134,3 +135,25 @@ def test_objects_in_sets_and_as_keys_are_columns_too(harness):
     assert (row["seen"][0]["start"], row["seen"][0]["end"]) == (0, 5)
     ((key, count),) = row["counts"]
     assert (count, '"end":5' in key) == (7, True)
+
+
+class Converted(mr.Computation):
+    inputs = {"events": mr.by("key")}
+    outputs = {}
+    rates = mr.SideInput("rates", "currency")
+
+    def process_record(self, record):
+        pass
+
+
+def test_a_side_input_is_a_map_with_its_rows(harness):
+    h = harness(Converted, streams=("events", "rates"), intervals=1)
+    h.inject("rates", [({"currency": "USD", "euros": euros}, at) for euros, at in ((9, 1), (8, 2))])
+
+    (row,) = rows(h.checkpoint()["Converted"], "cells")
+    ((currency, history),) = row["rates"]
+    assert (row["key"], row["hash"], currency) == ("all keys", 0, "USD")
+    assert [json.loads(one) for one in history] == [
+        [{"currency": "USD", "euros": 9}, 1],
+        [{"currency": "USD", "euros": 8}, 2],
+    ]
