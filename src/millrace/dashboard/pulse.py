@@ -94,6 +94,9 @@ class Pulse:
         alive = self._alive(overview.generation)
         if self._gone == overview.generation or alive is not None:
             return "running" if alive else self._end(overview.generation) or "silent"
+        # In an object store each look would cost a request.
+        if not self._mailbox.far and (end := self._end(overview.generation)) is not None:
+            return end
         now = self._clock()
         if overview.wall_time is not None and now - overview.wall_time / 1e6 < _QUIET_S:
             return "running"

@@ -14,6 +14,7 @@ from millrace.dashboard.points import Points
 from millrace.dashboard.pulse import Pulse
 from millrace.dashboard.watcher import CELLS, heat_of, stuck_in
 from millrace.inspect import Checkpoint, Interval, key_text, shortened
+from millrace.inspect.overview import RunEnd, leave_run_end
 from millrace.watermark.propagation import LowWatermarks
 from millrace.watermark.report import Report
 
@@ -262,6 +263,25 @@ def test_a_run_that_has_said_that_it_ends_is_gone_at_once(flown):
     assert pulse.state(overview) == "silent"
     later = msgspec.structs.replace(overview, generation=2)
     assert pulse.state(later) == "running", "another run has begun"
+
+
+@pytest.mark.parametrize("after", [1, 60])
+def test_a_run_that_was_stopped_from_elsewhere_is_stopped_at_once(flown, after):
+    @dataclasses.dataclass
+    class Answer:
+        done: bool = True
+        said: str = "running"
+        epoch: int = 1
+
+    overview = Checkpoint(flown.state).overview
+    now = overview.wall_time / 1e6 + after
+    pulse = Pulse(flown.state, lambda *_, **__: Answer(), clock=lambda: now)
+    assert pulse.state(overview) == "running"
+    mailbox = flown.state.mailbox
+    leave_run_end(mailbox, overview.generation, RunEnd("stopped", overview.epoch, 0))
+    stands = pulse.state(overview)
+    mailbox.remove(name for name in mailbox.names() if name.startswith("ended-"))
+    assert stands == "stopped"
 
 
 def test_before_the_first_epoch_everything_is_empty(page, flights):
