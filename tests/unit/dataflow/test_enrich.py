@@ -140,12 +140,9 @@ def test_a_late_value_is_answered_if_that_is_allowed_and_else_dropped() -> None:
     assert (found, counters) == ([(1, 5, 15)], {})
 
 
-@pytest.mark.parametrize(
-    "said", [{}, {"expires": 10_000}, {"waits": False}, {"waits": False, "expires": 10_000}]
-)
-def test_rows_and_values_of_a_key_are_walked_over_a_few_times_each(
-    said: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def walked(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """Return the entries of maps that are walked over from now on."""
     passed, walk = [], BoundMap._walk
 
     def counted(self: Any, *bounds: Any) -> Iterator[bytes]:
@@ -154,6 +151,15 @@ def test_rows_and_values_of_a_key_are_walked_over_a_few_times_each(
             yield entry
 
     monkeypatch.setattr(BoundMap, "_walk", counted)
+    return passed
+
+
+@pytest.mark.parametrize(
+    "said", [{}, {"expires": 10_000}, {"waits": False}, {"waits": False, "expires": 10_000}]
+)
+def test_rows_and_values_of_a_key_are_walked_over_a_few_times_each(
+    said: Any, walked: list[bytes]
+) -> None:
     script = [
         step
         for begin in (0, 100)
@@ -168,7 +174,33 @@ def test_rows_and_values_of_a_key_are_walked_over_a_few_times_each(
 
     newest = {n: 99 if n < 100 else 199 for n in range(200)}
     assert answers == ({n: n for n in range(200)} if said.get("waits", True) else newest)
-    assert len(passed) < 3_000
+    assert len(walked) < 3_000
+
+
+@pytest.mark.parametrize("apart", [1, 2, 1_000])
+def test_a_late_value_is_answered_without_a_walk_over_all_rows_of_its_key(
+    apart: int, walked: list[bytes]
+) -> None:
+    numbers = range(400)
+    rows = prices(*((n, n * apart) for n in numbers))
+    values = sales(*((n, n * apart + apart // 2) for n in numbers))
+    script = [rows, ("watermark", 400 * apart), values]
+
+    answers = {n: cents for n, cents, _ in enriched(script, allowed_lateness=10**6)[0]}
+
+    assert answers == {n: n for n in numbers}
+    assert len(walked) < 400 * 60
+
+
+def test_a_value_walks_over_none_of_the_rows_before_its_own(walked: list[bytes]) -> None:
+    script = [prices(*((n, n) for n in range(300))), ("watermark", 300)]
+    for n in range(300, 320):
+        script += [sales((n, n)), ("watermark", n + 1)]
+
+    answers = enriched(script, allowed_lateness=10**6)[0]
+
+    assert [cents for _, cents, _ in answers] == [299] * 20
+    assert len(walked) < 300 + 20 * 100
 
 
 RETRACTING: Any = {

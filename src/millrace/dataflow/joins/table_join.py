@@ -13,8 +13,9 @@ Source: docs/design/2026-11-22-joins-without-windows.md.
 from __future__ import annotations
 
 import copy
+import itertools
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from millrace.dataflow.element_types import Side, check_keys, plain_format, retracts
@@ -31,12 +32,15 @@ from millrace.model.pane import Pane, PanedCoder, Window
 from millrace.model.record import Record, Timer
 from millrace.model.state import MapState, ValueState
 from millrace.model.stream import ByKey, KeyExtractor
-from millrace.model.time import MIN_TIMESTAMP, format_duration
+from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, format_duration
 
 HOW = ("left", "inner")
 
 #: The tag of the timer by which rows expire; those by which values wait have their times as tags.
 _EXPIRES = "expires"
+
+#: So many rows of a key are walked over where one of a time is looked for.
+_FEW: Final = 8
 
 #: The times of a key's first row, of which no earlier one is kept, if that is known, and of its
 #: newest. With them no row that came is looked for among all others.
@@ -137,9 +141,12 @@ class EnrichByKey(Computation):
     def _answer_due(self) -> None:
         """Answer all values of which the rows are here: they and the rows are walked over once."""
         unpack = self._forms[0][1]
-        rows = list(self.rows.between(None, self.low_watermark))
+        due = list(self.waiting.between(None, self.low_watermark))
+        if not due:
+            return
+        rows = list(self.rows.between(self._row_at(due[0]), due[-1] + 1))
         position = 0
-        for at_us in list(self.waiting.between(None, self.low_watermark)):
+        for at_us in due:
             while position < len(rows) and rows[position] <= at_us:
                 position += 1
             row_us = rows[position - 1] if position else None
@@ -183,7 +190,7 @@ class EnrichByKey(Computation):
         """Take a row back; if it does not stand any more, that is done already."""
         unpack = self._forms[1][1]
         for is_equal in equalities(row):
-            for entry_us in (at_us, *reversed(list(self.rows))):
+            for entry_us in self._newest_first(at_us):
                 rows = list(self.rows.get(entry_us, ()))
                 for place, (packed,) in enumerate(rows):
                     if is_equal(unpack(packed)):
@@ -195,6 +202,11 @@ class EnrichByKey(Computation):
                             self._forget_end(entry_us)
                         return
 
+    def _newest_first(self, at_us: int) -> Iterator[int]:
+        """Yield a time, and the times of all rows, which are walked over only if that is asked."""
+        yield at_us
+        yield from reversed(list(self.rows))
+
     def _forget_end(self, at_us: int) -> None:
         """Take note that there are no rows of a time any more."""
         first_us, newest_us = self.ends.get((None, MIN_TIMESTAMP))
@@ -204,10 +216,21 @@ class EnrichByKey(Computation):
             self.ends.set((None, newest_us))
 
     def _row_at(self, at_us: int | None) -> int | None:
-        """Return the time of the row that stands at an instant, or of the newest."""
+        """Return the time of the row that stands at an instant, or of the newest.
+
+        Rows are walked over forwards only. So the range in which the row is is halved, until few
+        rows are left in it: a late value does not walk over all rows of its key.
+        """
         first_us, _ = self.ends.get((None, MIN_TIMESTAMP))
-        rows = list(self.rows.between(first_us, None if at_us is None else at_us + 1))
-        return rows[-1] if rows else None
+        stop_us = MAX_TIMESTAMP if at_us is None else at_us + 1
+        nearest = list(itertools.islice(self.rows.between(first_us, stop_us), _FEW))
+        while len(nearest) == _FEW and nearest[-1] + 1 < stop_us:
+            middle_us = (nearest[-1] + 1 + stop_us) // 2
+            if nearer := list(itertools.islice(self.rows.between(middle_us, stop_us), _FEW)):
+                nearest = nearer
+            else:
+                stop_us = middle_us
+        return nearest[-1] if nearest else None
 
     def _answer(self, value: Any, at_us: int, row_us: int | None, *, back: bool) -> None:
         row = None
