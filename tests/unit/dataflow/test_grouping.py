@@ -3,8 +3,11 @@
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import millrace as mr
+from millrace.dataflow.grouping.window_state import Active, ActiveCoder, ActiveWindows, Merging
 from millrace.dataflow.partials.partial import Partial, PartialCoder
 from millrace.model.time import LATEST_RECORD
 
@@ -520,3 +523,47 @@ def test_partials_are_as_good_as_their_elements(
     )
 
     assert panes([(partial, 4)], PartialCoder(int)) == panes([(1, 4), (2, 1), (3, 2)], int)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 60)), max_size=60))
+@settings(max_examples=100)
+def test_windows_that_count_are_those_of_a_list_walked_over_for_each(steps: Any) -> None:
+    active, merging, plain = ActiveWindows(), Merging(mr.Sessions(4)), []
+    for goes, at_us in steps:
+        if goes and plain:
+            gone = plain.pop(at_us % len(plain))
+            active.discard(gone)
+        else:
+            window = mr.Window(at_us, at_us + 4)
+            ((whole, old),) = merging.with_window(active, window)
+            touched = [w for w in plain if w.start < window.end and window.start < w.end]
+            assert old == touched
+            address = max((w.address for w in plain), default=-1) + 1
+            assert active.next_address() == address
+            for each in touched:
+                active.discard(each)
+                plain.remove(each)
+            grown = Active(whole.start, whole.end, touched[0].address if touched else address)
+            active.add(grown)
+            plain = sorted([*plain, grown])
+        assert active == plain == ActiveCoder().decode(ActiveCoder().encode(active))
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_session_of_a_key_with_many_has_no_others_looked_at(
+    order: int, grouping: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Active] = []
+
+    def counted(self: Active, place: Any = 2) -> int:
+        read.append(self)
+        return tuple.__getitem__(self, place)
+
+    monkeypatch.setattr(Active, "__getitem__", counted)
+    monkeypatch.setattr(Active, "address", property(counted))
+    g = grouping(mr.Sessions(10), trigger=mr.Repeat(mr.AfterCount(2)))
+    g.add(*((1, n * 100) for n in range(300)[::order]))
+    panes = g.watermark(mr.MAX_TIMESTAMP)
+
+    assert len(panes) == 300
+    assert len(read) < 300 * 10

@@ -10,15 +10,13 @@ Source: Dataflow patent, "GroupByKeyAndWindow", FIG. 5; "Triggers API 400".
 from __future__ import annotations
 
 import struct
-from bisect import insort
 from collections.abc import Sequence
-from operator import attrgetter
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from millrace.dataflow.grouping.panes import WATERMARK, Address, WindowTimers, address_of, due_timer
-from millrace.dataflow.grouping.window_state import Active, WindowRow, blame
+from millrace.dataflow.grouping.window_state import Active, ActiveWindows, WindowRow, blame
 from millrace.dataflow.partials.partial import Partial
 from millrace.dataflow.triggers.context import FireMode
 from millrace.dataflow.triggers.tree import Fire
@@ -109,7 +107,7 @@ class GroupByKeyAndWindow(WindowTimers):
     def _whole(self, window: Window) -> Window:
         """Return the window of the key that an element's window has become part of."""
         if self._window_fn.merges:
-            for start, end, _ in self.active.get(()):
+            for start, end, _ in self.active.get() or ():
                 if window.start is not None and start <= window.start and end_us(window) <= end:
                     return Window(start, end)
         return window
@@ -175,7 +173,7 @@ class GroupByKeyAndWindow(WindowTimers):
         What triggers say of that is asked with the element, which the pane must have: merge and
         element are one step. Windows of a user's that merge besides are a step of their own.
         """
-        active = list(self.active.get(()))
+        active = self.active.get() or ActiveWindows()
         *besides, (whole, old) = self._merging.with_window(active, window)
         for merge in besides:
             address, row, merged = self._merge(active, merge.whole, merge.old)
@@ -186,7 +184,7 @@ class GroupByKeyAndWindow(WindowTimers):
         if not old:
             if end_us(whole) + self._lateness_us <= self.low_watermark:
                 return None
-            address = max(map(_address, active), default=-1) + 1
+            address = active.next_address()
             self._activate(active, whole, address)
             row = self.windows[address] = WindowRow(whole, accumulator=self.combine.create())
             return address, row, ()
@@ -194,16 +192,16 @@ class GroupByKeyAndWindow(WindowTimers):
             return old[0].address, self.windows[old[0].address], ()
         return self._merge(active, whole, old)
 
-    def _activate(self, active: list[Active], whole: Window, address: int) -> None:
+    def _activate(self, active: ActiveWindows, whole: Window, address: int) -> None:
         """Note a window among those of the key that still count."""
-        insort(active, Active(whole.start or 0, end_us(whole), address))
-        self.active.set(tuple(active))
+        active.add(_active(whole, address))
+        self.active.set(active)
 
-    def _merge(self, active: list[Active], whole: Window, old: list[Active]) -> _Found:
+    def _merge(self, active: ActiveWindows, whole: Window, old: list[Active]) -> _Found:
         """Make one row, under the address of the first, of those of several windows, by start."""
         addresses = [known.address for known in old]
         for known in old:
-            active.remove(known)
+            active.discard(known)
         self._activate(active, whole, addresses[0])
         rows: list[WindowRow] = [self.windows[address] for address in addresses]
         first, is_complete = rows[0], self.low_watermark >= end_us(whole)
@@ -291,10 +289,15 @@ class GroupByKeyAndWindow(WindowTimers):
             self._disarm(address, row)
         del self.windows[address]
         if self._window_fn.merges:
-            left = [known for known in self.active.get(()) if known[2] != address]
-            self.active.set(tuple(left) or None)
+            active = self.active.get() or ActiveWindows()
+            active.discard(_active(row.window, address))
+            self.active.set(active or None)
+
+
+def _active(window: Window, address: Address) -> Active:
+    """Return a window that may merge as the list of those of its key has it."""
+    return Active(window.start or 0, end_us(window), cast(int, address))
 
 
 _encode = msgspec.msgpack.Encoder().encode
 _pack = struct.Struct(">qq").pack
-_address = attrgetter("address")

@@ -10,8 +10,8 @@ from millrace.dataflow.aggregations import CombineFn
 from millrace.dataflow.aggregations.fields import KeyFields
 from millrace.dataflow.element_types import field_type, key_types, picker, plain_format
 from millrace.dataflow.grouping.window_state import (
-    Active,
     ActiveCoder,
+    ActiveWindows,
     Merging,
     WindowRow,
     WindowRowCodec,
@@ -77,7 +77,7 @@ class DeclaredGrouping(Computation):
         self.outputs = {output: DerivedFormat(tuple(inputs), self._derive)}  # type: ignore[misc]
         self.windows: MapState[WindowRow] = MapState(WindowRowCodec(Any))
         if self._window_fn.merges:
-            self.active: ValueState[tuple[Active, ...]] = ValueState(ActiveCoder())
+            self.active: ValueState[ActiveWindows] = ValueState(ActiveCoder())
             self._merging = Merging(self._window_fn)
 
     @property

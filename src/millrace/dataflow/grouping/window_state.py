@@ -11,7 +11,9 @@ FIG. 5, "MergeWindows".
 from __future__ import annotations
 
 import struct
-from bisect import bisect_left
+from bisect import bisect_left, insort
+from collections.abc import Iterable
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -223,6 +225,47 @@ class Active(NamedTuple):
     address: int
 
 
+class ActiveWindows(list[Active]):
+    """The windows of a key that still count, by start: changed in place, as there may be many.
+
+    >>> active = ActiveWindows([Active(0, 10, 3), Active(20, 30, 7)])
+    >>> active.next_address()
+    8
+    >>> active.discard(Active(20, 30, 7)), active.next_address()
+    (None, 4)
+    """
+
+    __slots__ = ("_addresses",)
+
+    def __init__(self, windows: Iterable[Active] = ()) -> None:
+        super().__init__(windows)
+        #: In order; None until they are asked for.
+        self._addresses: list[int] | None = None
+
+    def add(self, window: Active) -> None:
+        """Add a window."""
+        insort(self, window)
+        if self._addresses is not None:
+            insort(self._addresses, window.address)
+
+    def discard(self, window: Active) -> None:
+        """Remove a window, if it is one of these."""
+        place = bisect_left(self, window)
+        if self[place : place + 1] == [window]:
+            del self[place]
+            if self._addresses is not None:
+                del self._addresses[bisect_left(self._addresses, window.address)]
+
+    def next_address(self) -> int:
+        """Return an address above all others."""
+        if self._addresses is None:
+            self._addresses = sorted(map(_address, self))
+        return self._addresses[-1] + 1 if self._addresses else 0
+
+
+_address = attrgetter("address")
+
+
 class WindowMerge(NamedTuple):
     """Windows that become one: what it is, and those there were."""
 
@@ -243,7 +286,7 @@ class Merging:
         # Then only the neighbours of a new one need be looked at.
         self._overlapping = joins_overlapping(earlier)
 
-    def with_window(self, active: list[Active], window: Window) -> list[WindowMerge]:
+    def with_window(self, active: ActiveWindows, window: Window) -> list[WindowMerge]:
         """Return the merges that a new window makes; that of the window itself comes last.
 
         Args:
@@ -290,16 +333,17 @@ _ENTRY = struct.Struct(">qqq")
 class ActiveCoder:
     """Encodes the windows of a key, 24 bytes each."""
 
-    type = tuple
+    type = ActiveWindows
+    #: Who changes them in place sets them, too: most bundles would compare them in vain.
     immutable = True
 
-    def encode(self, value: tuple[Active, ...]) -> bytes:
+    def encode(self, value: ActiveWindows) -> bytes:
         """Return the windows one after the other."""
         return b"".join(_ENTRY.pack(*active) for active in value)
 
-    def decode(self, data: bytes) -> tuple[Active, ...]:
+    def decode(self, data: bytes) -> ActiveWindows:
         """Return the windows."""
-        return tuple(map(Active._make, _ENTRY.iter_unpack(data)))
+        return ActiveWindows(map(Active._make, _ENTRY.iter_unpack(data)))
 
     def describe(self) -> dict[str, Any]:
         """Return what a checkpoint knows it by."""
