@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import enum
+import inspect
+import types
 import typing
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -16,10 +18,10 @@ from typing import Any, Final
 import msgspec
 
 from millrace.dataflow.value import text
-from millrace.model.coder import BytesCoder, Coder, struct_fields, type_name
+from millrace.model.coder import BytesCoder, Coder, coder_for, struct_fields, type_name
 from millrace.model.coroutines import truth
 from millrace.model.declarations import Declarations
-from millrace.model.errors import PipelineError, brief
+from millrace.model.errors import CoderError, PipelineError, brief
 from millrace.model.pane import PanedCoder
 from millrace.model.plain_stream import PlainStream
 from millrace.model.stream import KEYS, ByFields, KeyExtractor, OfRecord, by, by_key
@@ -183,12 +185,15 @@ def field_type(kind: Any, chosen: Any) -> Any:
 
     Args:
         kind: The values' type.
-        chosen: A column name; None, the value itself; or a function: of that nothing is known.
+        chosen: A column name; None, the value itself; or a function: of that nothing is known,
+            unless its annotation says what it returns.
     """
     if chosen is None:
         return kind
     if isinstance(chosen, Picks):
         return chosen.kind_of(kind)
+    if isinstance(chosen, AsAnnotated):
+        return chosen.kind
     if isinstance(chosen, str) and isinstance(kind, type):
         if issubclass(kind, msgspec.Struct):
             return next((f.type for f in struct_fields(kind) if f.name == chosen), Any)
@@ -245,15 +250,83 @@ def as_stored(chosen: Chosen, fold: str | None) -> Chosen:
         chosen: As it was given.
         fold: What compares the values; None if nothing does.
     """
-    if fold is None or not callable(chosen) or isinstance(chosen, Picks | OfRecord):
+    if not callable(chosen) or isinstance(chosen, Picks | OfRecord):
         return chosen
-    return AsStored(chosen, fold)
+    kind = _annotated(chosen)
+    if kind is not Any:
+        return AsAnnotated(chosen, kind)
+    return chosen if fold is None else AsStored(chosen, fold)
 
 
 #: Values that come back from state as they were, also where their type is not known.
 _PLAIN: Final = frozenset((int, float, str, bytes, bool, type(None)))
 #: Of these state without a type has text or a list, which is ordered otherwise, or not at all.
 _TEXTS: Final = (Decimal, dt.date, dt.time, dt.timedelta, uuid.UUID, set, frozenset)
+
+
+#: These come back from state as they were, where their type is known.
+_EXACT: Final[frozenset[type]] = frozenset(
+    (Decimal, dt.date, dt.time, dt.timedelta, dt.datetime, uuid.UUID)
+)
+_UNIONS: Final = (types.UnionType, typing.Union)
+
+
+def _annotated(function: Callable[[Any], Any]) -> Any:
+    """Return the type that a function says it returns; Any if state needs none, or has no such.
+
+    >>> def amount(sale) -> Decimal: ...
+    >>> def count(sale) -> int: ...
+    >>> _annotated(amount), _annotated(count), _annotated(len)
+    (<class 'decimal.Decimal'>, typing.Any, typing.Any)
+    """
+    if isinstance(function, type):
+        return Any
+    routine = function if inspect.isroutine(function) else getattr(type(function), "__call__", None)  # noqa: B004
+    try:
+        kind = typing.get_type_hints(routine).get("return", Any)
+        parts = typing.get_args(kind) if typing.get_origin(kind) in _UNIONS else (kind,)
+        if kind is Any or all(part in _PLAIN for part in parts):
+            return Any
+        coder_for(kind)
+    except (NameError, TypeError, AttributeError, CoderError):  # as for type checkers only
+        return Any
+    return kind
+
+
+class AsAnnotated:
+    """A function of an element whose values are kept by the type that its annotation says.
+
+    Args:
+        function: As it was given.
+        kind: What it returns.
+
+    >>> AsAnnotated(lambda bid: (bid["price"], "EUR"), tuple[Decimal, str])({"price": 5})
+    (Decimal('5'), 'EUR')
+    """
+
+    def __init__(self, function: Callable[[Any], Any], kind: Any) -> None:
+        self._function = function
+        self.kind = kind
+        self._coder = coder_for(kind)
+        self._exact = kind if kind in _EXACT else None
+        self.__qualname__ = text(function)
+
+    def __call__(self, element: Any) -> Any:
+        """Return the value in the form that comes back from state.
+
+        Raises:
+            PipelineError: It is not of the type.
+        """
+        value = self._function(element)
+        if type(value) is self._exact:
+            return value
+        try:
+            return self._coder.decode(self._coder.encode(value))
+        except CoderError as refused:
+            raise PipelineError(
+                f"{self.__qualname__} returned {brief(value, 120)} ({type(value).__name__}), and "
+                f"its annotation says {type_name(self.kind)}: {refused}"
+            ) from None
 
 
 class AsStored:
@@ -303,9 +376,8 @@ class AsStored:
             raise PipelineError(
                 f"{self._fold} was given {brief(value, 120)} ({type(value).__name__}) by a "
                 "function, which does not say its type: state would have it as text, in another "
-                f"order. Choose it by the name of a field, {self._fold}('field'), or declare it "
-                "before the window: "
-                f".map(...).to('values', format={type(value).__name__})."
+                f"order. Say it by an annotation, def amount(value) -> {type(value).__name__}, or "
+                f"choose it by the name of a field, {self._fold}('field')."
             )
         return value
 

@@ -54,5 +54,62 @@ def test_a_result_does_not_depend_on_bundles(bundles: Any, aggregated: Any, best
     "function", [lambda sale: sale.price, lambda sale: (dt.date(2026, 1, int(sale.price)), "on")]
 )
 def test_what_state_has_as_text_is_refused(fanout: Any, function: Any) -> None:
-    with pytest.raises(mr.MillraceError, match=r"by a function.*max\('field'\).*format="):
+    with pytest.raises(mr.MillraceError, match=r"by a function.*-> \w+.*max\('field'\)"):
         results([SALES], lambda sales: sales.max(function, fanout=fanout))
+
+
+class Rank(msgspec.Struct, order=True):
+    price: Decimal
+    who: str
+
+
+def price(sale: Sale) -> Decimal:
+    return sale.price
+
+
+def day(sale: Sale) -> "dt.date | None":
+    return dt.date(2026, 1, int(sale.price))
+
+
+def pair(sale: Sale) -> tuple[Decimal, str]:
+    return sale.price, sale.who
+
+
+class Ranked:
+    def __call__(self, sale: Sale) -> Rank:
+        return Rank(sale.price, sale.who)
+
+
+@pytest.mark.parametrize("bundles", [[SALES], [[sale] for sale in SALES]], ids=["one", "several"])
+@pytest.mark.parametrize(
+    ("aggregated", "best"),
+    [
+        (lambda sales: sales.max(price), Decimal(10)),
+        (lambda sales: sales.max(price, fanout=2), Decimal(10)),
+        (lambda sales: sales.min(day), dt.date(2026, 1, 1)),
+        (lambda sales: sales.max(pair), (Decimal(10), "Ann")),
+        (lambda sales: sales.max(Ranked()), Rank(Decimal(10), "Ann")),
+        (lambda sales: sales.top(2, price), [Decimal(10), Decimal(9)]),
+        (lambda sales: sales.top(1, pair, key=lambda pair: pair[1]), [(Decimal(9), "Bob")]),
+        (lambda sales: sales.sum(price), Decimal(20)),
+        (
+            lambda sales: sales.aggregate(
+                high=mr.agg.max(price), all=mr.agg.sum(price), n=mr.agg.count()
+            ),
+            {"high": Decimal(10), "all": Decimal(20), "n": 3},
+        ),
+    ],
+)
+def test_a_function_that_says_its_type_gives_values_of_it(
+    bundles: Any, aggregated: Any, best: Any
+) -> None:
+    assert results(bundles, aggregated) == [best]
+
+
+def test_a_function_that_returns_another_type_than_it_says_is_named() -> None:
+    def wrong(sale: Sale) -> Decimal:
+        return sale.who  # type: ignore[return-value]
+
+    said = r"wrong returned 'Bob' \(str\), and its annotation says Decimal"
+    with pytest.raises(mr.MillraceError, match=said):
+        results([SALES], lambda sales: sales.max(wrong))
