@@ -34,7 +34,7 @@ from millrace.kernel.user_api import UserApi
 from millrace.model.async_computation import AsyncComputation
 from millrace.model.calls import Call, Outcome
 from millrace.model.coder import Coder, is_immutable
-from millrace.model.coroutines import refuse_unrun
+from millrace.model.coroutines import refuse_returned, refuse_unrun
 from millrace.model.errors import PipelineError
 from millrace.model.keys import decode_key, encode_key
 from millrace.model.pane import Paned, plain
@@ -408,7 +408,7 @@ class CallHooks:
             returned = process_response(record, response)
         else:
             returned = around(lambda record: process_response(record, response), user.key, record)
-        refuse_unrun(returned, "process_response")
+        refuse_returned(returned, "process_response")
 
     def _record(self, pending: PendingRecord) -> Record:
         """Return a pending record as hooks are given it."""

@@ -40,7 +40,7 @@ from millrace.kernel.user_errors import Failures, Provenance, note, timer_loop
 from millrace.model.async_computation import AsyncComputation
 from millrace.model.calls import Call
 from millrace.model.computation import Computation
-from millrace.model.coroutines import refuse_unrun
+from millrace.model.coroutines import refuse_returned
 from millrace.model.errors import (
     LETTER_MOST,
     RAISED,
@@ -155,12 +155,14 @@ def taking_panes(calls: UserApi, process_record: Hook) -> Hook:
 
 def starting(calls: UserApi, user: Computation, stream: str, process_record: Hook) -> Hook:
     """Return the hook of a computation that was given keys: a record of theirs begins one."""
+    process_start: Callable[[], Any] = user.process_start
 
     def process_or_start(record: Record) -> Any:
         if record.stream != stream:
             return process_record(record)
         calls.at_hand_us, calls.pane_at_hand = user.wall_time, None
-        return user.process_start()
+        refuse_returned(process_start(), "process_start")
+        return None
 
     return process_or_start
 
@@ -426,7 +428,7 @@ class Machine:
                         )
                     )
                     if returned is not None:
-                        refuse_unrun(returned, "process_record")
+                        refuse_returned(returned, "process_record")
             except CAUGHT as error:
                 self._refused(bundle, key, error, n)
                 failed = True
@@ -517,7 +519,7 @@ class Machine:
             if n in poisoned:
                 continue
             try:
-                refuse_unrun(
+                refuse_returned(
                     self._process_record(records.record(n, key, late=is_late)), "process_record"
                 )
                 self._cells.verify()
@@ -569,7 +571,7 @@ class Machine:
                 record = self._waiting.taken(entry)
                 try:
                     if due not in poisoned:
-                        refuse_unrun(self._waiting.process(record), "process_record")
+                        refuse_returned(self._waiting.process(record), "process_record")
                     if self._careful:
                         self._cells.verify()
                 except CAUGHT as error:
@@ -589,7 +591,7 @@ class Machine:
             try:
                 if timers.rearmed > _REARMED_MAX:
                     raise TimerLoop(timer_loop(bundle, timer, _REARMED_MAX))
-                refuse_unrun(self.timer.process_timer(timer), "process_timer")
+                refuse_returned(self.timer.process_timer(timer), "process_timer")
                 if self._careful:
                     self._cells.verify()
             except CAUGHT as error:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.model.computation import Computation
-from millrace.model.coroutines import refuse_unrun
+from millrace.model.coroutines import refuse_returned
 from millrace.model.errors import PipelineError
 from millrace.model.expression import listed
 from millrace.model.record import Produced, Record
@@ -309,7 +309,7 @@ class ColumnComputation(Computation[Produced]):
         assert self.hook is not None, "it is part of a pipeline that was built"
         returned = self.hook(block)
         if returned is not None:
-            refuse_unrun(returned, "process_batch")
+            refuse_returned(returned, "process_batch")
 
 
 def _array(column: Column, kind: pa.DataType | None, where: str) -> pa.Array:

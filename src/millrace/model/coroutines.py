@@ -1,4 +1,4 @@
-"""Results that stand for code which has not run: coroutines, generators and functions."""
+"""Results of hooks and functions that are refused: those that stand for code which has not run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import inspect
 from types import BuiltinMethodType, FunctionType, MethodType
 from typing import Any, Final
 
-from millrace.model.errors import PipelineError
+from millrace.model.errors import PipelineError, brief
 
 #: What most hooks return; to ask the rest takes as long as a short hook.
 _PLAIN: Final = frozenset({bool, bytes, dict, float, int, list, str, tuple, type(None)})
@@ -41,6 +41,32 @@ def refuse_unrun(returned: Any, hook: str) -> None:
             f"{hook} returned {kind}, which was never run. Expected None: run it to its end in the "
             "hook, and call self.produce(stream, value) for each value."
         )
+
+
+def refuse_returned(returned: Any, hook: str) -> None:
+    """Refuse what a hook returned, unless that is None: nobody would get it.
+
+    Raises:
+        PipelineError: It is anything else.
+
+    >>> refuse_returned(None, "process_timer")
+    >>> refuse_returned(7, "process_timer")
+    Traceback (most recent call last):
+        ...
+    millrace.model.errors.PipelineError: process_timer returned 7 (int), which nobody gets. \
+Expected None: a value goes on by self.produce(stream, value).
+    """
+    if returned is None:
+        return
+    refuse_unrun(returned, hook)
+    call = "block.produce(stream, columns)" if hook == "process_batch" else _PRODUCE
+    raise PipelineError(
+        f"{hook} returned {brief(returned, 120)} ({type(returned).__name__}), which nobody gets. "
+        f"Expected None: a value goes on by {call}."
+    )
+
+
+_PRODUCE: Final = "self.produce(stream, value)"
 
 
 def truth(answer: Any, function: str) -> bool:

@@ -5,6 +5,7 @@ import functools
 import re
 import warnings
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -253,6 +254,62 @@ def test_what_a_hook_returns_that_has_not_run_is_refused_at_the_record(function,
         f"PipelineError: process_record returned {said}, which was never run. Expected None: "
         "run it to its end in the hook, and call self.produce(stream, value) for each value."
     )
+
+
+class Returns(mr.Computation):
+    inputs = {"in": mr.by("k")}
+    outputs = {"out": int}
+
+    def process_record(self, record):
+        self.set_timer("t", at=record.timestamp)
+        return record.value.record
+
+    def process_timer(self, timer):
+        return 7
+
+
+class Keyed(msgspec.Struct):
+    k: str
+    record: int | None = None
+
+
+class ReturnsColumns(mr.ColumnComputation):
+    inputs = {"in": mr.by("k")}
+    outputs = {"out": int}
+
+    def process_batch(self, block):
+        return {"n": [1]}
+
+
+@pytest.mark.parametrize(
+    ("computation", "value", "said"),
+    [
+        (Returns, Keyed("a", 5), "process_record returned 5 (int)"),
+        (Returns, Keyed("a"), "process_timer returned 7 (int)"),
+        (ReturnsColumns, Keyed("a"), "process_batch returned {'n': [1]} (dict)"),
+    ],
+)
+def test_what_a_hook_returns_is_refused_as_nobody_would_get_it(computation, value, said):
+    p = mr.Pipeline("p")
+    p.inject("in", format=Keyed)
+    p.add(computation)
+    p.dead_letter("letters")
+    with mr.testing.Harness(p) as h:
+        h.inject("in", [(value, 1)])
+        h.advance_watermark("in", 10)
+        (letter,) = h.outputs("letters")
+    call = "block.produce(stream, columns" if "batch" in said else "self.produce(stream, value"
+    assert letter.value.reason == (
+        f"PipelineError: {said}, which nobody gets. Expected None: a value goes on by {call})."
+    )
+
+
+def test_what_process_start_returns_is_refused():
+    p = mr.Pipeline("p")
+    p.add(type("Started", (mr.Computation,), {"process_start": lambda self: self.key}), keys=["a"])
+    refused = pytest.raises(mr.MillraceError, match=r"process_start returned 'a' \(str\)")
+    with refused, mr.testing.Harness(p):
+        pass
 
 
 class Item:
