@@ -223,6 +223,11 @@ class Needy(msgspec.Struct):
     missing: int
 
 
+class Numbered(msgspec.Struct):
+    name: int
+    size: int
+
+
 REFUSED = {
     "a time without a zone": (
         lambda df: df.withColumn("at", F.col("at").cast("timestamp_ntz")),
@@ -238,6 +243,11 @@ REFUSED = {
     "no such time": (lambda df: df.drop("at"), {}, r"no column 'at'.*\['name', 'size', 'ratio'\]"),
     "a missing column": (lambda df: df, {"format": Needy}, r"needs columns \['missing'\]"),
     "no policy": (lambda df: df, {"low_watermark": None}, r"no low-watermark policy.*BoundedDelay"),
+    "a column of another type": (
+        lambda df: df,
+        {"format": Numbered},
+        r"column 'name' is string, and Numbered\.name is int",
+    ),
     "several columns for one value": (
         lambda df: df,
         {"format": str},

@@ -40,6 +40,7 @@ from millrace.spark.source_checks import (
     check_names,
     check_processes,
     check_timestamp,
+    check_types,
     check_values,
     is_timestamp,
 )
@@ -257,6 +258,7 @@ def _source(topology: Topology, spec: StreamSpec, frame: Any, *, realtime: bool 
         (process, promises, punctuation, apart),
     )
     check_values(spec.name, frame, columns)
+    check_types(spec.name, spec.format, frame.schema, columns)
     if injector is None:  # Python reads the columns of its rows
         time = None if injection.ingress else injection.timestamp
         check_names(spec.name, frame, (*columns, time, process, promises, punctuation, apart))

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import re
+import typing
 from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from typing import Any
 
+import msgspec
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from millrace.compile.explanation import one_field
+from millrace.compile.sink_limits import bare, fields_of
 from millrace.compile.topology import StreamSpec
+from millrace.model.coder import Coder, type_name
 from millrace.model.errors import PipelineError
 from millrace.model.time import TimeUnit
+from millrace.runtime.values import ROWS
 from millrace.spark.compat import TIME_TYPES, VARIANT_TYPES
 
 INTEGERS = (T.LongType, T.IntegerType, T.ShortType, T.ByteType)
@@ -156,6 +165,77 @@ def check_values(stream: str, frame: DataFrame, columns: Sequence[str]) -> None:
                 f"{frame.schema[name].dataType.simpleString()}, and {reason}. Convert it, or leave "
                 "it out of the source."
             )
+
+
+#: Of each type a value as Python has it; whether it is of a field's type goes by its class.
+_SAMPLES: Sequence[tuple[tuple[type[T.DataType], ...], Any]] = (
+    ((T.BooleanType,), True),
+    (INTEGERS, 0),
+    ((T.FloatType, T.DoubleType), 0.5),
+    ((T.DecimalType,), Decimal(0)),
+    ((T.StringType, T.CharType, T.VarcharType), ""),
+    ((T.BinaryType,), b""),
+    ((T.DateType,), dt.date(2000, 1, 1)),
+    ((T.TimestampType,), dt.datetime(2000, 1, 1, tzinfo=dt.UTC)),
+    ((T.DayTimeIntervalType,), dt.timedelta()),
+    (TIME_TYPES, dt.time()),
+    ((T.ArrayType,), []),
+    ((T.MapType, T.StructType), {}),
+)
+#: What msgspec says of a value that is refused for its class, and not for what is in it.
+_OF_ANOTHER_CLASS = re.compile(r"Expected `[^`]*`, got `[^`]*`")
+
+
+def check_types(stream: str, format: Any, schema: T.StructType, columns: Sequence[str]) -> None:
+    """Refuse columns of types of which no value can be one of the format's fields.
+
+    A field that may be None is left to its records: in a column of nulls alone any type will do.
+
+    Args:
+        stream: Its name.
+        format: The type of its records.
+        schema: Of the source.
+        columns: Those that make a record.
+    """
+    if format in ROWS or isinstance(format, Coder):
+        return
+    fields = fields_of(format)
+    for name in columns:
+        field = format if fields is None else fields[name]
+        column = schema[name].dataType
+        if _fits(column, field):
+            continue
+        where = "its format" if fields is None else f"{format.__name__}.{name}"
+        raise PipelineError(
+            f"stream {stream!r}: column {name!r} is {column.simpleString()}, and {where} is "
+            f"{type_name(field)}, which no value of that column is. Cast the column, or change "
+            "the type of the field."
+        )
+
+
+def _fits(column: T.DataType, field: Any) -> bool:
+    """Return whether some value of a column may be one of a field's type."""
+    sample = next((value for kinds, value in _SAMPLES if isinstance(column, kinds)), None)
+    if sample is None:
+        return True
+    if isinstance(column, T.StructType) and typing.get_origin(field) is tuple:
+        return Ellipsis not in typing.get_args(field)  # its items are those of the tuple
+    whole = isinstance(column, T.DecimalType) and column.scale == 0
+    if bare(field) is int and (whole or isinstance(column, T.TimestampType)):
+        return True  # they are made integers first
+    reasons = (_reason(None, field), _reason(sample, field))
+    return not all(reason and _OF_ANOTHER_CLASS.fullmatch(reason) for reason in reasons)
+
+
+def _reason(value: Any, field: Any) -> str | None:
+    """Return why a value is none of a field's type; None if it is one, or nothing is."""
+    try:
+        msgspec.convert(value, field)
+    except msgspec.ValidationError as refused:
+        return str(refused)
+    except TypeError:  # as the first record will say
+        return None
+    return None
 
 
 def _refusal(kind: T.DataType) -> str | None:
