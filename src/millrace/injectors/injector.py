@@ -10,7 +10,7 @@ Source: MillWheel, "Injector and Low Watermark API" (5.2).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Self
 
 import pyarrow as pa
@@ -300,10 +300,11 @@ class BoundInjector(Injector):
     """An injector that keeps something in the checkpoint of its run, besides offsets."""
 
     @abstractmethod
-    def bind(self, location: str, stream: str) -> None:
+    def bind(self, location: str, stream: str, was: Sequence[str] = ()) -> None:
         """Take the checkpoint and the stream; called in the driver, before anything is asked.
 
         Args:
             location: Path or URL of the checkpoint.
             stream: That it is injected as.
+            was: What the stream was called before, if no other is called so now.
         """

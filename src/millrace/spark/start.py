@@ -564,12 +564,14 @@ class _Opening:
 
 def _bind_injectors(topology: Topology, checkpoint: str) -> None:
     """Have injectors know their checkpoint, before they are sent to workers."""
+    names = {spec.name for spec in topology.injected()}
     for spec in topology.injected():
         source = None if spec.injection is None else spec.injection.source
         if isinstance(source, SignalInjector):
             source.bind(checkpoint)
-        elif isinstance(source, BoundInjector):
-            source.bind(checkpoint, spec.name)
+        elif spec.injection is not None and isinstance(source, BoundInjector):
+            was = [name for name in spec.injection.was if name not in names]
+            source.bind(checkpoint, spec.name, was)
 
 
 def tasks_left(checkpoint: str) -> int | None:

@@ -11,11 +11,13 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, Uuid
 
 import millrace as mr
+from millrace.compile.build import build
 from millrace.connectors.files.lines import RowMaker, json_object
 from millrace.connectors.kafka.messages import ID_HEADER, MessageRows, between
 from millrace.injectors.columns import column_names
 from millrace.injectors.refusals import without_refusals
 from millrace.model.errors import InputLost, PipelineError, RecordRejected
+from millrace.spark.start import _bind_injectors
 from millrace.store import LocalHardState
 
 
@@ -162,6 +164,29 @@ def test_a_topic_that_is_made_again_between_two_runs_is_lost(tmp_path):
     (message,) = (tmp_path / "mailbox").glob("*.kafka-topics")
     message.unlink()
     assert list_partitions(a="1", b="3") == [("a", 0), ("b", 0)]
+
+
+def test_a_topic_of_a_stream_that_is_renamed_is_known_by_the_name_before(tmp_path):
+    LocalHardState.create_or_open(tmp_path, pipeline="p")
+
+    def list_partitions(stream, id, was=()):
+        p = mr.Pipeline("p")
+        source = mr.sources.Kafka("localhost:1", "a")
+        p.inject(stream, source, timestamp="timestamp", low_watermark=mr.BoundedDelay(0), was=was)
+        p.inject("others", format=bytes)
+        p.stream(stream).flatten(p.stream("others")).to("out")
+        p.sink("out", mr.sinks.Memory())
+        _bind_injectors(build(p), str(tmp_path))
+        source._admin = Topics(a=id)
+        return source._list_partitions()
+
+    list_partitions("clicks", "1")
+    with pytest.raises(InputLost, match="topic 'a' was deleted and made again"):
+        list_partitions("visits", "2", was="clicks")
+    list_partitions("visits", "1", was="clicks")
+    with pytest.raises(InputLost, match="topic 'a' was deleted and made again"):
+        list_partitions("visits", "2")
+    list_partitions("unknown", "2", was="others")
 
 
 def test_a_topic_that_gets_an_id_with_newer_brokers_is_the_same(tmp_path):

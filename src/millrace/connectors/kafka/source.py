@@ -49,6 +49,11 @@ _TOPIC: Final = re.compile(r"[\w.-]{1,249}", re.ASCII)
 _ORIGINS_S: Final = 5.0
 
 
+def _message(stream: str) -> str:
+    """Return the name of the message in a mailbox with the ids of a stream's topics."""
+    return f"{hashlib.sha256(stream.encode()).hexdigest()[:16]}.kafka-topics"
+
+
 class Kafka(NumberedInjector, BoundInjector):
     """Reads topics of Kafka from their beginning, or from an instant on.
 
@@ -142,11 +147,11 @@ class Kafka(NumberedInjector, BoundInjector):
         state = self.__dict__ | {"_consumer": None, "_admin": None, "_partitions": []}
         return state | {"_asked": float("-inf"), "_bounds": {}, "_made": None}
 
-    def bind(self, location: str, stream: str) -> None:
+    def bind(self, location: str, stream: str, was: Sequence[str] = ()) -> None:
         """Keep in the mailbox of a checkpoint which topics its offsets are of."""
         self._forget()
         self._location = location if is_object_store(location) else str(local_path(location))
-        self._message = f"{hashlib.sha256(stream.encode()).hexdigest()[:16]}.kafka-topics"
+        self._message, self._earlier = _message(stream), [_message(name) for name in was]
 
     def _forget(self) -> None:
         self._consumer: Any = None
@@ -155,6 +160,7 @@ class Kafka(NumberedInjector, BoundInjector):
         self._asked = float("-inf")
         self._bounds: dict[str, tuple[int, int]] = {}
         self._location = self._message = ""
+        self._earlier = []
         self._made: dict[str, str] | None = None
 
     # -- in the driver -----------------------------------------------------------------------------
@@ -239,8 +245,7 @@ class Kafka(NumberedInjector, BoundInjector):
             made: Topic -> the id that it was given when it was made.
         """
         if self._made is None:
-            known = mailbox_at(self._location).read(self._message) if self._location else None
-            self._made = {} if known is None else msgspec.json.decode(known, type=dict[str, str])
+            self._made = self._known()
         for topic, of in made.items():
             if self._made.get(topic, of) != of:
                 linked = (
@@ -258,6 +263,21 @@ class Kafka(NumberedInjector, BoundInjector):
             if self._location:
                 message = msgspec.json.encode(self._made)
                 mailbox_at(self._location).replace(self._message, message)
+
+    def _known(self) -> dict[str, str]:
+        """Return the ids that the checkpoint knows, under a former name of the stream if need be.
+
+        Of that they are copied: a later version of the program need not tell it any more.
+        """
+        if not self._location:
+            return {}
+        mailbox = mailbox_at(self._location)
+        for message in (self._message, *self._earlier):
+            if (known := mailbox.read(message)) is not None:
+                if message != self._message:
+                    mailbox.replace(self._message, known)
+                return msgspec.json.decode(known, type=dict[str, str])
+        return {}
 
     def _list_offsets(self, which: str) -> dict[str, int]:
         from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
