@@ -35,7 +35,7 @@ from millrace.model.async_computation import AsyncComputation
 from millrace.model.calls import Call, Outcome
 from millrace.model.coder import Coder, is_immutable
 from millrace.model.coroutines import refuse_returned, refuse_unrun
-from millrace.model.errors import PipelineError
+from millrace.model.errors import InvariantViolation, PipelineError
 from millrace.model.keys import decode_key, encode_key
 from millrace.model.pane import Paned, plain
 from millrace.model.record import WALL_TIME, DeadLetter, Record
@@ -487,8 +487,15 @@ class CallHooks:
 
     def _stored(self, name: bytes) -> PendingRecord:
         route, data, at_us, late, origin, sequence = self._cell[name]
-        # A plan lets steps in front of the only input change.
-        stream = self._by_route.get(route) or next(iter(self._routes))
+        stream = self._by_route.get(route)
+        if stream is None:
+            # A plan lets steps in front of the only input change, and refuses it of several.
+            if len(self._routes) > 1:
+                raise InvariantViolation(
+                    f"computation {self._spec.title!r} has a pending record of an input "
+                    f"{route!r}, and has the inputs {sorted(self._by_route)}."
+                )
+            (stream,) = self._routes
         value = self._streams[stream].coder.decode(data)
         return PendingRecord(stream, value, at_us, late, origin, sequence, data)
 

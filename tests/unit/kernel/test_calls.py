@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ import pytest
 import millrace as mr
 from millrace.kernel.calls import CallHooks
 from millrace.model.calls import CallAttempt
-from millrace.model.errors import DamagedCache, PipelineError, UserCodeError
+from millrace.model.coder import coder_for
+from millrace.model.errors import DamagedCache, InvariantViolation, PipelineError, UserCodeError
 
 
 def payments(step: Callable[[Any], Any], *, letters: bool = False) -> mr.Pipeline:
@@ -437,3 +439,23 @@ def test_an_epoch_that_waits_says_for_which_call() -> None:
         h.inject("asked", [(("a", 1), 100)])
         assert h._process._runtime.execution.at_hand() == ""
     assert seen == ["a call of computation 'asked for', key 'a' (attempt 1)"]
+
+
+@pytest.mark.parametrize("routes", [{"a": "left"}, {"a": "left", "b": "right"}])
+def test_a_pending_record_of_an_input_that_is_gone_is_the_only_inputs_or_nobodys(
+    routes: dict[str, str],
+) -> None:
+    coder = coder_for(int)
+    hooks: Any = SimpleNamespace(
+        _cell={b"name": ("c", coder.encode(7), 5, False, 1, 2)},
+        _by_route=routes,
+        _routes={stream: route for route, stream in routes.items()},
+        _streams={stream: SimpleNamespace(coder=coder) for stream in routes.values()},
+        _spec=SimpleNamespace(title="Asks"),
+    )
+    if len(routes) == 1:
+        pending = CallHooks._stored(hooks, b"name")
+        assert (pending.stream, pending.value) == ("left", 7)
+    else:
+        with pytest.raises(InvariantViolation, match=r"'Asks' .* input 'c', .*\['a', 'b'\]"):
+            CallHooks._stored(hooks, b"name")
