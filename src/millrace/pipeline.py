@@ -260,7 +260,9 @@ class Pipeline(Declarations):
         """Send a stream's records out of the pipeline.
 
         Args:
-            stream: Name of the stream.
+            stream: Name of the stream. Give what steps make a name, with ``to``: one like
+                ``bids.map-1`` changes with the steps, and with it ``_id``, where the source has
+                ``id=``.
             sink: ``mr.sinks.Parquet(...)``, ``mr.sinks.Delta(...)``, ``mr.sinks.Iceberg(...)``,
                 ``mr.sinks.PostgreSQL(...)``, ``mr.sinks.Kafka(...)``, ``mr.sinks.Function(...)``,
                 ``mr.sinks.Memory()``, ``mr.sinks.Console()``, or any callable ``(DataFrame,
