@@ -73,8 +73,13 @@ class Joining(Projecting, Generic[Made]):
     """A stream that can be joined with others, and with tables."""
 
     @abstractmethod
-    def _named(self, name: str) -> Made:
-        """Return a stream of the pipeline that has no windows."""
+    def _named(self, name: str, made_up: str | None) -> Made:
+        """Return a stream of the pipeline that has no windows.
+
+        Args:
+            name: Of the stream.
+            made_up: Of the computation that makes it, if nobody has chosen that.
+        """
 
     def join(
         self,
@@ -141,7 +146,7 @@ class Joining(Projecting, Generic[Made]):
         self.pipeline.add(
             computation, name=target, was=was, productions=productions, delivery=delivery
         )
-        return self._named(target)
+        return self._named(target, None if name else target)
 
     def enrich(
         self,
@@ -212,7 +217,7 @@ class Joining(Projecting, Generic[Made]):
         self.pipeline.add(
             computation, name=target, was=was, productions=productions, delivery=delivery
         )
-        return self._named(target)
+        return self._named(target, None if name else target)
 
     def lookup(self, table: Any, how: str = "left", *, key: str | None = None) -> Self:
         """Pair each value with the row of its key in a table that does not change.
@@ -246,7 +251,8 @@ class Joining(Projecting, Generic[Made]):
         return stream
 
     def _free_name(self, kind: str) -> str:
-        taken = self.pipeline.computations
+        computations = self.pipeline.computations
+        taken = {*computations, *(out for each in computations.values() for out in each.outputs)}
         names = (f"{self.name}.{kind}-{n}" for n in range(1, len(taken) + 2))
         return next(free for free in names if free not in taken)
 
@@ -365,6 +371,9 @@ class Stream(Joining["Stream"]):
     >>> p.stream("lines").flat_map(str.split).to("words", format=str)
     Stream('words')
     """
+
+    #: The computation that makes it, if nobody has chosen the name of that.
+    _made_up: str | None = None
 
     if not TYPE_CHECKING:  # to a type checker any name would be one of the stream's
 
@@ -563,10 +572,34 @@ class Stream(Joining["Stream"]):
             extractor = Spread(extractor, PARTS)
         computation = CallEach(stream, extractor, function, policy, target, format, batch, setup)
         self.pipeline.add(computation, name=target, was=was, delivery=delivery)
-        return self._next(target)
+        results = self._next(target)
+        results._made_up = None if name else target
+        return results
 
-    def _named(self, name: str) -> Stream:
-        return Stream(self.pipeline, name)
+    def to(self, name: str, format: Any = Any) -> Self:
+        """Name the stream, and declare its record format, so that consumers can subscribe.
+
+        Directly after a join, ``enrich``, ``map_async`` or ``map_batches`` that has no name, name
+        that too.
+
+        Raises:
+            PipelineError: It has that name, as of a join or aggregation with ``name=``.
+        """
+        named = super().to(name, format)
+        if self._made_up is not None and name not in self.pipeline.computations:
+            self.pipeline.call(self._made_up, name)
+            self._made_up = None
+        return named
+
+    def _next(self, name: str) -> Self:
+        following = super()._next(name)
+        following._made_up = None
+        return following
+
+    def _named(self, name: str, made_up: str | None) -> Stream:
+        stream = Stream(self.pipeline, name)
+        stream._made_up = made_up
+        return stream
 
 
 class WindowedStream(Stream, Aggregating["WindowedStream"]):
@@ -592,11 +625,12 @@ class WindowedStream(Stream, Aggregating["WindowedStream"]):
                 checkpoint has under that name. See docs/changing.md.
 
         Raises:
-            PipelineError: The name is that of a join; or ``was`` is given where no grouping is
-                named.
+            PipelineError: The name is that of a join; the stream is read already; or ``was`` is
+                given where no grouping is named.
         """
         computations = self.pipeline.computations
-        if isinstance(computations.get(name), JoinByKeyAndWindow):
+        same = computations.get(name)
+        if isinstance(same, JoinByKeyAndWindow) and name in same.outputs:
             raise PipelineError(
                 f"{self!r}.to({name!r}): {name!r} is the name of a join in windows, and of the "
                 "stream of lists of pairs that it makes itself. Give the join, with name=, or the "
@@ -610,7 +644,12 @@ class WindowedStream(Stream, Aggregating["WindowedStream"]):
                     "may change."
                 )
             return super().to(name, format)
-        # The aggregation has a name that nobody chose, and nobody can have used it yet.
+        # The aggregation has a name that nobody chose.
+        if self.pipeline.is_read(self.name):
+            raise PipelineError(
+                f"{self!r}.to({name!r}): it is read already, under the name that it had until now. "
+                f"Call to({name!r}) first, directly after the aggregation."
+            )
         grouping = computations[self._grouping]
         assert isinstance(grouping, GroupByKeyAndWindow)
         parts = computations.get(parts_of(self._grouping))
@@ -791,7 +830,10 @@ class WindowedStream(Stream, Aggregating["WindowedStream"]):
         )
         pairs = Stream(self.pipeline, target).flat_map(_each_pair)
         self.pipeline.formats[pairs.name] = DerivedFormat((target,), pair_format)
-        return WindowedStream(pairs, self.windowing.over(AssignedWindows(self.windowing.window_fn)))
+        windowing = self.windowing.over(AssignedWindows(self.windowing.window_fn))
+        paired = WindowedStream(pairs, windowing)
+        paired._made_up = None if name else target
+        return paired
 
 
 def _with_windows(format: Any) -> PanedCoder:

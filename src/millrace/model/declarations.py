@@ -300,6 +300,19 @@ class Declarations:
         self.add(computation, name=new)
         self.guarantees[new], self.evolutions[new] = guarantees, replace(evolution, was=names(was))
 
+    def call(self, old: str, new: str) -> None:
+        """Give a computation, whose name was made up, another; its outputs stay what they are."""
+        was = self.evolutions[old].was
+        self.rename(old, new, self.computations[old], was=was)
+
+    def is_read(self, stream: str) -> bool:
+        """Return whether a step, a computation or a sink reads a stream, as far as is declared."""
+        return (
+            any(step.source == stream for step in self.steps)
+            or any(stream in each.inputs for each in self.computations.values())
+            or any(sink.stream == stream for sink in self.sinks)
+        )
+
     def flatten(self, streams: Iterable[str]) -> str:
         """Make one stream of several; return its name."""
         first, *others = streams
