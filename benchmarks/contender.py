@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 
-def play(package: str, contenders: Mapping[str, str], job: Any) -> None:
+def play(package: str, contenders: Mapping[str, str], load: Callable[[Path], Any]) -> None:
     """Run the job whose path is the first argument, and write its outcome to the second.
 
     Args:
         package: Below ``benchmarks``, in which the contenders' modules are.
         contenders: Name -> "module:function".
-        job: The class of the job; it has ``load``, and ``rival`` names the contender.
+        load: Reads the job, whose ``rival`` names the contender.
     """
     job_path, outcome_path = map(Path, sys.argv[1:])
-    asked = job.load(job_path)
+    asked = load(job_path)
     module, function = contenders[asked.rival].split(":")
     run = getattr(importlib.import_module(f"benchmarks.{package}.{module}"), function)
     run(asked).dump(outcome_path)

@@ -35,12 +35,11 @@ from pathlib import Path
 from benchmarks import keyed_state as _counts
 from benchmarks import windows as _sums
 from benchmarks.arguments import integers
+from benchmarks.batches import Measurement, measure
 from benchmarks.broker import servers_for
 from benchmarks.contest import ContenderFailed, clean_up_when_terminated
-from benchmarks.keyed_state.runner import measure as measure_counts
 from benchmarks.keyed_state.workload import Workload as Counts
 from benchmarks.machine import describe
-from benchmarks.windows.runner import measure as measure_sums
 from benchmarks.windows.workload import Workload as Sums
 
 _RESULTS = Path(__file__).parent / "results"
@@ -139,7 +138,9 @@ def _measure(
             batch = min(arguments.batch, records)
             counts = Counts(records, keys, batch, 10, 20_000, cores)
             try:
-                one = measure_counts(rival, counts, work_dir, cores, timeout_s, servers)
+                one = measure(
+                    "keyed_state", Measurement, rival, counts, work_dir, cores, timeout_s, servers
+                )
             except ContenderFailed as failure:
                 yield failure
                 continue
@@ -154,7 +155,9 @@ def _measure(
             )
             for rival in _chosen(arguments, _SUMMING):
                 try:
-                    two = measure_sums(rival, sums, work_dir, cores, timeout_s, servers)
+                    two = measure(
+                        "windows", Measurement, rival, sums, work_dir, cores, timeout_s, servers
+                    )
                 except ContenderFailed as failure:
                     yield failure
                     continue

@@ -18,4 +18,4 @@ CONTENDERS = {
 
 
 if __name__ == "__main__":
-    play("joins", CONTENDERS, Job)
+    play("joins", CONTENDERS, Job.load)

@@ -11,11 +11,11 @@ from rich.console import Console
 
 from benchmarks import keyed_state
 from benchmarks.arguments import among, integers
+from benchmarks.batches import measure
 from benchmarks.broker import servers_for
 from benchmarks.contest import ContenderFailed, clean_up_when_terminated
 from benchmarks.keyed_state.contender import CONTENDERS
-from benchmarks.keyed_state.report import print_report
-from benchmarks.keyed_state.runner import Measurement, measure
+from benchmarks.keyed_state.report import Measurement, print_report
 from benchmarks.keyed_state.workload import Workload
 from benchmarks.machine import describe
 from benchmarks.result import path_of, write_measurements
@@ -57,7 +57,14 @@ def main() -> None:
             )
             try:
                 found = measure(
-                    rival, workload, work_dir, arguments.cores, arguments.timeout, servers
+                    "keyed_state",
+                    Measurement,
+                    rival,
+                    workload,
+                    work_dir,
+                    arguments.cores,
+                    arguments.timeout,
+                    servers,
                 )
             except ContenderFailed as failure:
                 console.print(f"{keys:,} keys, batches of {batch:,}: {failure}", markup=False)

@@ -33,8 +33,8 @@ from bytewax.recovery import RecoveryConfig, init_db_dir
 from bytewax.run import cli_main
 
 from benchmarks.addresses import free_addresses
-from benchmarks.keyed_state.job import Job, Outcome
-from benchmarks.keyed_state.workload import Totals
+from benchmarks.batches import Job, Outcome
+from benchmarks.keyed_state.workload import Totals, Workload
 
 _Item = tuple[str, int]
 _RECOVERY = "recovery"
@@ -107,27 +107,27 @@ class _NoSink(DynamicSink[Any]):
         return _NoPartition()
 
 
-def run(job: Job) -> Outcome:
+def run(job: Job[Workload]) -> Outcome:
     """Count in memory, one process a core: nothing survives the processes."""
     return _run(job, processes=job.cores, recovery=False)
 
 
-def run_with_recovery(job: Job) -> Outcome:
+def run_with_recovery(job: Job[Workload]) -> Outcome:
     """Count with a snapshot of the touched keys in SQLite at the end of each epoch."""
     return _run(job, processes=job.cores, recovery=True)
 
 
-def run_single(job: Job) -> Outcome:
+def run_single(job: Job[Workload]) -> Outcome:
     """Count in memory, on one worker: one core, and no exchange of records."""
     return _run(job, processes=1, recovery=False)
 
 
-def run_single_with_recovery(job: Job) -> Outcome:
+def run_single_with_recovery(job: Job[Workload]) -> Outcome:
     """Count on one worker, with snapshots."""
     return _run(job, processes=1, recovery=True)
 
 
-def _run(job: Job, processes: int, recovery: bool) -> Outcome:
+def _run(job: Job[Workload], processes: int, recovery: bool) -> Outcome:
     if recovery:
         (job.scratch_dir / _RECOVERY).mkdir()
         init_db_dir(job.scratch_dir / _RECOVERY, job.cores)
@@ -146,10 +146,10 @@ def _run(job: Job, processes: int, recovery: bool) -> Outcome:
     marks_s = [*map(min, zip(*calls_s, strict=True))][job.workload.warmup_batches : -1]
     marks_s.append(max(calls[-1] for calls in calls_s))
     totals = [Totals(**each["totals"]) for each in found]
-    return Outcome(marks_s, sum(totals[1:], totals[0]))
+    return Outcome(marks_s, job.workload.batch_records, sum(totals[1:], totals[0]))
 
 
-def _run_process(job: Job, number: int, addresses: list[str]) -> None:
+def _run_process(job: Job[Workload], number: int, addresses: list[str]) -> None:
     seen = _Seen()
 
     def build_logic(count: int | None) -> _CountLogic:
@@ -174,9 +174,9 @@ def _run_process(job: Job, number: int, addresses: list[str]) -> None:
     _found_path(job, number).write_text(json.dumps(found))
 
 
-def _found_path(job: Job, number: int) -> Path:
+def _found_path(job: Job[Workload], number: int) -> Path:
     return job.scratch_dir / f"found-{number}.json"
 
 
 if __name__ == "__main__":
-    _run_process(Job.load(Path(sys.argv[1])), int(sys.argv[2]), sys.argv[3:])
+    _run_process(Job.load(Path(sys.argv[1]), Workload), int(sys.argv[2]), sys.argv[3:])

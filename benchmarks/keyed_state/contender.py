@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from benchmarks.batches import Job
 from benchmarks.contender import play
-from benchmarks.keyed_state.job import Job
+from benchmarks.keyed_state.workload import Workload
 
 #: Name -> where its ``(Job) -> Outcome`` is.
 CONTENDERS = {
@@ -25,4 +28,4 @@ CONTENDERS = {
 
 
 if __name__ == "__main__":
-    play("keyed_state", CONTENDERS, Job)
+    play("keyed_state", CONTENDERS, partial(Job.load, kind=Workload))

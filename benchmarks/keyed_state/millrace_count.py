@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 
 import millrace as mr
+from benchmarks.batches import Job, Outcome
 from benchmarks.file_batches import FileBatches
-from benchmarks.keyed_state.job import Job, Outcome
-from benchmarks.keyed_state.workload import SCHEMA_DDL, Totals
+from benchmarks.keyed_state.workload import SCHEMA_DDL, Totals, Workload
 from benchmarks.spark_session import BatchLog, build_session, read_batches
 
 
@@ -32,17 +32,17 @@ class RunningCount(mr.Computation):
         self.count.set(self.count.get(0) + 1)
 
 
-def run(job: Job) -> Outcome:
+def run(job: Job[Workload]) -> Outcome:
     """Count, then add up the counts as a recovery from the commit log would find them."""
     return _run(job, files=False)
 
 
-def run_files(job: Job) -> Outcome:
+def run_files(job: Job[Workload]) -> Outcome:
     """The same with files that are read by Millrace itself, and not by Spark."""
     return _run(job, files=True)
 
 
-def _run(job: Job, *, files: bool) -> Outcome:
+def _run(job: Job[Workload], *, files: bool) -> Outcome:
     spark = build_session(job.rival, job.cores)
     log = BatchLog(by_millrace=files)
     spark.streams.addListener(log)
@@ -58,7 +58,7 @@ def _run(job: Job, *, files: bool) -> Outcome:
     batches = log.wait_for(job.workload.batches)[job.workload.warmup_batches :]
     spark.stop()
     marks_s = [batch.started_s for batch in batches] + [batches[-1].ended_s]
-    return Outcome(marks_s, read_totals(checkpoint))
+    return Outcome(marks_s, job.workload.batch_records, read_totals(checkpoint))
 
 
 def pipeline_of(events: Any) -> mr.Pipeline:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 import millrace as mr
-from benchmarks.keyed_state.job import Job, Outcome
+from benchmarks.batches import Job, Outcome
 from benchmarks.keyed_state.millrace_count import pipeline_of, read_totals
 from benchmarks.keyed_state.workload import SCHEMA_DDL, Workload
 from benchmarks.realtime import MARKS, FileParts, Parts, TopicParts, realtime_session, timed
@@ -19,25 +19,25 @@ from benchmarks.realtime import MARKS, FileParts, Parts, TopicParts, realtime_se
 _CHUNK = 100_000
 
 
-def run(job: Job) -> Outcome:
+def run(job: Job[Workload]) -> Outcome:
     """Count the records of Parquet files."""
     files = job.workload.parts
     staged = job.scratch_dir / "staged"
     return _run(job, FileParts(staged, _parts(job), schema=SCHEMA_DDL, files=files))
 
 
-def run_kafka(job: Job) -> Outcome:
+def run_kafka(job: Job[Workload]) -> Outcome:
     """Count the same records from a topic with a partition for each file of a batch."""
     partitions = job.workload.parts
     return _run(job, TopicParts(job.servers, _parts(job), schema=SCHEMA_DDL, partitions=partitions))
 
 
-def run_memory(job: Job) -> Outcome:
+def run_memory(job: Job[Workload]) -> Outcome:
     """Count the same keys, which the injector tasks have in memory: reading costs nothing."""
     return _run(job, _MemoryParts(job))
 
 
-def _run(job: Job, parts: Parts) -> Outcome:
+def _run(job: Job[Workload], parts: Parts) -> Outcome:
     workload = job.workload
     spark = realtime_session(job.rival, tasks=job.cores, levels=1)
     checkpoint = str(job.scratch_dir / "checkpoint")
@@ -47,10 +47,10 @@ def _run(job: Job, parts: Parts) -> Outcome:
     _, measured = timed(running, "events", parts, [workload.warmup, workload.records])
     running.stop()
     spark.stop()
-    return Outcome(measured, read_totals(checkpoint))
+    return Outcome(measured, workload.records, read_totals(checkpoint))
 
 
-def _parts(job: Job) -> list[list[Path]]:
+def _parts(job: Job[Workload]) -> list[list[Path]]:
     """Return the files of the warm-up, and those that are measured."""
     files = sorted(job.input_dir.iterdir())
     warm_up = job.workload.warmup_batches * job.workload.parts
@@ -60,7 +60,7 @@ def _parts(job: Job) -> list[list[Path]]:
 class _MemoryParts:
     """Parts that injector tasks have in memory."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job[Workload]) -> None:
         workload = job.workload
         self._due_path = job.scratch_dir / "due"
         self._due = [workload.warmup, workload.warmup + workload.records]

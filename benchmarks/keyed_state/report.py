@@ -13,8 +13,15 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.keyed_state.runner import Measurement
+from benchmarks import batches
 from benchmarks.result import read_measurements
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement(batches.Measurement):
+    """What is measured of keyed state."""
+
+    records_per_s_median_batch: float
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import LongType, StructField, StructType
 
-from benchmarks.keyed_state.job import Job, Outcome
-from benchmarks.keyed_state.workload import SCHEMA_DDL, Totals
+from benchmarks.batches import Job, Outcome
+from benchmarks.keyed_state.workload import SCHEMA_DDL, Totals, Workload
 from benchmarks.spark_session import BatchLog, build_session, read_batches
 
 _STATE = "count"
@@ -52,17 +52,17 @@ class CountPerRecord(CountPerKey):
         return iter(())
 
 
-def run_per_key(job: Job) -> Outcome:
+def run_per_key(job: Job[Workload]) -> Outcome:
     """Count with ``CountPerKey``."""
     return _run(job, CountPerKey())
 
 
-def run_per_record(job: Job) -> Outcome:
+def run_per_record(job: Job[Workload]) -> Outcome:
     """Count with ``CountPerRecord``."""
     return _run(job, CountPerRecord())
 
 
-def _run(job: Job, processor: StatefulProcessor) -> Outcome:
+def _run(job: Job[Workload], processor: StatefulProcessor) -> Outcome:
     spark = build_session(job.rival, job.cores)
     log = BatchLog()
     spark.streams.addListener(log)
@@ -83,7 +83,8 @@ def _run(job: Job, processor: StatefulProcessor) -> Outcome:
     batches = log.wait_for(job.workload.batches)[job.workload.warmup_batches :]
     totals = _read_totals(spark, checkpoint)
     spark.stop()
-    return Outcome([batch.started_s for batch in batches] + [batches[-1].ended_s], totals)
+    marks_s = [batch.started_s for batch in batches] + [batches[-1].ended_s]
+    return Outcome(marks_s, job.workload.batch_records, totals)
 
 
 def _read_totals(spark: SparkSession, checkpoint: str) -> Totals:

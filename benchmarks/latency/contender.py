@@ -66,4 +66,4 @@ PROMISES = {
 
 
 if __name__ == "__main__":
-    play("latency", CONTENDERS, Job)
+    play("latency", CONTENDERS, Job.load)

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from benchmarks import windows
 from benchmarks.arguments import among, integers
+from benchmarks.batches import measure
 from benchmarks.broker import servers_for
 from benchmarks.contest import ContenderFailed, clean_up_when_terminated
 from benchmarks.machine import describe
 from benchmarks.result import path_of, write_measurements
 from benchmarks.windows.contender import CONTENDERS
-from benchmarks.windows.report import markdown
-from benchmarks.windows.runner import Measurement, measure
+from benchmarks.windows.report import Measurement, markdown
 from benchmarks.windows.workload import SESSIONS, WINDOWS, Workload
 
 _DEFAULT_RIVALS = ["millrace", "spark", "flink"]
@@ -65,7 +65,14 @@ def main() -> None:
             case = f"{shape}, {keys:,} {law} keys, {rate} a ms, batches of {batch:,}"
             try:
                 found = measure(
-                    rival, workload, work_dir, arguments.cores, arguments.timeout, servers
+                    "windows",
+                    Measurement,
+                    rival,
+                    workload,
+                    work_dir,
+                    arguments.cores,
+                    arguments.timeout,
+                    servers,
                 )
             except ContenderFailed as failure:
                 print(f"{case}: {failure}")

@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from benchmarks.batches import Job
 from benchmarks.contender import play
-from benchmarks.windows.job import Job
+from benchmarks.windows.workload import Workload
 
 #: Name -> where its ``(Job) -> Outcome`` is.
 CONTENDERS = {
@@ -22,4 +25,4 @@ CONTENDERS = {
 
 
 if __name__ == "__main__":
-    play("windows", CONTENDERS, Job)
+    play("windows", CONTENDERS, partial(Job.load, kind=Workload))

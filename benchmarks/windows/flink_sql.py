@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from benchmarks.batches import Job, Outcome
 from benchmarks.flink_session import open_session
-from benchmarks.windows.job import Job, Outcome
 from benchmarks.windows.workload import (
     DISORDER_MS,
     FIRST_MS,
@@ -27,6 +27,7 @@ from benchmarks.windows.workload import (
     SIZE_MS,
     WHOLE,
     Totals,
+    Workload,
 )
 
 _WINDOWS = {
@@ -38,7 +39,7 @@ _WINDOWS = {
 }
 
 
-def run(job: Job) -> Outcome:
+def run(job: Job[Workload]) -> Outcome:
     """Sum per key and window."""
     # As much heap as the JVM of Spark gets.
     os.environ["JVM_ARGS"] = "-Xmx4g"
@@ -82,7 +83,7 @@ def _files(folder: Path) -> list[str]:
     return [str(path) for path in folder.rglob("part-*") if path.is_file()]
 
 
-def _marks_s(job: Job, results: pa.Table) -> list[float]:
+def _marks_s(job: Job[Workload], results: pa.Table) -> list[float]:
     ended, made = results["ended"].to_numpy(), results["made"].to_numpy()
     order = np.argsort(ended)
     made_so_far = np.maximum.accumulate(made[order])

@@ -8,26 +8,26 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from benchmarks.batches import Job, Outcome
 from benchmarks.realtime import MARKS, FileParts, Parts, TopicParts, realtime_session, timed
-from benchmarks.windows.job import Job, Outcome
 from benchmarks.windows.millrace_sum import AT_WATERMARK, pipeline_of, read_totals
-from benchmarks.windows.workload import BATCHES, SCHEMA_DDL
+from benchmarks.windows.workload import BATCHES, SCHEMA_DDL, Workload
 
 
-def run(job: Job) -> Outcome:
+def run(job: Job[Workload]) -> Outcome:
     """Sum what is in Parquet files."""
     files = job.workload.parts
     staged = job.scratch_dir / "staged"
     return _run(job, FileParts(staged, _parts(job), schema=SCHEMA_DDL, files=files))
 
 
-def run_kafka(job: Job) -> Outcome:
+def run_kafka(job: Job[Workload]) -> Outcome:
     """Sum the same records from a topic with a partition for each file of a batch."""
     partitions = job.workload.parts
     return _run(job, TopicParts(job.servers, _parts(job), schema=SCHEMA_DDL, partitions=partitions))
 
 
-def _run(job: Job, parts: Parts) -> Outcome:
+def _run(job: Job[Workload], parts: Parts) -> Outcome:
     workload = job.workload
     spark = realtime_session(job.rival, tasks=job.cores, levels=1)
     running = pipeline_of(job, parts.source, AT_WATERMARK).start(
@@ -44,7 +44,7 @@ def _run(job: Job, parts: Parts) -> Outcome:
     return Outcome(measured, workload.records, read_totals(job))
 
 
-def _parts(job: Job) -> list[list[Path]]:
+def _parts(job: Job[Workload]) -> list[list[Path]]:
     """Return the files of the warm-up, and those that are measured."""
     files = sorted((job.input_dir / BATCHES).iterdir())
     warm_up = job.workload.warmup_batches * job.workload.parts

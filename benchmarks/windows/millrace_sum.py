@@ -8,9 +8,9 @@ import msgspec
 import pyarrow.dataset as ds
 
 import millrace as mr
+from benchmarks.batches import Job, Outcome
 from benchmarks.file_batches import FileBatches
 from benchmarks.spark_session import BatchLog, build_session, read_batches
-from benchmarks.windows.job import Job, Outcome
 from benchmarks.windows.workload import (
     BATCHES,
     DISORDER_MS,
@@ -19,6 +19,7 @@ from benchmarks.windows.workload import (
     SCHEMA_DDL,
     SIZE_MS,
     Totals,
+    Workload,
 )
 
 _MS = mr.SECOND // 1_000
@@ -32,28 +33,28 @@ class Event(msgspec.Struct):
     value: int
 
 
-def run(job: Job) -> Outcome:
+def run(job: Job[Workload]) -> Outcome:
     """Sum per key and window, emitted when the low watermark reaches the window's end."""
     return _run(job, AT_WATERMARK)
 
 
-def run_unlifted(job: Job) -> Outcome:
+def run_unlifted(job: Job[Workload]) -> Outcome:
     """The same with every record shuffled, instead of what the sender made of a batch of them."""
     return _run(job, AT_WATERMARK, lift=False)
 
 
-def run_files(job: Job) -> Outcome:
+def run_files(job: Job[Workload]) -> Outcome:
     """The same with files that are read by Millrace itself, and not by Spark."""
     return _run(job, AT_WATERMARK, files=True)
 
 
-def run_per_record(job: Job) -> Outcome:
+def run_per_record(job: Job[Workload]) -> Outcome:
     """The same with a pane for every record: a trigger that must see each of them."""
     return _run(job, mr.Repeat(mr.AfterCount(1)))
 
 
 def _run(
-    job: Job, trigger: mr.Trigger, lift: bool | None = None, *, files: bool = False
+    job: Job[Workload], trigger: mr.Trigger, lift: bool | None = None, *, files: bool = False
 ) -> Outcome:
     spark = build_session(job.rival, job.cores)
     log = BatchLog(by_millrace=files)
@@ -74,7 +75,7 @@ def _run(
 
 
 def pipeline_of(
-    job: Job, events: Any, trigger: mr.Trigger, lift: bool | None = None
+    job: Job[Workload], events: Any, trigger: mr.Trigger, lift: bool | None = None
 ) -> mr.Pipeline:
     """Return the pipeline over a source."""
     pipeline = mr.Pipeline("windows")
@@ -94,7 +95,7 @@ def pipeline_of(
     return pipeline
 
 
-def read_totals(job: Job) -> Totals:
+def read_totals(job: Job[Workload]) -> Totals:
     """Add up the last panes: of each window, and of those that became part of another none."""
     columns = {
         "key": "_key",

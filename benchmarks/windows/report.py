@@ -10,10 +10,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks import batches
 from benchmarks.result import read_measurements
-from benchmarks.windows.runner import Measurement
 
 _Case = tuple[str, int, bool, int, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement(batches.Measurement):
+    """What is measured of windows.
+
+    ``records_per_s_of_batches`` are of the slowest, the median and the fastest batch.
+    """
+
+    shape: str
+    zipf: bool
+    rate: int
+    records_per_s_of_batches: tuple[float, float, float]
+    load_average: float
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import pyarrow.dataset as ds
 from pyspark.sql import functions as F
 
+from benchmarks.batches import Job, Outcome
 from benchmarks.spark_session import BatchLog, build_session, read_batches
-from benchmarks.windows.job import Job, Outcome
 from benchmarks.windows.workload import (
     BATCHES,
     DISORDER_MS,
@@ -20,10 +20,11 @@ from benchmarks.windows.workload import (
     SCHEMA_DDL,
     SIZE_MS,
     Totals,
+    Workload,
 )
 
 
-def run(job: Job) -> Outcome:
+def run(job: Job[Workload]) -> Outcome:
     """Sum per key and window with state in RocksDB."""
     spark = build_session(job.rival, job.cores)
     log = BatchLog()
@@ -54,7 +55,7 @@ def run(job: Job) -> Outcome:
     return Outcome(marks_s, job.workload.batch_records, _read_totals(job))
 
 
-def _read_totals(job: Job) -> Totals:
+def _read_totals(job: Job[Workload]) -> Totals:
     written = ds.dataset(job.results_dir, format="parquet").to_table(
         ["sum"], ds.field("key") != FLUSH_KEY
     )
