@@ -29,7 +29,6 @@ from millrace.runtime.realtime.coordinator import Coordinator, Marked
 from millrace.runtime.realtime.host import IncarnationHost
 from millrace.runtime.realtime.incarnation_start import from_live_tasks
 from millrace.runtime.realtime.injector_task import InjectorTask
-from millrace.runtime.realtime.local_run import LocalPlane
 from millrace.runtime.reports import Messages, TaskReport
 from millrace.runtime.sink_contract import (
     bind_sinks,
@@ -42,6 +41,7 @@ from millrace.runtime.sink_writer import SinkEncoder
 from millrace.runtime.values import ROWS, value_columns
 from millrace.runtime.worker_process import SourceColumns, Task, WorkerProcess
 from millrace.store import MemoryCaches, MemoryHardState
+from tests.kit.local_plane import LocalPlane
 
 
 class Feeds(mr.sources.Injector):

@@ -25,7 +25,6 @@ from millrace.model.time import LATEST_RECORD, MAX_TIMESTAMP, MIN_TIMESTAMP
 from millrace.runtime.packets import NO_MARK, Pipes
 from millrace.runtime.realtime.coordinator import Coordinator
 from millrace.runtime.realtime.host import IncarnationHost
-from millrace.runtime.realtime.local_run import LocalPlane
 from millrace.runtime.realtime.messages import FromTask, Mark, MarkPassed, StartTask, ToTask
 from millrace.runtime.realtime.task import LiveTask, Sent, TaskStats, silent
 from millrace.runtime.refusal import EventTimes
@@ -37,6 +36,7 @@ from millrace.store import MemoryCaches, MemoryHardState
 from millrace.testing.output import Output, tapped
 from millrace.testing.transcript import Transcript, TranscriptElement
 from millrace.watermark.propagation import Message
+from tests.kit.local_plane import LocalPlane
 
 _STREAM = "elements"
 _PROCESS = "script"

@@ -124,6 +124,9 @@ def test_who_goes_back_to_an_earlier_one_gives_no_number_again() -> None:
     back = before.with_numbers_of(later)
 
     assert back.computations == {"A": 0, "B": 1}
-    assert back.streams == {"bids": 0, "bids (given: 1)": 1}
+    assert back.streams == {"bids": 0}
+    assert back.given == {"computation": 2, "stream": 2, "edge": 2}
+    assert back.assign(market()).streams.keys() > {"bids"}
+    assert sorted(back.assign(market()).streams.values())[:2] == [0, 2]  # 1 was the offers'
     assert back.edges == later.edges
     assert back.dropped == ["B"]

@@ -1,8 +1,8 @@
 """The plane in one process: every task and the coordinator, turn by turn, by whoever asks.
 
-It is the other host of the tasks besides Spark: for tests, for scripts, and as an oracle. It has no
-clock and no threads; which task has a turn, and how much of what was sent to it arrives by then, is
-the caller's choice.
+It is the other host of the tasks besides Spark: for tests, and as an oracle. It has no clock and no
+threads; which task has a turn, and how much of what was sent to it arrives by then, is the caller's
+choice.
 """
 
 from __future__ import annotations
