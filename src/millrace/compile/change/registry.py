@@ -52,6 +52,8 @@ class Registry(msgspec.Struct, frozen=True, kw_only=True):
         called: Computation -> what the pipeline calls it, where that is another name than the one
             with which it began here, and which it has in all entries, logs and numbers.
         read_as: Name that an injected stream had -> the one that it has now.
+        given: Computation, stream or edge -> how many numbers were given out, in a history that the
+            checkpoint has left, too.
 
     >>> import millrace as mr
     >>> p = mr.Pipeline("game")
@@ -73,6 +75,7 @@ class Registry(msgspec.Struct, frozen=True, kw_only=True):
     shapes: dict[str, Shape] = {}
     called: dict[str, str] = {}
     read_as: dict[str, str] = {}
+    given: dict[str, int] = {}
 
     def checked(self) -> Registry:
         """Return it if this version can read it.
@@ -95,15 +98,15 @@ class Registry(msgspec.Struct, frozen=True, kw_only=True):
             PipelineError: There are no numbers left.
         """
         cells = {
-            spec.name: _grown("cell", self.cells.get(spec.name, {}), sorted(spec.cells))
+            spec.name: self._grown("cell", self.cells.get(spec.name, {}), sorted(spec.cells))
             for spec in topology.computations
         }
         names = [spec.name for spec in topology.computations]
         return Registry(
-            computations=_grown("computation", self.computations, names),
+            computations=self._grown("computation", self.computations, names),
             cells={**self.cells, **cells},
-            streams=_grown("stream", self.streams, _stream_names(topology).values()),
-            edges=_grown("edge", self.edges, edge_names(topology)),
+            streams=self._grown("stream", self.streams, _stream_names(topology).values()),
+            edges=self._grown("edge", self.edges, edge_names(topology)),
             dropped=sorted({*self.dropped, *(topology.dropped & self.computations.keys())}),
             shapes=self.shapes,
             called={
@@ -112,7 +115,23 @@ class Registry(msgspec.Struct, frozen=True, kw_only=True):
                 if title != name
             },
             read_as=self.read_as,
+            given=self.given,
         )
+
+    def _grown(self, kind: str, known: Mapping[str, int], names: Iterable[str]) -> dict[str, int]:
+        """Return numbers for all names; new ones come after all that were ever given."""
+        numbers = dict(known)
+        following = _following(numbers, self.given.get(kind, 0))
+        for name in names:
+            if name not in numbers:
+                numbers[name] = following
+                following += 1
+        if following > _MOST[kind]:
+            raise PipelineError(
+                f"this checkpoint has given out {following:,} numbers of {kind}s, those that are "
+                f"gone included; there are {_MOST[kind]:,}. Begin a new checkpoint."
+            )
+        return numbers
 
     def known(self, topology: Topology, there: Collection[str]) -> Topology:
         """Return a topology under the names by which the checkpoint knows its computations.
@@ -153,6 +172,14 @@ class Registry(msgspec.Struct, frozen=True, kw_only=True):
             streams=_with(self.streams, later.streams),
             edges=_with(self.edges, later.edges),
             dropped=sorted({*self.dropped, *later.dropped}),
+            given={
+                kind: _following(numbers, later.given.get(kind, 0))
+                for kind, numbers in (
+                    ("computation", later.computations),
+                    ("stream", later.streams),
+                    ("edge", later.edges),
+                )
+            },
         )
 
     def succeeded(self, open_edges: Collection[int], topology: Topology) -> Registry:
@@ -253,29 +280,14 @@ def _stream_names(topology: Topology) -> dict[str, str]:
     return Routes(topology).texts([*injected, *sorted(topology.streams.keys() - set(injected))])
 
 
-def _grown(what: str, known: Mapping[str, int], names: Iterable[str]) -> dict[str, int]:
-    """Return numbers for all names; new ones come after all that were ever given."""
-    numbers = dict(known)
-    following = max(numbers.values(), default=-1) + 1
-    for name in names:
-        if name not in numbers:
-            numbers[name] = following
-            following += 1
-    if following > _MOST[what]:
-        raise PipelineError(
-            f"this checkpoint has given out {following:,} numbers of {what}s, those that are gone "
-            f"included; there are {_MOST[what]:,}. Begin a new checkpoint."
-        )
-    return numbers
+def _following(numbers: Mapping[str, int], given: int) -> int:
+    return max(given, 1 + max(numbers.values(), default=-1))
 
 
 def _with(numbers: Mapping[str, int], later: Mapping[str, int]) -> dict[str, int]:
-    """Return numbers, and those given out later, under names that have none yet."""
-    known, taken = dict(numbers), {*numbers.values()}
-    for name, number in later.items():
-        if number not in taken:
-            known[name if name not in known else f"{name} (given: {number})"] = number
-    return known
+    """Return numbers, and those of later names that are new, unless another name has them."""
+    taken = {*numbers.values()}
+    return {name: number for name, number in later.items() if number not in taken} | numbers
 
 
 def _renumbered(slacks: Mapping[int, int], now: Mapping[int, int]) -> dict[int, int]:
