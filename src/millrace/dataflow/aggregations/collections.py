@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millrace.dataflow.aggregations.combine_fn import CombineFn, without
+from millrace.dataflow.aggregations.combine_fn import CombineFn, Listed, without
 from millrace.dataflow.aggregations.numeric import number
 from millrace.dataflow.aggregations.vector import Mask, Starts, Vector, for_numbers, numbers, plain
 from millrace.model.equality import canonical
@@ -196,7 +196,7 @@ def shares(at: Sequence[float]) -> tuple[float, ...]:
     return given
 
 
-class Group(CombineFn):
+class Group(Listed):
     """The list of the values, in the order in which they came.
 
     >>> Group().add(["a"], "b")
@@ -205,24 +205,6 @@ class Group(CombineFn):
 
     whole = "a list of all values is no shorter in parts, and the order of arrival would be lost"
 
-    def create(self) -> list[Any]:
-        """Return no values."""
-        return []
-
-    def add(self, accumulator: list[Any], value: Any) -> list[Any]:
-        """Append a value."""
-        accumulator.append(value)
-        return accumulator
-
-    def merge(self, accumulator: list[Any], other: list[Any]) -> list[Any]:
-        """Append the other's values."""
-        accumulator.extend(other)
-        return accumulator
-
-    def uncombine(self, accumulator: list[Any], value: Any) -> list[Any]:
-        """Drop one value that equals this one."""
-        return without(accumulator, value, self)
-
     def extract(self, accumulator: list[Any]) -> list[Any]:
         """Return the list."""
         return list(accumulator)
@@ -230,10 +212,6 @@ class Group(CombineFn):
     def vector(self, values: Any) -> str:
         """Return why values are not combined beforehand."""
         return f"{self!r} keeps every value, in order of arrival"
-
-    def accumulator_type(self, value: Any) -> Any:
-        """Return the type of the list."""
-        return list[value]
 
     def result_type(self, value: Any) -> Any:
         """Return the type of the list."""

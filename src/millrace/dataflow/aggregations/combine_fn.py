@@ -121,7 +121,33 @@ class CombineFn(Value):
         return Any
 
 
-class Recomputed(CombineFn):
+class Listed(CombineFn):
+    """A CombineFn whose accumulator is the list of the values, in order of arrival."""
+
+    def create(self) -> list[Any]:
+        """Return no values."""
+        return []
+
+    def add(self, accumulator: list[Any], value: Any) -> list[Any]:
+        """Append a value."""
+        accumulator.append(value)
+        return accumulator
+
+    def merge(self, accumulator: list[Any], other: list[Any]) -> list[Any]:
+        """Append the other's values."""
+        accumulator.extend(other)
+        return accumulator
+
+    def uncombine(self, accumulator: list[Any], value: Any) -> list[Any]:
+        """Drop one value that equals this one."""
+        return without(accumulator, value, self)
+
+    def accumulator_type(self, value: Any) -> Any:
+        """Return the type of the list."""
+        return list[value]
+
+
+class Recomputed(Listed):
     """A CombineFn that keeps the values, so that one can be taken out where the other cannot.
 
     It costs the memory of a window's values, and a pane costs a pass over them.
@@ -130,32 +156,14 @@ class Recomputed(CombineFn):
     def __init__(self, plain: CombineFn) -> None:
         self.plain = plain
 
-    def create(self) -> list[Any]:
-        """Return no values."""
-        return []
-
     def add(self, accumulator: list[Any], value: Any) -> list[Any]:
         """Keep a value, having let the other judge it."""
         self.plain.add(self.plain.create(), value)
-        accumulator.append(value)
-        return accumulator
-
-    def merge(self, accumulator: list[Any], other: list[Any]) -> list[Any]:
-        """Keep the values of both."""
-        accumulator.extend(other)
-        return accumulator
-
-    def uncombine(self, accumulator: list[Any], value: Any) -> list[Any]:
-        """Drop one value that equals this one."""
-        return without(accumulator, value, self)
+        return super().add(accumulator, value)
 
     def extract(self, accumulator: list[Any]) -> Any:
         """Return the other's result for the values that are left."""
         return combine(self.plain, accumulator)
-
-    def accumulator_type(self, value: Any) -> Any:
-        """Return the type of the list."""
-        return list[value]
 
     def result_type(self, value: Any) -> Any:
         """Return the other's type."""

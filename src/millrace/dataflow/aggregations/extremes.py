@@ -10,18 +10,13 @@ import numpy as np
 
 from millrace.dataflow.aggregations.collections import Ordered
 from millrace.dataflow.aggregations.combine_fn import CombineFn
-from millrace.dataflow.aggregations.vector import (
-    Column,
-    Columns,
-    Vector,
-    VectorFold,
-    for_numbers,
-)
+from millrace.dataflow.aggregations.numeric import FoldOfItself
+from millrace.dataflow.aggregations.vector import Vector, for_numbers
 from millrace.dataflow.element_types import picker
 from millrace.model.errors import PipelineError
 
 
-class _Extreme(VectorFold):
+class _Extreme(FoldOfItself):
     """What Min and Max share: the accumulator is the value, or None before the first."""
 
     compares: ClassVar[str]
@@ -50,25 +45,11 @@ class _Extreme(VectorFold):
         """Return the one of both to keep."""
         return accumulator if other is None else self.add(accumulator, other)
 
-    def extract(self, accumulator: Any) -> Any:
-        """Return the value; None if there was none."""
-        return accumulator
-
-    def extracted(self, columns: Columns) -> list[Any]:
-        """Return the values."""
-        return self.joined(columns)
-
-    def of(self, values: Column) -> tuple[Column]:
-        """Return the values."""
-        return (values,)
-
     def accumulator_type(self, value: Any) -> Any:
         """Return the values' type, or None."""
         return Any if value is Any else value | None
 
-    def result_type(self, value: Any) -> Any:
-        """Return the values' type, or None."""
-        return Any if value is Any else value | None
+    result_type = accumulator_type
 
 
 class Min(_Extreme):
@@ -173,9 +154,7 @@ class Top(CombineFn):
         """Return the type of the list."""
         return list[value]
 
-    def result_type(self, value: Any) -> Any:
-        """Return the type of the list."""
-        return list[value]
+    result_type = accumulator_type
 
 
 def comparable(value: Any, what: str) -> Any:

@@ -26,7 +26,23 @@ _exact = Context(prec=_DIGITS_MAX, traps=[Inexact])
 _rounded = Context(prec=28)
 
 
-class Sum(VectorFold):
+class FoldOfItself(VectorFold):
+    """A fold whose accumulator is the result."""
+
+    def extract(self, accumulator: Any) -> Any:
+        """Return the accumulator."""
+        return accumulator
+
+    def extracted(self, columns: Columns) -> list[Any]:
+        """Return the accumulators."""
+        return self.joined(columns)
+
+    def of(self, values: Column) -> tuple[Column]:
+        """Return the values."""
+        return (values,)
+
+
+class Sum(FoldOfItself):
     """The sum of numbers; 0 for none. Of Decimals it is exact, and a Decimal.
 
     >>> Sum().uncombine(Sum().add(5, 3), 5)
@@ -58,24 +74,12 @@ class Sum(VectorFold):
         """Return the difference."""
         return total(accumulator, _negative(value, "sum"), "sum")
 
-    def extract(self, accumulator: Any) -> Any:
-        """Return the sum."""
-        return accumulator
-
-    def extracted(self, columns: Columns) -> list[Any]:
-        """Return the sums."""
-        return self.joined(columns)
-
-    def of(self, values: Column) -> tuple[Column]:
-        """Return the values."""
-        return (values,)
-
     def result_type(self, value: Any) -> Any:
         """Return the numbers' own type."""
         return value if value in (int, float, Decimal) else Any
 
 
-class Count(VectorFold):
+class Count(FoldOfItself):
     """How many values there are.
 
     >>> Count().add(0, "anything")
@@ -102,14 +106,6 @@ class Count(VectorFold):
     def uncombine(self, accumulator: int, value: Any) -> int:
         """Return one less."""
         return accumulator - 1
-
-    def extract(self, accumulator: int) -> int:
-        """Return the count."""
-        return accumulator
-
-    def extracted(self, columns: Columns) -> list[Any]:
-        """Return the counts."""
-        return self.joined(columns)
 
     def of(self, values: Column) -> tuple[Column]:
         """Return 1 for each."""
@@ -359,10 +355,6 @@ class StdDev(Variance):
         """Return the square root of the variance."""
         variance = super().extract(accumulator)
         return None if variance is None else math.sqrt(variance)
-
-    def extracted(self, columns: Columns) -> list[Any] | None:
-        """Return the square roots of the variances."""
-        return super().extracted(columns)
 
     def _of_variances(self, variances: Column) -> Column:
         with np.errstate(invalid="ignore"):

@@ -22,10 +22,16 @@ _HLL_LG_K = 12
 #: About 4 kB; ranks are within some 0.5% in the middle, and much closer at both ends.
 _TDIGEST_K = 200
 
-_BY_MERGES = "the estimate of {!r} depends on what was merged with what"
+
+class _Sketch(CombineFn):
+    """A sketch, of which values are added one by one."""
+
+    def vector(self, values: Any) -> str:
+        """Return why values are not combined beforehand."""
+        return f"the estimate of {self!r} depends on what was merged with what"
 
 
-class ApproximateDistinct(CombineFn):
+class ApproximateDistinct(_Sketch):
     """About how many different values there are, by HyperLogLog, in 2 kB.
 
     >>> from millrace.dataflow.aggregations import combine
@@ -58,16 +64,12 @@ class ApproximateDistinct(CombineFn):
         """Return the sketch's coder."""
         return SketchCoder("hll_sketch")
 
-    def vector(self, values: Any) -> str:
-        """Return why values are not combined beforehand."""
-        return _BY_MERGES.format(self)
-
     def result_type(self, value: Any) -> Any:
         """Return int."""
         return int
 
 
-class ApproximateQuantiles(CombineFn):
+class ApproximateQuantiles(_Sketch):
     """About the quantiles, by a t-digest, in some 4 kB.
 
     Args:
@@ -104,10 +106,6 @@ class ApproximateQuantiles(CombineFn):
     def accumulator_type(self, value: Any) -> Any:
         """Return the digest's coder."""
         return SketchCoder("tdigest_double")
-
-    def vector(self, values: Any) -> str:
-        """Return why values are not combined beforehand."""
-        return _BY_MERGES.format(self)
 
     def result_type(self, value: Any) -> Any:
         """Return the type of the list."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from millrace.dataflow.triggers.trigger import CompositeTrigger
+from millrace.dataflow.triggers.trigger import AskAll
 
 
-class FirstOf(CompositeTrigger):
+class FirstOf(AskAll):
     """Fires when the first of its triggers does, and is done.
 
     Source: Dataflow patent, "FirstOf", appendix A: "at most one of the provided triggers will be
@@ -15,19 +15,6 @@ class FirstOf(CompositeTrigger):
     """
 
     finishes = True
-
-    def on_element(self, ctx: Any) -> None:
-        """Ask all, in order."""
-        self._ask(ctx)
-
-    def on_merge(self, ctx: Any) -> None:
-        """Ask all, in order."""
-        self._ask(ctx)
-
-    def _ask(self, ctx: Any) -> None:
-        for child in range(len(self.children)):
-            ctx.invoke_child(child)
-        self.after(ctx)
 
     def after(self, ctx: Any) -> None:
         """Fire as the first child that did."""
@@ -40,12 +27,8 @@ class FirstOf(CompositeTrigger):
         """If any child may fire while elements can come."""
         return self.may_fire_early(complete_at_end=complete_at_end)
 
-    def may_fire_early(self, *, complete_at_end: bool) -> bool:
-        """If any child may."""
-        return any(child.may_fire_early(complete_at_end=complete_at_end) for child in self.children)
 
-
-class AllOf(CompositeTrigger):
+class AllOf(AskAll):
     """Fires when each of its triggers has fired, and is done.
 
     >>> from millrace.dataflow.triggers import AfterCount, AtWatermark
@@ -54,12 +37,6 @@ class AllOf(CompositeTrigger):
     """
 
     finishes = True
-
-    def on_element(self, ctx: Any) -> None:
-        """Ask all."""
-        for child in range(len(self.children)):
-            ctx.invoke_child(child)
-        self.after(ctx)
 
     def on_merge(self, ctx: Any) -> None:
         """Ask all; what has fired in every source has fired."""

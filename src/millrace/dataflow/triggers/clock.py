@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from millrace.dataflow.triggers.trigger import Trigger
@@ -44,6 +45,11 @@ class _ClockTrigger(Trigger):
             at_us = MAX_TIMESTAMP if now_us >= MAX_TIMESTAMP else self._after(now_us)
             ctx.set_timer("at", at_us, self.domain)
 
+    def _merge(self, ctx: Any, choose: Callable[[list[int]], int]) -> None:
+        waiting = [timer.at for source in ctx.sources if (timer := source.get_timer("at"))]
+        if waiting:
+            ctx.set_timer("at", choose(waiting), self.domain)
+
     def on_timer(self, ctx: Any) -> None:
         """Fire."""
         ctx.trigger()
@@ -79,9 +85,7 @@ class AtPeriod(_ClockTrigger):
 
     def on_merge(self, ctx: Any) -> None:
         """Keep the earliest instant that a source waits for."""
-        waiting = [timer.at for source in ctx.sources if (timer := source.get_timer("at"))]
-        if waiting:
-            ctx.set_timer("at", min(waiting), self.domain)
+        self._merge(ctx, min)
 
     def __repr__(self) -> str:
         more = f", reference={self.reference_us}" if self.reference_us else ""
@@ -111,9 +115,7 @@ class AfterDelay(_ClockTrigger):
 
     def on_merge(self, ctx: Any) -> None:
         """Keep the latest delay that a source waits for."""
-        waiting = [timer.at for source in ctx.sources if (timer := source.get_timer("at"))]
-        if waiting:
-            ctx.set_timer("at", max(waiting), self.domain)
+        self._merge(ctx, max)
 
     def __repr__(self) -> str:
         more = ", domain=LOW_WATERMARK" if self.domain == LOW_WATERMARK else ""

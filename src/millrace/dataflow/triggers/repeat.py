@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from millrace.dataflow.triggers.trigger import CompositeTrigger, Trigger
+from millrace.dataflow.triggers.trigger import AskAll, Trigger
 from millrace.model.errors import PipelineError
 
 
-class Repeat(CompositeTrigger):
+class Repeat(AskAll):
     """Fires whenever its trigger does, and starts that over when it is done, forever.
 
     Source: Dataflow patent, "Repeat".
@@ -21,16 +21,6 @@ class Repeat(CompositeTrigger):
     def __init__(self, trigger: Trigger) -> None:
         super().__init__(trigger)
 
-    def on_element(self, ctx: Any) -> None:
-        """Ask the trigger."""
-        ctx.invoke_child(0)
-        self.after(ctx)
-
-    def on_merge(self, ctx: Any) -> None:
-        """Ask the trigger."""
-        ctx.invoke_child(0)
-        self.after(ctx)
-
     def after(self, ctx: Any) -> None:
         """Fire as the trigger; start it over when it is done."""
         if len(ctx.trigger_history):
@@ -38,12 +28,8 @@ class Repeat(CompositeTrigger):
         if ctx.child_finished(0):
             ctx.reset_child(0)
 
-    def may_fire_early(self, *, complete_at_end: bool) -> bool:
-        """If the first may."""
-        return self.children[0].may_fire_early(complete_at_end=complete_at_end)
 
-
-class RepeatUntil(CompositeTrigger):
+class RepeatUntil(AskAll):
     """As ``Repeat``, until another trigger fires: then it fires once more and is done.
 
     ``RepeatUntil(AtPeriod("1 min"), AtWatermark())`` gives a pane a minute, and one when the low
@@ -56,19 +42,6 @@ class RepeatUntil(CompositeTrigger):
 
     def __init__(self, trigger: Trigger, until: Trigger) -> None:
         super().__init__(trigger, until)
-
-    def on_element(self, ctx: Any) -> None:
-        """Ask both."""
-        self._ask(ctx)
-
-    def on_merge(self, ctx: Any) -> None:
-        """Ask both."""
-        self._ask(ctx)
-
-    def _ask(self, ctx: Any) -> None:
-        ctx.invoke_child(0)
-        ctx.invoke_child(1)
-        self.after(ctx)
 
     def after(self, ctx: Any) -> None:
         """Fire as either; end when the second fires, else start the first over when it is done."""
@@ -83,12 +56,8 @@ class RepeatUntil(CompositeTrigger):
         """If the second may."""
         return self.children[1].may_lose_data(complete_at_end=complete_at_end)
 
-    def may_fire_early(self, *, complete_at_end: bool) -> bool:
-        """If either may."""
-        return any(child.may_fire_early(complete_at_end=complete_at_end) for child in self.children)
 
-
-class RepeatCount(CompositeTrigger):
+class RepeatCount(AskAll):
     """As ``Repeat``, until it has fired so many times; then it is done.
 
     Source: Dataflow patent, "RepeatCount". When windows merge, they have fired as often as the one
@@ -102,11 +71,6 @@ class RepeatCount(CompositeTrigger):
         if type(count) is not int or count < 1:
             raise PipelineError(f"RepeatCount(count={count!r}): expected an int above zero.")
         self.count = count
-
-    def on_element(self, ctx: Any) -> None:
-        """Ask the trigger."""
-        ctx.invoke_child(0)
-        self.after(ctx)
 
     def on_merge(self, ctx: Any) -> None:
         """Ask the trigger."""
@@ -129,10 +93,6 @@ class RepeatCount(CompositeTrigger):
     def may_lose_data(self, *, complete_at_end: bool) -> bool:
         """If the trigger may when it fires for the last time."""
         return self.children[0].may_lose_data(complete_at_end=complete_at_end)
-
-    def may_fire_early(self, *, complete_at_end: bool) -> bool:
-        """If the first may."""
-        return self.children[0].may_fire_early(complete_at_end=complete_at_end)
 
     def __repr__(self) -> str:
         return f"RepeatCount({self.children[0]!r}, {self.count})"

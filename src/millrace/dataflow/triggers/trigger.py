@@ -215,6 +215,24 @@ class CompositeTrigger(Trigger):
             ctx.reset_child(n)
 
 
+class AskAll(CompositeTrigger):
+    """A trigger that asks all its children in order, and then draws its conclusions."""
+
+    def on_element(self, ctx: Any) -> None:
+        """Ask all, in order."""
+        for child in range(len(self.children)):
+            ctx.invoke_child(child)
+        self.after(ctx)
+
+    def on_merge(self, ctx: Any) -> None:
+        """Ask all, in order."""
+        self.on_element(ctx)
+
+    def may_fire_early(self, *, complete_at_end: bool) -> bool:
+        """If any child may."""
+        return any(child.may_fire_early(complete_at_end=complete_at_end) for child in self.children)
+
+
 def _check_trigger(trigger: object, where: str) -> None:
     if isinstance(trigger, type) and issubclass(trigger, Trigger):
         raise PipelineError(
