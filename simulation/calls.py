@@ -24,7 +24,7 @@ from millrace.model.record import Record
 from millrace.model.state import BagState, ValueState
 from millrace.model.stream import by, by_key
 from millrace.pipeline import Pipeline
-from millrace.runtime.calls import CallPools, Pool
+from millrace.runtime.calls import CallPools
 from simulation.call_pool import ATTEMPTED, AttemptingPool, DrawnPool
 from simulation.computations import POISON
 from simulation.definitions import Wrong
@@ -188,7 +188,7 @@ def drawn_pools(program: Program, random: Random | None) -> CallPools:
         random: Draws it; None: they return in the order of their ids, one after the other.
     """
 
-    def make(spec: ComputationSpec) -> Pool:
+    def make(spec: ComputationSpec) -> Any:
         assert isinstance(spec.instance, AsyncComputation)
         assert isinstance(program, Calling), "no other one makes calls"
         if program.attempts:

@@ -8,7 +8,7 @@ failed, and gives up where that is no use.
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from millrace.injectors.offsets import nothing_left
 from millrace.model.errors import CheckpointMismatch, SinkError, StoreError, ZombieWriter
@@ -56,7 +56,7 @@ class Run:
             self.run_log,
             tasks=self._tasks,
             sources=self,
-            sinks=dict(world.stands),
+            sinks=dict[int, Any](world.stands),
             mark_every_us=world.work.mark_every_us,
             completed=self._completed,
         )

@@ -32,7 +32,7 @@ from millrace.kernel.results import (
     footing,
 )
 from millrace.kernel.router import Router, RowsBuilder
-from millrace.kernel.source_dedup import deduplication_of
+from millrace.kernel.source_dedup import Deduplicator, Filtered
 from millrace.model.errors import DamagedCache, DamagedStore, StoreError
 from millrace.model.record import Record, Timer
 from millrace.store import (
@@ -127,7 +127,7 @@ class Execution:
     Attributes:
         state: Hard state.
         caches: Of this process.
-        deduplicators: Computation -> what is done about records that were delivered before.
+        deduplicators: Computation with source ids -> what drops records delivered before.
         deferred: Computation -> commits that caches have yet to take, see :meth:`defer`. To read
             one back costs a request, where the log is an object store.
         running: What runs; shared by those that go on from one another, see :meth:`ahead`.
@@ -147,7 +147,9 @@ class Execution:
         self._machines = {
             spec.name: machine_for(topology, spec, router) for spec in topology.computations
         }
-        self.deduplicators = {spec.name: deduplication_of(spec) for spec in topology.computations}
+        self.deduplicators = {
+            spec.name: Deduplicator(spec) for spec in topology.computations if spec.slacks
+        }
         self.deferred = _none_deferred(topology)
         self.running = RunningCall()
         self._seconds = seconds or _stopped
@@ -185,7 +187,8 @@ class Execution:
             execution._machines[spec.name] = machine_for(
                 topology, spec, self._router, causes=spec.name in causes
             )
-            execution.deduplicators[spec.name] = deduplication_of(spec)
+            if spec.slacks:
+                execution.deduplicators[spec.name] = Deduplicator(spec)
         return execution
 
     def cache_position(self, spec: ComputationSpec, interval: int) -> CachePosition:
@@ -233,7 +236,8 @@ class Execution:
                 return self._run_user_code(spec, bundle, view), repair
         except DamagedCache as damage:
             _log.warning("%s", damage)
-            self.deduplicators[spec.name].forget(interval)
+            if spec.name in self.deduplicators:
+                self.deduplicators[spec.name].forget(interval)
         repair = self._get_data(cache, spec, interval, position, fence)
         with cache.view(at=number) as view:
             effects = self._run_user_code(spec, bundle, view)
@@ -306,7 +310,10 @@ class Execution:
 
     def _run_user_code(self, spec: ComputationSpec, bundle: Bundle, view: View) -> Effects:
         """Run the machine, over the records that were not delivered before."""
-        filtered = self.deduplicators[spec.name].run(bundle, view)
+        deduplicator = self.deduplicators.get(spec.name)
+        filtered = (
+            Filtered(bundle.records) if deduplicator is None else deduplicator.run(bundle, view)
+        )
         if filtered.records is not bundle.records:
             bundle = replace(bundle, records=filtered.records)
         machine, clock = self._machine(spec, bundle, view), self._seconds

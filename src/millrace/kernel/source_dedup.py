@@ -31,7 +31,6 @@ fast path for records that we have provably never seen before"); Putze, Sanders 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -219,41 +218,6 @@ class Filtered:
             effects.report = replace(effects.report, ids_us=self.expires_us)
 
 
-class Deduplication(Protocol):
-    """What a worker does about records that were delivered before; one object a computation."""
-
-    def run(self, bundle: Bundle, view: View) -> Filtered:
-        """Return the records of a bundle that were not delivered before.
-
-        Args:
-            bundle: What arrived for one interval. Its position says when ids will have expired. Its
-                attempt's low watermark says which expire now: they are collected, and an id that
-                would expire by it is not kept. What expired by the one before is in no row.
-            view: The interval's rows as of the last commit.
-        """
-        ...
-
-    def forget(self, interval: int) -> None:
-        """Drop what is known of an interval but by its rows: it may be of a damaged cache."""
-        ...
-
-
-class AsTheyCome:
-    """The deduplication of computations whose records have no source ids: there is none."""
-
-    def run(self, bundle: Bundle, view: View) -> Filtered:
-        """Return all records."""
-        return Filtered(bundle.records)
-
-    def forget(self, interval: int) -> None:
-        """Do nothing."""
-
-
-def deduplication_of(spec: ComputationSpec) -> Deduplication:
-    """Return what filters the bundles of a computation."""
-    return Deduplicator(spec) if spec.slacks else AsTheyCome()
-
-
 class Deduplicator:
     """Filters the bundles of one computation by source ids.
 
@@ -275,7 +239,14 @@ class Deduplicator:
         self.lookups = 0
 
     def run(self, bundle: Bundle, view: View) -> Filtered:
-        """See :meth:`Deduplication.run`."""
+        """Return the records of a bundle that were not delivered before.
+
+        Args:
+            bundle: What arrived for one interval. Its position says when ids will have expired. Its
+                attempt's low watermark says which expire now: they are collected, and an id that
+                would expire by it is not kept. What expired by the one before is in no row.
+            view: The interval's rows as of the last commit.
+        """
         interval, records, attempt = bundle.interval.id, bundle.records, bundle.attempt
         interval_filter = self._filters.get(interval)
         if interval_filter is None:

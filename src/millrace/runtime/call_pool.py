@@ -86,6 +86,10 @@ class PoolLoop(Protocol):
         """Say that something may be there."""
         ...
 
+    def close(self) -> None:
+        """End it."""
+        ...
+
 
 class LoopThread(asyncio.SelectorEventLoop):
     """An asyncio loop in a thread of its own, which does not keep its process from ending.

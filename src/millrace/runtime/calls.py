@@ -13,7 +13,7 @@ from __future__ import annotations
 import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -22,7 +22,6 @@ from millrace.epochlog.positions import Positions
 from millrace.kernel.bundle import Attempt, Bundle
 from millrace.kernel.calls import CallSource, PendingRecords, remember
 from millrace.kernel.machine import Effects
-from millrace.kernel.results import CallStats
 from millrace.model.async_computation import AsyncComputation
 from millrace.model.calls import Call, Outcome, WaitingCall
 from millrace.model.errors import InvariantViolation, brief
@@ -30,46 +29,6 @@ from millrace.runtime.call_pool import CallPool, PoolLoop
 
 #: Sources wait while so many calls are pending in a task for each that may be in flight.
 PENDING_MOST: Final = 8
-
-
-class Pool(Protocol):
-    """Makes calls; see :class:`~millrace.runtime.call_pool.CallPool`."""
-
-    def submit(self, calls: Iterable[Call]) -> None:
-        """Take calls to make. It never waits."""
-        ...
-
-    def completed(self, wait_s: float | None = 0.0) -> list[Outcome]:
-        """Return the outcomes that are there; wait until one is, or nothing is to come."""
-        ...
-
-    def wake(self, callback: Callable[[], None]) -> None:
-        """Have a function called whenever outcomes are there."""
-        ...
-
-    def cancel(self) -> None:
-        """Forget all calls without an outcome, and outcomes that nobody has taken."""
-        ...
-
-    def oldest(self) -> WaitingCall | None:
-        """Return the call that waits longest; None if none waits. Any thread may ask."""
-        ...
-
-    def take_stats(self) -> CallStats:
-        """Return what happened since this was last called."""
-        ...
-
-    def close(self) -> None:
-        """Cancel all calls, and end."""
-        ...
-
-
-class ClosableLoop(PoolLoop, Protocol):
-    """A loop that ends when it is closed."""
-
-    def close(self) -> None:
-        """End it."""
-        ...
 
 
 class CallPools:
@@ -82,23 +41,23 @@ class CallPools:
 
     def __init__(
         self,
-        loop: Callable[[], ClosableLoop] | None = None,
-        make: Callable[[ComputationSpec], Pool] | None = None,
+        loop: Callable[[], PoolLoop] | None = None,
+        make: Callable[[ComputationSpec], CallPool] | None = None,
     ) -> None:
         self._make_loop = loop
         self._make = make or self._declared
-        self._pools: dict[str, Pool] = {}
-        self._loops: list[ClosableLoop] = []
+        self._pools: dict[str, CallPool] = {}
+        self._loops: list[PoolLoop] = []
         weakref.finalize(self, _close, self._pools, self._loops)
 
-    def of(self, spec: ComputationSpec) -> Pool:
+    def of(self, spec: ComputationSpec) -> CallPool:
         """Return the pool of a computation."""
         pool = self._pools.get(spec.name)
         if pool is None:
             pool = self._pools[spec.name] = self._make(spec)
         return pool
 
-    def _declared(self, spec: ComputationSpec) -> Pool:
+    def _declared(self, spec: ComputationSpec) -> CallPool:
         one = spec.instance
         assert isinstance(one, AsyncComputation), "it makes calls"
         if self._make_loop is not None and not self._loops:
@@ -116,7 +75,7 @@ class CallPools:
         _close(self._pools, self._loops)
 
 
-def _close(pools: dict[str, Pool], loops: list[ClosableLoop]) -> None:
+def _close(pools: dict[str, CallPool], loops: list[PoolLoop]) -> None:
     for pool in pools.values():
         pool.close()
     for loop in loops:
@@ -139,7 +98,7 @@ class TaskCalls:
             were before the task began count when they are asked for again.
     """
 
-    def __init__(self, spec: ComputationSpec, pool: Pool, again: Iterable[int] = ()) -> None:
+    def __init__(self, spec: ComputationSpec, pool: CallPool, again: Iterable[int] = ()) -> None:
         one = spec.instance
         assert isinstance(one, AsyncComputation), "it makes calls"
         self.pool = pool

@@ -129,6 +129,10 @@ class TaskSink(Protocol):
     driver may die between completion and publication. A sink that must not lose the epoch then has
     a method ``publish_again(epoch, receipts)``: the completion stores the receipts, and the next
     run calls it first, whether or not they were published.
+
+    One that tasks of the real-time plane can write in every turn has a method ``live()``: it
+    returns a :class:`LiveWriter`, or None if they write by mark. It, too, is called once a run,
+    when the run owns the checkpoint.
     """
 
     def for_tasks(self) -> TaskWriter | None:
@@ -195,17 +199,6 @@ class LiveWriter(Protocol):
             incarnation: Its number; later ones have greater numbers, also in later runs.
             generation: Of the run.
             task: Number of the task.
-        """
-        ...
-
-
-class LiveSink(Protocol):
-    """A sink, as the driver knows it."""
-
-    def live(self) -> LiveWriter | None:
-        """Return what the tasks write with in every turn; None if they write by mark.
-
-        Called once a run, when the run owns the checkpoint.
         """
         ...
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -226,22 +226,6 @@ def _ids(origins: npt.NDArray[np.int64], sequences: npt.NDArray[np.int64]) -> pa
         pa.binary(16), len(origins), [None, pa.py_buffer(halves)]
     )
     return ids.cast(pa.binary())
-
-
-class SinkWriter(Protocol):
-    """What takes the rows that leave one task of the last level, in one incarnation."""
-
-    def write(self, rows: pa.RecordBatch, epoch: int) -> None:
-        """Take rows on edges to sinks, that come before the mark of an epoch."""
-        ...
-
-    def pass_mark(self, epoch: int) -> dict[int, bytes]:
-        """Have everything durable that came before a mark; return edge -> receipt."""
-        ...
-
-    def close(self) -> None:
-        """Give up what no mark has closed."""
-        ...
 
 
 class LiveSinkWriter:

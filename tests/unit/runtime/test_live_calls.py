@@ -16,7 +16,7 @@ from millrace.epochlog.run_log import RunLog
 from millrace.inspect import explain_watermark
 from millrace.model.calls import Call
 from millrace.model.errors import CheckpointMismatch
-from millrace.runtime.calls import CallPools, Pool, TaskCalls
+from millrace.runtime.calls import CallPools, TaskCalls
 from millrace.runtime.commit_writer import GrownWriter
 from millrace.runtime.worker_process import WorkerProcess
 from millrace.store import Commit
@@ -99,7 +99,7 @@ class LiveWithCalls(Live):
         super().__init__(pipeline, **more)
 
     def runtime(self, task: int, *, live: bool = True) -> WorkerProcess:
-        def pool(spec: ComputationSpec) -> Pool:
+        def pool(spec: ComputationSpec) -> Any:
             return DrawnPool(spec.instance, self.drawn, self.made.append, idle=self.idle)
 
         runtime = super().runtime(task, live=live)

@@ -287,7 +287,7 @@ def _following(numbers: Mapping[str, int], given: int) -> int:
 def _with(numbers: Mapping[str, int], later: Mapping[str, int]) -> dict[str, int]:
     """Return numbers, and those of later names that are new, unless another name has them."""
     taken = {*numbers.values()}
-    return {name: number for name, number in later.items() if number not in taken} | numbers
+    return {**{name: n for name, n in later.items() if n not in taken}, **numbers}
 
 
 def _renumbered(slacks: Mapping[int, int], now: Mapping[int, int]) -> dict[int, int]:

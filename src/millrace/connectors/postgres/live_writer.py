@@ -18,7 +18,7 @@ import logging
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -144,31 +144,15 @@ _BYTES_MAX = 8 << 20
 _PATIENCE_S = 5.0
 
 
-class Puts(Protocol):
-    """What writes rows; but for :meth:`stop`, it is called by the thread alone."""
-
-    def put(self, rows: pa.RecordBatch, origins: _Integers, sequences: _Integers) -> None:
-        """Return when the rows are durable."""
-        ...
-
-    def stop(self) -> None:
-        """Let :meth:`put` end soon."""
-        ...
-
-    def close(self) -> None:
-        """Give connections back."""
-        ...
-
-
 class Behind:
     """Hands rows to a thread that writes them.
 
     Args:
-        puts: Writes them.
+        table: Where to; but for ``stop``, it is called by the thread alone.
     """
 
-    def __init__(self, puts: Puts) -> None:
-        self._puts = puts
+    def __init__(self, table: TableWriter) -> None:
+        self._table = table
         self._change = threading.Condition()
         self._rows: list[pa.RecordBatch] = []
         self._ids: list[tuple[_Integers, _Integers]] = []
@@ -204,7 +188,7 @@ class Behind:
         with self._change:
             self._ends = True
             self._change.notify_all()
-        self._puts.stop()
+        self._table.stop()
         self._thread.join(_PATIENCE_S)
 
     def _check(self) -> None:
@@ -216,7 +200,7 @@ class Behind:
             while self._next():
                 rows, ids = self._take()
                 origins, sequences = map(np.concatenate, zip(*ids, strict=True))
-                self._puts.put(pa.concat_batches(rows), origins, sequences)
+                self._table.put(pa.concat_batches(rows), origins, sequences)
                 with self._change:
                     self._busy = False
                     self._change.notify_all()
@@ -225,7 +209,7 @@ class Behind:
                 self._error = error
                 self._change.notify_all()
         finally:
-            self._puts.close()
+            self._table.close()
 
     def _next(self) -> bool:
         """Wait for rows; return whether there are some to be written."""

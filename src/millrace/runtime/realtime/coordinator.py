@@ -33,7 +33,6 @@ from millrace.runtime.realtime.incarnation_start import (
     InputOffsets,
     Numbers,
     Processes,
-    Publishing,
     consumed_by_any,
     encode_note,
     forget_consumed,
@@ -69,7 +68,7 @@ from millrace.runtime.realtime.messages import (
 )
 from millrace.runtime.realtime.source_progress import Pace
 from millrace.runtime.reports import TaskReport
-from millrace.runtime.sink_contract import Receipt
+from millrace.runtime.sink_contract import Receipt, TaskSink
 from millrace.store import Collectable, HardState
 
 _decode_receipt = msgspec.msgpack.Decoder(Receipt).decode
@@ -255,7 +254,7 @@ class Coordinator:
         *,
         tasks: int,
         sources: Sources,
-        sinks: Mapping[int, Publishing],
+        sinks: Mapping[int, TaskSink],
         mark_every_us: int,
         completed: Callable[[Marked], None] = lambda _marked: None,
         writers: bytes = b"",

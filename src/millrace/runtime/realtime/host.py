@@ -36,7 +36,7 @@ from millrace.runtime.realtime.task import Sent, TaskStats, silent
 from millrace.runtime.realtime.weak import weak_computations
 from millrace.runtime.reports import MarkReport
 from millrace.runtime.rows import Outbox, Rows
-from millrace.runtime.sink_writer import LiveSinkWriter, SinkWriter
+from millrace.runtime.sink_writer import LiveSinkWriter
 from millrace.runtime.task_watermarks import TaskWatermarks
 from millrace.runtime.worker_process import Task, WorkerProcess, turns_manifest
 from millrace.store import KEPT_TURNS
@@ -95,7 +95,7 @@ class IncarnationHost:
         number: int,
         *,
         tell_us: int = ALONE_US,
-        outlet: Callable[[WorkerProcess, int, int, int], SinkWriter] = LiveSinkWriter,
+        outlet: Callable[[WorkerProcess, int, int, int], LiveSinkWriter] = LiveSinkWriter,
         kept_turns: int = KEPT_TURNS,
         weak_turns: int = WEAK_TURNS,
     ) -> None:
@@ -114,7 +114,7 @@ class IncarnationHost:
         self._last = level == self._topology.depth
         self._raw: list[bytes] = []
         self._writer: GrownWriter | None = None
-        self._outlet: SinkWriter | None = None
+        self._outlet: LiveSinkWriter | None = None
         self._at = ""
         self._calls: Mapping[str, TaskCalls] = NO_CALLS
         #: Computations for which sources are to wait; None: nothing was said yet.

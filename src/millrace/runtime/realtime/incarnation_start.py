@@ -11,7 +11,7 @@ over to others, of other key intervals.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -27,6 +27,7 @@ from millrace.injectors.offsets import SourceOffset
 from millrace.model.errors import CheckpointMismatch
 from millrace.runtime.realtime.messages import StartTask
 from millrace.runtime.realtime.source_progress import Stamps, steps
+from millrace.runtime.sink_contract import TaskSink
 from millrace.store import Seal, SegmentName
 from millrace.watermark.map_change import Remap, Remapped
 
@@ -446,14 +447,6 @@ def refuse_other_tasks(unfinished: Manifest | None, tasks: int) -> None:
     )
 
 
-class Publishing(Protocol):
-    """A sink, as the driver knows it: see :class:`~millrace.runtime.sink_contract.TaskSink`."""
-
-    def publish(self, epoch: int, receipts: list[bytes]) -> None:
-        """Make seen what tasks wrote in an epoch."""
-        ...
-
-
 def from_live_tasks(run_log: RunLog, sinks: Mapping[int, Any]) -> None:
     """Take a checkpoint over that live tasks may have left; it is claimed already.
 
@@ -549,7 +542,7 @@ def to_other_intervals(
 
 
 def lasting(
-    receipts: Mapping[int, list[bytes]], sinks: Mapping[int, Publishing]
+    receipts: Mapping[int, list[bytes]], sinks: Mapping[int, TaskSink]
 ) -> dict[int, list[bytes]]:
     """Return the receipts that belong into a completion: for output that outlives the driver.
 
