@@ -1,6 +1,7 @@
-"""What the balancer does with 500,000 key intervals and 10,000 tasks, and when machines are lost.
+"""What a balancer does with 500,000 key intervals and 10,000 tasks, and when machines are lost.
 
-A simulation with the real balancer (``balance/policy.py``), real maps and authority.
+A simulation with a balancer of single intervals (``benchmarks/owners.py``), the real maps and
+authority.
 Loads and sizes of intervals are drawn from log-normal laws, and loads wander; a tenth of a percent
 of the intervals have a task's share of load each, half of it of one key. Three phases: from equal
 counts of intervals a task to an even load; then 1 % of the machines, ten tasks each, are lost for
@@ -35,10 +36,10 @@ from rich.table import Table
 
 import millrace as mr
 from benchmarks.machine import describe
-from millrace.balance.policy import Balance, Weight, balance
+from benchmarks.owners import Move, OwnerBalance, balance, carried_out
+from millrace.balance.policy import Weight
 from millrace.watermark.authority import Authority
 from millrace.watermark.intervals import IntervalMap, KeyInterval
-from millrace.watermark.map_change import Move, remapped
 from millrace.watermark.report import Report
 
 if TYPE_CHECKING:
@@ -108,7 +109,9 @@ class Cluster:
         self._load = self._base.copy()
         self._hot = {n: (n * step + step // 3, _HOT_SHARE) for n in hot}
         self.tasks = list(range(tasks))
-        self._how = Balance(moves=intervals // 200, splits=intervals // 200, intervals=intervals)
+        self._how = OwnerBalance(
+            moves=intervals // 200, splits=intervals // 200, intervals=intervals
+        )
         self._next_id = intervals
         self._minutes, self._now = minutes, 0
         self._authority = Authority(_topology())
@@ -128,13 +131,13 @@ class Cluster:
         share = sum(weight.load for weight in weights.values()) / len(by_task)
         began = time.process_time()
         asked = balance(self._map, self._owners, weights, self.tasks, self._how)
-        made = remapped(self._map, self._owners, asked.remaps, first_id=self._next_id)
+        made, owners = carried_out(self._map, self._owners, asked.remaps, first_id=self._next_id)
         balancer_s = time.process_time() - began
         moved = [one.interval for one in asked.remaps if isinstance(one, Move)]
         given = [n for n in moved if self._owners[n] not in by_task]
         kinds = Counter(type(one).__name__ for one in asked.remaps)
         self._take(made.intervals, made.parents)
-        self._owners = made.owners
+        self._owners = owners
         return Round(
             phase, self._now, len(self.tasks), len(self._map), max(by_task.values()) / share,
             min(by_task.values()) / share, len(moved) - len(given), len(given), kinds["Split"],

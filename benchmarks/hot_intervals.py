@@ -27,13 +27,13 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.machine import describe
+from benchmarks.owners import Move, OwnerBalance, balance, carried_out
 from millrace.balance.load import Loads
-from millrace.balance.policy import Balance, balance
 from millrace.kernel.bundle import ReceivedRecords
 from millrace.kernel.results import KeySampler, Load
 from millrace.model.keys import encode_key, hash_key
 from millrace.watermark.intervals import IntervalMap
-from millrace.watermark.map_change import Merge, Move, Split, remapped
+from millrace.watermark.map_change import Merge, Split
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -115,7 +115,7 @@ def run(law: str, epochs: Iterator[Keys], *, balanced: bool) -> Case:
     """Return what became of some epochs."""
     intervals = IntervalMap.uniform(_INTERVALS)
     owners = {n: n * _TASKS // _INTERVALS for n in range(_INTERVALS)}
-    loads, sampler, how = Loads(), KeySampler(), Balance(intervals=_INTERVALS)
+    loads, sampler, how = Loads(), KeySampler(), OwnerBalance(intervals=_INTERVALS)
     most, kinds, one_key = list[float](), {Move: 0, Split: 0, Merge: 0}, 0
     bounds, next_id = list[float](), _INTERVALS
     for n, keys in enumerate(epochs):
@@ -133,9 +133,9 @@ def run(law: str, epochs: Iterator[Keys], *, balanced: bool) -> Case:
         bounds.append(max(1.0, np.bincount(keys).max() / share))
         if balanced and n % _EVERY == _EVERY - 1:
             asked = balance(intervals, owners, loads.weights(intervals), range(_TASKS), how)
-            made = remapped(intervals, owners, asked.remaps, first_id=next_id)
+            made, owners = carried_out(intervals, owners, asked.remaps, first_id=next_id)
             loads.remap(made)
-            intervals, owners = made.intervals, made.owners
+            intervals = made.intervals
             next_id += len(made.parents)
             one_key = len(asked.one_key)
             for remap in asked.remaps:

@@ -576,8 +576,8 @@ def _sections() -> Iterator[Section]:
     yield Section(
         "Load balancing, simulated",
         "hot_intervals",
-        "Records of the busiest of eight tasks, as a multiple of an equal share, at the median. "
-        "The bound is what one hot key allows.",
+        "Median records of the busiest of eight tasks, as a multiple of an equal share. "
+        "Intervals move one by one. The bound is what one hot key allows.",
         [
             Table(
                 balanced,
@@ -597,9 +597,8 @@ def _sections() -> Iterator[Section]:
     yield Section(
         "500,000 key intervals, simulated",
         "balancing",
-        "The balancer with 10,000 tasks on 1,000 machines; 1 % of the machines is lost for an "
-        "hour. "
-        "A round is five minutes.",
+        "A balancer of single intervals, 10,000 tasks, 1,000 machines: 1 % is lost for an hour. "
+        "Rounds of five minutes.",
         [
             Table(
                 simulated,

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from millrace.balance.policy import Balance, Weight, balance
+from benchmarks.owners import Move, OwnerBalance, balance, carried_out
+from millrace.balance.policy import Weight
 from millrace.watermark.intervals import HASH_SPACE, IntervalMap
-from millrace.watermark.map_change import Merge, Move, Split, remapped
+from millrace.watermark.map_change import Merge, Split
 
 
 class World:
@@ -27,7 +28,7 @@ class World:
         self.owners = {n: n * tasks // intervals for n in range(intervals)}
         self.tasks = list(range(tasks))
         self.next_id = intervals
-        self.how = Balance(intervals=intervals)
+        self.how = OwnerBalance(intervals=intervals)
         self.remaps: list[object] = []
 
     def weights(self) -> dict[int, Weight]:
@@ -51,8 +52,8 @@ class World:
     def turn(self) -> bool:
         """Run a round; return whether anything was asked for. A map with a hole raises."""
         asked = balance(self.map, self.owners, self.weights(), self.tasks, self.how)
-        made = remapped(self.map, self.owners, asked.remaps, first_id=self.next_id)
-        self.map, self.owners = made.intervals, made.owners
+        made, self.owners = carried_out(self.map, self.owners, asked.remaps, first_id=self.next_id)
+        self.map = made.intervals
         self.next_id += len(made.parents)
         self.remaps += asked.remaps
         assert sum(isinstance(one, Split) for one in asked.remaps) <= self.how.splits
@@ -179,7 +180,7 @@ def test_a_task_that_is_new_is_given_its_share_by_those_that_have_most() -> None
 def test_who_gives_to_a_task_that_is_new_is_not_left_with_little() -> None:
     even = {n << 52: 0.5 for n in range(4096)}
     world = World(even | {(n << 60) + 5: 400.0 for n in range(16)}, tasks=16, intervals=256)
-    world.how = Balance(intervals=256, moves=100)
+    world.how = OwnerBalance(intervals=256, moves=100)
     world.tasks += [16, 17]
     world.turn()
 

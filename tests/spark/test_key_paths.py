@@ -103,7 +103,7 @@ def test_spark_gives_a_key_to_the_task_that_owns_its_interval(
     rows = Numbering().apply(native_rows(source, several=True))
     # One of the maps is of intervals that were split and merged.
     equal = IntervalMap.uniform(intervals)
-    unequal = remapped(equal, dict.fromkeys(equal.places, 0), remaps, first_id=200).intervals
+    unequal = remapped(equal, remaps, first_id=200).intervals
     maps = {edge.number: unequal if n == 1 else equal for n, edge in enumerate(topology.edges)}
     owned = rows.withColumn("pid", task_column(maps, tasks))
     made = owned.select("pid", "edge", "hash", "key", "sequence").toArrow()

@@ -341,9 +341,8 @@ def maps_after(
                 f"no computation {name!r} has key intervals here; those that have: "
                 f"{', '.join(sorted(maps)) or 'none'}."
             )
-        owners = dict.fromkeys(maps[name].places, 0)
         try:
-            after = remapped(maps[name], owners, asked, first_id=first_id(ids, name, maps[name]))
+            after = remapped(maps[name], asked, first_id=first_id(ids, name, maps[name]))
         except ValueError as error:
             raise PipelineError(f"computation {name!r}: {error}") from error
         if max(after.parents, default=0) >= IDS:

@@ -1,11 +1,11 @@
-"""Remaps: how a map of key intervals, and who owns them, changes into the next.
+"""Remaps: how a map of key intervals changes into the next.
 
 Source: MillWheel, "Architecture" (7.1): intervals move between machines, split and merge.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -33,7 +33,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Two neighbours become one, which the owner of the left one has.
+    """Two neighbours become one.
 
     Attributes:
         left: Id of the one with the lower hashes.
@@ -50,20 +50,7 @@ class Merge:
     right: int
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
-    """An interval gets another owner.
-
-    Attributes:
-        interval: Its id.
-        to: Number of the task.
-    """
-
-    interval: int
-    to: int
-
-
-Remap = Split | Merge | Move
+Remap = Split | Merge
 
 
 @dataclass(frozen=True)
@@ -72,23 +59,18 @@ class Remapped:
 
     Attributes:
         intervals: The map.
-        owners: Interval id -> task.
         parents: Id of each interval that is new -> those that it was made of.
     """
 
     intervals: IntervalMap
-    owners: dict[int, int]
     parents: dict[int, tuple[int, ...]]
 
 
-def remapped(
-    intervals: IntervalMap, owners: Mapping[int, int], remaps: Iterable[Remap], *, first_id: int
-) -> Remapped:
+def remapped(intervals: IntervalMap, remaps: Iterable[Remap], *, first_id: int) -> Remapped:
     """Return a map after some remaps, each of intervals that are in the map as it was.
 
     Args:
         intervals: The map before.
-        owners: Interval id -> task.
         remaps: What changes; no interval is in two of them.
         first_id: Of the intervals that are made; above all that the computation ever had.
 
@@ -97,12 +79,12 @@ def remapped(
             hash inside its interval; a merge is of intervals that are no neighbours.
 
     >>> halves = IntervalMap.uniform(2)
-    >>> made = remapped(halves, {0: 0, 1: 1}, [Split(0, 5), Move(1, 7)], first_id=2)
-    >>> [(one.id, one.start) for one in made.intervals.intervals], made.owners
-    ([(2, 0), (3, 5), (1, 9223372036854775808)], {1: 7, 2: 0, 3: 0})
+    >>> made = remapped(halves, [Split(0, 5)], first_id=2)
+    >>> [(one.id, one.start) for one in made.intervals.intervals], made.parents
+    ([(2, 0), (3, 5), (1, 9223372036854775808)], {2: (0,), 3: (0,)})
     """
     known = {interval.id: interval for interval in intervals.intervals}
-    owned, parents, touched = dict(owners), dict[int, tuple[int, ...]](), set[int]()
+    parents, touched = dict[int, tuple[int, ...]](), set[int]()
     next_id = first_id
 
     def taken(interval: int, remap: Remap) -> KeyInterval:
@@ -116,19 +98,15 @@ def remapped(
 
     def replace(old: tuple[KeyInterval, ...], cuts: list[int]) -> None:
         nonlocal next_id
-        owner = owned[old[0].id]
         for parent in old:
-            del known[parent.id], owned[parent.id]
+            del known[parent.id]
         for start, end in pairwise(cuts):
             known[next_id] = KeyInterval(next_id, start, end)
-            owned[next_id], parents[next_id] = owner, tuple(parent.id for parent in old)
+            parents[next_id] = tuple(parent.id for parent in old)
             next_id += 1
 
     for remap in remaps:
         match remap:
-            case Move(interval, to):
-                taken(interval, remap)
-                owned[interval] = to
             case Split(interval, at):
                 one = taken(interval, remap)
                 middle = (one.start + one.end) // 2 if at is None else at
@@ -145,4 +123,4 @@ def remapped(
                         f"{high.start}; expected neighbours, the lower one first."
                     )
                 replace((low, high), [low.start, high.end])
-    return Remapped(IntervalMap(list(known.values())), owned, parents)
+    return Remapped(IntervalMap(list(known.values())), parents)

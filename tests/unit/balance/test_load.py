@@ -199,7 +199,7 @@ def test_children_of_a_split_have_what_is_known_of_their_parent_by_key_and_by_wi
     at = hash_key(hot)
     loads, whole = Loads(), IntervalMap.uniform(1)
     loads.add({0: Load(100, 50, 2.0, 10, 1000, {hot: 60})})
-    made = remapped(whole, {0: 0}, [Split(0, 1 << 63)], first_id=1)
+    made = remapped(whole, [Split(0, 1 << 63)], first_id=1)
     loads.remap(made)
     weights = loads.weights(made.intervals)
     mine, other = (1, 2) if at < 1 << 63 else (2, 1)
@@ -210,7 +210,7 @@ def test_children_of_a_split_have_what_is_known_of_their_parent_by_key_and_by_wi
     assert weights[other] == Weight(pytest.approx(2.0 * 0.2), 500, ())
     assert (loads.rows, loads.state_bytes) == (10, 1000)
 
-    back = remapped(made.intervals, {1: 0, 2: 0}, [Merge(1, 2)], first_id=3)
+    back = remapped(made.intervals, [Merge(1, 2)], first_id=3)
     loads.remap(back)
     assert loads.weights(back.intervals)[3].load == pytest.approx(2.0)
 

@@ -39,7 +39,7 @@ class Keys:
     def turn(self, how: Balance) -> int:
         before, weights = self.map, self.weights()
         asked = evened(before, weights, TASKS, how)
-        made = remapped(before, dict.fromkeys(before.places, 0), asked, first_id=self.next_id)
+        made = remapped(before, asked, first_id=self.next_id)
         self.next_id += len(made.parents)
         if uneven(before, weights, TASKS, how):
             self.map = cut_by_load(made.intervals, weights_after(made, weights), TASKS)

@@ -1,19 +1,18 @@
-"""Remaps of an interval map: the next map has no hole, new ids, and owners for all."""
+"""Remaps of an interval map: the next map has no hole, and new ids."""
 
 from __future__ import annotations
 
 import pytest
 
 from millrace.watermark.intervals import HASH_SPACE, IntervalMap
-from millrace.watermark.map_change import Merge, Move, Remap, Split, remapped
+from millrace.watermark.map_change import Merge, Remap, Split, remapped
 
 QUARTERS = IntervalMap.uniform(4)
-OWNERS = {0: 0, 1: 0, 2: 1, 3: 1}
 QUARTER = HASH_SPACE // 4
 
 
-def test_children_have_new_ids_their_parents_hashes_and_the_lower_parents_owner() -> None:
-    made = remapped(QUARTERS, OWNERS, [Merge(1, 2), Split(3, HASH_SPACE - 1)], first_id=10)
+def test_children_have_new_ids_and_their_parents_hashes() -> None:
+    made = remapped(QUARTERS, [Merge(1, 2), Split(3, HASH_SPACE - 1)], first_id=10)
 
     assert [(one.id, one.start, one.end) for one in made.intervals.intervals] == [
         (0, 0, QUARTER),
@@ -21,15 +20,7 @@ def test_children_have_new_ids_their_parents_hashes_and_the_lower_parents_owner(
         (11, 3 * QUARTER, HASH_SPACE - 1),
         (12, HASH_SPACE - 1, HASH_SPACE),
     ]
-    assert made.owners == {0: 0, 10: 0, 11: 1, 12: 1}
     assert made.parents == {10: (1, 2), 11: (3,), 12: (3,)}
-
-
-def test_a_move_changes_who_owns_an_interval_and_nothing_else() -> None:
-    made = remapped(QUARTERS, OWNERS, [Move(3, 0)], first_id=10)
-
-    assert made.intervals == QUARTERS
-    assert (made.owners, made.parents) == ({0: 0, 1: 0, 2: 1, 3: 0}, {})
 
 
 @pytest.mark.parametrize(
@@ -40,10 +31,10 @@ def test_a_move_changes_who_owns_an_interval_and_nothing_else() -> None:
         ([Merge(0, 2)], "expected neighbours"),
         ([Merge(1, 0)], "expected neighbours"),
         ([Merge(1, 1)], "interval 1 is in another"),
-        ([Move(0, 1), Split(0, 7)], "interval 0 is in another"),
-        ([Move(9, 1)], "interval 9 is not there"),
+        ([Merge(0, 1), Split(0, 7)], "interval 0 is in another"),
+        ([Split(9)], "interval 9 is not there"),
     ],
 )
 def test_what_is_no_remap_of_the_map_is_refused(remaps: list[Remap], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        remapped(QUARTERS, OWNERS, remaps, first_id=10)
+        remapped(QUARTERS, remaps, first_id=10)
