@@ -130,7 +130,9 @@ class Cluster:
                 by_task[task] += weights[interval].load
         share = sum(weight.load for weight in weights.values()) / len(by_task)
         began = time.process_time()
-        asked = balance(self._map, self._owners, weights, self.tasks, self._how)
+        asked = balance(
+            self._map, self._owners, weights, self.tasks, self._how, self._bytes.astype(np.int64)
+        )
         made, owners = carried_out(self._map, self._owners, asked.remaps, first_id=self._next_id)
         balancer_s = time.process_time() - began
         moved = [one.interval for one in asked.remaps if isinstance(one, Move)]
@@ -204,10 +206,9 @@ class Cluster:
         """Return what intervals cost; it wanders."""
         noise = self._drawn.normal(0.0, 0.1, len(self._load))
         self._load = self._base + 0.9 * (self._load - self._base) + noise
-        loads, sizes = np.exp(self._load).tolist(), self._bytes.astype(np.int64).tolist()
+        loads = np.exp(self._load).tolist()
         return {
-            n: Weight(loads[n], sizes[n], (self._hot[n],) if n in self._hot else ())
-            for n in self._owners
+            n: Weight(loads[n], (self._hot[n],) if n in self._hot else ()) for n in self._owners
         }
 
 

@@ -23,7 +23,7 @@ Source: MillWheel, "Architecture" (7.1); Slicer (Adya and others, OSDI 2016) for
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -88,6 +88,7 @@ def balance(
     weights: Mapping[int, Weight],
     tasks: Collection[int],
     how: OwnerBalance,
+    sizes: Sequence[int] | None = None,
 ) -> Round:
     """Return what makes the load of the tasks more even.
 
@@ -97,13 +98,14 @@ def balance(
         weights: Interval id -> what it costs; of one that is not there, nothing.
         tasks: Those that there are.
         how: How hard it is tried.
+        sizes: By interval id: of its state, which the next owner has to read; None: all alike.
 
     >>> halves = IntervalMap.uniform(4)
     >>> weights = {0: Weight(6.0), 1: Weight(5.0), 2: Weight(1.0), 3: Weight(1.0)}
     >>> balance(halves, {0: 0, 1: 0, 2: 1, 3: 1}, weights, [0, 1], OwnerBalance(intervals=4)).remaps
     [Move(interval=1, to=1)]
     """
-    work = _Round(intervals, owners, weights, tasks, how)
+    work = _Round(intervals, owners, weights, tasks, how, sizes)
     work.give_away_what_has_no_owner()
     if work.uneven():
         work.even_out()
@@ -121,8 +123,10 @@ class _Round:
         weights: Mapping[int, Weight],
         tasks: Collection[int],
         how: OwnerBalance,
+        sizes: Sequence[int] | None,
     ) -> None:
         self._intervals, self._weights, self._how = intervals, weights, how
+        self._sizes = sizes
         self._owner = dict(owners)
         self._owned: dict[int, set[int]] = {task: set() for task in tasks}
         self._load = dict.fromkeys(self._owned, 0.0)
@@ -261,7 +265,9 @@ class _Round:
         gains = {interval: load * (between - load) for load, interval in fitting}
         best = max(gains.values())
         well = [interval for interval, gain in gains.items() if gain >= 0.8 * best]
-        return min(well, key=lambda n: (self._weights[n].bytes, -gains[n], n)), to
+        return min(
+            well, key=lambda n: (0 if self._sizes is None else self._sizes[n], -gains[n], n)
+        ), to
 
     def _worthwhile(self, task: int, move: tuple[int, int] | None) -> bool:
         """Return whether a move is of much, or leaves a task with not too much."""

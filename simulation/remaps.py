@@ -194,7 +194,7 @@ class _DrawnLoads(Loads):
         found = {}
         for one in intervals.intervals:
             hot = ((random.randrange(one.start, one.end), 0.6),) if random.random() < 0.3 else ()
-            found[one.id] = Weight(random.choice((0.0, 1.0, 1.0, 4.0)), 0, hot)
+            found[one.id] = Weight(random.choice((0.0, 1.0, 1.0, 4.0)), hot)
         return found
 
 

@@ -40,7 +40,7 @@ class World:
                 zip(self.loads[first:last], self.hashes[first:last], strict=True), reverse=True
             )[:4]
             hottest = tuple((hash, mine / load) for mine, hash in keys if load > 0)
-            found[one.id] = Weight(load, last - first, hottest)
+            found[one.id] = Weight(load, hottest)
         return found
 
     def by_task(self) -> list[float]:

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import millrace as mr
-from millrace.injectors.offsets import advanced, pieces, rows
+from millrace.injectors.offsets import advanced, pieces
+from tests.kit.pieces import rows
 
 GROWS_S = 10
 

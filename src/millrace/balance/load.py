@@ -168,7 +168,6 @@ class Loads:
         return {
             interval: Weight(
                 load.seconds if timed else load.records,
-                load.state_bytes,
                 tuple((hash_key(key), share) for key, share in _shares(load.hottest, load.records)),
             )
             for interval, load in lately

@@ -33,12 +33,10 @@ class Weight:
 
     Attributes:
         load: In any unit, the same for all: seconds of user code, or records.
-        bytes: Of its state, which the next owner has to read.
         hottest: Hash of a key -> its share of the load; as far as is known.
     """
 
     load: float = 0.0
-    bytes: int = 0
     hottest: tuple[tuple[int, float], ...] = ()
 
 

@@ -200,9 +200,6 @@ class Backlog(NamedTuple):
         return cls(*map(_sum, zip(*parts, strict=True)))
 
 
-NO_BACKLOG = Backlog()
-
-
 def _sum(values: tuple[int | None, ...]) -> int | None:
     known = [value for value in values if value is not None]
     return sum(known) if len(known) == len(values) else None

@@ -17,9 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from millrace.injectors.advance import Advances, is_within, process_watermark
-from millrace.injectors.columns import column_names
 from millrace.injectors.injector import Injector
-from millrace.model.errors import PipelineError, brief
 from millrace.model.time import MAX_TIMESTAMP, Instant
 
 
@@ -102,13 +100,10 @@ def over(offsets: Mapping[str, SourceOffset], listed: Container[str]) -> set[str
 #: Process -> [offset, the low watermark that it promises there or None].
 Offsets = dict[str, list[Any]]
 
-#: Columns that follow those of the injector's schema: by which process a row came, what that
-#: promises, and whether the row is no record.
-PROCESS = "_process"
+#: Columns that follow those of the injector's schema: what the process of a row promises, and
+#: whether the row is no record.
 PROMISE = "_low_watermark"
 PUNCTUATION = "_punctuation"
-COLUMNS_DDL = f"{PROCESS} string, {PROMISE} long, {PUNCTUATION} boolean"
-
 
 #: The column of a row that stands for a piece.
 PIECE_DDL = "piece binary"
@@ -224,24 +219,6 @@ def pieces_until_now(
                     number += 1
             start = advance.offset
         yield Piece(process, None, process_watermark_us, last=True, number=number, reached=start)
-
-
-def rows(injector: Injector, piece: Piece) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of a piece, with the columns of :data:`COLUMNS_DDL`.
-
-    Punctuation follows the last: a process that has no record yet makes itself known by it.
-    """
-    width = len(column_names(injector.schema))
-    if piece.between is not None:
-        for row in injector.read(piece.process, *piece.between):
-            if len(row) != width:
-                raise PipelineError(
-                    f"{type(injector).__name__}.read({piece.process!r}) gave a row of {len(row)} "
-                    f"values, {brief(row)}. Its schema, {injector.schema!r}, has {width} columns."
-                )
-            yield (*row, piece.process, None, False)
-    if piece.last:
-        yield (*[None] * width, piece.process, piece.process_watermark_us, True)
 
 
 def nothing_left(

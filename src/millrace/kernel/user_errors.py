@@ -146,12 +146,6 @@ def merge(reasons: Reasons, more: Mapping[str, Counted]) -> None:
         reasons[name] = Counted(count, counted.first if known is None else known.first)
 
 
-def merge_by_stream(known: dict[str, Reasons], more: Mapping[str, Reasons]) -> None:
-    """Add what was counted elsewhere of some streams."""
-    for stream, reasons in more.items():
-        merge(known.setdefault(stream, {}), reasons)
-
-
 def total(reasons: Mapping[str, Counted]) -> int:
     """Return how many dead letters there are."""
     return sum(counted.count for counted in reasons.values())

@@ -207,7 +207,7 @@ def test_children_of_a_split_have_what_is_known_of_their_parent_by_key_and_by_wi
     assert loads.intervals() == [1, 2]
     assert weights[mine].load == pytest.approx(2.0 * 0.8)
     assert weights[mine].hottest == ((at, pytest.approx(0.75)),)
-    assert weights[other] == Weight(pytest.approx(2.0 * 0.2), 500, ())
+    assert weights[other] == Weight(pytest.approx(2.0 * 0.2), ())
     assert (loads.rows, loads.state_bytes) == (10, 1000)
 
     back = remapped(made.intervals, [Merge(1, 2)], first_id=3)

@@ -33,7 +33,7 @@ class Keys:
             inside = {h: load for h, load in self.keys.items() if one.start <= h < one.end}
             total = sum(inside.values())
             hottest = sorted(inside.items(), key=lambda key: -key[1])[:4]
-            found[one.id] = Weight(total, 0, tuple((h, load / total) for h, load in hottest))
+            found[one.id] = Weight(total, tuple((h, load / total) for h, load in hottest))
         return found
 
     def turn(self, how: Balance) -> int:

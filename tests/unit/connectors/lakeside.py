@@ -5,7 +5,8 @@ import pickle
 import struct
 import zlib
 
-from millrace.injectors.offsets import advanced, pieces, rows
+from millrace.injectors.offsets import advanced, pieces
+from tests.kit.pieces import rows
 
 
 class Lakeside:

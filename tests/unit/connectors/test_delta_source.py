@@ -11,8 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import millrace as mr
-from millrace.injectors.offsets import pieces, pieces_until_now, rows
+from millrace.injectors.offsets import pieces, pieces_until_now
 from millrace.model.errors import InputLost, PipelineError
+from tests.kit.pieces import rows
 from tests.unit.connectors.lakeside import Lakeside, deletion_vector
 
 deltalake = pytest.importorskip("deltalake", reason="an extra: pip install 'millrace-spark[delta]'")

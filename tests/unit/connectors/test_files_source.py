@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import millrace as mr
-from millrace.injectors.offsets import advanced, pieces, pieces_until_now, rows
+from millrace.injectors.offsets import advanced, pieces, pieces_until_now
 from millrace.model.errors import InputLost, PipelineError, RecordRejected
+from tests.kit.pieces import rows
 
 
 class Directory:

@@ -6,8 +6,9 @@ from itertools import chain, pairwise
 import pytest
 
 import millrace as mr
-from millrace.injectors.offsets import pieces, pieces_until_now, rows
+from millrace.injectors.offsets import pieces, pieces_until_now
 from millrace.model.errors import InputLost, PipelineError
+from tests.kit.pieces import rows
 from tests.unit.connectors.lakeside import Lakeside
 
 pytest.importorskip("pyiceberg", reason="an extra: pip install 'millrace-spark[iceberg]'")

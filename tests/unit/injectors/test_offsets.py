@@ -7,9 +7,10 @@ import pytest
 import millrace as mr
 import millrace.injectors.injector as injector_module
 from millrace.compile.topology import together
-from millrace.injectors.offsets import advanced, pieces, pieces_until_now, rows
+from millrace.injectors.offsets import advanced, pieces, pieces_until_now
 from millrace.injectors.rate_limit import too_far
 from millrace.model.errors import PipelineError, WatermarkRegression
+from tests.kit.pieces import rows
 
 
 class Feed(mr.sources.Injector):
@@ -104,13 +105,6 @@ def test_a_promise_that_moves_back_is_an_error(feed):
 
     with pytest.raises(WatermarkRegression, match="'clicks': process 'a' reported 1500 us after 2"):
         advanced("clicks", feed, before, ())
-
-
-def test_a_row_that_is_too_short_is_an_error(feed):
-    feed.logs = {"a": [1]}
-    feed.schema = "n long"
-    with pytest.raises(PipelineError, match=r"a row of 2 values, \(1, 1\). .* has 1 columns"):
-        read(feed, {}, advanced("s", feed, {}, ()))
 
 
 @pytest.mark.parametrize(("at", "waits"), [(49, False), (50, False), (51, True)])
