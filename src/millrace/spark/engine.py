@@ -380,9 +380,14 @@ class Setup(ABC):
     plane cannot run.
 
     Args:
-        spark: A session.
+        spark: A session; for real time, of an application with its settings.
+        topology: Of the pipeline.
+        checkpoint: A directory or URL.
         options: All of the plane.
         scratch: Directory of the run, which is made later.
+
+    Raises:
+        PipelineError: A source, a sink or the session cannot do it.
 
     Attributes:
         intervals_each: Key intervals a task, unless the user says how many.
@@ -396,10 +401,23 @@ class Setup(ABC):
     sources: Sequence[Source]
     fitting: int
 
-    def __init__(self, spark: SparkSession, options: Mapping[str, Any], scratch: Path) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        topology: Topology,
+        checkpoint: str,
+        options: Mapping[str, Any],
+        scratch: Path,
+    ) -> None:
         self._spark = spark
+        self._checkpoint = checkpoint
         self._options = options
         self._scratch = scratch
+        self._prepare(topology)
+
+    @abstractmethod
+    def _prepare(self, topology: Topology) -> None:
+        """Look at the sources, and refuse those that the plane cannot read."""
 
     @abstractmethod
     def check(self, tasks: int, allowed: TaskRange, *, slots_later: bool = False) -> None:

@@ -14,8 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -352,34 +351,16 @@ class NotBegun(Exception):
 
 
 class EpochSetup(Setup):
-    """What epochs do otherwise on the way to a run: see :class:`~millrace.spark.engine.Setup`.
-
-    Args:
-        spark: A session.
-        topology: Of the pipeline.
-        options: All :class:`~millrace.options.EpochOptions`.
-        scratch: Directory of the run, which is made later.
-
-    Raises:
-        PipelineError: A source cannot make its records, or cannot be sent to workers; or
-            ``trigger=`` is no duration.
-    """
+    """What epochs do otherwise on the way to a run: see :class:`~millrace.spark.engine.Setup`."""
 
     #: An epoch's commits are small beside what it costs.
     intervals_each: ClassVar[int] = 8
     beside: Rehearsal | None = None
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        topology: Topology,
-        options: Mapping[str, Any],
-        scratch: Path,
-    ) -> None:
-        super().__init__(spark, options, scratch)
-        self._trigger_us = duration_us(options["trigger"], "start(trigger)")
-        self.fitting = tasks_for(spark)
-        self.sources = sources_of(topology, spark)
+    def _prepare(self, topology: Topology) -> None:
+        self._trigger_us = duration_us(self._options["trigger"], "start(trigger)")
+        self.fitting = tasks_for(self._spark)
+        self.sources = sources_of(topology, self._spark)
         self._injectors = injectors_of(topology)
 
     def warm_up(self, plan: StreamPlan, tasks: int, intervals: int) -> None:

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, count
-from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -224,29 +223,10 @@ class MicroBatchEngine(EpochEngine):
 
 
 class MicroBatchSetup(EpochSetup):
-    """What micro-batches do otherwise on the way to a run: see :class:`EpochSetup`.
+    """What micro-batches do otherwise on the way to a run: see :class:`EpochSetup`."""
 
-    Args:
-        spark: A session.
-        topology: Of the pipeline.
-        checkpoint: A directory or URL.
-        options: All :class:`~millrace.options.EpochOptions`.
-        scratch: Directory of the run, which is made later.
-
-    Raises:
-        PipelineError: A source is bounded, or cannot make its records.
-    """
-
-    def __init__(
-        self,
-        spark: SparkSession,
-        topology: Topology,
-        checkpoint: str,
-        options: Mapping[str, Any],
-        scratch: Path,
-    ) -> None:
-        super().__init__(spark, topology, options, scratch)
-        self._checkpoint = checkpoint
+    def _prepare(self, topology: Topology) -> None:
+        super()._prepare(topology)
         self._offsets = ""
         bounded = [
             source.stream.name

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar, Final
 from uuid import uuid4
 
@@ -51,34 +50,18 @@ _QUERIES_MAX = 3
 
 
 class RealtimeSetup(Setup):
-    """What real time does otherwise on the way to a run: see :class:`~millrace.spark.engine.Setup`.
-
-    Args:
-        spark: A session of an application with :func:`~millrace.spark.realtime_settings`.
-        topology: Of the pipeline.
-        options: All :class:`~millrace.options.RealtimeOptions`.
-        scratch: Directory of the run, which is made later.
-
-    Raises:
-        PipelineError: A source, a sink or the session cannot do it.
-    """
+    """What real time does otherwise on the way to a run: see :class:`Setup`."""
 
     #: Each interval that has something to do is a bundle of its own, and few records come at once:
     #: of four, a turn costs a third less with two than with eight.
     intervals_each: ClassVar[int] = 2
     beside: Standby | None = None
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        topology: Topology,
-        options: Mapping[str, Any],
-        scratch: Path,
-    ) -> None:
+    def _prepare(self, topology: Topology) -> None:
+        spark, options = self._spark, self._options
         check_spark(spark, options["pacemaker"])
         _check_sources(topology)
         check_live(topology)
-        super().__init__(spark, options, scratch)
         self._levels = topology.depth
         self._marks_us = marks_us(options["marks"])
         self._batch_ms = batch_ms(options["spark_batch"])

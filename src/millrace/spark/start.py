@@ -508,11 +508,12 @@ class _Opening:
         return allowed.within(self._first_tasks or there)
 
     def _setup_of(self, topology: Topology) -> Setup:
+        given = self._spark, topology, self._checkpoint, self._options, self._scratch
         if self._realtime:
-            return RealtimeSetup(self._spark, topology, self._options, self._scratch)
+            return RealtimeSetup(*given)
         sources = [spec.injection.source for spec in topology.injected() if spec.injection]
         if all(isinstance(source, Injector) for source in sources):
-            return DrivenSetup(self._spark, topology, self._options, self._scratch)
+            return DrivenSetup(*given)
         refuse_connect(
             self._spark,
             "start()",
@@ -522,9 +523,7 @@ class _Opening:
             "mr.sources.Injector of your own; or run bounded input by p.run_batch(spark).",
         )
         need_python_sources("start()")
-        return MicroBatchSetup(
-            self._spark, topology, self._checkpoint, self._options, self._scratch
-        )
+        return MicroBatchSetup(*given)
 
     def _state(self, *, beside: bool = False) -> HardState:
         """Open the checkpoint; perhaps beside the run that has it."""
