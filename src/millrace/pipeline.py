@@ -141,7 +141,7 @@ class Pipeline(Declarations):
                 f"stream {stream!r} is injected twice in {self!r}. Inject a second source under "
                 "another name, and let consumers subscribe to both."
             )
-        names_expected = (expected,) if isinstance(expected, str) else tuple(expected)
+        names_expected = names(expected)
         _check_injection(stream, source, timestamp, unit, id, slack, process, names_expected)
         # A class has the methods of a policy, too.
         if low_watermark is not None and (

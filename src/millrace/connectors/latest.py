@@ -27,11 +27,6 @@ _LAST_PLACE: Final = f"{_PLACE}_max"
 OWN_COLUMNS: Final = frozenset({_PLACE, _LAST_PLACE})
 
 
-def key_columns(key: str | Sequence[str]) -> tuple[str, ...]:
-    """Return the names of the columns of a key, as they were given; none for a sink without."""
-    return (key,) if isinstance(key, str) else tuple(key)
-
-
 def check_key(key: Sequence[str], columns: pa.StructType, sink: str) -> None:
     """Refuse a key that rows of a stream cannot have.
 

@@ -37,13 +37,13 @@ from millrace.model.time import TimeUnit, format_timestamp
 Migration = Callable[[Any], Any]
 
 
-def names(was: str | Iterable[str]) -> tuple[str, ...]:
-    """Return earlier names, of which there may be one or several.
+def names(given: str | Iterable[str]) -> tuple[str, ...]:
+    """Return names, of which one or several are given.
 
     >>> names("Counts"), names(["Counts", "Tallies"])
     (('Counts',), ('Counts', 'Tallies'))
     """
-    return (was,) if isinstance(was, str) else tuple(was)
+    return (given,) if isinstance(given, str) else tuple(given)
 
 
 @dataclass(frozen=True)

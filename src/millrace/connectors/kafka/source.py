@@ -37,6 +37,7 @@ from millrace.connectors.kafka.messages import (
 from millrace.injectors.advance import Advance, Backlog
 from millrace.injectors.follower import Follower
 from millrace.injectors.injector import BoundInjector, NumberedInjector, Origin
+from millrace.model.declarations import names
 from millrace.model.errors import InputLost, PipelineError
 from millrace.model.time import Instant, TimeUnit, timestamp_us
 from millrace.store import is_object_store, local_path, mailbox_at
@@ -107,7 +108,7 @@ class Kafka(NumberedInjector, BoundInjector):
             raise PipelineError(
                 f"Kafka(records_per_epoch={records_per_epoch}): expected 1 or more."
             )
-        self.topics = (topics,) if isinstance(topics, str) else tuple(topics)
+        self.topics = names(topics)
         if not self.topics:
             raise PipelineError("Kafka(topics=()): expected the name of a topic, or several.")
         for topic in self.topics:

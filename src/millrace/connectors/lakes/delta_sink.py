@@ -10,8 +10,9 @@ from millrace.compile.sink_limits import SinkLimits
 from millrace.connectors.lakes.delta_log import mounted, require_deltalake
 from millrace.connectors.lakes.delta_table import DELETED, DeltaCommits
 from millrace.connectors.lakes.table import TableSink
-from millrace.connectors.latest import check_key, key_columns
+from millrace.connectors.latest import check_key
 from millrace.connectors.parquet.files import FILE_LIMITS
+from millrace.model.declarations import names
 
 if TYPE_CHECKING:
     from millrace.runtime.sink_contract import Binding
@@ -43,7 +44,7 @@ class Delta(TableSink):
     def __init__(self, path: str | Path, *, key: str | Sequence[str] = ()) -> None:
         require_deltalake("Delta", "on the driver")
         self.path = str(path)
-        self.key = key_columns(key)
+        self.key = names(key)
         otherwise = (
             "For a table in an object store write with a callable (DataFrame, epoch) and Spark's "
             "own Delta Lake, on the epoch plane."

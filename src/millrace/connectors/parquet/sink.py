@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from millrace.connectors.latest import check_key, key_columns
+from millrace.connectors.latest import check_key
 from millrace.connectors.ownership import claim_directory
 from millrace.connectors.parquet.files import (
     FILE_LIMITS,
@@ -23,6 +23,7 @@ from millrace.connectors.parquet.files import (
     say_gone,
     take_back,
 )
+from millrace.model.declarations import names
 from millrace.model.errors import PipelineError
 from millrace.model.time import MINUTE, Duration, duration_us
 from millrace.store import local_path
@@ -70,7 +71,7 @@ class Parquet:
         self, path: str | Path, *, key: str | Sequence[str] = (), keep: Duration = MINUTE
     ) -> None:
         self.path = str(path)
-        self.key = key_columns(key)
+        self.key = names(key)
         self._keep_us = duration_us(keep, "Parquet(keep)")
         if not self.path:
             raise PipelineError("Parquet(''): expected a path to write to.")

@@ -29,6 +29,7 @@ from millrace.connectors.postgres.ledger import (
 )
 from millrace.connectors.postgres.tables import ID, RETRACTED, TASK, Column, Tables, identifier
 from millrace.connectors.postgres.text import as_csv
+from millrace.model.declarations import names
 from millrace.model.errors import PipelineError, SinkError, ZombieWriter, brief
 from millrace.model.time import SECOND, Duration, duration_us
 from millrace.runtime.sink_contract import WriteAgain
@@ -242,7 +243,7 @@ class PostgreSQL:
     ) -> None:
         self.conninfo = checked(conninfo)
         self.table = table
-        self.key = (key,) if isinstance(key, str) else tuple(key)
+        self.key = names(key)
         self.workspace = workspace
         self.retry_us = duration_us(retry)
         if not all(table.split(".")) or table.count(".") > 1:
