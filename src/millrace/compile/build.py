@@ -285,18 +285,6 @@ class _Graph:
         self._operators = {
             name: operator_of(computation) for name, computation in self._bound.items()
         }
-        self._columnar = {
-            name: operator.columnar(
-                {stream: formats[stream][1] for stream in self._bound[name].inputs}
-            )
-            for name, operator in self._operators.items()
-        }
-        self._in_blocks = {
-            name: operator.in_blocks(
-                {stream: formats[stream][1] for stream in self._bound[name].inputs}
-            )
-            for name, operator in self._operators.items()
-        }
         self._percentiles = {
             name: checked_percentiles(name, computation)
             for name, computation in self._bound.items()
@@ -369,7 +357,8 @@ class _Graph:
         )
 
     def _computation(self, number: int, name: str, *, counted: bool) -> ComputationSpec:
-        pipeline, bound = self._pipeline, self._bound[name]
+        pipeline, bound, operator = self._pipeline, self._bound[name], self._operators[name]
+        formats = {stream: self._formats[stream][1] for stream in bound.inputs}
         cells = state_cells(bound)
         return ComputationSpec(
             name=name,
@@ -387,8 +376,8 @@ class _Graph:
             percentiles=self._percentiles[name],
             backwards=backwards_of(self._waited[name], self._publishers),
             paned=any(stream in self._paned for stream in self._inputs[name]),
-            columnar=self._columnar[name],
-            in_blocks=self._in_blocks[name]
+            columnar=operator.columnar(formats),
+            in_blocks=operator.in_blocks(formats)
             and not self._side_streams[name]
             and name not in pipeline.starts,
             counted=counted,

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import msgspec
 
-from millrace.dataflow.grouping.panes import WATERMARK, Address, WindowTimers, address_of, due_timer
+from millrace.dataflow.grouping.panes import WATERMARK, Address, PaneEmitter, address_of, due_timer
 from millrace.dataflow.grouping.window_state import Active, ActiveWindows, WindowRow, blame
 from millrace.dataflow.partials.partial import Partial
 from millrace.dataflow.triggers.context import FireMode
@@ -31,7 +31,7 @@ _Found = tuple[Address, WindowRow, Sequence[WindowRow]]
 _EXPIRED = Fire(FireMode.DEFAULT, "end of allowed lateness")
 
 
-class GroupByKeyAndWindow(WindowTimers):
+class GroupByKeyAndWindow(PaneEmitter):
     """Folds the values of each key and window, and emits panes.
 
     Arguments are those of :class:`~millrace.dataflow.grouping.declaration.DeclaredGrouping`.
@@ -63,7 +63,7 @@ class GroupByKeyAndWindow(WindowTimers):
         if type(record.value) is Partial:
             self._add_partial(record, record.value)
             return
-        value = self._pick(record.value)
+        value = self.pick(record.value)
         pane = record.pane
         retraction = pane is not None and pane.retraction
         for window in self._assign(record):

@@ -41,6 +41,10 @@ class DeclaredGrouping(Computation):
         format: Its record format; by default as the aggregation says.
         key_fields: Makes rows of results, which have key and window; by default results are as
             they are.
+
+    Attributes:
+        pick: Chooses the value to aggregate of an element.
+        result_coder: The coder of its results, without panes.
     """
 
     # A late pane is the answer to late records; a retraction is as old as what it takes back.
@@ -71,8 +75,8 @@ class DeclaredGrouping(Computation):
         self._tree = runner(windowing.trigger)
         self.percentiles = windowing.trigger.percentiles  # type: ignore[misc]
         self._assign = assignment(self._window_fn)
-        self._pick = picker(value)
-        self._result_coder: Coder = coder_for(Any)
+        self.pick = picker(value)
+        self.result_coder: Coder = coder_for(Any)
         self.element_type: Any = Any
         self.outputs = {output: DerivedFormat(tuple(inputs), self._derive)}  # type: ignore[misc]
         self.windows: MapState[WindowRow] = MapState(WindowRowCodec(Any))
@@ -84,16 +88,6 @@ class DeclaredGrouping(Computation):
     def with_each(self) -> Fire | None:
         """What each element comes to, if that is always the same; else None."""
         return self._tree.with_each
-
-    @property
-    def pick(self) -> Callable[[Any], Any]:
-        """Chooses the value to aggregate of an element."""
-        return self._pick
-
-    @property
-    def result_coder(self) -> Coder:
-        """The coder of its results, without panes."""
-        return self._result_coder
 
     def kind_of(self, formats: Sequence[Any]) -> Any:
         """Return the type of what is aggregated, for the inputs' formats."""
@@ -125,12 +119,12 @@ class DeclaredGrouping(Computation):
         typed._assign = assignment(self._window_fn, ends=ends)
         kind = self.kind_of(coders)
         typed.element_type = kind
-        typed._pick = picker(self.value, plain_format(coders[0]))
+        typed.pick = picker(self.value, plain_format(coders[0]))
         row = WindowRowCodec(combine.accumulator_type(kind), checked=self.combine.checked)
         typed.windows = MapState(row)
         output = typed._derive(*coders)
         typed.outputs = {self.output: output}  # type: ignore[misc]  # of this instance
-        typed._result_coder = output.inner
+        typed.result_coder = output.inner
         return typed
 
     def _is_over(self, row: WindowRow) -> bool:

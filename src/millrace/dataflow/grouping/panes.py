@@ -18,9 +18,15 @@ from millrace.model.pane import Pane, Timing
 from millrace.model.record import LOW_WATERMARK, WALL_TIME, TimeDomain, Timer
 from millrace.model.time import MAX_TIMESTAMP
 
+#: Numbers of clocks in a row: the low watermark, the wall clock, and from 100 on percentiles.
+WATERMARK, _WALL, _PERCENTILES = 0, 1, 100
+
+#: Where a window is kept among the rows of its key, and the tag of its timers.
+Address = bytes | int
+
 
 class PaneEmitter(DeclaredGrouping):
-    """A grouping that emits panes."""
+    """A grouping that emits panes, and whose windows wake when something may happen to them."""
 
     def _fire(self, row: WindowRow, fire: Fire, *, over: bool = False) -> None:
         """Emit a pane, unless nothing has come since the last.
@@ -65,7 +71,7 @@ class PaneEmitter(DeclaredGrouping):
                 value = self.key_fields.row(self.key, window, value)
             self.produce(self.output, value, at_us, pane=pane)
             if self._retracting and not is_last:
-                row.emitted = [Retractable(self._result_coder.encode(value), pane, at_us)]
+                row.emitted = [Retractable(self.result_coder.encode(value), pane, at_us)]
         row.panes += 1
         row.pending = row.late = 0
         row.earliest = MAX_TIMESTAMP
@@ -84,23 +90,12 @@ class PaneEmitter(DeclaredGrouping):
         pane = msgspec.structs.replace(
             emitted.pane, retraction=True, production_time=self.wall_time, trigger=fire.trigger
         )
-        value = self._result_coder.decode(emitted.value)
+        value = self.result_coder.decode(emitted.value)
         self.produce(self.output, value, emitted.timestamp, pane=pane)
 
     def peek(self, row: WindowRow) -> Any:
         """Return the aggregate of a window."""
         return self.combine.extract(row.accumulator)
-
-
-#: Numbers of clocks in a row: the low watermark, the wall clock, and from 100 on percentiles.
-WATERMARK, _WALL, _PERCENTILES = 0, 1, 100
-
-#: Where a window is kept among the rows of its key, and the tag of its timers.
-Address = bytes | int
-
-
-class WindowTimers(PaneEmitter):
-    """A grouping whose windows are woken when something may happen to them."""
 
     def _arm(self, address: Address, row: WindowRow) -> None:
         """Have the kernel wake this window for the earliest of its timers on each clock."""
