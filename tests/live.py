@@ -268,7 +268,7 @@ class InEpochs:
         self.driver = EpochDriver(self.topology, self.run_log, WatermarkPublisher.of(self.topology))
         self.offsets = {
             stream: {name: [place.offset, place.process_watermark_us] for name, place in of.items()}
-            for stream, of in self.run_log.places.items()
+            for stream, of in self.run_log.source_offsets.items()
         }
 
     def run(self, clock_us: int, *, draining: bool = False) -> EpochResult | None:

@@ -161,7 +161,7 @@ class Run:
 
     def _all_is_read(self) -> bool:
         """Return whether all records were read, and all keys that begin by themselves."""
-        places, topology = self.run_log.places, self.run_log.topology
+        places, topology = self.run_log.source_offsets, self.run_log.topology
         read = sum(place.count for place in places.get(STREAM, {}).values())
         if read < len(self._world.work.records):
             return False

@@ -108,7 +108,7 @@ def judge(run: RealtimeSimulation) -> str | None:
         run.work.program.check(evidence)
         taken = {
             stream: Advances.of(place.offset).start
-            for stream, of in last.places.items()
+            for stream, of in last.source_offsets.items()
             for place in of.values()
         }
         run.callers.check(state, taken, last.sources)

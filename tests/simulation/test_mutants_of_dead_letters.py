@@ -74,13 +74,14 @@ def all_consumers_get_a_letter(patch):
 def an_epoch_forgets_which_letters_it_read(patch):
     complete = RunLog.complete
 
-    def forgets(self, *given, places=None, **rest):
-        places = dict(places or {})
-        if dead_letters.AGAIN in places:
-            places[dead_letters.AGAIN] = {
-                name: replace(place, offset=0) for name, place in places[dead_letters.AGAIN].items()
+    def forgets(self, *given, source_offsets=None, **rest):
+        source_offsets = dict(source_offsets or {})
+        if dead_letters.AGAIN in source_offsets:
+            source_offsets[dead_letters.AGAIN] = {
+                name: replace(place, offset=0)
+                for name, place in source_offsets[dead_letters.AGAIN].items()
             }
-        return complete(self, *given, places=places, **rest)
+        return complete(self, *given, source_offsets=source_offsets, **rest)
 
     patch.setattr(RunLog, "complete", forgets)
 

@@ -236,7 +236,9 @@ def a_remap_forgets_what_live_tasks_left(patch):
 def a_remap_forgets_how_far_injectors_were_read(patch):
     current_completion = RunLog.current_completion
     patch.setattr(
-        RunLog, "current_completion", lambda self: replace(current_completion(self), places={})
+        RunLog,
+        "current_completion",
+        lambda self: replace(current_completion(self), source_offsets={}),
     )
 
 

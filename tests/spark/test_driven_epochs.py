@@ -177,7 +177,7 @@ def test_jobs_run_where_something_is_due_and_a_stop_rolls_one_back(
     run = tools.start(pipeline(Numbers(there)), tasks=tasks)
     tools.step(run)
     assert run.status().injected == {"numbers": 20}
-    assert run._run.run_log.places["numbers"]["all"].offset == 20
+    assert run._run.run_log.source_offsets["numbers"]["all"].offset == 20
     tools.clock.now += 30 * mr.SECOND
     tools.step(run)
     assert sorted(kept.values) == [*range(20)]
@@ -295,7 +295,7 @@ def test_an_injector_beside_a_dataframe(
     _let(there, 5)
     _until(lambda: run.status().injected == {"numbers": 5, "others": 2})
     run.stop()
-    assert run._run.run_log.places["numbers"]["all"].offset == 5
+    assert run._run.run_log.source_offsets["numbers"]["all"].offset == 5
     _let(there, 6)
     run = tools.start(pipeline(feed.stream))
     tools.step(run)

@@ -106,7 +106,7 @@ def test_files(spark: SparkSession, tools: Any, tmp_path: Path) -> None:
     mailbox, generation, epoch = run._run.run_log.state.mailbox, 1, run.status().epoch
     answer = ask(mailbox, "savepoint", generation, about="before", timeout_s=60)
     assert answer is not None
-    assert (answer.done, answer.said) == (True, f"epoch {epoch} is kept as savepoint before")
+    assert (answer.done, answer.text) == (True, f"epoch {epoch} is kept as savepoint before")
     assert run.snapshot() == run.snapshot() == f"epoch-{epoch}"
     assert mr.ops.savepoints(tools.checkpoint) == {"before": epoch, f"epoch-{epoch}": epoch}
     with pytest.raises(CheckpointMismatch, match="there is a savepoint 'before'"):
@@ -114,7 +114,7 @@ def test_files(spark: SparkSession, tools: Any, tmp_path: Path) -> None:
     # Paused from outside, it is read no more until it goes on; low watermarks wait.
     answer = ask(mailbox, "pause", generation, about="trips", timeout_s=60)
     assert answer is not None
-    assert (answer.done, answer.said) == (True, "trips: paused")
+    assert (answer.done, answer.text) == (True, "trips: paused")
     _write(folder, 9, "Soho", mode="a")
     tools.step(run)
     assert run.status().injected == {"trips": 4}
@@ -130,11 +130,11 @@ def test_files(spark: SparkSession, tools: Any, tmp_path: Path) -> None:
     about = msgspec.json.encode(UpdateAsked("jobs.py:more")).decode()
     answer = ask(mailbox, "update", generation, about=about, timeout_s=60)
     assert answer is not None
-    assert answer.done, answer.said
+    assert answer.done, answer.text
     assert re.fullmatch(
         rf"jobs\.py:more has taken over after epoch {earlier_run.run_log.completed}; the run stood "
         r"still for \S+ s: \S+ s to claim the checkpoint, \S+ s until the next epoch could begin",
-        answer.said,
+        answer.text,
     )
     assert run.status().generation == generation + 1
     assert run._run is not earlier_run
@@ -152,7 +152,7 @@ def test_files(spark: SparkSession, tools: Any, tmp_path: Path) -> None:
     about = msgspec.json.encode(CallAsked("so far", [])).decode()
     answer = ask(mailbox, "fire", generation + 1, about=about, timeout_s=60)
     assert answer is not None
-    assert (answer.done, answer.said) == (True, "so far was called")
+    assert (answer.done, answer.text) == (True, "so far was called")
     tools.step(run)
     run.fire("so far", "Ely")
     tools.step(run)

@@ -73,7 +73,7 @@ def test_intervals_split_and_merge_under_load(spark: SparkSession, tmp_path: Pat
     about = msgspec.json.encode(RemapAsked("Counts", [(5, None)], [(1, 6)])).decode()
     answer = ask(mailbox, "remap", 1, about=about, timeout_s=60)
     assert answer is not None
-    assert answer.said.startswith("Counts has 4 key intervals after epoch ")
+    assert answer.text.startswith("Counts has 4 key intervals after epoch ")
     with pytest.raises(PipelineError, match="interval 0 is not there"):
         run.remap("Counts", [mr.ops.Split(0)])
     put(2)

@@ -57,7 +57,7 @@ def status(context: click.Context, path: str, timeout: float) -> None:
         answer = None
         click.echo(f"The run cannot be asked: {error}")
     if answer is not None and answer.done:
-        click.echo(answer.said)
+        click.echo(answer.text)
         return
     click.echo(_silence(found, timeout))
     context.invoke(show, path=path, as_json=False)
@@ -119,9 +119,9 @@ def update(
     about = msgspec.json.encode(UpdateAsked(app, options)).decode()
     answer = asked(path, "update", timeout, about)
     if not answer.done:
-        click.echo(f"not updated: {answer.said}", err=True)
+        click.echo(f"not updated: {answer.text}", err=True)
         context.exit(3)
-    click.echo(answer.said)
+    click.echo(answer.text)
 
 
 @click.command(short_help="Fire windows now.")
@@ -138,8 +138,8 @@ def fire(path: str, name: str, keys: tuple[str, ...], timeout: float) -> None:
     encoded = [encode_key(each).hex() for key in keys for each in keys_of(key)]
     answer = asked(path, "fire", timeout, msgspec.json.encode(CallAsked(name, encoded)).decode())
     if not answer.done:
-        raise click.ClickException(f"the run did not fire: {answer.said}")
-    click.echo(f"{answer.said}, after epoch {answer.epoch}")
+        raise click.ClickException(f"the run did not fire: {answer.text}")
+    click.echo(f"{answer.text}, after epoch {answer.epoch}")
 
 
 @click.command(short_help="Pause a stream.")
@@ -188,7 +188,7 @@ def savepoint(path: str, name: str, timeout: float) -> None:
     Without a run, `millrace checkpoint savepoint add` does the same. To start from a savepoint,
     copy it: `millrace checkpoint copy PATH/savepoints/NAME TARGET`.
     """
-    click.echo(_done(path, "savepoint", name, timeout).said)
+    click.echo(_done(path, "savepoint", name, timeout).text)
 
 
 @click.command(short_help="Make a savepoint named by its epoch.")
@@ -196,26 +196,26 @@ def savepoint(path: str, name: str, timeout: float) -> None:
 @timeout_option(600)
 def snapshot(path: str, timeout: float) -> None:
     """Keep the checkpoint at PATH, as its run has it now, as savepoint epoch-N."""
-    click.echo(_done(path, "snapshot", "", timeout).said)
+    click.echo(_done(path, "snapshot", "", timeout).text)
 
 
 def _act(path: str, what: str, about: str, timeout: float) -> None:
     answer = _done(path, what, about, timeout)
-    click.echo(f"{answer.said}, after epoch {answer.epoch}")
+    click.echo(f"{answer.text}, after epoch {answer.epoch}")
 
 
 def _done(path: str, what: str, about: str, timeout: float) -> Answer:
     answer = asked(path, what, timeout, about)
     if not answer.done:
-        raise click.ClickException(f"the run did not {what}: {answer.said}")
+        raise click.ClickException(f"the run did not {what}: {answer.text}")
     return answer
 
 
 def _end(path: str, what: str, timeout: float) -> None:
     answer = asked(path, what, timeout)
     if not answer.done:
-        raise click.ClickException(f"the run did not {what}: {answer.said}.")
-    click.echo(f"{answer.said} after epoch {answer.epoch}")
+        raise click.ClickException(f"the run did not {what}: {answer.text}.")
+    click.echo(f"{answer.text} after epoch {answer.epoch}")
 
 
 @click.command(short_help="Split and merge key intervals.")
@@ -259,8 +259,8 @@ def remap(
         return
     answer = asked(path, "remap", timeout, msgspec.json.encode(wanted).decode())
     if not answer.done:
-        raise click.ClickException(f"the run did not remap: {answer.said}")
-    click.echo(answer.said)
+        raise click.ClickException(f"the run did not remap: {answer.text}")
+    click.echo(answer.text)
 
 
 def asked(path: str, what: str, timeout: float, about: str = "") -> Answer:

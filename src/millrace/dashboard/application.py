@@ -231,7 +231,7 @@ class Answers:
             return _error(504, f"No run answers within {patience:.0f} s. It was taken back.")
         if answer.done and what in _ENDING:
             self._watcher.ended(generation)
-        said = {"done": answer.done, "said": answer.said, "epoch": answer.epoch}
+        said = {"done": answer.done, "said": answer.text, "epoch": answer.epoch}
         return JSONResponse(said, 200 if answer.done else 409)
 
     async def _latest(self, read: Callable[[Checkpoint], Any]) -> Response:

@@ -33,7 +33,7 @@ class QueryAnswer(Protocol):
         ...
 
     @property
-    def said(self) -> str:
+    def text(self) -> str:
         """In words."""
         ...
 

@@ -873,7 +873,7 @@ def _combined(given: Mapping[str, Any], several: Mapping[str, Any]) -> tuple[Com
             "which has create, add, merge and extract, or aggregates by name, such as "
             "n=mr.agg.count()."
         )
-    return combine, as_stored(value, combine.compares)
+    return combine, as_stored(value, combine.comparison)
 
 
 def _each_pair(pairs: Any) -> Any:

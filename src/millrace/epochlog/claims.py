@@ -229,7 +229,7 @@ def plan_of(end: LogTail, topology: Topology, *, between: bool = False) -> Chang
         part_changes += _missed(claim, topology, completion)
     if completion is not None and (streams or sources_changed(claim, topology)):
         read = {stream for stream, stats in completion.sources.items() if stats.records}
-        part_changes += _not_kept(topology, read - completion.places.keys())
+        part_changes += _not_kept(topology, read - completion.source_offsets.keys())
     if unfinished is not None:
         part_changes = [change.while_unfinished(epoch + 1) for change in part_changes]
     part_changes += _sinks(claim, topology, unfinished)

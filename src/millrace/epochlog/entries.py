@@ -295,7 +295,7 @@ class Manifest(msgspec.Struct, tag="manifest", kw_only=True):
         splitting: Settings by which the input is cut into partitions, which are part of the ids of
             injected records. Whoever runs the epoch knows what they mean.
         offsets: Injected stream whose injector the driver asks -> the processes of which the epoch
-            reads something, or takes a promise, and where it ends. It begins at the places of the
+            reads something, or takes a promise, and where it ends. It begins at the offsets of the
             completion before it.
         edges: Numbers of the subscriptions; a sink that came later gets nothing of the epoch.
         live: How many live tasks a level run it: then segments are grown, and a mark ends it. What
@@ -391,7 +391,7 @@ class Completion(msgspec.Struct, tag="completion", kw_only=True):
         sources: Injected stream -> what was observed of it since the beginning.
         moved: Computation, or ``injector:<stream>``, -> the epoch in which the low watermark that
             it shows last moved, and the clock of that epoch.
-        places: Injected stream -> process of its injector -> how far it was read.
+        source_offsets: Injected stream -> process of its injector -> how far it was read.
         live: What live tasks leave behind; None where tasks ended with the epoch.
         begins: The manifest of the epoch after it, which has begun with it: live tasks do not wait
             at a mark. None if nothing was done beyond the epoch.
@@ -414,7 +414,7 @@ class Completion(msgspec.Struct, tag="completion", kw_only=True):
     counters: dict[str, Counters]
     sources: Sources = {}
     moved: dict[str, tuple[int, int]] = {}
-    places: dict[str, dict[str, SourceOffset]] = {}
+    source_offsets: dict[str, dict[str, SourceOffset]] = {}
     live: LiveMark | None = None
     begins: Manifest | None = None
     base: int = 0

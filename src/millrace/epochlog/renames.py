@@ -78,7 +78,7 @@ def _renamed_watermarks(known: LowWatermarks, called: Mapping[str, str]) -> LowW
     )
 
 
-_BY_STREAM = ("sources", "places")
+_BY_STREAM = ("sources", "source_offsets")
 
 
 def read_as(end: LogTail, topology: Topology) -> tuple[LogTail, dict[str, str]]:

@@ -192,7 +192,7 @@ class RunLog:
         counters: Computation -> counts since the beginning.
         sources: Injected stream -> what was observed of it since the beginning.
         history: The epochs that this process completed.
-        places: Injected stream -> process of its injector -> how far it was read.
+        source_offsets: Injected stream -> process of its injector -> how far it was read.
         base: The first batch of Spark's own offsets, which begin anew after live tasks.
         incarnation: The last of live tasks that is over and sealed; 0 if there was none.
         live: What live tasks left behind with the last completed epoch; None if it was not theirs.
@@ -223,7 +223,7 @@ class RunLog:
         self.sources: Sources = {}
         self.history = WatermarkHistory()
         self.moved: dict[str, tuple[int, int]] = {}
-        self.places: dict[str, dict[str, SourceOffset]] = {}
+        self.source_offsets: dict[str, dict[str, SourceOffset]] = {}
         self.base = self.incarnation = 0
         self.live: LiveMark | None = None
         self.restored: Restoration | None = None
@@ -359,7 +359,7 @@ class RunLog:
         results: Collection[IntervalResult],
         sources: Mapping[str, SourceStats] = _NO_SOURCES,
         *,
-        places: Mapping[str, Mapping[str, SourceOffset]] | None = None,
+        source_offsets: Mapping[str, Mapping[str, SourceOffset]] | None = None,
         live: LiveMark | None = None,
         goes_on: bool = False,
         by_tasks: bool = True,
@@ -371,7 +371,7 @@ class RunLog:
             results: One for each interval of each computation; an interval may be missing, and is
                 then as it was.
             sources: Injected stream -> what the epoch observed of it.
-            places: How far processes of injectors were read, those that were.
+            source_offsets: How far processes of injectors were read, those that were.
             live: What live tasks leave behind.
             goes_on: Whether they are in the next epoch already, which begins with this entry.
             by_tasks: Whether tasks have run it. If none did, nothing has changed, and they stand
@@ -411,8 +411,8 @@ class RunLog:
             for name, us in after.outputs.items()
             if us != shown[name]
         }
-        for stream, places_of in (places or {}).items():
-            self.places.setdefault(stream, {}).update(places_of)
+        for stream, offsets_of in (source_offsets or {}).items():
+            self.source_offsets.setdefault(stream, {}).update(offsets_of)
         if manifest.offsets.keys() >= {spec.name for spec in self.topology.injected()}:
             self.base = manifest.epoch + 1  # Spark has no offsets of it
         whole = not self._whole_entry or self._claim_entry > self._whole_entry
@@ -440,12 +440,14 @@ class RunLog:
         for stream, names in there.items():
             injection = self.topology.streams[stream].injection
             expected = () if injection is None else injection.expected
-            ended = over(self.places.get(stream, {}), {*names, *expected})
+            ended = over(self.source_offsets.get(stream, {}), {*names, *expected})
             if not ended:
                 continue
             # Others look at them meanwhile.
-            offsets = self.places[stream]
-            self.places[stream] = {name: offsets[name] for name in offsets if name not in ended}
+            offsets = self.source_offsets[stream]
+            self.source_offsets[stream] = {
+                name: offsets[name] for name in offsets if name not in ended
+            }
             if (stats := self.sources.get(stream)) is not None:
                 states = stats.processes
                 stats.processes = {name: states[name] for name in states if name not in ended}
@@ -505,7 +507,7 @@ class RunLog:
             counters=self.counters,
             sources=self.sources,
             moved=self.moved,
-            places=self.places,
+            source_offsets=self.source_offsets,
             live=live,
             base=self.base,
         )
@@ -602,7 +604,9 @@ class RunLog:
         }
         shown = self.authority.low_watermarks.outputs
         self.moved = {name: at for name, at in completion.moved.items() if name in shown}
-        self.places = {stream: dict(offsets) for stream, offsets in completion.places.items()}
+        self.source_offsets = {
+            stream: dict(offsets) for stream, offsets in completion.source_offsets.items()
+        }
         self.live = completion.live
         self.restored = completion.restored
         if self.restored is not None and self.restored not in self._taken_back:

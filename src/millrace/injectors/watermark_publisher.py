@@ -96,8 +96,8 @@ class WatermarkAggregate:
                 idle.append(name)
                 may_go_on |= own_us < MAX_TIMESTAMP
                 continue
-            if self.idle_us is not None and process.heard_us != MIN_TIMESTAMP:
-                changes_us = min(changes_us, process.heard_us + self.idle_us)
+            if self.idle_us is not None and process.received_us != MIN_TIMESTAMP:
+                changes_us = min(changes_us, process.received_us + self.idle_us)
             published_us = min(published_us, own_us)
             changes_us = min(changes_us, self.policy.changes_us(process, read_until_us))
         # Those that have ended say nothing of one that is idle, and comes back.
@@ -218,7 +218,8 @@ class WatermarkPublisher:
             self._held_until[stream, name] = wall_time_us
         held_until = {name: self._held_until.get((stream, name), MIN_TIMESTAMP) for name in known}
         return {
-            name: one.merged(ProcessState(heard_us=held_until[name])) for name, one in known.items()
+            name: one.merged(ProcessState(received_us=held_until[name]))
+            for name, one in known.items()
         }
 
     def waiting(
@@ -312,7 +313,7 @@ class WatermarkPublisher:
         found: dict[str, dict[str, ProcessState]] = {}
         for stream, injector in self._injectors.items():
             earlier = known.get(stream, {})
-            now = ProcessState(heard_us=wall_time_us)
+            now = ProcessState(received_us=wall_time_us)
             fresh = {name: one.merged(now) for name, one in seen.get(stream, {}).items()}
             for name in injector.expected:
                 if name not in earlier:
@@ -350,7 +351,7 @@ class WatermarkPublisher:
             process = known.get(name)
             if name == ONLY or process is None or (stream, name) in self._missed:
                 continue
-            if wall_time_us >= process.heard_us + _MISSING_US:
+            if wall_time_us >= process.received_us + _MISSING_US:
                 self._missed.add((stream, name))
                 log.warning(
                     "stream %r: expected process %r has not been heard of since %s, so the low "
@@ -358,5 +359,5 @@ class WatermarkPublisher:
                     "inject(expected=), or give inject(idle=).",
                     stream,
                     name,
-                    format_timestamp(process.heard_us),
+                    format_timestamp(process.received_us),
                 )

@@ -299,7 +299,7 @@ def offset_files(
         to_base: The base that the target is to have; by default the same.
     """
     read = {stream for stream, stats in completion.sources.items() if stats.records}
-    unknown = sorted(read - completion.places.keys())
+    unknown = sorted(read - completion.source_offsets.keys())
     if not unknown:
         return []
     name = f"spark-from-{completion.base}" if completion.base else "spark"

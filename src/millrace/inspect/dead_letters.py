@@ -153,7 +153,7 @@ def read_until(completion: Completion | None) -> int:
     """Return the number of the last message of letters that a completed epoch has read."""
     if completion is None:
         return 0
-    offsets = completion.places.get(AGAIN, {})
+    offsets = completion.source_offsets.get(AGAIN, {})
     return letters_read(offsets[PROCESS].offset) if PROCESS in offsets else 0
 
 

@@ -167,7 +167,7 @@ def _injector_lines(found: WatermarkExplanation) -> list[str]:
         published = format_timestamp(pin.timestamp)
         lines = [f"Pinned by {where}, which published {published}{policy}."]
     if pin.idle is not None:
-        silence = _seconds(found.wall_time - (pin.heard or 0))
+        silence = _seconds(found.wall_time - (pin.received or 0))
         return [
             *lines,
             "All its processes are idle: each has been silent for longer than "
@@ -176,14 +176,14 @@ def _injector_lines(found: WatermarkExplanation) -> list[str]:
             "The low watermark moves when one of them sends again.",
         ]
     if pin.newest is None:
-        heard = "No record of it has come"
-        if pin.heard is not None:
-            heard += f" in {_seconds(found.wall_time - pin.heard)} of waiting"
+        sentence = "No record of it has come"
+        if pin.received is not None:
+            sentence += f" in {_seconds(found.wall_time - pin.received)} of waiting"
     else:
-        heard = f"Its newest record is of {format_timestamp(pin.newest)}"
-        if pin.heard is not None:
-            heard += f"; it was last heard {_seconds(found.wall_time - pin.heard)} ago"
-    return [*lines, f"{heard}.", *_backwards_lines(pin.backwards, pin.timestamp)]
+        sentence = f"Its newest record is of {format_timestamp(pin.newest)}"
+        if pin.received is not None:
+            sentence += f"; it was last heard {_seconds(found.wall_time - pin.received)} ago"
+    return [*lines, f"{sentence}.", *_backwards_lines(pin.backwards, pin.timestamp)]
 
 
 class SkewHold(msgspec.Struct, frozen=True, kw_only=True):
@@ -287,7 +287,7 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
         policy: Of the injector.
         process: The process, or source partition, of the injector.
         newest: Latest timestamp read from it, in microseconds.
-        heard: Wall clock when it last delivered something, in microseconds.
+        received: Wall clock when it last delivered something, in microseconds.
         idle: The time-out after which all processes of the injector are idle, in microseconds;
             None where one of them is not.
         backwards: Of an injector, as of a :class:`Hop`.
@@ -306,7 +306,7 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
     policy: str | None = None
     process: str | None = None
     newest: int | None = None
-    heard: int | None = None
+    received: int | None = None
     idle: int | None = None
     backwards: int = 0
 
@@ -477,7 +477,7 @@ def _injector_pin(claim: Claim, completion: Completion, sender: str, backwards_u
         policy=entry.policy or None,
         process=process if process != ONLY else None,
         newest=None if known.newest_us == MIN_TIMESTAMP else known.newest_us,
-        heard=None if known.heard_us == MIN_TIMESTAMP else known.heard_us,
+        received=None if known.received_us == MIN_TIMESTAMP else known.received_us,
         idle=entry.idle_us if slowest is None else None,
         backwards=backwards_us,
     )
@@ -520,7 +520,8 @@ def _slowest(
 def _most_recent_process(completion: Completion, stream: str) -> tuple[str, ProcessState]:
     """Return the process of an injector that was heard last, and what is known of it."""
     return max(
-        completion.sources[stream].processes.items(), key=lambda item: (item[1].heard_us, item[0])
+        completion.sources[stream].processes.items(),
+        key=lambda item: (item[1].received_us, item[0]),
     )
 
 

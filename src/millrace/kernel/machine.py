@@ -463,25 +463,25 @@ class Machine:
                 failed = self._attempt(bundle, start, stop, poisoned)
                 if failed is None:
                     break
-                name, letter = failed
-                poisoned[name] = letter
+                name, dead_letter = failed
+                poisoned[name] = dead_letter
         finally:
             self._careful = False
         if not self._flush(encoded):
             raise InvariantViolation(f"state of {self.spec.name} was verified, and refused after")
-        for name, letter in poisoned.items():
-            self._set_aside(letter, key)
+        for name, dead_letter in poisoned.items():
+            self._set_aside(dead_letter, key)
             if self._causes:
                 self._calls.productions.caused_by(
                     bundle.records.origins[name], bundle.records.sequences[name]
                 )
 
-    def _set_aside(self, letter: DeadLetter, key: Any) -> None:
+    def _set_aside(self, dead_letter: DeadLetter, key: Any) -> None:
         """Send a dead letter of a key."""
-        at_us = max(EARLIEST_RECORD, min(letter.timestamp or 0, LATEST_RECORD))
-        self._router.send(self._calls.productions, str(self._dead_letters), letter, at_us, key)
+        at_us = max(EARLIEST_RECORD, min(dead_letter.timestamp or 0, LATEST_RECORD))
+        self._router.send(self._calls.productions, str(self._dead_letters), dead_letter, at_us, key)
         self._counters.dead_letters += 1
-        note(self._counters.reasons, letter)
+        note(self._counters.reasons, dead_letter)
 
     def _refuse_answer(self, error: BaseException, value: Any, at_us: int) -> None:
         """Set aside one of several values that a timer of a built-in computation answers.
@@ -497,8 +497,8 @@ class Machine:
 
     def _send_apart(self, key: Any) -> None:
         """Send the dead letters of single answers of a key, once its part is done."""
-        for letter in self._apart:
-            self._set_aside(letter, key)
+        for dead_letter in self._apart:
+            self._set_aside(dead_letter, key)
         self._apart.clear()
 
     def _attempt(
@@ -542,8 +542,8 @@ class Machine:
             counters.first_late = first_late(bundle, self._user.key, n)
         if self._late_records is not None:
             key, productions = self._user.key, self._calls.productions
-            letter = late_record(self.spec.title, bundle, key, n)
-            self._router.send(productions, str(self._late_records), letter, timestamp_us, key)
+            dead_letter = late_record(self.spec.title, bundle, key, n)
+            self._router.send(productions, str(self._late_records), dead_letter, timestamp_us, key)
             productions.caused_by(records.origins[n], records.sequences[n])
 
     def _fire(
@@ -575,8 +575,8 @@ class Machine:
                     if self._careful:
                         self._cells.verify()
                 except CAUGHT as error:
-                    letter = self._failures.of_waiting(bundle, self._user.key, error, *record)
-                    return self._failed(due, letter, error)
+                    dead_letter = self._failures.of_waiting(bundle, self._user.key, error, *record)
+                    return self._failed(due, dead_letter, error)
                 self._calls.pane_at_hand = None  # it was the record's
                 continue
             if poisoned and due in poisoned:
@@ -598,8 +598,8 @@ class Machine:
                 shown = msgspec.structs.replace(
                     timer, tag=operator_of(self._user).display_tag(timer.tag)
                 )
-                letter = self._failures.of_timer(bundle, self._user.key, error, shown)
-                return self._failed(due, letter, error)
+                dead_letter = self._failures.of_timer(bundle, self._user.key, error, shown)
+                return self._failed(due, dead_letter, error)
             fired += 1
         self._counters.timers += fired
         return None
@@ -616,16 +616,16 @@ class Machine:
             key, pending.value, pending.timestamp_us, pending.stream, pending.late,
             pending.origin, pending.sequence,
         )  # fmt: skip
-        letter = self._failures.of_pending(bundle, key, error, record)
-        return self._failed(name, letter, error)
+        dead_letter = self._failures.of_pending(bundle, key, error, record)
+        return self._failed(name, dead_letter, error)
 
     def _failed(
-        self, name: Any, letter: DeadLetter, error: BaseException
+        self, name: Any, dead_letter: DeadLetter, error: BaseException
     ) -> tuple[Any, DeadLetter]:
         """Return what failed; remember it if it took too long and its key's part runs again."""
         if isinstance(error, TimeLimitExceeded) and not self._careful:
-            self._overdue[name] = letter
-        return name, letter
+            self._overdue[name] = dead_letter
+        return name, dead_letter
 
     def _begin(self, raw: bytes | None, due: DueTimers | None) -> None:
         if self._cells.scalars is not None:

@@ -224,14 +224,16 @@ class Router:
         """
         self._send(productions, route, value, timestamp_us, key)
 
-    def send_letter(self, productions: RowsBuilder, letter: DeadLetter, timestamp_us: int) -> None:
+    def send_letter(
+        self, productions: RowsBuilder, dead_letter: DeadLetter, timestamp_us: int
+    ) -> None:
         """Append the rows of a dead letter's record: to whom it failed for, and to nobody else.
 
         One that failed before it came to a computation goes on by all edges and steps.
 
         Args:
             productions: Where the rows go; unchanged if anything is refused.
-            letter: The dead letter.
+            dead_letter: The dead letter.
             timestamp_us: Event time.
 
         Raises:
@@ -239,11 +241,11 @@ class Router:
                 not of the stream's format.
         """
         length = len(productions)
-        way = self._ways.get((letter.stream, letter.computation))
+        way = self._ways.get((dead_letter.stream, dead_letter.computation))
         if way is None:
-            way = self._way(letter.stream, letter.computation)
-            self._ways[letter.stream, letter.computation] = way
-        enclosed = opened(letter.encoded)
+            way = self._way(dead_letter.stream, dead_letter.computation)
+            self._ways[dead_letter.stream, dead_letter.computation] = way
+        enclosed = opened(dead_letter.encoded)
         try:
             value = way.coder.decode(enclosed.value)
         except RAISED as error:

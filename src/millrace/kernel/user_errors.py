@@ -111,30 +111,30 @@ class Counted(msgspec.Struct, array_like=True, frozen=True):
 Reasons = dict[str, Counted]
 
 
-def reason_of(letter: DeadLetter) -> str:
+def reason_of(dead_letter: DeadLetter) -> str:
     """Return why a record is a dead letter, without what is its own.
 
     >>> said = "ValueError: invalid literal for int() with base 10: 'x17'"
     >>> reason_of(DeadLetter("s", "c", said, "", "", "", 0, 0))
     'ValueError: invalid literal for int() with base ...: ...'
     """
-    first, _, _ = letter.reason.partition("\n")
+    first, _, _ = dead_letter.reason.partition("\n")
     return _VALUES.sub("...", first)[:_WORDS]
 
 
-def note(reasons: Reasons, letter: DeadLetter) -> None:
+def note(reasons: Reasons, dead_letter: DeadLetter) -> None:
     """Count a dead letter."""
     sample = Sample(
-        letter.stream,
-        letter.computation,
-        letter.reason[:_WORDS],
-        letter.key[:_WORDS],
-        letter.value[:_WORDS],
-        letter.timestamp,
-        letter.refused_in,
-        letter.place,
+        dead_letter.stream,
+        dead_letter.computation,
+        dead_letter.reason[:_WORDS],
+        dead_letter.key[:_WORDS],
+        dead_letter.value[:_WORDS],
+        dead_letter.timestamp,
+        dead_letter.refused_in,
+        dead_letter.place,
     )
-    merge(reasons, {reason_of(letter): Counted(1, sample)})
+    merge(reasons, {reason_of(dead_letter): Counted(1, sample)})
 
 
 def merge(reasons: Reasons, more: Mapping[str, Counted]) -> None:
@@ -376,13 +376,13 @@ class Failures:
             UserCodeError: No stream takes dead letters.
         """
         records = bundle.records
-        letter = self.of_waiting(
+        dead_letter = self.of_waiting(
             bundle, key, error, records.stream_of(n), records.original(n), records.timestamps[n]
         )
-        if letter.place or self._provenance is None:
-            return letter
+        if dead_letter.place or self._provenance is None:
+            return dead_letter
         ids = int(records.origins[n]), int(records.sequences[n])
-        return msgspec.structs.replace(letter, place=self._provenance.place(None, ids))
+        return msgspec.structs.replace(dead_letter, place=self._provenance.place(None, ids))
 
     def of_waiting(
         self,
@@ -406,17 +406,17 @@ class Failures:
             f"key {brief(key)}, stream {stream!r}, timestamp {format_timestamp(timestamp_us)}, "
             f"epoch {bundle.attempt.epoch}\n  value {brief(value)}{', a retraction' * retraction}"
         )
-        letter = self._letter(error, stream, key, value, timestamp_us, bundle)
+        dead_letter = self._letter(error, stream, key, value, timestamp_us, bundle)
         if self._letters and self._provenance is not None:
             raw, raw_key = self._provenance.raw(value)
-            letter = msgspec.structs.replace(
-                letter,
+            dead_letter = msgspec.structs.replace(
+                dead_letter,
                 place=self._provenance.place(value, None),
                 raw=raw,
                 raw_key=raw_key,
                 encoded=self._provenance.encoded(stream, self._computation, came, key),
             )
-        return self._letter_or_raise(hook, where, letter, error)
+        return self._letter_or_raise(hook, where, dead_letter, error)
 
     def of_pending(
         self, bundle: Bundle, key: Any, error: BaseException, record: Record
@@ -433,13 +433,13 @@ class Failures:
             UserCodeError: No stream takes dead letters.
         """
         stream, value, timestamp_us = record.stream, record.value, record.timestamp
-        letter = self.of_waiting(
+        dead_letter = self.of_waiting(
             bundle, key, error, stream, value, timestamp_us, hook="the call, or process_response,"
         )
-        if letter.place or self._provenance is None:
-            return letter
+        if dead_letter.place or self._provenance is None:
+            return dead_letter
         place = self._provenance.place(None, (record.origin, record.sequence))
-        return msgspec.structs.replace(letter, place=place)
+        return msgspec.structs.replace(dead_letter, place=place)
 
     def of_timer(self, bundle: Bundle, key: Any, error: BaseException, timer: Timer) -> DeadLetter:
         """Return the dead letter of a timer.
@@ -450,8 +450,8 @@ class Failures:
         """
         at, epoch = format_timestamp(timer.at), bundle.attempt.epoch
         where = f"key {brief(key)}, {brief(timer)} ({at}), epoch {epoch}"
-        letter = self._letter(error, "", key, timer.tag, timer.at, bundle)
-        return self._letter_or_raise("process_timer", where, letter, error)
+        dead_letter = self._letter(error, "", key, timer.tag, timer.at, bundle)
+        return self._letter_or_raise("process_timer", where, dead_letter, error)
 
     def of_migration(
         self, bundle: Bundle, key: Any, error: BaseException, cell: str, value: Any
@@ -466,8 +466,8 @@ class Failures:
         attempt = bundle.attempt
         at_us = max(EARLIEST_RECORD, min(attempt.input_watermark_us, LATEST_RECORD))
         where = f"key {brief(key)}, state {cell!r}, epoch {attempt.epoch}\n  value {brief(value)}"
-        letter = self._letter(error, "", key, value, at_us, bundle)
-        return self._letter_or_raise(f"migration of {cell!r}", where, letter, error)
+        dead_letter = self._letter(error, "", key, value, at_us, bundle)
+        return self._letter_or_raise(f"migration of {cell!r}", where, dead_letter, error)
 
     def _letter(
         self,
@@ -492,13 +492,13 @@ class Failures:
         )
 
     def _letter_or_raise(
-        self, hook: str, where: str, letter: DeadLetter, error: BaseException
+        self, hook: str, where: str, dead_letter: DeadLetter, error: BaseException
     ) -> DeadLetter:
         if self._letters and not isinstance(error, InvariantViolation):
-            return letter
+            return dead_letter
         kind = TimerLoop if isinstance(error, TimerLoop) else UserCodeError
         raise kind(
-            f"{hook} of {self._computation} raised {letter.reason}\n  {where}\n{_place(error)}"
+            f"{hook} of {self._computation} raised {dead_letter.reason}\n  {where}\n{_place(error)}"
             "Nothing of this epoch was applied. Mend the code and start again from the same "
             "checkpoint, or declare a dead-letter stream, p.dead_letter(...), to set such records "
             "aside."

@@ -249,9 +249,9 @@ class ChannelAdmission:
     def _know(self, interval: int) -> None:
         """Have an interval's channels read, unless they are known."""
         if not self.channels.knows(interval):
-            self.channels.load(interval, self._load(interval), self._is_gone)
+            self.channels.load(interval, self._load(interval), self._is_complete)
 
-    def _is_gone(self, sender: Sender) -> bool:
+    def _is_complete(self, sender: Sender) -> bool:
         """Return whether all of a sender is here.
 
         It is a key interval that was split or merged, or a process that has ended.

@@ -291,7 +291,7 @@ class Inbox:
         at_us = rows.column("ts")[n].as_py()
         sequence = rows.column("sequence")[n].as_py()
         upper = rows.column("origin")[n].as_py() if self._runtime.live else None
-        letter = refuse(
+        dead_letter = refuse(
             self._topology,
             edge.stream,
             str(edge.computation),
@@ -303,14 +303,14 @@ class Inbox:
             ids=(self._origin(edge.stream) if upper is None else upper, sequence),
             origin=origin,
         )
-        note(self._report.source(edge.stream).letters, letter)
+        note(self._report.source(edge.stream).letters, dead_letter)
         productions = RowsBuilder()
         stream = self._topology.streams[edge.stream]
         latest_us = self._latest_us[edge.stream]
         self._runtime.router.send_injected(
             productions,
             str(self._topology.dead_letters),
-            letter,
+            dead_letter,
             max(EARLIEST_RECORD, min(at_us or 0, latest_us)),
             NO_FINGERPRINT if stream.injection and stream.injection.id else None,
         )

@@ -176,18 +176,18 @@ def _made(origin: Origin, value: Any) -> bool:
 
 
 def refuse_again(
-    letter: DeadLetter, reason: str, epoch: int, cause: BaseException | None
+    dead_letter: DeadLetter, reason: str, epoch: int, cause: BaseException | None
 ) -> DeadLetter:
     """Return the dead letter of one that was to be sent again, and cannot be.
 
     Args:
-        letter: As it was sent.
+        dead_letter: As it was sent.
         reason: Why it cannot be.
         epoch: Now.
         cause: What was raised.
     """
     return msgspec.structs.replace(
-        letter,
+        dead_letter,
         reason=cut(encodable(f"sent again: {reason}"), LETTER_MOST),
         error="" if cause is None else brief_trace(cause),
         refused_in=epoch,
@@ -228,7 +228,7 @@ class Origins:
         }
         self._log = log
         self._live = live
-        self._places: tuple[int, Mapping[str, Mapping[str, SourceOffset]]] | None = None
+        self._source_offsets: tuple[int, Mapping[str, Mapping[str, SourceOffset]]] | None = None
         # (Stream, process) -> from where rows were counted last, how many, and the next offset: who
         # refuses many rows of a piece must not read all that comes before each of them again.
         self._passed: dict[tuple[str, str], tuple[object, int, int]] = {}
@@ -354,10 +354,12 @@ class Origins:
         at = manifest.epoch if self._live else manifest.follows
         if self._log is None or (not self._live and not at):
             return {}
-        if self._places is None or self._places[0] != at:
-            said = end_of(self._log).completions if self._live else completions_to(self._log, at)
-            self._places = at, said[-1].places if said else {}
-        return self._places[1]
+        if self._source_offsets is None or self._source_offsets[0] != at:
+            completions = (
+                end_of(self._log).completions if self._live else completions_to(self._log, at)
+            )
+            self._source_offsets = at, completions[-1].source_offsets if completions else {}
+        return self._source_offsets[1]
 
 
 class BatchOrigins:

@@ -529,10 +529,10 @@ class RowEncoder:
                         places = ids(np.ones(len(values), dtype=np.int64))
                     here = int(places[0][n]), int(places[1][n])
                 if again:
-                    letter = refuse_again(letter_in(value), reason, epoch, cause)
+                    dead_letter = refuse_again(letter_in(value), reason, epoch, cause)
                 else:
                     known_whole = known is not None and known.value is not None
-                    letter = refuse(
+                    dead_letter = refuse(
                         topology,
                         stream,
                         "",
@@ -545,11 +545,11 @@ class RowEncoder:
                         origin=sources.at(n) if sources is not None and not known_whole else None,
                         cause=cause,
                     )
-                note(self._report.source(stream).letters, letter)
+                note(self._report.source(stream).letters, dead_letter)
                 send(
                     productions,
                     str(topology.dead_letters),
-                    letter,
+                    dead_letter,
                     max(EARLIEST_RECORD, min(at_us or 0, self._times.latest_us)),
                     None if fingerprints is None else NO_FINGERPRINT,
                 )

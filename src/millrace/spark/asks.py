@@ -100,13 +100,13 @@ class Answer(msgspec.Struct, frozen=True):
 
     Attributes:
         done: Whether it was; False if it was refused.
-        said: In words.
+        text: In words.
         epoch: The last completed epoch when it took effect.
         at_us: When it did, by the driver's clock.
     """
 
     done: bool
-    said: str
+    text: str
     epoch: int
     at_us: int
 

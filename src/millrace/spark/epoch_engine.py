@@ -247,7 +247,7 @@ class EpochEngine(Engine):
             for stream in self._input.streams
         }
         try:
-            asked = self._input.asked(run_log.places, waiting)
+            asked = self._input.asked(run_log.source_offsets, waiting)
         except Exception as error:
             raise failed(self._topology.name, error, self._session) from error
         run_log.forget_ended(self._input.there)
@@ -282,10 +282,10 @@ class EpochEngine(Engine):
 
         def unread(manifest: Manifest) -> TaskReport | None:
             nonlocal pieces, moved
-            pieces = self._input.pieces(manifest, run_log.places)
+            pieces = self._input.pieces(manifest, run_log.source_offsets)
             if not self.run.active:
                 raise NotBegun
-            moved = self._input.moved(manifest, run_log.places)
+            moved = self._input.moved(manifest, run_log.source_offsets)
             return None if read_by_spark else self._input.unread(manifest, pieces)
 
         def stages(manifest: Manifest) -> tuple[TaskReport, float]:
@@ -409,8 +409,8 @@ class EpochSetup(Setup):
                     f"{_kinds(other, ours)}. Start the pipeline as it was, and end it with "
                     "run.stop()."
                 )
-        spark_then = (read & ours) - run_log.places.keys()
-        injector_then = (read & injected & run_log.places.keys()) - ours
+        spark_then = (read & ours) - run_log.source_offsets.keys()
+        injector_then = (read & injected & run_log.source_offsets.keys()) - ours
         if other := sorted(spark_then | injector_then):
             raise CheckpointMismatch(
                 f"streams {other} were read by the other kind of source, {_kinds(other, ours)}. "

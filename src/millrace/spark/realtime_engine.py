@@ -314,7 +314,7 @@ class RealtimeEngine(Engine):
             heir = self._failover.take()
             self._control_loop.take_over(heir.board, heir.take())
             self.query = heir.query
-            self._until = f"until {heir.known_as} had taken up what there was"
+            self._until = f"until {heir.title} had taken up what there was"
             return
         self._failover.give_up()
         self._until = "until Spark ran all tasks"
@@ -543,7 +543,7 @@ class RealtimeEngine(Engine):
 
     def _nothing_there(self, injectors: Mapping[str, Injector]) -> bool:
         """Return whether the sources have nothing that was not read when the last mark was made."""
-        places, processes = self._run_log.places, processes_of(self._run_log.sources)
+        places, processes = self._run_log.source_offsets, processes_of(self._run_log.sources)
         return all(
             nothing_left(
                 injector,

@@ -103,7 +103,7 @@ class RealtimeSetup(Setup):
             lambda address: start_query(address, False, ()),
             where,
             changed,
-            known_as="the new tasks",
+            title="the new tasks",
         )
         return self.beside
 
@@ -246,15 +246,15 @@ def pickled_clock(clock: Callable[[], int] | None) -> bytes:
         ) from refused
 
 
-def _board(spark: SparkSession, known_as: str | None) -> Switchboard:
+def _board(spark: SparkSession, host: str | None) -> Switchboard:
     """Return where the workers reach this process.
 
     Args:
         spark: The session.
-        known_as: By what name they do; None if Spark or the network says.
+        host: By what name they do; None if Spark or the network says.
     """
-    if known_as is not None:
-        return Switchboard(known_as, "")
+    if host is not None:
+        return Switchboard(host, "")
     if is_local(spark):
         return Switchboard("127.0.0.1")
     if is_connect(spark):

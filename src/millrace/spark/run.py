@@ -99,7 +99,7 @@ class Run:
         self._waiting = 0
         self._interrupted = False
         self._scrapes = parts.scrapes
-        self._backlog = BacklogProbe(asking(parts.topology, lambda: parts.run_log.places))
+        self._backlog = BacklogProbe(asking(parts.topology, lambda: parts.run_log.source_offsets))
         self._progress = Progress(parts.topology.name, parts.housekeeping, self._backlog)
         self._display = ProgressDisplay(
             self._line,

@@ -108,7 +108,7 @@ class Collectable(msgspec.Struct, frozen=True):
     given: Mapping[str, Given] = {}
 
 
-def _is_gone(given: Given, interval: int) -> bool:
+def _was_remapped(given: Given, interval: int) -> bool:
     return interval < given.before and interval not in given.there
 
 
@@ -189,7 +189,7 @@ class Collector:
             self._dropped.add(computation)
         for computation, given in collectable.given.items():
             if self._given.get(computation) != given:
-                self._collect_all(computation, collected, partial(_is_gone, given))
+                self._collect_all(computation, collected, partial(_was_remapped, given))
                 self._given[computation] = given
         self._collect_grown(collectable, collected)
         first = collectable.first_entry

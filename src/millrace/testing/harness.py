@@ -598,7 +598,7 @@ class Harness:
 
     def _offsets(self, stream: str) -> Offsets:
         """Return where the processes of a stream's injector stand."""
-        known = self._run_log.places.get(stream, {})
+        known = self._run_log.source_offsets.get(stream, {})
         return {name: [place.offset, place.process_watermark_us] for name, place in known.items()}
 
     def _script(self, scripted: Mapping[int, Mapping[str, int]]) -> None:

@@ -150,12 +150,12 @@ class ProcessState(msgspec.Struct, array_like=True, frozen=True):
         newest_us: Latest record timestamp read from it; MIN_TIMESTAMP if none was.
         process_watermark_us: Latest low watermark that it published itself; MIN_TIMESTAMP if it
             does not.
-        heard_us: Wall clock when it last delivered anything, or else was first expected.
+        received_us: Wall clock when it last delivered anything, or else was first expected.
     """
 
     newest_us: int = MIN_TIMESTAMP
     process_watermark_us: int = MIN_TIMESTAMP
-    heard_us: int = MIN_TIMESTAMP
+    received_us: int = MIN_TIMESTAMP
 
     def is_idle(self, idle_us: int | None, wall_time_us: int, last_epoch_us: int) -> bool:
         """Return whether the process has been silent for its time-out, and can be left out.
@@ -168,28 +168,28 @@ class ProcessState(msgspec.Struct, array_like=True, frozen=True):
             wall_time_us: What time it is.
             last_epoch_us: Clock of the last epoch that has completed.
 
-        >>> [ProcessState(heard_us=0).is_idle(5, 9, last_epoch_us=us) for us in (0, 1)]
+        >>> [ProcessState(received_us=0).is_idle(5, 9, last_epoch_us=us) for us in (0, 1)]
         [False, True]
         """
         return (
             idle_us is not None
-            and self.heard_us != MIN_TIMESTAMP
-            and self.heard_us + idle_us <= wall_time_us
-            and self.heard_us < last_epoch_us
+            and self.received_us != MIN_TIMESTAMP
+            and self.received_us + idle_us <= wall_time_us
+            and self.received_us < last_epoch_us
         )
 
     def merged(self, other: ProcessState) -> ProcessState:
         """Return what is known from two observations; the order does not matter.
 
-        >>> ProcessState(newest_us=5, heard_us=1).merged(
-        ...     ProcessState(newest_us=3, process_watermark_us=2, heard_us=4)
+        >>> ProcessState(newest_us=5, received_us=1).merged(
+        ...     ProcessState(newest_us=3, process_watermark_us=2, received_us=4)
         ... )
-        ProcessState(newest_us=5, process_watermark_us=2, heard_us=4)
+        ProcessState(newest_us=5, process_watermark_us=2, received_us=4)
         """
         return ProcessState(
             max(self.newest_us, other.newest_us),
             max(self.process_watermark_us, other.process_watermark_us),
-            max(self.heard_us, other.heard_us),
+            max(self.received_us, other.received_us),
         )
 
 

@@ -66,7 +66,7 @@ def rested(case: Case) -> dict[str, Any]:
 
     def asked(what: str, about: str) -> list[Any]:
         answer = ask(mailbox, what, run._run.run_log.generation, about=about, timeout_s=120)
-        return ["no answer"] if answer is None else [answer.done, answer.said]
+        return ["no answer"] if answer is None else [answer.done, answer.text]
 
     def intervals(name: str) -> list[int]:
         return [one.id for one in mr.ops.open_checkpoint(checkpoint)[name].intervals]

@@ -233,7 +233,7 @@ def test_a_run_that_answers_is_running_though_it_has_nothing_to_do(flown):
     @dataclasses.dataclass
     class Answer:
         done: bool = True
-        said: str = "running"
+        text: str = "running"
         epoch: int = 1
 
     overview = Checkpoint(flown.state).overview

@@ -22,7 +22,7 @@ BEARER = {"authorization": f"Bearer {TOKEN}"}
 @dataclasses.dataclass
 class Answer:
     done: bool
-    said: str
+    text: str
     epoch: int = 41
 
 

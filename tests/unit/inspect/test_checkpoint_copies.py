@@ -143,7 +143,9 @@ def test_the_query_of_a_copy_is_another(
         (spark / name).parent.mkdir(parents=True, exist_ok=True)
         (spark / name).write_text('{"id":"the original\'s"}')
     found = checkpoint_copies.ended
-    monkeypatch.setattr(checkpoint_copies, "ended", lambda *how: _without_places(found(*how)))
+    monkeypatch.setattr(
+        checkpoint_copies, "ended", lambda *how: _without_source_offsets(found(*how))
+    )
     mr.ops.copy_checkpoint(tmp_path / "ckpt", tmp_path / "copy")
     copied = {path.name: path for path in (tmp_path / "copy" / "spark").rglob("*")}
     assert copied.keys() == {"metadata", "offsets", "commits", "2"}
@@ -151,8 +153,8 @@ def test_the_query_of_a_copy_is_another(
     assert len(query) == 36
 
 
-def _without_places(found: Any) -> Any:
-    return found._replace(completion=msgspec.structs.replace(found.completion, places={}))
+def _without_source_offsets(found: Any) -> Any:
+    return found._replace(completion=msgspec.structs.replace(found.completion, source_offsets={}))
 
 
 def test_a_savepoint_is_kept_listed_and_removed_by_name(shop: Shop, tmp_path: Path) -> None:

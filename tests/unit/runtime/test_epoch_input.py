@@ -81,7 +81,7 @@ class Case:
         self.input = EpochInput(self.run_log.topology, {"rows": self.rows})
 
     def asked(self, waiting: Any = NOBODY) -> Any:
-        return self.input.asked(self.run_log.places, waiting)
+        return self.input.asked(self.run_log.source_offsets, waiting)
 
     def epoch(self, clock_us: int = 0, *, draining: bool = False, fails: bool = False) -> Any:
         def stages(manifest: Any) -> tuple[TaskReport, float]:
@@ -89,7 +89,7 @@ class Case:
                 raise OSError("the driver dies")
             self.jobs.append(manifest.epoch)
             report = TaskReport()
-            for piece in self.input.pieces(manifest, self.run_log.places)["rows"]:
+            for piece in self.input.pieces(manifest, self.run_log.source_offsets)["rows"]:
                 report.reached.setdefault("rows", {})[piece.process] = piece.reached, None
             return report, 0.0
 
@@ -100,7 +100,7 @@ class Case:
             draining=draining,
             offsets=self.asked(),
             unread=lambda manifest: self.input.unread(
-                manifest, self.input.pieces(manifest, self.run_log.places)
+                manifest, self.input.pieces(manifest, self.run_log.source_offsets)
             ),
         )
 
@@ -139,9 +139,9 @@ def test_the_next_driver_reads_an_open_epoch_as_far_as_its_manifest_says() -> No
     assert case.run_log.open is not None
     assert decode_manifest(encode_entry(case.run_log.open)).offsets == {"rows": {"a": [10, None]}}
     case.epoch()
-    assert case.run_log.places["rows"]["a"].offset == 10
+    assert case.run_log.source_offsets["rows"]["a"].offset == 10
     case.epoch()
-    assert case.run_log.places["rows"]["a"].offset == 25
+    assert case.run_log.source_offsets["rows"]["a"].offset == 25
 
 
 def test_what_processes_promise_is_taken_without_a_job() -> None:
@@ -151,7 +151,7 @@ def test_what_processes_promise_is_taken_without_a_job() -> None:
     assert case.jobs == []
     assert turn.report.is_quiet
     assert set(case.run_log.sources["rows"].processes) == {"a", "b"}
-    assert case.run_log.places["rows"]["a"].process_watermark_us == 50
+    assert case.run_log.source_offsets["rows"]["a"].process_watermark_us == 50
     case.rows.at = {"a": (None, 50), "b": (None, 70)}
     case.epoch(clock_us=100)
     case.epoch(clock_us=100)
@@ -254,7 +254,7 @@ def test_pieces_are_spread_over_tasks_and_promises_need_none() -> None:
     manifest = msgspec.structs.replace(
         case.run_log.begin(0, wall_time_us=0, injectors={}), offsets=case.asked()
     )
-    there = case.input.pieces(manifest, case.run_log.places)
+    there = case.input.pieces(manifest, case.run_log.source_offsets)
     lots = lots_of(there, tasks=2)
     assert [len(lot) for lot in lots] == [3, 3, 3, 2, 2, 2, 2, 3]
     assert sorted(unpacked_piece(one)[1].process for lot in lots for one in lot) == [*case.rows.at]

@@ -268,14 +268,16 @@ def test_the_source_waits_for_a_service_that_is_down_and_marks_and_a_stop_do_not
     assert 8 * Spend.calls.concurrency <= max(one.kept for one in calls) < 120
     live.plane.mark(live.clock_us)
     assert live.marks
-    read = sum(one.count for of in live.run_log.places.values() for one in of.values())
+    read = sum(one.count for of in live.run_log.source_offsets.values() for one in of.values())
     assert read == sum(one.kept for one in calls) < 120
     # In another incarnation they are still waited for.
     live.boot()
     live.plane.settle(live.clock_us)
     live.plane.end(live.clock_us)
     assert live.coordinator.ended
-    assert read == sum(one.count for of in live.run_log.places.values() for one in of.values())
+    assert read == sum(
+        one.count for of in live.run_log.source_offsets.values() for one in of.values()
+    )
 
 
 def test_the_source_goes_on_when_half_of_the_calls_have_returned() -> None:
@@ -291,7 +293,9 @@ def test_the_source_goes_on_when_half_of_the_calls_have_returned() -> None:
     live.finish()
     assert last_totals(kept) == expected_totals(1)
     assert (
-        read < 120 == sum(one.count for of in live.run_log.places.values() for one in of.values())
+        read
+        < 120
+        == sum(one.count for of in live.run_log.source_offsets.values() for one in of.values())
     )
 
 

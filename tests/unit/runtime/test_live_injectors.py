@@ -119,7 +119,7 @@ def test_a_process_that_joins_before_the_first_mark_is_not_taken_for_another(gon
     live.plane.settle(live.clock_us)
     if gone:  # for the length of a mark, which knows no more than its number, and what was decided
         live.plane.mark(live.clock_us)
-        assert live.run_log.places["events"]["b"].number == 0
+        assert live.run_log.source_offsets["events"]["b"].number == 0
         live.plane.crash()
         feeds.feeds["b"] = bs
         live.open()
@@ -238,12 +238,12 @@ def test_processes_that_have_ended_and_are_gone_are_forgotten():
     numbers = set()
     for n in range(8):
         renamed.next(n)
-        places = renamed.live.run_log.places["events"]
+        places = renamed.live.run_log.source_offsets["events"]
         assert {f"p{n}", "waits"} <= places.keys()
         numbers.add(places[f"p{n}"].number)
     assert len(numbers) == 8, "no number is given twice"
     said = end_of(renamed.live.state.epochs).completions[-1]
-    assert len(said.places["events"]) <= 3
+    assert len(said.source_offsets["events"]) <= 3
     assert len(said.sources["events"].processes) <= 3
     notes = [decode_note(note) for note in renamed.live.run_log.live.notes.values()]
     assert max(len(note.consumed) for note in notes) <= 3

@@ -266,7 +266,7 @@ def test_processes_that_join_are_read_soon_and_those_that_go_hold_the_low_waterm
     assert (live.plane.running, live.coordinator.incarnation) == (True, before + 1)
     live.plane.settle(live.clock_us)
     live.plane.mark(live.clock_us)
-    places = live.run_log.places["events"]
+    places = live.run_log.source_offsets["events"]
     assert {name: (one.number, one.count) for name, one in places.items()} == {
         "p0": (0, 20), "p1": (1, 20), "p2": (2, 20)
     }  # fmt: skip
@@ -281,7 +281,7 @@ def test_processes_that_join_are_read_soon_and_those_that_go_hold_the_low_waterm
     # What is known of who is gone still holds.
     held = max(at for *_, at in gone[:20]) - 5 * mr.SECOND
     assert live.run_log.authority.low_watermarks.inputs["CountByKey"] == held >= before
-    assert live.run_log.places["events"]["p1"].count == 20
+    assert live.run_log.source_offsets["events"]["p1"].count == 20
 
     injector.feeds["p1"] = gone
     live.boot()

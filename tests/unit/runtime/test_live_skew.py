@@ -89,7 +89,7 @@ def go_on(live: Live, rounds: int = 40) -> None:
 
 
 def read(live: Live, stream: str = "events") -> dict[str, int]:
-    return {name: place.count for name, place in live.run_log.places[stream].items()}
+    return {name: place.count for name, place in live.run_log.source_offsets[stream].items()}
 
 
 @pytest.mark.parametrize("tasks", [1, 2, 3])

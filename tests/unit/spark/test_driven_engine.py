@@ -478,7 +478,7 @@ def test_a_stream_does_not_change_its_kind_of_source(runs: Runs, *, read: bool) 
             check()
 
     refused(lambda: _setup(rows=None).check_claimed(run_log), r"\['rows'\] were.*now Spark's own")
-    run_log.places = {}  # as of a stream that Spark has read
+    run_log.source_offsets = {}  # as of a stream that Spark has read
     refused(lambda: _setup(rows=runs.rows).check_claimed(run_log), r"now an mr\.sources\.Injector")
     manifest = run_log.begin(run_log.completed + 1, wall_time_us=0, injectors={})
     assert manifest is not None

@@ -45,7 +45,7 @@ def test_a_request_is_done_once_and_answered(mailbox: Mailbox) -> None:
     by = listener(mailbox, pause=lambda about: f"paused {done.append(about) or about}")
     answer = asked(mailbox, by, "pause", about="words")
 
-    assert (answer.done, answer.said, answer.epoch) == (True, "paused words", 41)
+    assert (answer.done, answer.text, answer.epoch) == (True, "paused words", 41)
     by.look()
     assert done == ["words"]
     assert mailbox.names() == []
@@ -55,13 +55,13 @@ def test_a_request_for_an_earlier_run_is_refused(mailbox: Mailbox) -> None:
     by = listener(mailbox, stop=lambda _: pytest.fail("it is for another run"))
     answer = asked(mailbox, by, "stop", generation=2)
 
-    assert (answer.done, answer.said) == (False, "it is for run 2, and run 3 has taken over")
+    assert (answer.done, answer.text) == (False, "it is for run 2, and run 3 has taken over")
 
 
 def test_what_a_run_cannot_do_is_refused_with_what_it_can(mailbox: Mailbox) -> None:
     by = listener(mailbox, stop=str, drain=str)
 
-    assert asked(mailbox, by, "jump").said == "this run cannot 'jump'; it can drain, stop"
+    assert asked(mailbox, by, "jump").text == "this run cannot 'jump'; it can drain, stop"
 
 
 def test_what_fails_is_told_to_who_asked(mailbox: Mailbox) -> None:
@@ -69,7 +69,7 @@ def test_what_fails_is_told_to_who_asked(mailbox: Mailbox) -> None:
         raise RuntimeError("no such stream")
 
     answer = asked(mailbox, listener(mailbox, pause=fail), "pause")
-    assert (answer.done, answer.said) == (False, "it failed: no such stream")
+    assert (answer.done, answer.text) == (False, "it failed: no such stream")
 
 
 def test_without_a_run_a_request_is_taken_back(mailbox: Mailbox) -> None:
@@ -96,7 +96,7 @@ def test_who_stops_a_run_is_answered_before_its_program_may_end(mailbox: Mailbox
 
     assert closed.is_set()
     assert data is not None
-    assert msgspec.json.decode(data, type=Answer).said == "stopped"
+    assert msgspec.json.decode(data, type=Answer).text == "stopped"
 
 
 def test_what_outlives_the_run_is_answered_when_it_is_done(mailbox: Mailbox) -> None:
@@ -115,7 +115,7 @@ def test_what_outlives_the_run_is_answered_when_it_is_done(mailbox: Mailbox) -> 
     by.look()
     data = mailbox.read("1.answer")
     assert data is not None
-    assert msgspec.json.decode(data, type=Answer).said == "another took over"
+    assert msgspec.json.decode(data, type=Answer).text == "another took over"
 
 
 def test_a_mailbox_is_listed_when_somebody_has_rung_and_now_and_then(
@@ -161,7 +161,7 @@ def test_what_cannot_be_read_is_refused_and_what_nobody_fetches_is_removed(
     data = mailbox.read(f"{late}.answer")
 
     assert data is not None
-    assert "it cannot be read" in msgspec.json.decode(data, type=Answer).said
+    assert "it cannot be read" in msgspec.json.decode(data, type=Answer).text
     assert mailbox.names() == [f"{late}.answer", f"{late}.request"]
 
 

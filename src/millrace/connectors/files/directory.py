@@ -88,7 +88,7 @@ class Directory:
         # Files that may have been read, and of which that was said: every look finds them.
         self._said: set[str] = set()
 
-    def _say_forgotten(self, path: str, created_us: int, horizon_us: int) -> None:
+    def _warn_of_forgotten(self, path: str, created_us: int, horizon_us: int) -> None:
         if path not in self._said:
             self._said.add(path)
             log.warning(
@@ -100,7 +100,7 @@ class Directory:
                 format_timestamp(horizon_us),
             )
 
-    def _say_left_out(self, folder: str) -> None:
+    def _warn_of_skipped(self, folder: str) -> None:
         if str(self.path) not in self._said:
             self._said.add(str(self.path))
             log.warning(
@@ -145,7 +145,7 @@ class Directory:
             elif one.counts:
                 created_us = self._first_seen_us(one, ended_us)
                 if created_us < horizon_us:
-                    self._say_forgotten(str(one.path), created_us, horizon_us)
+                    self._warn_of_forgotten(str(one.path), created_us, horizon_us)
                     continue
                 if created_us < process_watermark_us:
                     log.warning(
@@ -365,7 +365,7 @@ class Directory:
                 if entry.name[0] in "._" and not is_column:
                     continue
                 if is_column and not self._recursive:
-                    self._say_left_out(entry.path)
+                    self._warn_of_skipped(entry.path)
                 by_link = linked or entry.is_symlink()
                 if self._recursive and entry.is_dir():
                     if not (entry.is_symlink() and _leads_back(entry.path, folder)):

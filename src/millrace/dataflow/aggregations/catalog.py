@@ -171,12 +171,14 @@ def together(aggregates: Mapping[str, Any]) -> tuple[Several, Picks]:
         )
         for name, aggregate, source, condition in inputs
     )
-    compares = {
-        source: aggregate.combine.compares
+    comparisons = {
+        source: aggregate.combine.comparison
         for _, aggregate, source, _ in inputs
-        if aggregate.combine.compares is not None
+        if aggregate.combine.comparison is not None
     }
-    chosen = tuple(as_stored(value, compares.get(source)) for source, (value, _) in sources.items())
+    chosen = tuple(
+        as_stored(value, comparisons.get(source)) for source, (value, _) in sources.items()
+    )
     return Several(parts), Picks(chosen, tuple(wheres.values()), needed)
 
 

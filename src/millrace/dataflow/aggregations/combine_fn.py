@@ -55,7 +55,7 @@ class CombineFn(Value):
     whole: ClassVar[str | None] = None
 
     #: What compares the values that the accumulator keeps, for messages; None if nothing does.
-    compares: ClassVar[str | None] = None
+    comparison: ClassVar[str | None] = None
 
     def create(self) -> Any:
         """Return the accumulator of no values."""

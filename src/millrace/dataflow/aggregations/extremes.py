@@ -19,7 +19,7 @@ from millrace.model.errors import PipelineError
 class _Extreme(FoldOfItself):
     """What Min and Max share: the accumulator is the value, or None before the first."""
 
-    compares: ClassVar[str]
+    comparison: ClassVar[str]
 
     def create(self) -> None:
         """Return None."""
@@ -30,15 +30,17 @@ class _Extreme(FoldOfItself):
     def add(self, accumulator: Any, value: Any) -> Any:
         """Return the one of both to keep."""
         if accumulator is None or value is None:
-            return comparable(value, self.compares)
+            return comparable(value, self.comparison)
         if type(value) in (tuple, list):  # found out by its items, and not by comparing it
-            comparable(value, self.compares)
+            comparable(value, self.comparison)
         try:
             better = self._better(value, accumulator)
         except TypeError:
-            raise mixed(self.compares, accumulator, value) from None
+            raise mixed(self.comparison, accumulator, value) from None
         return (
-            value if better else comparable(accumulator if value == value else value, self.compares)
+            value
+            if better
+            else comparable(accumulator if value == value else value, self.comparison)
         )
 
     def merge(self, accumulator: Any, other: Any) -> Any:
@@ -59,7 +61,7 @@ class Min(_Extreme):
     1
     """
 
-    compares = "min"
+    comparison = "min"
     folds = (np.minimum,)
 
     def _better(self, value: Any, than: Any) -> bool:
@@ -73,7 +75,7 @@ class Max(_Extreme):
     3
     """
 
-    compares = "max"
+    comparison = "max"
     folds = (np.maximum,)
 
     def _better(self, value: Any, than: Any) -> bool:
@@ -92,7 +94,7 @@ class Top(CombineFn):
     [3, 2]
     """
 
-    compares = "top"
+    comparison = "top"
 
     def __init__(self, n: int, key: str | Callable[[Any], Any] | None = None) -> None:
         if type(n) is not int or n < 1:

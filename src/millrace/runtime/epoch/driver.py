@@ -175,7 +175,7 @@ class EpochDriver:
             manifest,
             report.results,
             report.sources,
-            places=offsets_after(run_log.places, report.reached),
+            source_offsets=offsets_after(run_log.source_offsets, report.reached),
             by_tasks=alone is None,
         )
         run_log.dead_letters.check()

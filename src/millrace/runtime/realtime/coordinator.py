@@ -99,7 +99,7 @@ def published(passed: Iterable[MarkPassed]) -> dict[int, dict[str, int]]:
     return found
 
 
-def places(
+def source_offsets(
     passed: Iterable[MarkPassed],
     numbers: Mapping[str, Mapping[str, int]],
     gone: SourceOffsets = MappingProxyType({}),
@@ -531,11 +531,11 @@ class Coordinator:
         now = self._sources.processes()
         run_log.forget_ended(now)
         known = known_to(self._topology, self._tasks, lasts, run_log.live)
-        read, numbers = input_of(self._topology, run_log.places, now, lasts)
-        parts = known_parts(self._topology, run_log.places, numbers)
+        read, numbers = input_of(self._topology, run_log.source_offsets, now, lasts)
+        parts = known_parts(self._topology, run_log.source_offsets, numbers)
         forget_consumed(known.values(), parts)
         consumed = consumed_by_any(known.values())
-        gone = offsets_of_gone(run_log.places, numbers, read, lasts, self._open.epoch)
+        gone = offsets_of_gone(run_log.source_offsets, numbers, read, lasts, self._open.epoch)
         pace = Pace(readers(self._topology, read, self._tasks), self._open.injectors)
         looked_us = self._now_us(wall_us)
         self._incarnation = Incarnation(number, wall_us, now, looked_us, pace, numbers, gone)
@@ -588,10 +588,10 @@ class Coordinator:
         self._finishing = Finishing(mark, said, report, written, segments, incarnation.number)
         incarnation.mark = None
         incarnation.passed.clear()
-        read = places(reading, incarnation.numbers, incarnation.gone)
+        read = source_offsets(reading, incarnation.numbers, incarnation.gone)
         goes_on = not mark.last
         run_log.complete(
-            said, report.results, report.sources, places=read, live=left, goes_on=goes_on
+            said, report.results, report.sources, source_offsets=read, live=left, goes_on=goes_on
         )
         self._finish(wall_us)
         run_log.dead_letters.check()

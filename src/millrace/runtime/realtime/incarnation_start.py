@@ -483,7 +483,7 @@ def _read_in_part(run_log: RunLog, left: LiveMark) -> str:
     """Return in words a process of which more was worked on than the last mark has; "" if none."""
     notes = map(decode_note, left.notes.values())
     last = {(stream, part): number for stream, part, number in consumed_by_any(notes)}
-    for stream, offsets in run_log.places.items():
+    for stream, offsets in run_log.source_offsets.items():
         if stream not in run_log.topology.streams:
             continue  # the pipeline has changed since
         stream_number = run_log.topology.streams[stream].number
@@ -507,7 +507,7 @@ def to_live_tasks(run_log: RunLog) -> None:
             "either plane can go on."
         )
     read = {stream for stream, stats in run_log.sources.items() if stats.records}
-    if unknown := sorted(read - run_log.places.keys()):
+    if unknown := sorted(read - run_log.source_offsets.keys()):
         raise CheckpointMismatch(
             f"streams {unknown} were read by Spark's own sources, so that how far they were read "
             "is not in this checkpoint, and realtime=True cannot go on from there. Start with a "

@@ -181,7 +181,7 @@ class Promising:
         # Nobody was silent while nobody listened.
         self._known: dict[str, dict[str, ProcessState]] = {
             stream: {
-                name: replace(state, heard_us=wall_us)
+                name: replace(state, received_us=wall_us)
                 for name, state in start.processes.get(stream, {}).items()
             }
             for stream in start.input

@@ -42,11 +42,11 @@ class Standby:
         start_query: Starts a query whose tasks call at an address.
         where: All tasks.
         changed: Called, in any thread, when it may have become ready.
-        known_as: What messages call its tasks.
+        title: What messages call its tasks.
 
     Attributes:
         where: See above.
-        known_as: Likewise.
+        title: Likewise.
         board: Likewise.
         query: Spark's; None until that is started.
     """
@@ -57,10 +57,10 @@ class Standby:
         start_query: Callable[[Address], Any],
         where: Collection[TaskKey],
         changed: Callable[[], None],
-        known_as: str = "the standby",
+        title: str = "the standby",
     ) -> None:
         self.board = board
-        self.known_as = known_as
+        self.title = title
         self.query: Any = None
         self._start_query = start_query
         self.where = frozenset(where)
