@@ -27,15 +27,15 @@ def claim_directory(directory: Path, owner: str, sink: str) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         if not mark.exists():
             mark.write_text(owner)
-        found = mark.read_text()
+        known = mark.read_text()
     except OSError as error:
         raise CheckpointUnwritable(
             f"the sink {sink} cannot be written: {error.strerror}. Make the directory writable, "
             "or choose another."
         ) from error
-    if found != owner:
+    if known != owner:
         raise CheckpointMismatch(
-            f"the sink {sink} holds the output of another checkpoint (id {found}; this one is "
+            f"the sink {sink} holds the output of another checkpoint (id {known}; this one is "
             f"{owner}). Was the checkpoint deleted and its output kept, or is it that of an "
             "earlier batch? Write to another path, or delete this one."
         )

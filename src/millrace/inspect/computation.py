@@ -85,11 +85,11 @@ class CellReader:
 
     def empty(self) -> dict[str, Any]:
         """Return what a key has of which nothing is kept."""
-        made: dict[str, Any] = {
+        empty: dict[str, Any] = {
             MapState.__name__: dict, SideInput.__name__: dict, BagState.__name__: list
         }  # fmt: skip
         return {
-            name: made[cell.kind]() if cell.kind in made else None
+            name: empty[cell.kind]() if cell.kind in empty else None
             for name, cell in self.by_name.items()
         }
 
@@ -102,23 +102,23 @@ class CellReader:
         Returns:
             A value or None; a dict of the entries of a map; a list of the items of a bag.
         """
-        found = self.empty()
-        for row in (families.unpack(*one) for one in stored):
+        state = self.empty()
+        for row in (families.unpack(*entry) for entry in stored):
             if isinstance(row, families.ValuesRow):
                 parts = families.unpack_values(row.data, len(self._scalars))
                 for number, part in zip(self._scalars, parts, strict=True):
                     if part is not None and (name := self._names.get(number)) is not None:
-                        found[name] = self._readers[name](part)
+                        state[name] = self._readers[name](part)
             # Of cells that were dropped, rows are left until their interval has the last shape.
             elif isinstance(row, families.EntryRow):
                 if (name := self._names.get(row.cell)) is not None:
-                    found[name][decode_key(row.entry)] = self._readers[name](row.data)
+                    state[name][decode_key(row.entry)] = self._readers[name](row.data)
             elif (
                 isinstance(row, families.BlockRow)
                 and (name := self._names.get(row.cell)) is not None
             ):
-                found[name] += map(self._readers[name], row.items)
-        return found
+                state[name] += map(self._readers[name], row.items)
+        return state
 
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ class KeyState(msgspec.Struct, frozen=True, kw_only=True):
 def windows_in(cells: Mapping[str, Any]) -> list[WindowState]:
     """Return the windows of a key of a grouping, of its cells; none of other computations."""
     values = (cell.values() if isinstance(cell, dict) else [cell] for cell in cells.values())
-    return [one for one in itertools.chain(*values) if isinstance(one, WindowState)]
+    return [item for item in itertools.chain(*values) if isinstance(item, WindowState)]
 
 
 class StateDifference(msgspec.Struct, frozen=True, kw_only=True):
@@ -276,7 +276,7 @@ class ComputationInspection:
         Raises:
             NotKept: As :meth:`get`.
         """
-        return (self._state_in(key_row, kept) for key_row, kept in self._kept())
+        return (self._state_in(key_row, entries) for key_row, entries in self._kept())
 
     def changes_since(self, earlier: ComputationInspection) -> Iterator[StateDifference]:
         """Yield every key whose state is not what it was, in the order of their hashes.
@@ -292,12 +292,12 @@ class ComputationInspection:
         """
         here, there = set(map(_extent, self._intervals)), set(map(_extent, earlier._intervals))
         same = here & there
-        before = ((key_row, 0, kept) for key_row, kept in earlier._kept(same))
-        after = ((key_row, 1, kept) for key_row, kept in self._kept(same))
+        before = ((key_row, 0, entries) for key_row, entries in earlier._kept(same))
+        after = ((key_row, 1, entries) for key_row, entries in self._kept(same))
         merged = heapq.merge(before, after, key=itemgetter(0, 1))
         for key_row, sides in itertools.groupby(merged, key=itemgetter(0)):
-            found = {side: kept for _, side, kept in sides}
-            old, new = found.get(0), found.get(1)
+            by_side = {side: entries for _, side, entries in sides}
+            old, new = by_side.get(0), by_side.get(1)
             if old == new:
                 continue
             was = None if old is None else earlier._state_in(key_row, old)
@@ -319,8 +319,8 @@ class ComputationInspection:
         Raises:
             NotKept: As :meth:`get`.
         """
-        for found in self.scan():
-            yield from ((found.key, window) for window in windows_in(found.cells))
+        for state in self.scan():
+            yield from ((state.key, window) for window in windows_in(state.cells))
 
     def timers(self, key: Any = ...) -> Iterator[PendingTimer]:
         """Yield pending timers: of a key by domain and tag; of all, in each interval, as they fire.
@@ -366,10 +366,10 @@ class ComputationInspection:
         Args:
             interval: Which, by its place among :attr:`intervals`.
         """
-        found = copy.copy(self)
-        found._intervals = self._intervals[interval : interval + 1]
-        found._starts = self._starts[interval : interval + 1]
-        return found
+        narrowed = copy.copy(self)
+        narrowed._intervals = self._intervals[interval : interval + 1]
+        narrowed._starts = self._starts[interval : interval + 1]
+        return narrowed
 
     def _kept(self, without: Container[_Extent] = ()) -> Iterator[tuple[bytes, _Stored]]:
         """Yield the row of every key, and its rows of cells, but for those of some intervals."""
@@ -377,25 +377,25 @@ class ComputationInspection:
             if _extent(interval) in without:
                 continue
             with self._checkpoint.rows(self.name, interval) as view:
-                found = (row_codec.scan(view, family) for family in _FAMILIES)
-                merged = heapq.merge(*found, key=_key_row)
-                for key_row, kept in itertools.groupby(merged, key=_key_row):
-                    yield key_row, list(kept)
+                scans = (row_codec.scan(view, family) for family in _FAMILIES)
+                merged = heapq.merge(*scans, key=_key_row)
+                for key_row, entries in itertools.groupby(merged, key=_key_row):
+                    yield key_row, list(entries)
 
-    def _state_in(self, key_row: bytes, kept: _Stored) -> KeyState:
+    def _state_in(self, key_row: bytes, entries: _Stored) -> KeyState:
         encoded = row_codec.key_in(key_row)
         return KeyState(
             key=None if encoded is None else decode_key(encoded),
             hash=row_codec.hash_in(key_row),
-            cells=self._cells_of(key_row).read(kept),
+            cells=self._cells_of(key_row).read(entries),
         )
 
-    def _each(self, of: Callable[[View], Iterator[T]]) -> Iterator[T]:
+    def _each(self, read: Callable[[View], Iterator[T]]) -> Iterator[T]:
         for interval in self._intervals:
             with self._checkpoint.rows(self.name, interval) as view:
-                yield from of(view)
+                yield from read(view)
 
-    def _of_key(self, key: Any, of: Callable[[View, bytes], T]) -> T | None:
+    def _of_key(self, key: Any, read: Callable[[View, bytes], T]) -> T | None:
         """Return something of a key's interval; None before the first epoch."""
         encoded = encode_key(key)
         if not self._intervals:
@@ -403,11 +403,11 @@ class ComputationInspection:
         hash = hash_key(encoded)
         place = bisect.bisect_right(self._starts, hash) - 1
         with self._checkpoint.rows(self.name, self._intervals[place]) as view:
-            return of(view, row_codec.key_row(hash.to_bytes(row_codec.HASH_BYTES), encoded))
+            return read(view, row_codec.key_row(hash.to_bytes(row_codec.HASH_BYTES), encoded))
 
     def _state_of(self, view: View, key_row: bytes) -> dict[str, Any]:
-        found = (row_codec.scan(view, family + key_row) for family in _FAMILIES)
-        return self._cells_of(key_row).read(itertools.chain.from_iterable(found))
+        scans = (row_codec.scan(view, family + key_row) for family in _FAMILIES)
+        return self._cells_of(key_row).read(itertools.chain.from_iterable(scans))
 
     def _cells_of(self, key_row: bytes) -> CellReader:
         """Return what reads the rows of a key, by the shape that its interval has."""
@@ -425,9 +425,9 @@ class ComputationInspection:
             )
         return self._cells if version == self._shape.version else self._older
 
-    def _earliest(self, of: Callable[[Report], int]) -> int | None:
+    def _earliest(self, instant_of: Callable[[Report], int]) -> int | None:
         reports = [i.report for i in self._intervals if i.report is not None]
-        return some_time(min(map(of, [NOTHING_PENDING, *reports])))
+        return some_time(min(map(instant_of, [NOTHING_PENDING, *reports])))
 
 
 def _extent(interval: Interval) -> _Extent:
@@ -435,5 +435,5 @@ def _extent(interval: Interval) -> _Extent:
     return interval.start, interval.end, interval.id, interval.commit, interval.chain
 
 
-def _key_row(found: tuple[bytes, bytes]) -> bytes:
-    return row_codec.key_row_at(found[0], 1)
+def _key_row(entry: tuple[bytes, bytes]) -> bytes:
+    return row_codec.key_row_at(entry[0], 1)

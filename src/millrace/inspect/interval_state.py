@@ -96,28 +96,28 @@ class DeliveredIds(msgspec.Struct, frozen=True, kw_only=True):
 
 def timers(view: View) -> Iterator[PendingTimer]:
     """Yield the timers of an interval: by clock, then in the order in which they fire."""
-    for found in row_codec.scan(view, timer_families.TIMERS):
-        yield PendingTimer.of(timer_families.TimerRow.unpack(*found))
+    for entry in row_codec.scan(view, timer_families.TIMERS):
+        yield PendingTimer.of(timer_families.TimerRow.unpack(*entry))
 
 
 def timers_of(view: View, key_row: bytes) -> Iterator[PendingTimer]:
     """Yield the timers of one key, by domain and tag."""
-    for found in row_codec.scan(view, timer_families.TIMER_BY_TAG + key_row):
-        by_time = timer_families.TagRow.unpack(*found).timer_row()
+    for entry in row_codec.scan(view, timer_families.TIMER_BY_TAG + key_row):
+        by_time = timer_families.TagRow.unpack(*entry).timer_row()
         yield PendingTimer.of(timer_families.TimerRow.unpack(by_time, view.get(by_time) or b""))
 
 
 def holds(view: View) -> Iterator[PendingHold]:
     """Yield the holds of an interval, oldest first."""
-    for found in row_codec.scan(view, timer_families.HOLDS):
-        yield hold_of(timer_families.HoldRow.unpack(*found), view.get)
+    for entry in row_codec.scan(view, timer_families.HOLDS):
+        yield hold_of(timer_families.HoldRow.unpack(*entry), view.get)
 
 
 def holds_of(view: View, key_row: bytes) -> Iterator[PendingHold]:
     """Yield the hold of one key, if it has one, and those of its timers, by domain and tag."""
     by_key = timer_families.HOLD_BY_KEY + key_row
-    if (found := view.get(by_key)) is not None:
-        by_time = timer_families.KeyHoldRow.unpack(by_key, found).hold_row()
+    if (entry := view.get(by_key)) is not None:
+        by_time = timer_families.KeyHoldRow.unpack(by_key, entry).hold_row()
         yield hold_of(timer_families.HoldRow.unpack(by_time, view.get(by_time) or b""), view.get)
     for timer in timers_of(view, key_row):
         if timer.hold is not None:
@@ -139,15 +139,15 @@ def hold_of(row: timer_families.HoldRow, get: Callable[[bytes], bytes | None]) -
 
 def chunks(view: View) -> Iterator[PendingChunk]:
     """Yield the chunks of an interval, the one that is wanted first in front."""
-    for found in row_codec.scan(view, families.CHUNKS):
-        row = families.ChunkRow.unpack(*found)
+    for entry in row_codec.scan(view, families.CHUNKS):
+        row = families.ChunkRow.unpack(*entry)
         yield PendingChunk(at=row.at_us, commit=row.number, bytes=len(row.data))
 
 
 def delivered_ids(view: View) -> Iterator[DeliveredIds]:
     """Yield what is kept of delivered ids, by commit."""
-    for found in row_codec.scan(view, families.IDS_BY_COMMIT):
-        row = families.IdBatchRow.unpack(*found)
+    for entry in row_codec.scan(view, families.IDS_BY_COMMIT):
+        row = families.IdBatchRow.unpack(*entry)
         count = len(row.entries) // families.ENTRY_BYTES
         yield DeliveredIds(commit=row.number, expires=row.expires_us, count=count)
 
@@ -204,14 +204,14 @@ def cell_reader(schema: Schema) -> Callable[[bytes], Any]:
         except msgspec.ValidationError:
             return Encoded(_ROWS, data)  # by a coder of the user's own with that name
         # What has a coder of its own stands in the row as its bytes.
-        kept = plain(row.accumulator) if plain is not None else opaque(row.accumulator)
+        accumulator = plain(row.accumulator) if plain is not None else opaque(row.accumulator)
         return WindowState(
             start=row.window.start,
             end=row.window.end,
             size=row.size,
             pending=row.pending,
             panes=row.panes,
-            accumulator=kept,
+            accumulator=accumulator,
         )
 
     return read

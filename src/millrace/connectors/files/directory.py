@@ -47,7 +47,7 @@ _COMPRESSED: Final = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip")
 _ROTATION: Final = re.compile(r"[-._]\d[\d\-_.T:]*$")
 
 
-class _Found(NamedTuple):
+class _Entry(NamedTuple):
     """A file that is there: its name in the directory, its path, and whether the name counts.
 
     It is linked if it, or a folder of it, is a symbolic link.
@@ -128,35 +128,43 @@ class Directory:
                 f"Files({str(self.path)!r}): {error.strerror}. Expected a directory that the "
                 "driver can read."
             ) from error
-        for one in there:
-            if one.counts and not _is_text(one.name):
+        for entry in there:
+            if entry.counts and not _is_text(entry.name):
                 raise PipelineError(
-                    f"{os.fsencode(one.path)!r}: the name of the file is not UTF-8, so what was "
+                    f"{os.fsencode(entry.path)!r}: the name of the file is not UTF-8, so what was "
                     "read of it cannot be remembered. Rename it."
                 )
-        there = [one for one in there if _is_text(one.name)]
+        there = [entry for entry in there if _is_text(entry.name)]
         there, recognized = self._recognized(known, there)
         ended_us = self._ended_us(known)
         files: dict[str, list[Any]] = {}
-        for one in there:
-            key = recognized.get(one.name)
+        for entry in there:
+            key = recognized.get(entry.name)
             if key is not None:
-                files[key] = self._looked(one, known[key])
-            elif one.counts:
-                created_us = self._first_seen_us(one, ended_us)
+                files[key] = self._looked(entry, known[key])
+            elif entry.counts:
+                created_us = self._first_seen_us(entry, ended_us)
                 if created_us < horizon_us:
-                    self._warn_of_forgotten(str(one.path), created_us, horizon_us)
+                    self._warn_of_forgotten(str(entry.path), created_us, horizon_us)
                     continue
                 if created_us < process_watermark_us:
                     log.warning(
                         "%s appeared late: it was created at %s, and the low watermark is at %s. "
                         "Its records may be late.",
-                        one.path,
+                        entry.path,
                         format_timestamp(created_us),
                         format_timestamp(process_watermark_us),
                     )
-                new = [0, 0, created_us, one.stat.st_mtime_ns, False, one.name, self._inode(one)]
-                files[_key(one.name, known)] = new
+                new = [
+                    0,
+                    0,
+                    created_us,
+                    entry.stat.st_mtime_ns,
+                    False,
+                    entry.name,
+                    self._inode(entry),
+                ]
+                files[_key(entry.name, known)] = new
         for name, state in known.items():
             if name not in files and not state[FINISHED]:
                 log.warning(
@@ -180,12 +188,12 @@ class Directory:
         read = {state[column]: state[READ] for state in known.values()}
         ended_us = self._ended_us(known)
         left = []
-        for one in self._files():
-            name = self._inode(one) if self._rotated else one.name
+        for entry in self._files():
+            name = self._inode(entry) if self._rotated else entry.name
             if name in read:
-                left.append(one.stat.st_size - read[name])
-            elif one.counts and self._first_seen_us(one, ended_us) >= horizon_us:
-                left.append(one.stat.st_size)
+                left.append(entry.stat.st_size - read[name])
+            elif entry.counts and self._first_seen_us(entry, ended_us) >= horizon_us:
+                left.append(entry.stat.st_size)
         left = [size for size in left if size > 0]
         return Backlog(files=len(left), size=sum(left))
 
@@ -207,7 +215,7 @@ class Directory:
         path = self.path / name
         if not self._rotated or _is(path, end, expected):
             return path
-        paths = (one.path for one in self._files())
+        paths = (entry.path for entry in self._files())
         return next((path for path in paths if _is(path, end, expected)), None)
 
     def opened(self, state: list[Any]) -> BinaryIO | None:
@@ -225,16 +233,16 @@ class Directory:
         return file
 
     def _recognized(
-        self, known: dict[str, list[Any]], there: list[_Found]
-    ) -> tuple[list[_Found], dict[str, str]]:
+        self, known: dict[str, list[Any]], there: list[_Entry]
+    ) -> tuple[list[_Entry], dict[str, str]]:
         """Return the files that are there, each once, and name -> key of those that are known."""
         if not self._rotated:
-            return there, {one.name: one.name for one in there if one.name in known}
+            return there, {entry.name: entry.name for entry in there if entry.name in known}
         # Of several links to one file that counts which has the known name, or the first.
         names = {state[NAME] for state in known.values()}
-        links: dict[int, _Found] = {}
-        for one in sorted(there, key=lambda one: (one.name not in names, not one.counts)):
-            links.setdefault(one.stat.st_ino, one)
+        links: dict[int, _Entry] = {}
+        for entry in sorted(there, key=lambda entry: (entry.name not in names, not entry.counts)):
+            links.setdefault(entry.stat.st_ino, entry)
         recognized: dict[str, str] = {}
         for key, state in known.items():
             same = links.get(state[INODE])
@@ -244,14 +252,18 @@ class Directory:
         for key, state in known.items():
             if key not in lost:
                 continue
-            for one in sorted(links.values(), key=lambda one: one.name != state[NAME]):
+            for entry in sorted(links.values(), key=lambda entry: entry.name != state[NAME]):
                 # By its content: a copy. Nothing was read of a file without any.
-                if one.name not in recognized and state[READ] and self._is_known(one, state):
-                    recognized[one.name] = key
+                if entry.name not in recognized and state[READ] and self._is_known(entry, state):
+                    recognized[entry.name] = key
                     break
         for state in known.values():
             at = state[NAME]
-            if at in {one.name for one in links.values()} and at not in recognized and state[READ]:
+            if (
+                at in {entry.name for entry in links.values()}
+                and at not in recognized
+                and state[READ]
+            ):
                 log.warning(
                     "%s was truncated or replaced: what is there now is another file than that of "
                     "which %d bytes were read. It is read from its beginning.",
@@ -260,50 +272,50 @@ class Directory:
                 )
         read = {name for name, key in recognized.items() if known[key][READ]}
         originals = [
-            one
-            for one in links.values()
-            if one.name in read and not known[recognized[one.name]][FINISHED]
+            entry
+            for entry in links.values()
+            if entry.name in read and not known[recognized[entry.name]][FINISHED]
         ]
         left = [
-            one
-            for one in links.values()
-            if one.name in read or not any(_is_copy(one, original) for original in originals)
+            entry
+            for entry in links.values()
+            if entry.name in read or not any(_is_copy(entry, original) for original in originals)
         ]
-        return sorted(left, key=lambda one: one.name), recognized
+        return sorted(left, key=lambda entry: entry.name), recognized
 
-    def _is_known(self, one: _Found, state: list[Any]) -> bool:
+    def _is_known(self, entry: _Entry, state: list[Any]) -> bool:
         # One that was quiet for so long that it is finished would have another time if it changed.
-        quiet = state[FINISHED] and one.stat.st_mtime_ns == state[MODIFIED]
-        same = quiet and one.stat.st_ino == state[INODE]
-        size = one.stat.st_size
-        return size >= state[READ] and (same or _is(one.path, state[READ], state[SUM]))
+        quiet = state[FINISHED] and entry.stat.st_mtime_ns == state[MODIFIED]
+        same = quiet and entry.stat.st_ino == state[INODE]
+        size = entry.stat.st_size
+        return size >= state[READ] and (same or _is(entry.path, state[READ], state[SUM]))
 
-    def _looked(self, one: _Found, state: list[Any]) -> list[Any]:
+    def _looked(self, entry: _Entry, state: list[Any]) -> list[Any]:
         """Return the state of a file that was known, as it is now."""
         finished = state[FINISHED]
-        if one.stat.st_mtime_ns != state[MODIFIED]:
+        if entry.stat.st_mtime_ns != state[MODIFIED]:
             if not self._rotated:
-                self._check_unchanged(one, state)
-            finished = finished and one.stat.st_size == state[READ]
+                self._check_unchanged(entry, state)
+            finished = finished and entry.stat.st_size == state[READ]
         return [
-            *state[:MODIFIED], one.stat.st_mtime_ns, finished, one.name, self._inode(one)
+            *state[:MODIFIED], entry.stat.st_mtime_ns, finished, entry.name, self._inode(entry)
         ]  # fmt: skip
 
-    def _check_unchanged(self, one: _Found, state: list[Any]) -> None:
-        read, size = state[READ], one.stat.st_size
+    def _check_unchanged(self, entry: _Entry, state: list[Any]) -> None:
+        read, size = state[READ], entry.stat.st_size
         if size < read:
-            what = f"was truncated: {read} bytes of it were read, and it has {size}"
-        elif _is(one.path, read, state[SUM]):
+            change = f"was truncated: {read} bytes of it were read, and it has {size}"
+        elif _is(entry.path, read, state[SUM]):
             return
         else:
-            what = f"was replaced: the {read} bytes of it that were read have changed"
+            change = f"was replaced: the {read} bytes of it that were read have changed"
         raise InputLost(
-            f"{one.path} {what}. Put it back as it was, or write new data into new files; where "
-            "files are rotated under their names, say Files(rotated=True)."
+            f"{entry.path} {change}. Put it back as it was, or write new data into new files; "
+            "where files are rotated under their names, say Files(rotated=True)."
         )
 
-    def _inode(self, one: _Found) -> int:
-        return one.stat.st_ino if self._rotated else 0
+    def _inode(self, entry: _Entry) -> int:
+        return entry.stat.st_ino if self._rotated else 0
 
     def _ended_us(self, known: dict[str, list[Any]]) -> dict[str, int]:
         """Return of each log when the last of its files that are known was changed."""
@@ -313,22 +325,22 @@ class Directory:
             ended_us[log_name] = max(state[MODIFIED] // 1000, ended_us.get(log_name, 0))
         return ended_us
 
-    def _first_seen_us(self, one: _Found, ended_us: dict[str, int]) -> int:
+    def _first_seen_us(self, entry: _Entry, ended_us: dict[str, int]) -> int:
         """Return when a file was created that was not known.
 
         One of a log of which others are known was begun when these had ended.
         """
         if self._created is not None:
-            return self._created_us(one, self._created)
-        modified_us = one.stat.st_mtime_ns // 1000
-        return min(modified_us, ended_us.get(self._names(one.name)[-1], modified_us))
+            return self._created_us(entry, self._created)
+        modified_us = entry.stat.st_mtime_ns // 1000
+        return min(modified_us, ended_us.get(self._names(entry.name)[-1], modified_us))
 
     def _names(self, name: str) -> list[str]:
         """Return the names that a file may go by: its own, and last that of its log."""
         log_name = _ROTATION.sub("", name) if self._rotated else name
         return [name] if log_name == name else [name, log_name]
 
-    def _files(self) -> list[_Found]:
+    def _files(self) -> list[_Entry]:
         """Return the files that count, in order of names; where files are rotated, all others too.
 
         A file that counts by its own name does not count again by that of a link to it.
@@ -336,20 +348,22 @@ class Directory:
         Raises:
             OSError: The directory cannot be read.
         """
-        there = sorted(self._entries(str(self.path), "", linked=False), key=lambda one: one.name)
-        if not any(one.linked for one in there):
+        there = sorted(
+            self._entries(str(self.path), "", linked=False), key=lambda entry: entry.name
+        )
+        if not any(entry.linked for entry in there):
             return there
         known = set[tuple[int, int]]()
         left = []
-        for one in sorted(there, key=lambda one: (not one.counts, one.linked)):
-            file = one.stat.st_dev, one.stat.st_ino
-            if not (one.linked and file in known):
-                left.append(one)
-            if one.counts:
+        for entry in sorted(there, key=lambda entry: (not entry.counts, entry.linked)):
+            file = entry.stat.st_dev, entry.stat.st_ino
+            if not (entry.linked and file in known):
+                left.append(entry)
+            if entry.counts:
                 known.add(file)
-        return sorted(left, key=lambda one: one.name)
+        return sorted(left, key=lambda entry: entry.name)
 
-    def _entries(self, folder: str, prefix: str, *, linked: bool) -> Iterator[_Found]:
+    def _entries(self, folder: str, prefix: str, *, linked: bool) -> Iterator[_Entry]:
         """Yield the files that count, in no order; where files are rotated, the others too."""
         try:
             entries = os.scandir(folder)
@@ -376,12 +390,12 @@ class Directory:
                     continue
                 if (counts or self._rotated) and entry.is_file():
                     with contextlib.suppress(FileNotFoundError):  # renamed meanwhile
-                        yield _Found(name, Path(entry.path), entry.stat(), counts, by_link)
+                        yield _Entry(name, Path(entry.path), entry.stat(), counts, by_link)
 
-    def _created_us(self, one: _Found, created: str | Callable[[Path], int | dt.datetime]) -> int:
+    def _created_us(self, entry: _Entry, created: str | Callable[[Path], int | dt.datetime]) -> int:
         if callable(created):
-            return instant_us(created(one.path))
-        for name in self._names(one.name):
+            return instant_us(created(entry.path))
+        for name in self._names(entry.name):
             said = name if "/" in created else name.rpartition("/")[-1]
             try:
                 named = dt.datetime.strptime(said, created)
@@ -389,8 +403,8 @@ class Directory:
                 continue
             return instant_us(named if named.tzinfo is not None else named.replace(tzinfo=dt.UTC))
         raise PipelineError(
-            f"{one.path}: its name does not follow created={created!r}. Rename it, or pass over it "
-            "with pattern=."
+            f"{entry.path}: its name does not follow created={created!r}. Rename it, or pass over "
+            "it with pattern=."
         )
 
 
@@ -418,16 +432,16 @@ def _key(name: str, known: dict[str, list[Any]]) -> str:
     return next(key for key in keys if key not in known)
 
 
-def _is_copy(one: _Found, original: _Found) -> bool:
+def _is_copy(entry: _Entry, original: _Entry) -> bool:
     """Return whether a file is as much of another as it has: one that is copied to be truncated.
 
     It is no file of its own as long as the other is there.
     """
-    size = one.stat.st_size
+    size = entry.stat.st_size
     if not 0 < size <= original.stat.st_size:
         return False
     try:
-        with one.path.open("rb") as file:
+        with entry.path.open("rb") as file:
             return _is(original.path, size, checksum(file, size))
     except FileNotFoundError:
         return False

@@ -41,23 +41,23 @@ def open_parquet(file: BinaryIO) -> Any:
 
 
 def row_batches(
-    found: Any, columns: Collection[str], groups: Sequence[int] | None = None
+    parquet: Any, columns: Collection[str], groups: Sequence[int] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a Parquet file, those of these columns that it has.
 
     Args:
-        found: As :func:`open_parquet` returns it.
+        parquet: As :func:`open_parquet` returns it.
         columns: Their names.
         groups: Numbers of row groups; by default all.
     """
-    names = [name for name in found.schema_arrow.names if name in columns]
+    names = [name for name in parquet.schema_arrow.names if name in columns]
     # Spark and Impala write instants as INT96, which says nothing of a time zone.
     instants = {
         column.name
-        for column in map(found.schema.column, range(len(found.schema)))
+        for column in map(parquet.schema.column, range(len(parquet.schema)))
         if column.physical_type == "INT96"
     }
-    for batch in found.iter_batches(_ROWS, groups, names, use_threads=False):
+    for batch in parquet.iter_batches(_ROWS, groups, names, use_threads=False):
         for name in instants.intersection(batch.schema.names):
             at = batch.schema.get_field_index(name)
             times = batch.column(at).cast(pa.timestamp("us", "UTC"))
@@ -233,12 +233,12 @@ class ParquetFormat:
         Raises:
             PipelineError: A column that the schema declares is missing, or of another type.
         """
-        found = _open(file, path)
-        cuts = _cuts(found, file.seek(0, os.SEEK_END))
+        parquet = _open(file, path)
+        cuts = _cuts(parquet, file.seek(0, os.SEEK_END))
         groups = [n for at, before in cuts if start < at <= end for n in before]
-        names = found.schema_arrow.names
+        names = parquet.schema_arrow.names
         folders = {name: value for name, value in self._folders.items() if name not in names}
-        for batch in row_batches(found, column_names(self._schema), groups):
+        for batch in row_batches(parquet, column_names(self._schema), groups):
             for name, value in folders.items():
                 batch = batch.append_column(name, pa.repeat(value, batch.num_rows))
             yield conformed(batch, self._schema, str(path), names)
@@ -289,9 +289,9 @@ def _open(file: BinaryIO, path: Any) -> Any:
         ) from refused
 
 
-def _cuts(found: Any, size: int) -> list[tuple[int, list[int]]]:
+def _cuts(parquet: Any, size: int) -> list[tuple[int, list[int]]]:
     """Return the places where a Parquet file may be cut, and the row groups before each."""
-    metadata, cuts, groups, begun = found.metadata, list[tuple[int, list[int]]](), list[int](), 0
+    metadata, cuts, groups, begun = parquet.metadata, list[tuple[int, list[int]]](), list[int](), 0
     for n in range(metadata.num_row_groups):
         group = metadata.row_group(n)
         at = min(
@@ -313,15 +313,15 @@ def _line_end(file: BinaryIO, start: int, room: int, size: int) -> int:
     while at > start:
         begin = max(start, at - _BLOCK)
         file.seek(begin)
-        found = file.read(at - begin).rfind(b"\n")
-        if found >= 0:
-            return begin + found + 1
+        line_break = file.read(at - begin).rfind(b"\n")
+        if line_break >= 0:
+            return begin + line_break + 1
         at = begin
     at = min(start + room, size)
     file.seek(at)
     while block := file.read(_BLOCK):  # one line that is longer than the room there is
-        found = block.find(b"\n")
-        if found >= 0:
-            return at + found + 1
+        line_break = block.find(b"\n")
+        if line_break >= 0:
+            return at + line_break + 1
         at += len(block)
     return start

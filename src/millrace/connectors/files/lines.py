@@ -185,14 +185,14 @@ class RowMaker:
             given = zip(self._names, attributes, strict=True)
             fields = {name: _exactly(getattr(struct, attribute)) for name, attribute in given}
         else:
-            found = {} if data is None else self._parse(data)
-            if isinstance(found, Mapping):
-                fields = found
+            parsed = {} if data is None else self._parse(data)
+            if isinstance(parsed, Mapping):
+                fields = parsed
             else:
                 names = self._names
-                if len(found) != len(names):
+                if len(parsed) != len(names):
                     names = [name for name in names if name not in beside]
-                fields = dict(zip(names, found, strict=True))
+                fields = dict(zip(names, parsed, strict=True))
         return tuple(
             self._beside(name, beside[name])
             if name in beside and fields.get(name) is None
@@ -247,68 +247,70 @@ class RowMaker:
         """
         if self._parse is as_it_is:
             nothing = [None] * len(lines)
-            found = {"value": lines}
-            return [found.get(name, beside.get(name, nothing)) for name in self._names]
+            values = {"value": lines}
+            return [values.get(name, beside.get(name, nothing)) for name in self._names]
         if self._parse is not json_object:
             return self._parsed(lines, beside)
         decode, attributes, raw = _decoder(self._schema)
         try:
             structs = [decode(_NO_FIELDS if line is None else line) for line in lines]
             # A column at a time: tuples of all columns, turned about, take five times as long.
-            made: dict[str, Sequence[Any]] = {
+            columns: dict[str, Sequence[Any]] = {
                 name: list(map(attrgetter(attribute), structs))
                 for name, attribute in zip(self._names, attributes, strict=True)
             }
             for name in raw:
-                made[name] = list(map(_exactly, made[name]))
+                columns[name] = list(map(_exactly, columns[name]))
             for name in self._plain.keys() - beside.keys():
-                made[name] = _column(made[name], self._plain[name])
+                columns[name] = _column(columns[name], self._plain[name])
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return None
-        return self._columns_of(made, beside)
+        return self._columns_of(columns, beside)
 
     def _parsed(
         self, lines: Sequence[bytes | None], beside: Mapping[str, Sequence[Any]]
     ) -> list[Sequence[Any]] | None:
         """Return the columns of what a function gives of each line."""
         try:
-            found: list[Any] = [{} if line is None else self._parse(line) for line in lines]
+            parsed: list[Any] = [{} if line is None else self._parse(line) for line in lines]
         except _AWAY:
             raise
         except Exception:  # noqa: BLE001  :meth:`_row` meets it too, and can say in which line
             return None
-        kinds = set(map(type, found))
-        made: dict[str, Sequence[Any]]
+        kinds = set(map(type, parsed))
+        columns: dict[str, Sequence[Any]]
         if kinds == {dict}:
-            made = {name: [fields.get(name) for fields in found] for name in self._names}
+            columns = {name: [fields.get(name) for fields in parsed] for name in self._names}
         elif kinds == {tuple}:
             names = self._names
-            if len(found[0]) != len(names):
+            if len(parsed[0]) != len(names):
                 names = [name for name in names if name not in beside]
-            if set(map(len, found)) != {len(names)}:
+            if set(map(len, parsed)) != {len(names)}:
                 return None
-            made = {name: list(map(itemgetter(n), found)) for n, name in enumerate(names)}
+            columns = {name: list(map(itemgetter(n), parsed)) for n, name in enumerate(names)}
         else:
             return None
-        return self._columns_of(made, beside)
+        return self._columns_of(columns, beside)
 
     def _columns_of(
         self, values: Mapping[str, Sequence[Any]], beside: Mapping[str, Sequence[Any]]
     ) -> list[Sequence[Any]] | None:
         """Return columns in order; None if some lines have themselves what stands beside them."""
-        made = list[Sequence[Any]]()
+        columns = list[Sequence[Any]]()
         for name in self._names:
             own = [value is not None for value in values.get(name, ())]
             if name in beside and not (own and all(own)):
                 if any(own):
                     return None
                 if name in self._times:
-                    made.append(pa.array(beside[name], pa.timestamp("us", "UTC")))
+                    columns.append(pa.array(beside[name], pa.timestamp("us", "UTC")))
                 else:
-                    made.append(beside[name])
+                    columns.append(beside[name])
             else:
-                made.append(self._instants(values[name]) if name in self._times else values[name])
-        return made
+                columns.append(
+                    self._instants(values[name]) if name in self._times else values[name]
+                )
+        return columns
 
     def _instants(self, values: Sequence[Any]) -> Sequence[Any]:
         """Return a column of times as datetimes or microseconds; as it is if it is not plain."""

@@ -206,17 +206,17 @@ class Files(Injector):
         ]
         process_watermark_us = max(process_watermark_us, min(times))
         # What is read in this advance must stand in it, though it be forgotten with the next.
-        kept = {
+        states = {
             name: state
             for name, state in files.items()
             if not state[FINISHED]
             or not self._directory.is_before(state, process_watermark_us - self._forget_us)
             or state[READ] != known.get(name, [0])[READ]
         }
-        if offset and (kept, process_watermark_us) == (offset["files"], offset["promised"]):
+        if offset and (states, process_watermark_us) == (offset["files"], offset["promised"]):
             return Advance(offset, None)
         low_watermark = None if process_watermark_us == MIN_TIMESTAMP else process_watermark_us
-        return Advance({"files": kept, "promised": process_watermark_us}, low_watermark)
+        return Advance({"files": states, "promised": process_watermark_us}, low_watermark)
 
     def split(self, process: str, start: Any, end: Any) -> Iterable[tuple[Any, Any]]:
         """Return pieces of the files of which something is read: large ones are read by several."""

@@ -122,9 +122,9 @@ class KafkaFollower:
 
     def take(self, wait_s: float) -> list[FetchedBatch]:
         """Return what was fetched; wait for one message if nothing was."""
-        found, self._found = self._found, []
-        if found:
-            return found
+        fetched, self._found = self._found, []
+        if fetched:
+            return fetched
         until = self._clock() + wait_s
         while True:
             # With a backlog there is nothing to wait for.
@@ -134,10 +134,10 @@ class KafkaFollower:
                 if messages and self._count > 1:
                     messages += self._consumer.consume(self._count - 1, 0)
             self._full = len(messages) >= self._count
-            found = self._taken(messages)
+            fetched = self._taken(messages)
             self._look()
-            if found or self._clock() >= until:
-                return found
+            if fetched or self._clock() >= until:
+                return fetched
 
     def hold(self, processes: Collection[str]) -> None:
         """Fetch nothing of these partitions; of all others as before."""
@@ -199,8 +199,8 @@ class KafkaFollower:
         if not any(map(_error, messages)):
             return self._rows_of(messages)
         ends = [message for message in messages if self._is_end(message)]
-        found = self._rows_of([message for message in messages if message.error() is None])
-        return found + [taken for end in ends if (taken := self._at_end(end)) is not None]
+        fetched = self._rows_of([message for message in messages if message.error() is None])
+        return fetched + [taken for end in ends if (taken := self._at_end(end)) is not None]
 
     def _is_end(self, message: Any) -> bool:
         """Return whether it says that a partition was read to its end; raise what it says else."""
@@ -237,11 +237,11 @@ class KafkaFollower:
         else:
             for at, some in groupby(messages, _partition):
                 parts.setdefault(at, []).extend(some)
-        found = [self._of(self._names[at], some) for at, some in parts.items()]
+        fetched = [self._of(self._names[at], some) for at, some in parts.items()]
         # What comes next is about as large.
-        size = sum(about_bytes(taken.rows) for taken in found) // len(messages)
+        size = sum(about_bytes(taken.rows) for taken in fetched) // len(messages)
         self._count = max(1, min(self._most, ROOM // max(1, size)))
-        return found
+        return fetched
 
     def _of(self, process: str, messages: Sequence[Any]) -> FetchedBatch:
         rows, count = self._rows.batch(process, messages), len(messages)

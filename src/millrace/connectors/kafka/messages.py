@@ -228,12 +228,12 @@ def topic_ids(admin: Any, who: str, topics: Sequence[str], patience_s: float) ->
     Raises:
         PermissionError: The user may not read one.
     """
-    found = {}
+    ids = {}
     for topic, described in describe_topics(admin, topics, patience_s).items():
         refuse_forbidden(described, who, topic, "READ")
         if (id := str(described.topic_id)) != _NO_ID:
-            found[topic] = id
-    return found
+            ids[topic] = id
+    return ids
 
 
 def describe_topics(admin: Any, topics: Sequence[str], patience_s: float) -> dict[str, Any]:
@@ -248,11 +248,11 @@ def describe_topics(admin: Any, topics: Sequence[str], patience_s: float) -> dic
         include_authorized_operations=True,
         request_timeout=patience_s,
     )
-    found = {}
+    descriptions = {}
     for topic, future in asked.items():
         with suppress(KafkaException):
-            found[topic] = future.result()
-    return found
+            descriptions[topic] = future.result()
+    return descriptions
 
 
 def refuse_forbidden(described: Any, who: str, topic: str, operation: str) -> None:
@@ -261,7 +261,7 @@ def refuse_forbidden(described: Any, who: str, topic: str, operation: str) -> No
     Raises:
         PermissionError: It may not.
     """
-    permitted = {one.name for one in described.authorized_operations or ()}
+    permitted = {allowed.name for allowed in described.authorized_operations or ()}
     if permitted and permitted.isdisjoint({operation, "ALL", "ANY"}):
         raise forbidden(who, topic, operation)
 
@@ -329,8 +329,8 @@ def offset_at(client: Any, topic: str, partition: int, us: int, end: int) -> int
     # To the brokers, times below 0 are no times: -1 is the end of the partition.
     at_ms = max(0, -(-us // MILLISECOND))
     at = TopicPartition(topic, partition, at_ms)
-    (found,) = client.offsets_for_times([at], timeout=PATIENCE_S)
-    return end if found.offset < 0 else int(found.offset)
+    (offset,) = client.offsets_for_times([at], timeout=PATIENCE_S)
+    return end if offset.offset < 0 else int(offset.offset)
 
 
 def between(

@@ -229,26 +229,26 @@ class Kafka(NumberedInjector, BoundInjector):
 
     def _list_partitions(self) -> list[tuple[str, int]]:
         admin = self._administrator()
-        found = sorted(
+        partitions = sorted(
             (topic, number)
             for topic in self.topics
             for number in partitions_of(admin, repr(self), topic, PATIENCE_S, self._errors)
         )
         self._compare(topic_ids(admin, repr(self), self.topics, PATIENCE_S))
-        return found
+        return partitions
 
-    def _compare(self, made: Mapping[str, str]) -> None:
+    def _compare(self, ids: Mapping[str, str]) -> None:
         """Refuse a topic that was made again since the checkpoint knows it.
 
         Of one that is long enough by now, offsets do not show that they are another's.
 
         Args:
-            made: Topic -> the id that it was given when it was made.
+            ids: Topic -> the id that it was given when it was made.
         """
         if self._made is None:
             self._made = self._known()
-        for topic, of in made.items():
-            if self._made.get(topic, of) != of:
+        for topic, topic_id in ids.items():
+            if self._made.get(topic, topic_id) != topic_id:
                 linked = (
                     " If offsets are those of the old topic, as of a linked cluster, remove "
                     f"mailbox/{self._message} from the checkpoint."
@@ -259,8 +259,8 @@ class Kafka(NumberedInjector, BoundInjector):
                     "of the new one's. Start with a new checkpoint to read what is there now."
                     + (linked if self._location else "")
                 )
-        if not made.keys() <= self._made.keys():
-            self._made |= made
+        if not ids.keys() <= self._made.keys():
+            self._made |= ids
             if self._location:
                 message = msgspec.json.encode(self._made)
                 mailbox_at(self._location).replace(self._message, message)
@@ -294,10 +294,10 @@ class Kafka(NumberedInjector, BoundInjector):
             isolation_level=level,
             request_timeout=PATIENCE_S,
         )
-        found = {}
+        offsets = {}
         for partition, future in asked.items():
             try:
-                found[f"{partition.topic}-{partition.partition}"] = future.result().offset
+                offsets[f"{partition.topic}-{partition.partition}"] = future.result().offset
             except KafkaException as error:
                 if error.args[0].code() not in passing():
                     raise ConnectionError(
@@ -307,7 +307,7 @@ class Kafka(NumberedInjector, BoundInjector):
                 # It is being made, moved, or deleted: the list of partitions will tell. Until then
                 # it stays where it is, and holds the low watermark.
                 self._asked = float("-inf")
-        return found
+        return offsets
 
     def _administrator(self) -> Any:
         if self._admin is None:

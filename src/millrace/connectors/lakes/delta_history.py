@@ -151,19 +151,19 @@ class DeltaHistory:
             )
         if version.shadowed is not None:
             raise self._log.has_vector(number, version.shadowed)
-        return [self._log.file(one) for one in version.added]
+        return [self._log.file(added) for added in version.added]
 
     def _since(self, line_us: int) -> int:
         """Return the first version of an instant or later; the next one if there is none."""
-        found = oldest = self._log.newest + 1
+        first = oldest = self._log.newest + 1
         for oldest in self._log.kept():
             version = self._log.version(oldest)
             if version is not None and version.committed_us >= line_us:
-                found = oldest
-        if found == oldest and oldest > 0:
+                first = oldest
+        if first == oldest and oldest > 0:
             raise InputLost(
                 f"{self._who}: versions before {oldest} are not in the log any more, and some of "
                 f"them may be of {format_timestamp(line_us)} or later. Name a later instant; or "
                 "none, to read all that the table has now."
             )
-        return found
+        return first

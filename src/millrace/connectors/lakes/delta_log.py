@@ -68,13 +68,13 @@ def opened(path: str, who: str) -> Iterator[Any]:
         ) from gone
     with file:
         try:
-            found = open_parquet(file)
+            parquet = open_parquet(file)
         except pa.ArrowInvalid as refused:
             raise PipelineError(
                 f"{where} is not a Parquet file, as those of a Delta table are: {refused}. Has "
                 "somebody written over it?"
             ) from refused
-        yield found
+        yield parquet
 
 
 def rows_of(file: DataFile, schema: str, who: str) -> Iterator[pa.RecordBatch]:
@@ -92,8 +92,8 @@ def rows_of(file: DataFile, schema: str, who: str) -> Iterator[pa.RecordBatch]:
         PipelineError: It is no Parquet file, or a column is not of its declared type.
     """
     wanted = arrow_schema(schema)
-    with opened(file.path, who) as found:
-        for batch in row_batches(found, [n for n in wanted.names if n not in file.partition]):
+    with opened(file.path, who) as parquet:
+        for batch in row_batches(parquet, [n for n in wanted.names if n not in file.partition]):
             for field in wanted:
                 if batch.schema.get_field_index(field.name) < 0:
                     value = file.partition.get(field.name)
@@ -161,7 +161,9 @@ def actions_of(file: Path) -> list[dict[str, Any]]:
     # Not splitlines: text in JSON may have other characters that end a line for Python.
     lines = file.read_text("utf-8").split("\n")
     actions = [json.loads(line) for line in lines if line.strip()]
-    return [{kind: one[kind] for kind in one if one[kind] is not None} for one in actions]
+    return [
+        {kind: action[kind] for kind in action if action[kind] is not None} for action in actions
+    ]
 
 
 class Log:
@@ -210,19 +212,22 @@ class Log:
             modified_us = self._json(number).stat().st_mtime_ns // 1000
         except FileNotFoundError:
             return None
-        of = {
-            kind: [one[kind] for one in actions if kind in one]
+        by_kind = {
+            kind: [action[kind] for action in actions if kind in action]
             for kind in ("commitInfo", "add", "remove")
         }
-        info = of["commitInfo"][0] if of["commitInfo"] else {}
+        info = by_kind["commitInfo"][0] if by_kind["commitInfo"] else {}
         commit_ms = info.get("inCommitTimestamp", info.get("timestamp"))
-        added = sorted((one for one in of["add"] if one["dataChange"]), key=lambda one: one["path"])
-        vectors = (one["path"] for one in added if one.get("deletionVector"))
+        added = sorted(
+            (action for action in by_kind["add"] if action["dataChange"]),
+            key=lambda action: action["path"],
+        )
+        vectors = (action["path"] for action in added if action.get("deletionVector"))
         return Version(
             modified_us if commit_ms is None else int(commit_ms) * 1000,
             str(info.get("operation", "an operation that it does not name")),
             added,
-            any(one.get("dataChange", True) for one in of["remove"]),
+            any(action.get("dataChange", True) for action in by_kind["remove"]),
             next(vectors, None),
         )
 
@@ -332,11 +337,13 @@ class Log:
             actions["num_records"].to_pylist(),
             strict=True,
         )
-        found = [
-            self._data_file(path, size, records, {name: of[n] for name, of in partitions.items()})
+        files = [
+            self._data_file(
+                path, size, records, {name: column[n] for name, column in partitions.items()}
+            )
             for n, (path, size, records) in enumerate(rows)
         ]
-        return sorted(found, key=lambda file: file.what.path)
+        return sorted(files, key=lambda file: file.what.path)
 
     def _data_file(
         self, said: str, size: int, rows: int | None, partition: dict[str, str | None]
@@ -348,8 +355,8 @@ class Log:
             )
         path = local_path(said) if uri else self._root / unquote(said)
         if rows is None:
-            with opened(str(path), self._who) as found:
-                rows = found.metadata.num_rows
+            with opened(str(path), self._who) as parquet:
+                rows = parquet.metadata.num_rows
         return File(int(rows), int(size), DataFile(str(path), partition))
 
 

@@ -113,8 +113,8 @@ def rewritten(root: Path, table: Any) -> str:
         operation = str(commit.get("operation", ""))
         mode = str(commit.get("operationParameters", {}).get("mode", ""))
         if operation in _REWRITES or (operation == "WRITE" and mode == "Overwrite"):
-            what = f"{operation} {mode}".strip()
-            return f"somebody has rewritten it in version {commit['version']} ({what}). {advice}"
+            change = f"{operation} {mode}".strip()
+            return f"somebody has rewritten it in version {commit['version']} ({change}). {advice}"
     return ""
 
 
@@ -212,13 +212,13 @@ class DeltaCommits(Commits):
         actions: list[dict[str, Any]] = [{"commitInfo": about}]
         actions += [{"remove": {"path": file, **gone}} for file in sorted(ours)]
         version = table.version() + 1
-        made = self._log / f".{uuid.uuid4().hex}.tmp"
+        draft = self._log / f".{uuid.uuid4().hex}.tmp"
         try:
-            made.write_text("".join(f"{json.dumps(action)}\n" for action in actions))
+            draft.write_text("".join(f"{json.dumps(action)}\n" for action in actions))
             # Refused if another writer has made the version.
-            (self._log / f"{version:020}.json").hardlink_to(made)
+            (self._log / f"{version:020}.json").hardlink_to(draft)
         finally:
-            made.unlink(missing_ok=True)
+            draft.unlink(missing_ok=True)
         self._sync(version)
 
     def _logged(self, after: int, until: int) -> tuple[set[str], set[str], bool]:
@@ -231,14 +231,16 @@ class DeltaCommits(Commits):
         for file in self._log.glob("*.json"):
             actions = actions_of(file)
             whole |= any(
-                one["txn"]["appId"] == self._application and one["txn"]["version"] <= after
-                for one in actions
-                if "txn" in one
+                action["txn"]["appId"] == self._application and action["txn"]["version"] <= after
+                for action in actions
+                if "txn" in action
             )
-            if any(one.get("commitInfo", {}).get("operation") == _TAKEN_BACK for one in actions):
-                removed |= {one["remove"]["path"] for one in actions if "remove" in one}
-            for one in actions:
-                name = unquote(one["add"]["path"]) if "add" in one else ""
+            if any(
+                action.get("commitInfo", {}).get("operation") == _TAKEN_BACK for action in actions
+            ):
+                removed |= {action["remove"]["path"] for action in actions if "remove" in action}
+            for action in actions:
+                name = unquote(action["add"]["path"]) if "add" in action else ""
                 if after < epoch_of(name) <= until:
                     added.add(name)
         return added, removed, whole

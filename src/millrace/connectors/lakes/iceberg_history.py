@@ -77,7 +77,9 @@ class IcebergHistory:
         chain.reverse()
         if since_us is None:
             return self._at(chain[0], 0, whole=True)
-        first = next((n for n, one in enumerate(chain) if committed_us(one) >= since_us), None)
+        first = next(
+            (n for n, snapshot in enumerate(chain) if committed_us(snapshot) >= since_us), None
+        )
         if first != 0:
             return self._at(chain[-1 if first is None else first - 1])
         if is_first(chain[0]):
@@ -122,11 +124,11 @@ class IcebergHistory:
             PipelineError: A snapshot deletes or overwrites.
         """
         if place.files is not None:
-            one = self._snapshot(place.snapshot)
+            begun = self._snapshot(place.snapshot)
             yield CommitFiles(
-                place._replace(files=0), committed_us(one), place.files, self.files(place)
+                place._replace(files=0), committed_us(begun), place.files, self.files(place)
             )
-            if until is not None and one.snapshot_id == until.snapshot:
+            if until is not None and begun.snapshot_id == until.snapshot:
                 return
         for snapshot in self.later(place, until):
             added = self._added(snapshot) if self._adds(snapshot) else []
@@ -150,14 +152,14 @@ class IcebergHistory:
         Raises:
             InputLost: As of :meth:`after`.
         """
-        found, at = list[Any](), self.current if until is None else until.snapshot
+        snapshots, at = list[Any](), self.current if until is None else until.snapshot
         while at != place.snapshot:
             if at is None:
-                self._follows(found[-1] if found else None, place)
+                self._follows(snapshots[-1] if snapshots else None, place)
                 break
-            found.append(self._snapshot(at, place))
-            at = found[-1].parent_snapshot_id
-        return found[::-1]
+            snapshots.append(self._snapshot(at, place))
+            at = snapshots[-1].parent_snapshot_id
+        return snapshots[::-1]
 
     def _follows(self, oldest: Any, place: IcebergOffset) -> None:
         """Refuse what leads to the newest snapshot, and not from a place, unless it comes next.
@@ -219,12 +221,12 @@ class IcebergHistory:
             f"skip=[{snapshot.snapshot_id}]. Or begin after it with since= and a new checkpoint."
         )
 
-    def _snapshot(self, one: int, place: IcebergOffset | None = None) -> Any:
-        found = self._kept.get(one)
-        if found is None:
+    def _snapshot(self, snapshot_id: int, place: IcebergOffset | None = None) -> Any:
+        snapshot = self._kept.get(snapshot_id)
+        if snapshot is None:
             after = "" if place is None else f", after {place.snapshot}, which was read last"
-            raise self._expired(f"snapshot {one}{after}")
-        return found
+            raise self._expired(f"snapshot {snapshot_id}{after}")
+        return snapshot
 
     def _expired(self, what: str) -> InputLost:
         return InputLost(

@@ -150,15 +150,15 @@ class IcebergCommits(Commits):
 
     def _goes_back(self, table: Any, after: int) -> bool:
         """Return whether the kept snapshots go back to where the epoch after one began."""
-        kept = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
-        snapshot = kept.get(table.metadata.current_snapshot_id)
+        by_id = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
+        snapshot = by_id.get(table.metadata.current_snapshot_id)
         while snapshot is not None:
             says = {} if snapshot.summary is None else snapshot.summary.additional_properties
             if says.get(_OWNER) == self._owner and int(says.get(_EPOCH, after + 1)) <= after:
                 return True
             if is_first(snapshot):
                 return True
-            snapshot = kept.get(snapshot.parent_snapshot_id)
+            snapshot = by_id.get(snapshot.parent_snapshot_id)
         return False
 
     def _refused(self, table: Any) -> str:
@@ -217,8 +217,12 @@ def _written(table: Any) -> Iterable[Path]:
     """Return the files of a commit but those of its data; PyIceberg does not sync them."""
     snapshot = table.current_snapshot()
     manifests = snapshot.manifests(table.io)
-    own = [one for one in manifests if one.added_snapshot_id == snapshot.snapshot_id]
-    uris = [table.metadata_location, snapshot.manifest_list, *(one.manifest_path for one in own)]
+    own = [manifest for manifest in manifests if manifest.added_snapshot_id == snapshot.snapshot_id]
+    uris = [
+        table.metadata_location,
+        snapshot.manifest_list,
+        *(manifest.manifest_path for manifest in own),
+    ]
     return map(_path, uris)
 
 
