@@ -401,11 +401,11 @@ def test_caches_that_are_found_damaged_are_made_again_and_the_incarnation_goes_o
 def test_a_task_without_commits_knows_how_far_its_readers_had_come():
     p, _ = pipeline()
     known = encode_note(TaskNote(7, {"Last": {100: 5, 80: 6}}, []))
-    found = known_to(p.build(), 2, {(2, 1): known}, None)
+    found = known_to(p.build(), 2, {(2, 1): known}, None, {})
     floors = [found[1, n].floor(()) for n in (0, 1)]
     assert floors == [{"CountByKey": {100: 5, 80: 6}}] * 2
     assert found[1, 0].floor({"CountByKey"}) == {}  # what comes again to it must not be late
-    again = known_to(p.build(), 1, {}, LiveMark(tasks=2, notes={"2-0": known}, incarnation=1))
+    again = known_to(p.build(), 1, {}, LiveMark(tasks=2, notes={"2-0": known}, incarnation=1), {})
     assert again[1, 0].floor(()) == {"CountByKey": {100: 5, 80: 6}}
 
 

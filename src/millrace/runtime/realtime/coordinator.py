@@ -35,7 +35,6 @@ from millrace.runtime.realtime.incarnation_start import (
     Processes,
     consumed_by_any,
     encode_note,
-    forget_consumed,
     input_of,
     joined,
     known_parts,
@@ -530,10 +529,9 @@ class Coordinator:
         lasts = last_notes(seal, run_log.live)
         now = self._sources.processes()
         run_log.forget_ended(now)
-        known = known_to(self._topology, self._tasks, lasts, run_log.live)
         read, numbers = input_of(self._topology, run_log.source_offsets, now, lasts)
         parts = known_parts(self._topology, run_log.source_offsets, numbers)
-        forget_consumed(known.values(), parts)
+        known = known_to(self._topology, self._tasks, lasts, run_log.live, parts)
         consumed = consumed_by_any(known.values())
         gone = offsets_of_gone(run_log.source_offsets, numbers, read, lasts, self._open.epoch)
         pace = Pace(readers(self._topology, read, self._tasks), self._open.injectors)

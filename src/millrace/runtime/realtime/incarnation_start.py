@@ -302,21 +302,6 @@ def known_parts(
     }
 
 
-def forget_consumed(notes: Iterable[TaskNote], parts: Mapping[int, Sequence[int]]) -> None:
-    """Have notes say nothing of processes that are forgotten.
-
-    Args:
-        notes: Of tasks.
-        parts: See :func:`known_parts`.
-    """
-    for note in notes:
-        note.consumed = [
-            (stream, part, number)
-            for stream, part, number in note.consumed
-            if part in parts.get(stream, ())
-        ]
-
-
 def shared(offsets: InputOffsets, task: int, tasks: int) -> InputOffsets:
     """Return the processes that one task reads: every so many-th of a stream, by number.
 
@@ -383,9 +368,13 @@ def last_notes(seal: Seal, left: LiveMark | None) -> dict[TaskKey, bytes]:
 
 
 def known_to(
-    topology: Topology, tasks: int, lasts: Mapping[TaskKey, bytes], left: LiveMark | None
+    topology: Topology,
+    tasks: int,
+    lasts: Mapping[TaskKey, bytes],
+    left: LiveMark | None,
+    parts: Mapping[int, Sequence[int]],
 ) -> dict[TaskKey, TaskNote]:
-    """Return what each level task is known to have known.
+    """Return what each level task is known to have known, without processes that are forgotten.
 
     A task that had no commit for long has not noted how far its low watermarks had come. But who
     reads from it has, and could not have come further than every task had shown.
@@ -395,6 +384,7 @@ def known_to(
         tasks: Tasks a level.
         lasts: Task -> the note of its last group.
         left: What live tasks left behind with the last mark, if they did.
+        parts: See :func:`known_parts`.
     """
     task_notes = {where: decode_note(note) for where, note in lasts.items() if where[0]}
     for name, note in ({} if left is None else left.notes).items():
@@ -418,6 +408,12 @@ def known_to(
             for n in range(tasks):
                 mine = task_notes.setdefault((levels[sender], n), TaskNote(0, {}, []))
                 raise_clocks(mine.published, sender, least.get(spec.name, {}))
+    for known in task_notes.values():
+        known.consumed = [
+            (stream, part, number)
+            for stream, part, number in known.consumed
+            if part in parts.get(stream, ())
+        ]
     return task_notes
 
 
