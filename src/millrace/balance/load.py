@@ -212,11 +212,7 @@ class Loads:
 
 
 class RunLoads(dict[str, Loads]):
-    """Computation -> what its intervals cost, in a run whose epochs it follows.
-
-    Args:
-        run_log: Of the run.
-    """
+    """Computation -> what its intervals cost, in a run whose epochs it follows."""
 
     def __init__(self, run_log: RunLog) -> None:
         super().__init__((spec.name, Loads()) for spec in run_log.topology.computations)

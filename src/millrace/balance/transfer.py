@@ -307,13 +307,7 @@ def same(made: Remapped) -> IntervalMap:
 
 
 def first_id(ids: Mapping[str, int], name: str, intervals: IntervalMap) -> int:
-    """Return the first id that no key interval of a computation was given yet.
-
-    Args:
-        ids: As the last claim says.
-        name: Of the computation.
-        intervals: Its map.
-    """
+    """Return the first id that no key interval of a computation was given yet."""
     return max(ids.get(name, 0), 1 + max(interval.id for interval in intervals.intervals))
 
 

@@ -107,10 +107,6 @@ process_timer, so they could not fire. Define process_timer(self, timer).
 def block_problems(name: str, computation: ColumnComputation) -> list[str]:
     """Return what is said of a computation over columns whose hooks would not be called.
 
-    Args:
-        name: Its name in the pipeline.
-        computation: As it was added.
-
     >>> print(*block_problems("Spend", ColumnComputation()))
     computation 'Spend' has no process_batch, so it could not react to its records. Define \
 process_batch(self, block).
@@ -137,10 +133,6 @@ process_batch(self, block).
 
 def call_problems(name: str, computation: AsyncComputation) -> list[str]:
     """Return what is said of a computation that could not make its calls.
-
-    Args:
-        name: Its name in the pipeline.
-        computation: As it was added.
 
     >>> class Score(AsyncComputation):
     ...     async def call(self, request): ...

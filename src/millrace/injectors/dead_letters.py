@@ -82,9 +82,6 @@ class LetterLog:
     (Appended(new=2, known=0), Appended(new=1, known=1))
     >>> log.last(), [one.id for one in log.read(2)], sorted(log.ids())
     (2, [b'3'], [b'1', b'2', b'3'])
-
-    Args:
-        mailbox: Of the checkpoint.
     """
 
     def __init__(self, mailbox: Mailbox) -> None:

@@ -248,11 +248,7 @@ opened = msgspec.msgpack.Decoder(Envelope).decode
 
 
 class Provenance:
-    """Says where records come from, and gives their bytes, for dead letters.
-
-    Args:
-        topology: The pipeline.
-    """
+    """Says where records come from, and gives their bytes, for dead letters."""
 
     def __init__(self, topology: Topology) -> None:
         self._specs = topology.streams

@@ -165,12 +165,7 @@ class Admission(Protocol):
 
 
 class EpochAdmission:
-    """Takes the records that one computation gets in an epoch: all that arrived.
-
-    Args:
-        spec: The computation.
-        intervals: Its interval map.
-    """
+    """Takes the records that one computation gets in an epoch: all that arrived."""
 
     def __init__(self, spec: ComputationSpec, intervals: IntervalMap) -> None:
         self.spec = spec

@@ -54,12 +54,7 @@ def through_levels(
 
 
 class LocalExchange:
-    """Runs every task in this process, one after the other: for the Harness, and as an oracle.
-
-    Args:
-        runtime: Of all tasks.
-        manifest: Of the epoch.
-    """
+    """Runs every task in this process, one after the other: for the Harness, and as an oracle."""
 
     def __init__(self, runtime: WorkerProcess, manifest: Manifest) -> None:
         self._runtime = runtime

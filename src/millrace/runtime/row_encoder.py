@@ -602,9 +602,6 @@ _PLACE_MASK: Final = (1 << _PLACE_BITS) - 1
 class LiveRows:
     """Makes rows on edges.
 
-    Args:
-        runtime: Of the process.
-
     Attributes:
         newest_us: Latest accepted event time in what was made last.
     """

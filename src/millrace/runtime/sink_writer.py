@@ -32,11 +32,6 @@ class SinkEncoder:
     What leaves as a row has the columns of :meth:`ddl`: ``edge``, ``report`` (of the task, on the
     edge REPORT; of a sink that tasks write, its receipt, on the sink's edge), and for every sink
     that wants a DataFrame a struct of its columns.
-
-    Args:
-        runtime: Of the process.
-        epoch: The epoch.
-        task: Number of the task.
     """
 
     def __init__(self, runtime: WorkerProcess, epoch: int, task: int) -> None:
@@ -229,14 +224,7 @@ def _ids(origins: npt.NDArray[np.int64], sequences: npt.NDArray[np.int64]) -> pa
 
 
 class LiveSinkWriter:
-    """Where rows leave one task.
-
-    Args:
-        runtime: Of the process.
-        incarnation: The incarnation.
-        generation: Of the run.
-        task: Number of the task.
-    """
+    """Where rows leave one task."""
 
     def __init__(
         self, runtime: WorkerProcess, incarnation: int, generation: int, task: int

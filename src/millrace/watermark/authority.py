@@ -339,9 +339,6 @@ _NO_PERCENTILES: Mapping[int, Mapping[str, int]] = {}
 class Authority:
     """Puts reports together into low watermarks that never move back.
 
-    Args:
-        topology: The pipeline.
-
     Attributes:
         bulletins: Computation -> the reports of its intervals.
         low_watermarks: What follows from them.

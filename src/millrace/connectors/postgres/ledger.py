@@ -184,10 +184,6 @@ class Ledger:
     def claim(self, generation: int, completed: int) -> None:
         """Take the sink over for a run, and make its staging table.
 
-        Args:
-            generation: Of the run.
-            completed: Its last completed epoch.
-
         Raises:
             ZombieWriter: A newer run has claimed the sink.
             CheckpointMismatch: The sink is ahead of the checkpoint.

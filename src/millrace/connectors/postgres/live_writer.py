@@ -256,13 +256,7 @@ class Turns:
 
 
 class TableWriter:
-    """Writes to the table, for one task of an incarnation.
-
-    Args:
-        turns: Of the sink.
-        incarnation: Number of the incarnation.
-        task: Number of the task.
-    """
+    """Writes to the table, for one task of an incarnation."""
 
     def __init__(self, turns: Turns, incarnation: int, task: int) -> None:
         self._turns = turns

@@ -223,10 +223,6 @@ class KeyFields:
 def class_of_fields(format: Any, given: Sequence[str]) -> type | None:
     """Return the class to make of fields by name; None for a dict.
 
-    Args:
-        format: A record format.
-        given: Names of the fields.
-
     Raises:
         PipelineError: It is a class that cannot be made with them.
     """

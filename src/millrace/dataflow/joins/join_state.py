@@ -89,11 +89,7 @@ _MORE = 48
 
 
 class RowForm:
-    """How a stream's values are kept in a key's row: as msgpack, so that only what meets is read.
-
-    Args:
-        coder: Of the stream.
-    """
+    """How values of a stream are kept in a key's row: as msgpack, so that what meets is read."""
 
     __slots__ = ("_coder", "_encode", "_of_map", "_to_map", "in_map", "kind")
 
@@ -171,11 +167,7 @@ class InOneRow(msgspec.Struct, array_like=True):
 
 
 class InMaps:
-    """The values of a key that has, or had, many.
-
-    Args:
-        cells: Of the left and the right side.
-    """
+    """The values of a key that has, or had, many."""
 
     __slots__ = ("_cells",)
 

@@ -135,7 +135,6 @@ class Incarnation:
 
     Attributes:
         number: Of the incarnation.
-        begun_us: When it began.
         processes: Of the injectors, that its tasks read.
         looked_us: When was last looked whether there are others.
         pace: How far its injector tasks have come.
@@ -147,7 +146,6 @@ class Incarnation:
     """
 
     number: int
-    begun_us: int
     processes: Processes
     looked_us: int
     pace: Pace
@@ -536,7 +534,7 @@ class Coordinator:
         gone = offsets_of_gone(run_log.source_offsets, numbers, read, lasts, self._open.epoch)
         pace = Pace(readers(self._topology, read, self._tasks), self._open.injectors)
         looked_us = self._now_us(wall_us)
-        self._incarnation = Incarnation(number, wall_us, now, looked_us, pace, numbers, gone)
+        self._incarnation = Incarnation(number, now, looked_us, pace, numbers, gone)
         manifest = encode_entry(self._open)
         orders: Orders = []
         for level, n in self._where:
