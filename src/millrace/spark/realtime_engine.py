@@ -434,9 +434,9 @@ class RealtimeEngine(Engine):
         statuses = self._statuses()
         wanted = self._task_count.look(
             time.monotonic(),
-            {(one.level, one.task): one.busy_s for one in statuses},
-            records=sum(one.records for one in statuses if one.level == 0),
-            done=sum(one.records + one.commits for one in statuses),
+            {(status.level, status.task): status.busy_s for status in statuses},
+            records=sum(status.records for status in statuses if status.level == 0),
+            done=sum(status.records + status.commits for status in statuses),
             waiting=self.run.waiting_records(),
         )
         if wanted is None:
