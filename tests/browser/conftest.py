@@ -32,7 +32,7 @@ class Run:
     ) -> Any:
         if what != "status":
             self.asked.append((what, generation, about))
-        return type("Answer", (), {"done": True, "said": "stopped", "epoch": 41})()
+        return type("Answer", (), {"done": True, "text": "stopped", "epoch": 41})()
 
 
 class Browser:

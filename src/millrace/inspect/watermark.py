@@ -375,14 +375,14 @@ def _explained(checkpoint: Checkpoint, computation: str | None) -> WatermarkExpl
     name, pin, backwards_us = computation, None, 0
     while pin is None:
         path.append(Hop.of(known[name], backwards_us))
-        pin = _own_pin(checkpoint, path[-1])
+        outputs, back = completion.after.outputs, claim.backwards.get(name, {})
+        received_us, sender = min(
+            (moved_back(outputs[sender], back.get(sender, 0)), sender)
+            for sender in claim.senders[name]
+        )
+        pin = _own_pin(checkpoint, path[-1], received_us)
         if pin is None:
-            outputs, back = completion.after.outputs, claim.backwards.get(name, {})
-            _, name = min(
-                (moved_back(outputs[sender], back.get(sender, 0)), sender)
-                for sender in claim.senders[name]
-            )
-            backwards_us = back.get(name, 0)
+            name, backwards_us = sender, back.get(sender, 0)
             if name.startswith(INJECTOR):
                 pin = _injector_pin(claim, completion, name, backwards_us)
     pinned = INJECTOR + pin.where if pin.kind == INJECTED else path[-1].computation
@@ -415,11 +415,17 @@ def _by_depth(claim: Claim) -> list[str]:
     return list(ordered)
 
 
-def _own_pin(checkpoint: Checkpoint, hop: Hop) -> Pin | None:
-    """Return what pins a computation from inside; None if its input does."""
+def _own_pin(checkpoint: Checkpoint, hop: Hop, received_us: int) -> Pin | None:
+    """Return what pins a computation from inside; None if its input does.
+
+    Args:
+        checkpoint: Of the run.
+        hop: The computation.
+        received_us: What its slowest sender shows it.
+    """
     name, oldest, where = hop.computation, MAX_TIMESTAMP, None
     intervals = checkpoint.intervals(name)
-    if not intervals:
+    if not intervals and received_us > hop.shown:
         return Pin(kind=MISSING, where=name, timestamp=hop.shown)
     for interval in sorted(intervals, key=lambda item: item.id):
         if interval.report is None:

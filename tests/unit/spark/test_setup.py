@@ -29,7 +29,7 @@ def test_a_trigger_that_is_no_duration(trigger: Any) -> None:
     with pytest.raises(PipelineError, match=refused):
         MicroBatchSetup(NOTHING, NOTHING, "checkpoint", {"trigger": trigger}, Path())
     with pytest.raises(PipelineError, match=refused):
-        DrivenSetup(NOTHING, NOTHING, {"trigger": trigger}, Path())
+        DrivenSetup(NOTHING, NOTHING, "checkpoint", {"trigger": trigger}, Path())
 
 
 def test_two_runs_of_one_name_in_a_session() -> None:
