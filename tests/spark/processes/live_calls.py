@@ -49,12 +49,18 @@ async def score(payment: dict[str, Any]) -> int:
 
 def kill(run: Any, task: tuple[int, int]) -> None:
     """Kill the process of a task, and return when another has its place."""
-    victim = run.hosts[task].pid
+    victim = wait_for_process(run, task)
     os.kill(victim, signal.SIGKILL)
+    wait_for_process(run, task, victim)
+
+
+def wait_for_process(run: Any, task: tuple[int, int], victim: int = 0) -> int:
+    """Wait until a task has a process that was not killed, and return it."""
     deadline = time.monotonic() + 120
     while task not in run.hosts or run.hosts[task].pid == victim:
         assert time.monotonic() < deadline, f"task {task} has no other process in two minutes"
         time.sleep(0.05)
+    return int(run.hosts[task].pid)
 
 
 def main(spark: SparkSession, root: Path) -> dict[str, Any]:
