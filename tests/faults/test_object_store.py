@@ -6,13 +6,13 @@ import itertools
 import logging
 import pickle
 import secrets
-import threading
 import traceback
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
+from killed_store import check_writer_with_killed_store
 from logs import append
 from s3_server import BUCKET, FaultyProxy, S3Server, no_fault
 
@@ -175,25 +175,7 @@ def test_a_server_that_is_killed_under_a_writer_and_started_again(
     s3: str, s3_server: S3Server
 ) -> None:
     bucket = ObjectBlobs(BucketUrl.parse(s3), replace(OPTIONS, retry_for_us=60 * SECOND))
-    state = ObjectHardState.create_or_open(bucket, pipeline="p")
-    won: list[bool] = []
-    first = threading.Event()
-
-    def write() -> None:
-        for number in range(1, 101):
-            won.append(append(state, [commit_of(number)])[0])
-            if number == 10:
-                first.set()
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    assert first.wait(60)
-    s3_server.kill()
-    s3_server.start()
-    writer.join(100)
-    assert won == [True] * 100
-    assert state.commits.numbers("count") == {0: list(range(1, 101))}
-    assert all(state.commits.read("count", 0, n) == commit_of(n) for n in range(1, 101))
+    check_writer_with_killed_store(bucket, s3_server)
 
 
 def test_a_server_that_stays_away(

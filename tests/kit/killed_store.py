@@ -1,15 +1,19 @@
-"""A run whose checkpoint is in an object store, which is killed and comes back in mid-run."""
+"""An object store that is killed under a writer, or in mid-run, and comes back."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from logs import append
+
+from millrace.store import Commit, ObjectBlobs, ObjectHardState
 
 FILES, KEYS = 12, 20
 
@@ -130,3 +134,27 @@ def check_run_with_killed_store(folder: Path, url: str, server: Server, *, hadoo
     found = sorted(zip(counts["_key"], counts["value"], strict=True))
     wanted = [(f"w{key}", count + 1) for key in range(KEYS) for count in range(FILES)]
     assert found == sorted(wanted)
+
+
+def check_writer_with_killed_store(blobs: ObjectBlobs, server: Server) -> None:
+    """Write commits, kill the store meanwhile, and look whether each is there once."""
+    state = ObjectHardState.create_or_open(blobs, pipeline="p")
+    commits = [Commit("count", 0, n, n, 1, [(b"Sk", b"v")]) for n in range(1, 101)]
+    won: list[bool] = []
+    begun = threading.Event()
+
+    def write() -> None:
+        for commit in commits:
+            won.append(append(state, [commit])[0])
+            if commit.number == 10:
+                begun.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    assert begun.wait(60)
+    server.kill()
+    server.start()
+    writer.join(100)
+    assert won == [True] * 100
+    assert state.commits.numbers("count") == {0: list(range(1, 101))}
+    assert [state.commits.read("count", 0, commit.number) for commit in commits] == commits

@@ -8,7 +8,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
-from millrace.store import Commit
+import pytest
+
+from millrace.store import (
+    Blobs,
+    BucketOptions,
+    BucketUrl,
+    Commit,
+    HardState,
+    ObjectBlobs,
+    open_location,
+)
 
 UNIT = Path(__file__).parents[1] / "unit" / "store"
 _FILES = (
@@ -20,27 +30,38 @@ _FILES = (
 )
 
 
-def commit_maker() -> Callable[..., Commit]:
-    """Return what the suite's fixture ``commit`` is."""
+def contract(url: str) -> dict[str, object]:
+    """Return the tests that take blobs or a hard state of any kind, and their fixtures.
 
-    def make(number: int, *mutations: tuple[bytes, bytes | None], interval: int = 0) -> Commit:
-        return Commit("count", interval, number, number + 10, 1, list(mutations), b"out", b"in")
+    A module has them by its ``globals().update(contract("s3"))``.
 
-    return make
-
-
-def contract() -> dict[str, object]:
-    """Return the tests that take blobs or a hard state of any kind, and what fills one.
-
-    A module has them by its ``globals().update(contract())``, with fixtures ``state``, ``blobs``
-    and ``commit``.
+    Args:
+        url: The fixture that is the URL of an unused prefix.
     """
-    tests: dict[str, object] = {}
+
+    @pytest.fixture
+    def state(request: pytest.FixtureRequest) -> HardState:
+        return open_location(request.getfixturevalue(url), pipeline="zeitgeist")
+
+    @pytest.fixture
+    def blobs(request: pytest.FixtureRequest) -> Blobs:
+        prefix = BucketUrl.parse(request.getfixturevalue(url))
+        return ObjectBlobs(prefix, BucketOptions.from_environment())
+
+    @pytest.fixture
+    def commit() -> Callable[..., Commit]:
+        return _commit
+
+    tests: dict[str, object] = {"state": state, "blobs": blobs, "commit": commit}
     for file in _FILES:
         for name, value in _of_any_store(_loaded(file)):
             assert name not in tests, "a test would hide one of the same name"
             tests[name] = value
     return tests
+
+
+def _commit(number: int, *mutations: tuple[bytes, bytes | None], interval: int = 0) -> Commit:
+    return Commit("count", interval, number, number + 10, 1, list(mutations), b"out", b"in")
 
 
 def _loaded(name: str) -> ModuleType:

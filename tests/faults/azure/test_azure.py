@@ -7,50 +7,31 @@ from __future__ import annotations
 
 import pickle
 import secrets
-import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from azure_server import AzureServer
-from killed_store import check_run_with_killed_store
+from killed_store import check_run_with_killed_store, check_writer_with_killed_store
 from logs import append
-from store_contract import commit_maker, contract
+from store_contract import contract
 
 from millrace.model.errors import PipelineError, StoreError
 from millrace.model.time import SECOND
 from millrace.store import (
-    Blobs,
     BucketOptions,
     BucketUrl,
     Commit,
-    HardState,
     ObjectBlobs,
-    ObjectHardState,
     open_location,
 )
 
 PATIENT = BucketOptions(timeout_us=5 * SECOND, retry_for_us=60 * SECOND)
 
 
-@pytest.fixture
-def state(azure: str) -> HardState:
-    return open_location(azure, pipeline="zeitgeist")
-
-
-@pytest.fixture
-def blobs(azure: str) -> Blobs:
-    return ObjectBlobs(BucketUrl.parse(azure), BucketOptions.from_environment())
-
-
-@pytest.fixture
-def commit() -> Callable[..., Commit]:
-    return commit_maker()
-
-
-globals().update(contract())
+globals().update(contract("azure"))
 
 
 def commit_of(number: int) -> Commit:
@@ -68,26 +49,7 @@ def test_of_many_clients_at_a_time_one_wins(azure: str) -> None:
 def test_a_server_that_is_killed_under_a_writer_and_started_again(
     azure: str, azure_server: AzureServer
 ) -> None:
-    blobs = ObjectBlobs(BucketUrl.parse(azure), PATIENT)
-    state = ObjectHardState.create_or_open(blobs, pipeline="p")
-    won: list[bool] = []
-    begun = threading.Event()
-
-    def write() -> None:
-        for number in range(1, 101):
-            won.append(append(state, [commit_of(number)])[0])
-            if number == 10:
-                begun.set()
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    assert begun.wait(60)
-    azure_server.kill()
-    azure_server.start()
-    writer.join(100)
-    assert won == [True] * 100
-    assert state.commits.numbers("count") == {0: list(range(1, 101))}
-    assert all(state.commits.read("count", 0, n) == commit_of(n) for n in range(1, 101))
+    check_writer_with_killed_store(ObjectBlobs(BucketUrl.parse(azure), PATIENT), azure_server)
 
 
 def test_an_object_of_many_parts_is_there_whole_or_not_at_all(blobs: ObjectBlobs) -> None:
