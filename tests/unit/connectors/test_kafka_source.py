@@ -7,6 +7,7 @@ import sys
 from concurrent.futures import Future
 from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, Uuid
 
@@ -15,7 +16,7 @@ from millrace.compile.build import build
 from millrace.connectors.files.lines import RowMaker, json_object
 from millrace.connectors.kafka.messages import ID_HEADER, MessageRows, between
 from millrace.injectors.columns import column_names
-from millrace.injectors.refusals import without_refusals
+from millrace.injectors.refusals import column_of, refusals_of, without_refusals
 from millrace.model.errors import InputLost, PipelineError, RecordRejected
 from millrace.spark.start import _bind_injectors
 from millrace.store import LocalHardState
@@ -368,6 +369,27 @@ def test_a_message_s_timestamp_is_an_instant(kind):
     at = dt.datetime(1970, 1, 1, 0, 0, 0, 5000, tzinfo=dt.UTC)
 
     assert _row(_message(timestamp=(kind, 5)))["kafka_timestamp"] == at
+
+
+@pytest.mark.parametrize("at_ms", [1_764_000_000_000_000, -62_135_596_800_001], ids=["us", "year 0"])
+def test_a_timestamp_beyond_python_s_is_what_it_is_whatever_stands_beside_it(at_ms):
+    far = _message(b'{"n": 1}', timestamp=(1, at_ms))
+    for messages in ([far], [far, _message(b"no JSON")]):
+        schema = "n long, kafka_timestamp timestamp"
+        rows = MessageRows(schema, None, None, drops=True).batch("t-0", messages)
+        assert rows.column("n")[0].as_py() == 1
+        assert rows.column("kafka_timestamp").cast(pa.int64())[0].as_py() == at_ms * 1000
+
+
+def test_a_timestamp_that_64_bits_do_not_hold_refuses_its_message_alone():
+    nanoseconds = _message(b'{"n": 1}', timestamp=(1, 1_764_000_000_000_000_000))
+    messages = [_message(b'{"n": 2}', timestamp=(1, 5)), nanoseconds]
+    rows = MessageRows("n long, kafka_timestamp timestamp", None, None).batch("t-0", messages)
+
+    assert rows.column("n").to_pylist() == [2, None]
+    (refused,) = refusals_of(column_of(rows)).items()
+    assert refused[0] == 1
+    assert "kafka_timestamp" in refused[1].reason
 
 
 @pytest.mark.parametrize("column", ["kafka_key", "kafka_id"])

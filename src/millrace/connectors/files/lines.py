@@ -88,6 +88,13 @@ def _no_key(_: int) -> None:
     return None
 
 
+class _Microseconds(int):
+    """An instant that stands beside a line: in microseconds, whatever the line's unit is.
+
+    It is no datetime, as a producer may give a message any time: Python has none after year 9999.
+    """
+
+
 class RowMaker:
     """Makes rows of a schema from bytes, many at once.
 
@@ -204,12 +211,12 @@ class RowMaker:
         """Return a value that stands beside a line; a time is not counted in the line's unit."""
         if isinstance(value, pa.Scalar):
             return value.as_py()
-        if name in self._times and value is not None:
-            return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=value)
-        return value
+        return _Microseconds(value) if name in self._times and value is not None else value
 
     def _instant(self, value: Any) -> dt.datetime | int:
         """Return what stands for an instant as a datetime or in microseconds."""
+        if isinstance(value, _Microseconds):
+            return int(value)
         if isinstance(value, str):
             value = dt.datetime.fromisoformat(value)
         if isinstance(value, float):
@@ -295,7 +302,10 @@ class RowMaker:
     def _columns_of(
         self, values: Mapping[str, Sequence[Any]], beside: Mapping[str, Sequence[Any]]
     ) -> list[Sequence[Any]] | None:
-        """Return columns in order; None if some lines have themselves what stands beside them."""
+        """Return columns in order; None if each line has to be looked at by itself.
+
+        Some have themselves what stands beside them, or a time there has more than 64 bits.
+        """
         columns = list[Sequence[Any]]()
         for name in self._names:
             own = [value is not None for value in values.get(name, ())]
@@ -303,7 +313,10 @@ class RowMaker:
                 if any(own):
                     return None
                 if name in self._times:
-                    columns.append(pa.array(beside[name], pa.timestamp("us", "UTC")))
+                    try:
+                        columns.append(pa.array(beside[name], pa.timestamp("us", "UTC")))
+                    except OverflowError:
+                        return None
                 else:
                     columns.append(beside[name])
             else:
