@@ -371,7 +371,9 @@ def test_a_message_s_timestamp_is_an_instant(kind):
     assert _row(_message(timestamp=(kind, 5)))["kafka_timestamp"] == at
 
 
-@pytest.mark.parametrize("at_ms", [1_764_000_000_000_000, -62_135_596_800_001], ids=["us", "year 0"])
+@pytest.mark.parametrize(
+    "at_ms", [1_764_000_000_000_000, -62_135_596_800_001], ids=["us", "year 0"]
+)
 def test_a_timestamp_beyond_python_s_is_what_it_is_whatever_stands_beside_it(at_ms):
     far = _message(b'{"n": 1}', timestamp=(1, at_ms))
     for messages in ([far], [far, _message(b"no JSON")]):
@@ -476,3 +478,22 @@ def test_messages_come_as_many_as_there_are_up_to_the_end():
     forbidden = Message(0, KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
     with pytest.raises(PermissionError, match="to READ topic 't'"):
         read([forbidden])
+
+
+def test_a_reader_that_takes_its_time_is_no_broker_that_is_away(monkeypatch):
+    now_s = 0.0
+
+    def consume(_, timeout):
+        nonlocal now_s
+        now_s += timeout
+        return [_message()] if now_s in (0.5, 61.0) else []
+
+    monkeypatch.setattr("millrace.connectors.kafka.messages.time.monotonic", lambda: now_s)
+    batches = between(
+        SimpleNamespace(assign=lambda _: None, consume=consume), "t", 0, 3, 9, patience_s=1
+    )
+    assert len(next(batches)) == 1
+    now_s += 60  # its rows are parsed, and encoded
+    assert len(next(batches)) == 1
+    with pytest.raises(TimeoutError, match="gave nothing for 1 s"):
+        next(batches)

@@ -380,6 +380,7 @@ def between(
                 break
         if some:
             yield some
+            heard = time.monotonic()  # who takes them may need long, such as for a slow parse=
         if done:
             return
         if time.monotonic() - heard > patience_s:
