@@ -226,6 +226,20 @@ def test_a_table_by_key_has_the_last_row_of_each_whoever_dies(
     assert found == Counter((key, EACH) for key in range(8))
 
 
+def test_a_table_by_key_has_the_last_row_of_each_though_productions_were_to_be_weak(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ids of weak productions say from which process a record came, and not which was later."""
+    monkeypatch.setattr(Count, "productions", mr.WEAK)
+    live = Live(pipeline(mr.sinks.Parquet(tmp_path, key="key")))
+    live.boot()
+    live.play(random.Random(0), turns=60, crash=0, mark=0)
+    live.finish()
+
+    rows = pq.read_table(tmp_path / "latest").to_pylist()
+    assert [(row["key"], row["count"]) for row in rows if row["count"] != EACH] == []
+
+
 def test_a_delta_table_goes_on_from_plane_to_plane(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

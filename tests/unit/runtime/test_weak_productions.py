@@ -379,7 +379,7 @@ def reasons(pipeline: mr.Pipeline, live: Any = (), tasks: int = 2) -> dict[str, 
     }
 
 
-def test_productions_are_strong_where_what_comes_again_could_not_be_told():
+def test_productions_are_strong_where_what_comes_again_could_not_be_told(tmp_path):
     class Timed(mr.Computation):
         inputs = {"events": mr.by("key")}
         outputs = {"timed": list}
@@ -405,4 +405,6 @@ def test_productions_are_strong_where_what_comes_again_could_not_be_told():
     q.sink("halves", Kept())
     assert reasons(q)["Spread"] is None
     assert "every turn" in str(reasons(q, live={to_sink, 0, 1})["Spread"])
+    q.sink("halves", mr.sinks.Parquet(tmp_path, key="_key"))
+    assert "table by key" in str(reasons(q)["Spread"])
     assert "256 tasks" in str(reasons(p, tasks=257)["Spread"])

@@ -9,6 +9,7 @@ Source: MillWheel 6.1.3; docs/design/2026-11-22-weak-productions-in-real-time.md
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping
+from typing import Any
 
 from millrace.compile.topology import ComputationSpec, Edge, Topology, injector_name
 from millrace.kernel.record_ids import STREAMS_MAX, TASKS_MAX
@@ -62,6 +63,8 @@ def why_strong(
     sent = list(_sent(topology, spec))
     if any(edge.number in live for edge in sent):
         return "a sink that is written in every turn must not see what may come otherwise"
+    if any(edge.sink is not None and _is_by_key(topology.sinks[edge.sink]) for edge in sent):
+        return "a table by key takes the last of several rows, and ids must say which that is"
     if any(_wants_once(topology, edge) for edge in sent):
         return why_no_ids(topology, spec, tasks)
     return None
@@ -96,6 +99,11 @@ def _sent(topology: Topology, spec: ComputationSpec) -> Iterator[Edge]:
         stream = topology.streams[name]
         yield from stream.edges
         streams += [step.target for step in stream.steps]
+
+
+def _is_by_key(sink: Any) -> bool:
+    """Return whether a row that a sink is given replaces the one before it of its key."""
+    return bool(getattr(sink, "key", ()))
 
 
 def _wants_once(topology: Topology, edge: Edge) -> bool:
