@@ -376,6 +376,21 @@ def test_a_row_that_breaks_a_constraint(postgres: Any) -> None:
     assert totals(postgres) == [("a", 1)]
 
 
+class Guest(msgspec.Struct):
+    team: str | None
+    points: int
+
+
+def test_a_null_in_the_key_is_an_error_though_an_index_takes_it(postgres: Any) -> None:
+    """To a unique index nulls differ: each record would be a row more, and none would go."""
+    postgres.query("CREATE TABLE totals (team text UNIQUE, points bigint)")
+    sink = bound(sink_of(postgres, key="team"), Guest)
+    with pytest.raises(SinkError, match=r"record of key 'key 1'.*'team' is of the key.*null"):
+        put(sink, Job(rows(Guest, Guest("a", 1), Guest(None, 1))), 0)
+    put(sink, Job(rows(Guest, Guest("a", 1))), 0)
+    assert totals(postgres) == [("a", 1)]
+
+
 @pytest.mark.parametrize(
     ("table", "options", "message"),
     [

@@ -361,6 +361,19 @@ def test_a_row_that_is_refused_is_named_and_its_turn_is_not_written(postgres: An
     assert totals(postgres) == [("a", 1)]
 
 
+def test_a_null_in_the_key_is_an_error_though_an_index_takes_it(postgres: Any) -> None:
+    postgres.query(
+        "CREATE TABLE totals (team text, points int, _window_start timestamptz, "
+        "UNIQUE (team, _window_start))"
+    )
+    table = table_of(bound(postgres, RETRACTING, key=("team", "_window_start")))
+    values = [Paned(Total("a", 1), Pane(Window(0, 10))), Paned(Total("b", 2), Pane(Window()))]
+    with pytest.raises(SinkError, match=r"record of key 'key 1'.*'_window_start' is of the key"):
+        table.put(*batch([(0, 0), (0, 1)], values, RETRACTING))
+    table.close()
+    assert totals(postgres) == []
+
+
 #: Debian has it where only root looks.
 PGBOUNCER = shutil.which("pgbouncer") or "/usr/sbin/pgbouncer"
 POOLER = """

@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -55,12 +55,14 @@ class Column:
         type: As PostgreSQL writes it, such as ``bigint`` or ``text[]``.
         array: Whether that is an array; nested data is written as JSON otherwise.
         limit: What it holds of the field's values; None: it bends none.
+        is_of_key: Whether rows are replaced by it.
     """
 
     name: str
     type: str
     array: bool
     limit: ColumnLimit | None = None
+    is_of_key: bool = False
 
 
 @dataclass(frozen=True)
@@ -387,6 +389,7 @@ def check(
             "and appended rows would not show which were retracted. Add a column _retraction "
             "boolean, or name a key, by which a retraction deletes its row."
         )
+    columns = tuple(replace(column, is_of_key=column.name in key) for column in columns)
     sink = f"{stream} -> {schema}.{name}"
     deletes = record.retracts and bool(key)
     return Tables(schema, name, workspace, sink, columns, tuple(key), deletes)

@@ -69,21 +69,27 @@ def _retracted(batch: pa.RecordBatch) -> pa.Array:
 
 
 def _exact(array: pa.Array, column: Column) -> pa.Array:
-    """Return a column as it is, if the table neither rounds nor cuts it.
+    """Return a column as it is, if the table neither rounds nor cuts it, nor lacks a key.
 
     Most values that would be are refused where they are produced. These are not: keys, and what an
     earlier run has committed for a table that has changed since.
 
     Raises:
-        psycopg.DataError: PostgreSQL would bend a value in silence.
+        psycopg.DataError: PostgreSQL would bend a value in silence, or never find a row again: to
+            a unique index all nulls differ.
     """
+    from psycopg import DataError
+
+    if column.is_of_key and array.null_count:
+        raise DataError(
+            f"column {column.name!r} is of the key, and null. Filter such records out, or name "
+            "another key: a global window has no start and no end"
+        )
     limit, values = column.limit, array
     while pa.types.is_list(values.type):
         values = values.flatten()
     if limit is None or _RAISES.match(column.type) or not _is_beyond(values, limit):
         return array
-    from psycopg import DataError
-
     raise DataError(f"column {column.name!r} is {column.type}, and would round or cut a value")
 
 
