@@ -17,6 +17,7 @@ import millrace as mr
 from millrace.connectors.lakes import delta_table
 from millrace.connectors.parquet import files
 from millrace.connectors.parquet.files import STAGING
+from millrace.model.coder import MsgpackCoder
 from millrace.model.errors import PipelineError, SinkError
 from millrace.model.pane import PanedCoder
 from millrace.runtime.sink_contract import Binding
@@ -101,6 +102,33 @@ def test_a_record_replaces_the_row_of_its_key_and_a_retraction_deletes_it(
 
     assert seen(out) == {("a", 0): 6, ("a", 7): 7, ("c", 0): 5}
     assert list((tmp_path / STAGING).iterdir()) == []
+
+
+@KINDS
+@pytest.mark.parametrize("format", [str, float, list[int]])
+def test_a_table_with_a_column_of_another_type_is_refused_before_the_run(
+    kind: type[Any], format: Any, tmp_path: Path
+) -> None:
+    out, made = sink(kind, tmp_path), Records()
+    out.publish(0, [made.written(out, 0, ("a", 0, 1, False))])
+    changed = SinkColumns(format, PanedCoder(format, retracts=True))
+    with pytest.raises(PipelineError, match=r"(?s)column 'value' of the table.*Name another"):
+        kind(tmp_path, key=KEY).bind(Binding("p", "s", "me", changed))
+
+
+def test_a_table_in_files_goes_on_with_more_columns_and_with_less(tmp_path: Path) -> None:
+    lists = SinkColumns(list[int], PanedCoder(list[int], retracts=True))
+    for columns in (SinkColumns(list[int], MsgpackCoder(list[int])), lists):
+        out = mr.sinks.Parquet(tmp_path, key="_key")
+        out.bind(Binding("p", "s", "me", columns))
+        rows = pa.Table.from_pylist([{"_key": "a", "_id": b"1"}], pa.schema(list(columns.arrow)))
+        file = out.for_tasks().begin(len(rows.schema), 0)
+        file.write(rows.to_batches()[0])
+        out.publish(len(rows.schema), [file.close()])
+    assert "_window_end" in table_of(out).column_names
+    mr.sinks.Parquet(tmp_path, key="_key").bind(
+        Binding("p", "s", "me", SinkColumns(list[int], MsgpackCoder(list[int])))
+    )
 
 
 @KINDS

@@ -424,6 +424,35 @@ def check_kind(root: Path, *, by_key: bool, sink: str) -> None:
         )
 
 
+def check_types(root: Path, columns: pa.StructType, sink: str) -> None:
+    """Refuse rows of which a column has another type than in the table by key that is there.
+
+    Args:
+        root: The sink's directory; it may not be there yet.
+        columns: Of the rows.
+        sink: The sink, for messages.
+
+    Raises:
+        PipelineError: One has.
+    """
+    versions = root / _VERSIONS
+    file = next((versions / str(_last(versions))).glob("*.parquet"), None)
+    if file is None:
+        return
+    table_schema = pq.read_schema(file)
+    # As they are when they are read: the elements of a list have another name in files.
+    empty = pa.BufferOutputStream()
+    pq.write_table(pa.schema(list(columns)).empty_table(), empty, store_schema=False)
+    for field in pq.read_schema(pa.BufferReader(empty.getvalue())):
+        position = table_schema.get_field_index(field.name)
+        if position >= 0 and (column_type := table_schema.field(position).type) != field.type:
+            raise PipelineError(
+                f"the sink {sink} cannot take its stream: column {field.name!r} of the table is "
+                f"{column_type}, and of the records {field.type}. Name another path, and start "
+                "with a new checkpoint to have it made of all records; or produce another format."
+            )
+
+
 def has_version(root: Path, epoch: int) -> bool:
     """Return whether a table has an epoch, or a later one."""
     return _last(root / _VERSIONS) >= epoch

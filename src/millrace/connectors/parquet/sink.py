@@ -13,6 +13,7 @@ from millrace.connectors.parquet.files import (
     ParquetWriter,
     are_staged,
     check_kind,
+    check_types,
     has_version,
     make_empty_epoch,
     make_empty_version,
@@ -111,13 +112,16 @@ class Parquet:
         Raises:
             CheckpointMismatch: Another checkpoint has written there.
             CheckpointUnwritable: The directory cannot be written.
-            PipelineError: Rows cannot have the key, or the directory has output of the other kind.
+            PipelineError: Rows cannot have the key, or the directory has output of the other kind,
+                or with columns of other types.
         """
         check_key(self.key, binding.columns.arrow, repr(self))
         self._columns = binding.columns.arrow
         if self._local is None:
             return repr(self)
         check_kind(self._local, by_key=bool(self.key), sink=repr(self))
+        if self.key:
+            check_types(self._local, self._columns, repr(self))
         claim_directory(self._local, binding.owner, repr(self))
         return f"Parquet({str(self._local)!r})"
 
