@@ -185,7 +185,7 @@ def _float(value: Any) -> float | int:
 def _text(value: Any) -> str:
     """Return text as it is, and what else JSON has as its JSON, as Spark reads it."""
     if isinstance(value, str):
-        return str(value)
+        return str.__str__(value)  # of an enum, too: str() gives its name
     if isinstance(value, bytes):
         return value.decode()
     if isinstance(value, bool | int | float | Decimal | Mapping | list):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import enum
 import json
 import math
 from decimal import Decimal
@@ -245,6 +246,18 @@ def test_a_number_with_a_fraction_is_a_time_of_its_unit(text, unit, us):
     assert at == dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=us)
 
 
+class Color(str, enum.Enum):  # noqa: UP042  # whose text Python gives as "Color.RED"
+    RED = "red"
+
+
+class Count(enum.IntEnum):
+    ONE = 1
+
+
+class Raw(bytes, enum.Enum):
+    ZERO = b"\0"
+
+
 @pytest.mark.parametrize(
     ("kind", "value", "held"),
     [
@@ -255,6 +268,9 @@ def test_a_number_with_a_fraction_is_a_time_of_its_unit(text, unit, us):
         ("map<int, string>", [(1, None)], [(1, None)]),
         ("struct<a: int, b: binary>", (1, b"x"), {"a": 1, "b": b"x"}),
         ("array<date>", [dt.date(2026, 1, 1)], [dt.date(2026, 1, 1)]),
+        ("string", Color.RED, "red"),
+        ("map<string, long>", {Color.RED: Count.ONE}, [("red", 1)]),
+        ("binary", Raw.ZERO, b"\0"),
     ],
 )
 def test_what_a_function_returns_is_held_by_the_same_rule(kind, value, held):
