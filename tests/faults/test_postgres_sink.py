@@ -524,6 +524,20 @@ def test_two_streams_into_one_table(postgres: Any) -> None:
         bound(first, stream="guests")
 
 
+def test_a_stream_may_go_to_tables_of_one_name_in_two_databases(postgres: Any) -> None:
+    postgres.query("CREATE DATABASE elsewhere")
+    try:
+        conninfo = re.sub("dbname=[^ ]+", "dbname=elsewhere", postgres.conninfo)
+        binding = Binding("league", "totals", "uuid-1", columns_of(Total))
+        places = [
+            mr.sinks.PostgreSQL(info, "totals").bind(binding)
+            for info in (postgres.conninfo, conninfo, f"{conninfo} options=-ctimezone=Asia/Kolkata")
+        ]
+    finally:
+        postgres.query("DROP DATABASE elsewhere")
+    assert places[0] != places[1] == places[2]
+
+
 def test_a_password_stays_out_of_messages(postgres: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for conninfo in (
         "postgresql://me:s3cret@127.0.0.1/db",

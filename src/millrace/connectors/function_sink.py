@@ -158,11 +158,10 @@ class ArrowSink:
         self.function = write
         self._streams: list[str] = []
 
-    def bind(self, binding: Binding) -> str:
+    def bind(self, binding: Binding) -> None:
         """Learn the stream, for messages."""
         if binding.stream not in self._streams:
             self._streams.append(binding.stream)
-        return f"{self!r} from {binding.stream!r}"
 
     def for_tasks(self) -> ByEpoch:
         """Return what the tasks of an epoch call the function with."""

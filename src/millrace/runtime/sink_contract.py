@@ -1,10 +1,11 @@
 """The contract between a sink and a run: in the driver, and in tasks that write.
 
 **In the driver**, a sink may have two methods that are called once the run owns the checkpoint, and
-before it writes anything. ``bind(binding)`` checks the sink and returns a name for its target;
-``claim(generation, completed)`` fences off earlier runs. Then the run asks for the writer of its
-tasks. A sink whose ``takes_back`` is true can go back to a savepoint: it writes by key, or has
-``take_back(after, until)``, which removes the rows of some epochs.
+before it writes anything. ``bind(binding)`` checks the sink and returns a name for its target, or
+None where any number of sinks may write; ``claim(generation, completed)`` fences off earlier runs.
+Then the run asks for the writer of its tasks. A sink whose ``takes_back`` is true can go back to a
+savepoint: it writes by key, or has ``take_back(after, until)``, which removes the rows of some
+epochs.
 
 **In tasks** a sink is written by epoch, for the driver to publish, or in every turn. By epoch, the
 rows of a task are invisible until the driver publishes them. An attempt that dies, or that comes
@@ -238,6 +239,8 @@ def bind_sinks(topology: Topology, owner: str) -> Topology:
         columns = SinkColumns(spec.format, spec.coder)
         binding = Binding(topology.name, edge.stream, owner, columns)
         place = topology.sinks[edge.sink].bind(binding)
+        if place is None:
+            continue
         if place in taken:
             raise PipelineError(
                 f"two sinks write to {place}, of streams {taken[place]!r} and {edge.stream!r}: "

@@ -12,7 +12,7 @@ import pytest
 
 import millrace as mr
 from millrace.model.errors import PipelineError, SinkError
-from millrace.runtime.sink_contract import Binding, check_live, live_writers
+from millrace.runtime.sink_contract import Binding, bind_sinks, check_live, live_writers
 from millrace.runtime.values import SinkColumns
 
 
@@ -117,6 +117,16 @@ def test_its_function_travels_by_value() -> None:
     writing.write(rows)
     assert writing.close() == b""
     assert taken == []
+
+
+def test_two_functions_of_one_name_are_two_sinks_of_a_stream() -> None:
+    from millrace.compile.build import build
+
+    def to(place: list[pa.RecordBatch]) -> mr.sinks.Function:
+        return mr.sinks.Function(lambda rows: place.append(rows))
+
+    topology = build(pipeline(to([]), to([])))
+    assert len(live_writers(bind_sinks(topology, "owner"))[0]) == 2
 
 
 def test_sinks_by_plane() -> None:

@@ -95,7 +95,7 @@ class KafkaSink:
         }
         self._open = _Open(settings, topic, self.function)
 
-    def bind(self, binding: Binding) -> str:
+    def bind(self, binding: Binding) -> None:
         """Look whether the topic is there, and may be written.
 
         Brokers that do not answer are left to the tasks, which wait for them.
@@ -128,7 +128,6 @@ class KafkaSink:
             if errors.refusal:
                 raise SinkError(str(away)) from None
             _log.warning("%s. The run begins without it.", away)
-        return f"{self!r} from {binding.stream!r}"  # several may write to a topic
 
     def for_tasks(self) -> ByEpoch:
         """Return what the tasks of an epoch send with."""

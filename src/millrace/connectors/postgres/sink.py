@@ -266,7 +266,7 @@ class PostgreSQL:
         """
         import psycopg
 
-        from millrace.connectors.postgres.tables import check, recorded
+        from millrace.connectors.postgres.tables import check, database, recorded
 
         if self._stream not in ("", binding.stream):
             raise PipelineError(
@@ -295,11 +295,12 @@ class PostgreSQL:
                 )
                 if recorded(connection, tables):
                     self._ledger.check_owner(connection)
+                place = database(connection)
             except psycopg.Error as error:
                 raise SinkError(
                     f"{self!r} cannot be checked: {server_message(error)} Nothing was written."
                 ) from error
-        return f"PostgreSQL {tables.sink}"
+        return f"PostgreSQL {tables.sink}, {place}"
 
     def claim(self, generation: int, completed: int) -> None:
         """Take the table over for a run, so that an older run's transactions are refused.

@@ -16,6 +16,7 @@ incarnation.
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import re
 from collections.abc import Sequence
@@ -436,6 +437,15 @@ def make(connection: psycopg.Connection[Any], tables: Tables) -> None:
 def recorded(connection: psycopg.Connection[Any], tables: Tables) -> bool:
     """Return whether there is a table of epochs."""
     return _exists(connection, tables.workspace, EPOCHS)
+
+
+def database(connection: psycopg.Connection[Any]) -> str:
+    """Return what tells a database from all others, by whichever host it is reached."""
+    row = connection.execute("SELECT current_database(), pg_postmaster_start_time()").fetchone()
+    assert row is not None, "both have a value"
+    name, started = row
+    since = started.astimezone(dt.UTC).isoformat()
+    return f"database {name!r} of the server that was started at {since}"
 
 
 def _resolve(connection: psycopg.Connection[Any], table: str) -> tuple[str, str]:
