@@ -7,12 +7,14 @@ import gzip
 import json
 import lzma
 import os
+from contextlib import suppress
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import millrace as mr
+from millrace.connectors.files import directory as file_directory
 from millrace.injectors.offsets import advanced, pieces, pieces_until_now
 from millrace.model.errors import InputLost, PipelineError, RecordRejected
 from tests.kit.pieces import rows
@@ -782,6 +784,24 @@ def test_a_folder_that_is_removed_while_the_directory_is_looked_at_is_passed_ove
 
     monkeypatch.setattr("millrace.connectors.files.directory.os.scandir", removing)
     assert directory.read() == [1]
+
+
+def test_a_file_that_is_renamed_while_the_directory_is_looked_at_is_read_by_its_new_name(
+    tmp_path, monkeypatch
+):
+    directory = Directory(tmp_path)
+    directory.write("1.json", lines(1))
+    directory.write("2.tmp", lines(2))
+    look = file_directory.Directory.look
+
+    def renamed(self, *arguments):
+        found = look(self, *arguments)
+        with suppress(FileNotFoundError):
+            (tmp_path / "2.tmp").rename(tmp_path / "2.json")
+        return found
+
+    monkeypatch.setattr(file_directory.Directory, "look", renamed)
+    assert [directory.read(), directory.read()] == [[1], [2]]
 
 
 def test_a_directory_may_be_named_as_spark_names_it(tmp_path):

@@ -219,14 +219,12 @@ class Directory:
         return next((path for path in paths if _is(path, end, expected)), None)
 
     def opened(self, state: list[Any]) -> BinaryIO | None:
-        """Open a file that was looked at; return None if it was rotated since: look again."""
+        """Open a file that was looked at; return None if it was renamed since: look again."""
         try:
             path: Path = self.path / state[NAME]
             file = path.open("rb")
         except FileNotFoundError:
-            if self._rotated:
-                return None
-            raise
+            return None
         if self._rotated and os.fstat(file.fileno()).st_ino != state[INODE]:
             file.close()
             return None
