@@ -246,6 +246,43 @@ def test_int96(zone: str | None, tmp_path: Path) -> None:
     assert read(tmp_path, "timestamp") == (dict(enumerate(values)), [])
 
 
+NAIVE = pa.timestamp("us")
+NAIVE_STRUCT = pa.struct([("n", pa.int64()), ("at", NAIVE)])
+
+
+@pytest.mark.parametrize(
+    ("kind", "ddl", "value"),
+    [
+        (pa.list_(NAIVE), "array<timestamp>", [INSTANT, None]),
+        (pa.list_(NAIVE, 2), "array<timestamp>", [INSTANT, None]),
+        (NAIVE_STRUCT, "struct<n: long, at: timestamp>", {"n": 1, "at": INSTANT}),
+        (pa.map_(pa.string(), NAIVE), "map<string, timestamp>", {"a": INSTANT}),
+        (
+            pa.list_(pa.struct([("some", pa.list_(NAIVE_STRUCT))])),
+            "array<struct<some: array<struct<n: long, at: timestamp>>>>",
+            [{"some": [{"n": None, "at": INSTANT}]}, {"some": None}, None],
+        ),
+    ],
+    ids=str,
+)
+def test_int96_within_others(kind: pa.DataType, ddl: str, value: Any, tmp_path: Path) -> None:
+    """As Spark writes structs, arrays and maps of timestamps, unless it is told otherwise."""
+    write(tmp_path, Column(kind, [value, None], ddl), use_deprecated_int96_timestamps=True)
+
+    assert read(tmp_path, ddl) == ({0: value, 1: None}, [])
+
+
+def test_int96_is_told_from_a_column_of_its_name(tmp_path: Path) -> None:
+    table = pa.table({"at": ["noon"], "s": pa.array([{"at": INSTANT}], pa.struct([("at", NAIVE)]))})
+    pq.write_table(table, tmp_path / "1.parquet", use_deprecated_int96_timestamps=True)
+    files = mr.sources.Files(tmp_path, schema="at string")
+    offset = files.advance("", None).offset
+
+    assert [row for one in files.split("", None, offset) for row in files.read("", *one)] == [
+        ("noon",)
+    ]
+
+
 @pytest.mark.parametrize("kind", ["time", "time(6)", "duration", "interval day to second", "uint"])
 def test_a_type_that_no_column_has_is_refused_when_the_injector_is_made(
     kind: str, tmp_path: Path

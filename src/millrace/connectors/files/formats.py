@@ -52,17 +52,36 @@ def row_batches(
     """
     names = [name for name in parquet.schema_arrow.names if name in columns]
     # Spark and Impala write instants as INT96, which says nothing of a time zone.
-    instants = {
-        column.name
-        for column in map(parquet.schema.column, range(len(parquet.schema)))
-        if column.physical_type == "INT96"
-    }
+    leaves = map(parquet.schema.column, range(len(parquet.schema)))
+    int96 = [leaf.physical_type == "INT96" for leaf in leaves]
+    taken = iter(int96)
+    kinds = {field.name: _zoned(field.type, taken) for field in parquet.schema_arrow}
     for batch in parquet.iter_batches(_ROWS, groups, names, use_threads=False):
-        for name in instants.intersection(batch.schema.names):
-            at = batch.schema.get_field_index(name)
-            times = batch.column(at).cast(pa.timestamp("us", "UTC"))
-            batch = batch.set_column(at, name, times)
+        if any(int96):
+            schema = pa.schema([field.with_type(kinds[field.name]) for field in batch.schema])
+            batch = batch.cast(schema)
         yield batch
+
+
+def _zoned(kind: pa.DataType, int96: Iterator[bool]) -> pa.DataType:
+    """Return a column's type with a zone where instants have none.
+
+    Args:
+        kind: The type.
+        int96: Of each leaf of it, in order, whether it is an INT96; they are taken.
+    """
+    if isinstance(kind, pa.BaseExtensionType):
+        _zoned(kind.storage_type, int96)
+        return kind
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_zoned(field.type, int96)) for field in kind])
+    if pa.types.is_map(kind):
+        key, item = (_zoned(part, int96) for part in (kind.key_type, kind.item_type))
+        return pa.map_(key, kind.item_field.with_type(item))
+    lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    if any(holds(kind) for holds in lists):
+        return pa.list_(kind.value_field.with_type(_zoned(kind.value_type, int96)))
+    return pa.timestamp("us", "UTC") if next(int96) else kind
 
 
 #: How a folder is called whose files have null in its column.
