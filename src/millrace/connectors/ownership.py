@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import uuid
 from pathlib import Path
 
 from millrace.model.errors import CheckpointMismatch, CheckpointUnwritable
+from millrace.store.durable_files import sync_directory
 
 #: Spark and its readers pass over names that begin with an underscore; so do those of Delta.
 _OWNER = "_millrace"
@@ -26,7 +29,7 @@ def claim_directory(directory: Path, owner: str, sink: str) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
         if not mark.exists():
-            mark.write_text(owner)
+            replace_text(mark, owner)
         known = mark.read_text()
     except OSError as error:
         raise CheckpointUnwritable(
@@ -39,3 +42,18 @@ def claim_directory(directory: Path, owner: str, sink: str) -> None:
             f"{owner}). Was the checkpoint deleted and its output kept, or is it that of an "
             "earlier batch? Write to another path, or delete this one."
         )
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Give a text a name, which begins with an underscore; it is whole and durable then.
+
+    What is renamed before it is durable may be empty after a power cut. Of a directory without an
+    owner's id nobody could say whose it is.
+    """
+    temporary = path.with_name(f"{path.name}-{uuid.uuid4().hex}")
+    with temporary.open("x") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    sync_directory(path.parent)

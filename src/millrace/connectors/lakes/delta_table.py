@@ -40,6 +40,7 @@ import pyarrow.parquet as pq
 from millrace.connectors.lakes.delta_log import actions_of
 from millrace.connectors.lakes.table import Commits, epoch_of, placed
 from millrace.connectors.latest import newest, retracted
+from millrace.connectors.ownership import replace_text
 from millrace.connectors.parquet.files import STAGING
 from millrace.store.durable_files import sync_directory
 
@@ -120,9 +121,8 @@ def rewritten(root: Path, table: Any) -> str:
 
 def note(root: Path, table: Any) -> None:
     """Note which table it is, and its version. Older word than there could be does no harm."""
-    noting = root / f"{_NAME}.new"
-    noting.write_text(json.dumps({"id": table.metadata().id, "version": table.version()}))
-    noting.replace(root / _NAME)
+    identity = {"id": table.metadata().id, "version": table.version()}
+    replace_text(root / _NAME, json.dumps(identity))
 
 
 #: By which commits are known that took epochs back.
@@ -214,7 +214,10 @@ class DeltaCommits(Commits):
         version = table.version() + 1
         draft = self._log / f".{uuid.uuid4().hex}.tmp"
         try:
-            draft.write_text("".join(f"{json.dumps(action)}\n" for action in actions))
+            with draft.open("x") as lines:
+                lines.writelines(f"{json.dumps(action)}\n" for action in actions)
+                lines.flush()
+                os.fsync(lines.fileno())
             # Refused if another writer has made the version.
             (self._log / f"{version:020}.json").hardlink_to(draft)
         finally:
