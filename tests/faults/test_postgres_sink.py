@@ -524,6 +524,17 @@ def test_two_streams_into_one_table(postgres: Any) -> None:
         bound(first, stream="guests")
 
 
+def test_two_pipelines_with_a_stream_of_one_name_write_to_one_table(postgres: Any) -> None:
+    """Who starts drops what earlier runs have staged: its own ones, and not the other's."""
+    league, cup = sink_of(postgres), sink_of(postgres)
+    for sink, pipeline in (league, "league"), (cup, "cup"):
+        sink.bind(Binding(pipeline, "totals", f"uuid of {pipeline}", columns_of(Total)))
+        sink.claim(1, -1)
+    put(league, Job(rows(Total, Total("a", 1))), 0)
+    put(cup, Job(rows(Total, Total("b", 1))), 0)
+    assert totals(postgres) == [("a", 1), ("b", 1)]
+
+
 def test_a_stream_may_go_to_tables_of_one_name_in_two_databases(postgres: Any) -> None:
     postgres.query("CREATE DATABASE elsewhere")
     try:

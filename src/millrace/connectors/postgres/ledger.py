@@ -169,7 +169,8 @@ class Ledger:
     @property
     def staging(self) -> tuple[str, str]:
         """Schema and name of this run's staging table."""
-        return self.tables.workspace, self.tables.staging(self._owner, self.generation)
+        name = self.tables.staging(self._pipeline, self._owner, self.generation)
+        return self.tables.workspace, name
 
     def check_owner(self, connection: psycopg.Connection[Any]) -> None:
         """Refuse a sink that holds the output of another checkpoint.
@@ -454,8 +455,8 @@ class Ledger:
             "WHERE n.nspname = %s AND starts_with(c.relname, %s) AND c.relname <> %s",
             [
                 self.tables.workspace,
-                self.tables.staging_prefix(),
-                self.tables.staging(self._owner, self.generation),
+                self.tables.staging_prefix(self._pipeline),
+                self.staging[1],
             ],
         ).fetchall()
         for (name,) in earlier:

@@ -104,13 +104,13 @@ class Tables:
         """Return the table with the last record that was written of every sender there."""
         return identifier(self.workspace, SENDERS)
 
-    def staging_prefix(self) -> str:
-        """Return how the names of the sink's staging tables begin."""
-        return f"millrace_stage_{_digest(self.sink)}_"
+    def staging_prefix(self, pipeline: str) -> str:
+        """Return how the names of a pipeline's staging tables for the sink begin."""
+        return f"millrace_stage_{_digest(f'{pipeline}: {self.sink}')}_"
 
-    def staging(self, owner: str, generation: int) -> str:
+    def staging(self, pipeline: str, owner: str, generation: int) -> str:
         """Return the name of the staging table of a run."""
-        return f"{self.staging_prefix()}{_digest(owner)}_{generation}"
+        return f"{self.staging_prefix(pipeline)}{_digest(owner)}_{generation}"
 
 
 def _digest(text: str) -> str:
