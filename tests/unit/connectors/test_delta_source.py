@@ -289,6 +289,10 @@ def test_a_file_that_is_gone_is_named(lake):
     lake.plan()
     between = lake.plan()
     (path,) = lake.files_of(version)
+    data = (lake.path / path).read_bytes()
+    (lake.path / path).write_bytes(data[:4] + bytes(100) + data[104:])
+    with pytest.raises(PipelineError, match=r"(?s)\.parquet cannot be read: .*damaged"):
+        lake.read(between)
     (lake.path / path).write_bytes(b"something else")
     with pytest.raises(PipelineError, match=r"\.parquet is not a Parquet file.*written over"):
         lake.read(between)

@@ -376,6 +376,19 @@ def test_a_parquet_file_of_another_schema_is_an_error(directory, schema, words):
         [list(rows(files, piece)) for piece in pieces(files, {}, after)]
 
 
+@pytest.mark.parametrize("place", ["page", "footer"])
+def test_a_damaged_parquet_file_is_named(directory, place):
+    file = directory.path / "1.parquet"
+    pq.write_table(pa.table({"n": range(1000), "at": range(1000)}), file)
+    data = bytearray(file.read_bytes())
+    begin = 4 if place == "page" else len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    data[begin : begin + 50] = bytes(50)
+    file.write_bytes(data)
+    directory.touch(file.name, directory.now)
+    with pytest.raises(PipelineError, match=r"1\.parquet.*(Corrupt|thrift)"):
+        directory.read()
+
+
 def test_instants_of_spark_are_read_as_such(directory):
 
     at = pa.array([1_700_000_000_000_001], pa.timestamp("us", "UTC"))

@@ -2,6 +2,7 @@
 
 import json
 from itertools import chain, pairwise
+from pathlib import Path
 
 import pytest
 
@@ -258,6 +259,11 @@ def test_a_file_that_is_gone_is_named(lake):
     lake.plan()
     between = lake.plan()
     (path,) = files_of(lake)
+    file = Path(path.removeprefix("file://"))
+    data = file.read_bytes()
+    file.write_bytes(data[:4] + bytes(30) + data[34:])
+    with pytest.raises(PipelineError, match=r"(?s)\.parquet cannot be read: .*damaged"):
+        lake.read(between)
     lake.table.io.delete(path)
     with pytest.raises(InputLost, match=r"\.parquet: the file was removed"):
         lake.read(between)

@@ -32,7 +32,7 @@ def open_parquet(file: BinaryIO) -> Any:
     """Return a ``pyarrow.parquet.ParquetFile``.
 
     Raises:
-        ArrowInvalid: It is none.
+        ArrowInvalid: It is none; or ``OSError``.
     """
     # Only those that read Parquet files pay for it.
     import pyarrow.parquet as pq
@@ -40,15 +40,41 @@ def open_parquet(file: BinaryIO) -> Any:
     return pq.ParquetFile(file, coerce_int96_timestamp_unit="us")
 
 
+def undamaged(batches: Iterator[pa.RecordBatch], where: str) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a Parquet file; say which it is if it cannot be decoded, and what to do.
+
+    Raises:
+        FileNotFoundError: It is gone.
+        PipelineError: It is damaged.
+    """
+    while True:
+        try:
+            batch = next(batches, None)
+        except (FileNotFoundError, pa.ArrowMemoryError):
+            raise
+        except (pa.ArrowException, OSError) as refused:
+            raise PipelineError(
+                f"{where} cannot be read: {refused}. Is it damaged? Put it back as it was written, "
+                "and start again with the same checkpoint."
+            ) from refused
+        if batch is None:
+            return
+        yield batch
+
+
 def row_batches(
-    parquet: Any, columns: Collection[str], groups: Sequence[int] | None = None
+    parquet: Any, columns: Collection[str], where: str, groups: Sequence[int] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a Parquet file, those of these columns that it has.
 
     Args:
         parquet: As :func:`open_parquet` returns it.
         columns: Their names.
+        where: The file, for messages.
         groups: Numbers of row groups; by default all.
+
+    Raises:
+        PipelineError: It is damaged.
     """
     names = [name for name in parquet.schema_arrow.names if name in columns]
     # Spark and Impala write instants as INT96, which says nothing of a time zone.
@@ -56,7 +82,8 @@ def row_batches(
     int96 = [leaf.physical_type == "INT96" for leaf in leaves]
     taken = iter(int96)
     kinds = {field.name: _zoned(field.type, taken) for field in parquet.schema_arrow}
-    for batch in parquet.iter_batches(_ROWS, groups, names, use_threads=False):
+    batches = parquet.iter_batches(_ROWS, groups, names, use_threads=False)
+    for batch in undamaged(batches, where):
         if any(int96):
             schema = pa.schema([field.with_type(kinds[field.name]) for field in batch.schema])
             batch = batch.cast(schema)
@@ -257,7 +284,7 @@ class ParquetFormat:
         groups = [n for at, before in cuts if start < at <= end for n in before]
         names = parquet.schema_arrow.names
         folders = {name: value for name, value in self._folders.items() if name not in names}
-        for batch in row_batches(parquet, column_names(self._schema), groups):
+        for batch in row_batches(parquet, column_names(self._schema), str(path), groups):
             for name, value in folders.items():
                 batch = batch.append_column(name, pa.repeat(value, batch.num_rows))
             yield conformed(batch, self._schema, str(path), names)
@@ -300,7 +327,7 @@ def _refuse_what_has_no_lines(file: BinaryIO) -> None:
 def _open(file: BinaryIO, path: Any) -> Any:
     try:
         return open_parquet(file)
-    except pa.ArrowInvalid as refused:
+    except (pa.ArrowInvalid, OSError) as refused:
         raise PipelineError(
             f"{path} is not a Parquet file: {refused}. Is it still being written? Write it under a "
             "name that begins with '_', then rename it. If it is of another format, say so: "

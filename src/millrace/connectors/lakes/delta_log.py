@@ -69,7 +69,7 @@ def opened(path: str, who: str) -> Iterator[Any]:
     with file:
         try:
             parquet = open_parquet(file)
-        except pa.ArrowInvalid as refused:
+        except (pa.ArrowInvalid, OSError) as refused:
             raise PipelineError(
                 f"{where} is not a Parquet file, as those of a Delta table are: {refused}. Has "
                 "somebody written over it?"
@@ -91,15 +91,16 @@ def rows_of(file: DataFile, schema: str, who: str) -> Iterator[pa.RecordBatch]:
         InputLost: The file is gone.
         PipelineError: It is no Parquet file, or a column is not of its declared type.
     """
-    wanted = arrow_schema(schema)
+    wanted, where = arrow_schema(schema), f"{who}, {file.path}"
     with opened(file.path, who) as parquet:
-        for batch in row_batches(parquet, [n for n in wanted.names if n not in file.partition]):
+        names = [name for name in wanted.names if name not in file.partition]
+        for batch in row_batches(parquet, names, where):
             for field in wanted:
                 if batch.schema.get_field_index(field.name) < 0:
                     value = file.partition.get(field.name)
-                    column = pa.repeat(_parsed(value, field, f"{who}, {file.path}"), batch.num_rows)
+                    column = pa.repeat(_parsed(value, field, where), batch.num_rows)
                     batch = batch.append_column(field, column)
-            yield conformed(batch, schema, f"{who}, {file.path}", grown=True)
+            yield conformed(batch, schema, where, grown=True)
 
 
 def _parsed(value: str | None, field: pa.Field, where: str) -> pa.Scalar:

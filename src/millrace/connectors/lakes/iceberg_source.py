@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from millrace.connectors.files.formats import undamaged
 from millrace.connectors.lakes.appends import Appends, CommitFiles
 from millrace.connectors.lakes.iceberg_catalog import open_catalog, require_pyiceberg
 from millrace.connectors.lakes.iceberg_history import IcebergHistory, IcebergOffset
@@ -112,7 +113,8 @@ class IcebergAppends(Appends):
         for file in history.files(place)[place.files : end]:
             where = f"{self!r}, {file.what.file.file_path}"
             try:
-                for batch in scan.to_record_batches([file.what]):
+                batches = iter(scan.to_record_batches([file.what]))
+                for batch in undamaged(batches, where):
                     yield conformed(batch, self.schema, where)
             except FileNotFoundError as gone:
                 raise InputLost(
