@@ -13,13 +13,16 @@ from millrace.store.durable_files import sync_directory
 _OWNER = "_millrace"
 
 
-def claim_directory(directory: Path, owner: str, sink: str) -> None:
+def claim_directory(directory: Path, owner: str, sink: str) -> str:
     """Make a directory, and write down in it whose output it holds.
 
     Args:
         directory: The sink's.
         owner: Id of the checkpoint, or of the batch.
         sink: The sink, for messages.
+
+    Returns:
+        Which it is, by whatever name or link it is reached.
 
     Raises:
         CheckpointMismatch: Another checkpoint has written there.
@@ -42,6 +45,7 @@ def claim_directory(directory: Path, owner: str, sink: str) -> None:
             f"{owner}). Was the checkpoint deleted and its output kept, or is it that of an "
             "earlier batch? Write to another path, or delete this one."
         )
+    return f"the directory {str(directory.resolve())!r}"
 
 
 def replace_text(path: Path, text: str) -> None:

@@ -274,7 +274,8 @@ def test_a_column_more_that_may_be_null_is_left_so(tmp_path: Path) -> None:
 
 
 def test_a_table_belongs_to_one_checkpoint(tmp_path: Path) -> None:
-    assert mr.sinks.Delta(tmp_path).bind(Binding("p", "s", "me", COLUMNS)) == f"Delta('{tmp_path}')"
+    place = mr.sinks.Delta(tmp_path).bind(Binding("p", "s", "me", COLUMNS))
+    assert place == f"the directory '{tmp_path}'"
     with pytest.raises(CheckpointMismatch, match="output of another checkpoint"):
         sink(tmp_path, "you")
 

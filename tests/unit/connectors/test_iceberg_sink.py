@@ -353,7 +353,8 @@ def test_a_column_more_that_may_be_null_is_left_so(root: Path) -> None:
 
 
 def test_a_table_belongs_to_one_checkpoint(root: Path) -> None:
-    assert made(root).bind(Binding("p", "s", "me", COLUMNS)) == f"Iceberg('{root}')"
+    place = made(root).bind(Binding("p", "s", "me", COLUMNS))
+    assert place == f"the directory '{root}'"
     with pytest.raises(CheckpointMismatch, match="output of another checkpoint"):
         sink(root, "you")
 

@@ -8,8 +8,25 @@ from pathlib import Path
 
 import pytest
 
+import millrace as mr
 from millrace.connectors.ownership import claim_directory
-from millrace.model.errors import CheckpointMismatch
+from millrace.model.errors import CheckpointMismatch, PipelineError
+from millrace.runtime.sink_contract import bind_sinks
+
+
+def test_two_sinks_of_one_directory_are_refused_by_whatever_name_it_is_reached(
+    tmp_path: Path,
+) -> None:
+    """The second stream's epochs would be taken for the first one's, and be lost."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "out")
+    for kind in (mr.sinks.Parquet, mr.sinks.Delta):
+        p = mr.Pipeline("two")
+        for stream, name in (("home", "out"), ("away", "link")):
+            p.inject(stream, format=int)
+            p.sink(stream, (mr.sinks.Parquet if name == "out" else kind)(tmp_path / name))
+        with pytest.raises(PipelineError, match=r"two sinks write to the directory '.*/out'"):
+            bind_sinks(p.build(), "owner")
 
 
 class Dies(Exception):

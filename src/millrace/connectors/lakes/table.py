@@ -261,9 +261,9 @@ class TableSink:
         """
         table = self.commits(binding)
         table.check()
-        claim_directory(self._root, binding.owner, repr(self))
+        place = claim_directory(self._root, binding.owner, repr(self))
         self._table = table
-        return f"{type(self).__name__}({str(self._root)!r})"
+        return place
 
     def claim(self, generation: int, completed: int) -> None:
         """Make the table if it is not there, so that it can be read before there are records.

@@ -122,8 +122,7 @@ class Parquet:
         check_kind(self._local, by_key=bool(self.key), sink=repr(self))
         if self.key:
             check_types(self._local, self._columns, repr(self))
-        claim_directory(self._local, binding.owner, repr(self))
-        return f"Parquet({str(self._local)!r})"
+        return claim_directory(self._local, binding.owner, repr(self))
 
     def claim(self, generation: int, completed: int) -> None:
         """Let the path be read before there are records: as a table without rows.
