@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from types import NoneType
 from typing import Any, Final
 
 import msgspec
@@ -24,6 +25,9 @@ class WrongNumber(PipelineError):
 def table_of(requests: Sequence[Any]) -> pa.Table:
     """Return requests as a table: a column for each field, or ``value`` where they have none.
 
+    Raises:
+        TypeError: Values of a field are of several types; or Arrow refuses them.
+
     >>> table_of([{"card": "a", "amount": 3}, {"card": "b"}]).to_pydict()
     {'card': ['a', 'b'], 'amount': [3, None]}
     >>> table_of([1, 2]).to_pydict()
@@ -31,7 +35,21 @@ def table_of(requests: Sequence[Any]) -> pa.Table:
     """
     rows = [_fields(request) for request in requests]
     names = dict.fromkeys(name for row in rows for name in row)
-    return pa.table({name: [row.get(name) for row in rows] for name in names})
+    columns = {name: [row.get(name) for row in rows] for name in names}
+    for name, values in columns.items():
+        _check_types(name, values)
+    return pa.table(columns)
+
+
+def _check_types(name: str, values: Sequence[Any]) -> None:
+    """Refuse values that Arrow would make values of one type: of a date and an instant, two dates.
+
+    Integers beside floats are refused by Arrow itself where a float cannot hold them.
+    """
+    types = {*map(type, values)} - {NoneType}
+    if len(types) > 1 and not (types <= {int, float} or types <= {list, tuple}):
+        listed = ", ".join(sorted(each.__name__ for each in types))
+        raise TypeError(f"the values of {name!r} are of several types, {listed}")
 
 
 def _fields(value: Any) -> Mapping[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import datetime as dt
 import itertools
 import threading
 from collections import Counter
@@ -422,6 +423,20 @@ def test_a_batch_as_a_table() -> None:
     with virtual(label, CallPolicy(), BatchPolicy(arrow=True)) as pool:
         outcomes = answers(pool, {"card": "a", "amount": 3}, {"card": "b", "amount": 4})
     assert responses(outcomes) == [{"amount": 3}, {"amount": 4}]
+
+
+def test_values_of_several_types_are_not_made_values_of_one():
+    """Arrow has one type a column, and makes a date of an instant that follows on a date."""
+    day, instant = dt.date(2026, 1, 1), dt.datetime(2026, 1, 1, 5, tzinfo=dt.UTC)
+    requests = [day, instant, 1.5, True, None, 2, b"a", "a"]
+
+    def same(table: pa.Table) -> list[Any]:
+        return table.column("value").to_pylist()
+
+    with virtual(same, CallPolicy(), BatchPolicy(arrow=True)) as pool:
+        made = responses(answers(pool, *requests))
+    assert [type(response) for response in made] == list(map(type, requests))
+    assert made == requests
 
 
 # -- what is set up once ---------------------------------------------------------------------------
