@@ -170,6 +170,19 @@ def test_a_finished_file_that_grows_after_all_is_read_on(directory):
     assert directory.read() == [2]
 
 
+@pytest.mark.parametrize("which", ["directory", "logs"])
+def test_a_finished_file_may_grow_within_an_instant_of_its_file_system(which, request):
+    """Which may be some milliseconds long, or two seconds."""
+    directory = request.getfixturevalue(which)
+    directory.write("1.log", lines(1))
+    directory.now += 60
+    assert directory.read() == [1]
+    at = (directory.path / "1.log").stat().st_mtime
+    directory.write("1.log", lines(2), mode="a")
+    directory.touch("1.log", at)
+    assert directory.read() == [2]
+
+
 def test_a_file_larger_than_an_epoch_is_read_in_whole_lines(tmp_path):
     directory = Directory(tmp_path, bytes_per_epoch=50)
     directory.write("100.log", lines(*range(100, 110)))

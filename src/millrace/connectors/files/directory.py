@@ -291,10 +291,12 @@ class Directory:
     def _looked(self, entry: _Entry, state: list[Any]) -> list[Any]:
         """Return the state of a file that was known, as it is now."""
         finished = state[FINISHED]
-        if entry.stat.st_mtime_ns != state[MODIFIED]:
+        # It may have grown within what is one instant to its file system.
+        grew = finished and entry.stat.st_size != state[READ]
+        if grew or entry.stat.st_mtime_ns != state[MODIFIED]:
             if not self._rotated:
                 self._check_unchanged(entry, state)
-            finished = finished and entry.stat.st_size == state[READ]
+            finished = finished and not grew
         return [
             *state[:MODIFIED], entry.stat.st_mtime_ns, finished, entry.name, self._inode(entry)
         ]  # fmt: skip
