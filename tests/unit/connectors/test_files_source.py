@@ -588,6 +588,33 @@ def test_a_file_that_gets_the_inode_of_one_that_was_deleted_is_another(all_logs)
     assert all_logs.read() == [7, 8, 9]
 
 
+def test_what_was_removed_is_compared_with_what_is_not_known_once(logs, monkeypatch):
+    compared = 0
+    checksum = file_directory.checksum
+
+    def counted(file, end):
+        nonlocal compared
+        compared += 1
+        return checksum(file, end)
+
+    monkeypatch.setattr(file_directory, "checksum", counted)
+    for n in range(20):
+        logs.write(f"{n}.log", lines(n))
+    logs.now += 60
+    logs.read()
+    for n in range(20):
+        (logs.path / f"{n}.log").unlink()
+        logs.write(f"not a log {n}", lines(*range(100, 200)))
+    assert logs.read() == []
+    assert compared >= 400
+    compared = 0
+    assert logs.read() == []
+    assert compared == 0
+    (logs.path / "not a log 7").write_text(lines(3))
+    logs.write("20.log", lines(4, 21))
+    assert logs.read() == [21]
+
+
 def test_hard_links_are_one_file_and_compressed_ones_are_passed_over(all_logs):
     all_logs.write("app.log", lines(1, 2))
     os.link(all_logs.path / "app.log", all_logs.path / "link.log")

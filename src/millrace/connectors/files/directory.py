@@ -87,6 +87,10 @@ class Directory:
         self._rotated = rotated
         # Files that may have been read, and of which that was said: every look finds them.
         self._said: set[str] = set()
+        # Files that were not known at the last look, and what was read of those that were missing:
+        # none of the files begins with that.
+        self._strangers: set[tuple[int, int, int]] = set()
+        self._contents: set[tuple[int, int]] = set()
 
     def _warn_of_forgotten(self, path: str, created_us: int, horizon_us: int) -> None:
         if path not in self._said:
@@ -246,22 +250,22 @@ class Directory:
             same = links.get(state[INODE])
             if same is not None and self._is_known(same, state):
                 recognized.setdefault(same.name, key)
-        lost = known.keys() - recognized.values()
-        for key, state in known.items():
+        lost = {key: known[key] for key in known.keys() - recognized.values()}
+        strangers = [entry for entry in links.values() if entry.name not in recognized]
+        copies = self._copies(lost, strangers)
+        for key in known:
             if key not in lost:
                 continue
-            for entry in sorted(links.values(), key=lambda entry: entry.name != state[NAME]):
-                # By its content: a copy. Nothing was read of a file without any.
-                if entry.name not in recognized and state[READ] and self._is_known(entry, state):
+            state = lost[key]
+            same_content = copies.get((state[READ], state[SUM]), [])
+            for entry in sorted(same_content, key=lambda entry: entry.name != state[NAME]):
+                if entry.name not in recognized:
                     recognized[entry.name] = key
                     break
+        listed = {entry.name for entry in links.values()}
         for state in known.values():
             at = state[NAME]
-            if (
-                at in {entry.name for entry in links.values()}
-                and at not in recognized
-                and state[READ]
-            ):
+            if state[READ] and at in listed and at not in recognized:
                 log.warning(
                     "%s was truncated or replaced: what is there now is another file than that of "
                     "which %d bytes were read. It is read from its beginning.",
@@ -277,9 +281,38 @@ class Directory:
         left = [
             entry
             for entry in links.values()
-            if entry.name in read or not any(_is_copy(entry, original) for original in originals)
+            if entry.name in read
+            or not (entry.counts and any(_is_copy(entry, original) for original in originals))
         ]
         return sorted(left, key=lambda entry: entry.name), recognized
+
+    def _copies(
+        self, lost: dict[str, list[Any]], strangers: list[_Entry]
+    ) -> dict[tuple[int, int], list[_Entry]]:
+        """Return (bytes read, their checksum) of lost files -> strangers that begin with those.
+
+        A lost file of which nothing was read has none. A stranger that has not changed is not
+        compared again with what it was compared with at the last look.
+        """
+        contents = {(state[READ], state[SUM]) for state in lost.values() if state[READ]}
+        fresh, compared = contents - self._contents, set[tuple[int, int, int]]()
+        copies: dict[tuple[int, int], list[_Entry]] = {}
+        for entry in strangers:
+            stat = entry.stat
+            identity = stat.st_ino, stat.st_mtime_ns, stat.st_size
+            due = fresh if identity in self._strangers else contents
+            with contextlib.suppress(FileNotFoundError):  # renamed meanwhile
+                if any(end <= stat.st_size for end, _ in due):
+                    with entry.path.open("rb") as file:
+                        for content in due:
+                            if (
+                                content[0] <= stat.st_size
+                                and checksum(file, content[0]) == content[1]
+                            ):
+                                copies.setdefault(content, []).append(entry)
+                compared.add(identity)
+        self._strangers, self._contents = compared, contents - copies.keys()
+        return copies
 
     def _is_known(self, entry: _Entry, state: list[Any]) -> bool:
         # One that was quiet for so long that it is finished would have another time if it changed.
