@@ -577,6 +577,20 @@ def test_a_file_that_is_copied_and_truncated_is_read_on_in_the_copy(which, reque
     assert logs.read() == []
 
 
+@pytest.mark.parametrize("which", ["logs", "all_logs"])
+def test_a_quiet_log_is_not_read_again_in_the_copy_that_is_made_of_it(which, request):
+    logs = request.getfixturevalue(which)
+    logs.write("app.log", lines(1, 2))
+    logs.now += 61
+    assert logs.read() == [1, 2]
+    for copied in (7, None):
+        logs.write("app.log.1", (logs.path / "app.log").read_text()[:copied])
+        assert logs.read() == []
+    logs.write("app.log", lines(3))
+    assert logs.read() == [3]
+    assert logs.read() == []
+
+
 def test_a_file_that_gets_the_inode_of_one_that_was_deleted_is_another(all_logs):
     all_logs.write("app.log", lines(1, 2))
     assert all_logs.read() == [1, 2]

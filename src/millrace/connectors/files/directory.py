@@ -273,18 +273,28 @@ class Directory:
                     state[READ],
                 )
         read = {name for name, key in recognized.items() if known[key][READ]}
-        originals = [
-            entry
-            for entry in links.values()
-            if entry.name in read and not known[recognized[entry.name]][FINISHED]
-        ]
+        originals = [entry for entry in links.values() if entry.name in read]
+        quiet = {entry.name for entry in originals if known[recognized[entry.name]][FINISHED]}
         left = [
             entry
             for entry in links.values()
             if entry.name in read
-            or not (entry.counts and any(_is_copy(entry, original) for original in originals))
+            or not (entry.counts and self._is_copy_of_one(entry, originals, quiet))
         ]
         return sorted(left, key=lambda entry: entry.name), recognized
+
+    def _is_copy_of_one(self, entry: _Entry, originals: list[_Entry], quiet: set[str]) -> bool:
+        """Return whether a file is a copy of one that was read, which is to be truncated.
+
+        Finished files may be alike by chance. So of a quiet one only a file with its name, and a
+        number or a date after it, is a copy.
+        """
+        log_name = self._names(entry.name)[-1]
+        return any(
+            _is_copy(entry, original)
+            for original in originals
+            if original.name not in quiet or original.name == log_name
+        )
 
     def _copies(
         self, lost: dict[str, list[Any]], strangers: list[_Entry]
