@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millrace.injectors.advance import Advances, decision, process_watermark
+from millrace.injectors.advance import Advances, along, decision, process_watermark
 from millrace.injectors.columns import arrow_schema, conformed
 
 #: About how many bytes are taken at once.
@@ -205,7 +205,9 @@ class _Process:
             advance = self._injector.advance(self._name, self._advances.start)
             if advance.offset != self._advances.start:
                 decided = decision(self._advances.start, advance)
-                self._advances = self._advances.decided(advance)
+                # As whoever goes on from there has it: the names of a dict in that order, in which
+                # its files may be read.
+                self._advances = Advances.of(along(self._advances.offset, [decided]))
                 self._silent_since, self.due = None, float("-inf")
                 if not self._injector.seamless:
                     yield self._batch(_none(self._injector.schema), decided=decided)

@@ -331,3 +331,20 @@ def test_a_file_that_appears_late_does_not_change_the_numbers_of_others(tmp_path
     assert numbers(again.take(0)) == [2, 3]
     again.take(0)
     assert numbers(again.take(0)) == [1]
+
+
+def test_rows_of_several_files_have_the_order_in_which_they_come_again(tmp_path):
+    """A decision is kept as a change, and a new name is put last when it is applied."""
+    files = mr.sources.Files(tmp_path, schema="n long", grows="1 h", created=lambda _: 0)
+    (tmp_path / "b").write_text('{"n": 1}\n')
+    clock = Clock()
+    follower = follow(files, {"all": None}, clock=clock)
+    mark = [*follower.take(0), *follower.take(0)][-1].offset
+    for name, number in ("a", 2), ("b", 3):
+        with (tmp_path / name).open("a") as file:
+            file.write(f'{{"n": {number}}}\n')
+    clock.now += 1
+    (decision,) = follower.take(0)
+
+    again = follow(files, {"all": along(mark, json.loads(json.dumps([decision.decided])))})
+    assert numbers(follower.take(0)) == numbers(again.take(0))
