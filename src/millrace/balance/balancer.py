@@ -182,8 +182,8 @@ class Balancer:
         name, intervals, remaps = decided.name, decided.intervals, decided.remaps
         weights = self._loads[name].weights(intervals)
 
-        def grouped(made: Remapped) -> IntervalMap:
-            return cut_by_load(made.intervals, weights_after(made, weights), self.tasks)
+        def grouped(remapped: Remapped) -> IntervalMap:
+            return cut_by_load(remapped.intervals, weights_after(remapped, weights), self.tasks)
 
         ready = decided.preparation.ready
         try:

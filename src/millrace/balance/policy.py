@@ -134,7 +134,7 @@ def evened(
         for interval in intervals.intervals
         if loads.get(interval.id, 0.0) > _MUCH * due and not _is_one_key(interval)
     )[: max(0, room)]
-    splits = [Split(n, where(one, weights[n].hottest)) for _, n, one in large]
+    splits = [Split(n, where(candidate, weights[n].hottest)) for _, n, candidate in large]
     return [*splits, *_merges(intervals, loads, due, splits, how)]
 
 
@@ -175,20 +175,24 @@ def cut_by_load(intervals: IntervalMap, weights: Mapping[int, Weight], tasks: in
     return IntervalMap(intervals.intervals, cuts)
 
 
-def weights_after(made: Remapped, weights: Mapping[int, Weight]) -> dict[int, Weight]:
+def weights_after(remapped: Remapped, weights: Mapping[int, Weight]) -> dict[int, Weight]:
     """Return what intervals will cost after remaps, as far as is known of their keys."""
     weights_of = dict(weights)
-    for child, parents in made.parents.items():
-        one = made.intervals.intervals[made.intervals.places[child]]
+    for child, parents in remapped.parents.items():
+        interval = remapped.intervals.intervals[remapped.intervals.places[child]]
         parent_weights = [weights[parent] for parent in parents]
         if len(parent_weights) > 1:
             weights_of[child] = Weight(sum(parent.load for parent in parent_weights))
             continue
-        family = [n for n, before in made.parents.items() if before == parents]
-        width = sum(made.intervals.width(n) for n in family)
-        hot = sum(share for hash, share in parent_weights[0].hottest if one.start <= hash < one.end)
+        family = [n for n, before in remapped.parents.items() if before == parents]
+        width = sum(remapped.intervals.width(n) for n in family)
+        hot = sum(
+            share
+            for hash, share in parent_weights[0].hottest
+            if interval.start <= hash < interval.end
+        )
         even = max(0.0, 1.0 - sum(share for _, share in parent_weights[0].hottest))
-        part = hot + even * made.intervals.width(child) / width
+        part = hot + even * remapped.intervals.width(child) / width
         weights_of[child] = Weight(parent_weights[0].load * part)
     return weights_of
 
@@ -254,8 +258,10 @@ def _of_task(
     """Return what a task has to do, of a key that is too much a share: it cannot be helped."""
     owned = map(intervals.intervals.__getitem__, intervals.owned(task, tasks))
     return sum(
-        min(loads.get(one.id, 0.0), share) if _is_one_key(one) else loads.get(one.id, 0.0)
-        for one in owned
+        min(loads.get(interval.id, 0.0), share)
+        if _is_one_key(interval)
+        else loads.get(interval.id, 0.0)
+        for interval in owned
     )
 
 

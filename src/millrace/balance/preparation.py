@@ -82,7 +82,7 @@ class Preparation:
         """
         maps = self._run_log.positions.maps
         remaps = maps_after(maps, {}, self.remaps)
-        return any(one.intervals != maps[name] for name, one in remaps.items())
+        return any(remap.intervals != maps[name] for name, remap in remaps.items())
 
     def is_near(self) -> bool:
         """Note where the intervals stand, between two epochs; return whether all but that is read.

@@ -209,20 +209,20 @@ def remade(interval: KeyInterval, before: Sequence[IntervalSeed], cut: Cut) -> I
     """
     if not before:
         return None
-    versions = sorted({one.report.version for one in before})
+    versions = sorted({seed.report.version for seed in before})
     if len(versions) > 1:
         raise CheckpointMismatch(
-            f"key intervals {[one.interval.id for one in before]} are to be one, and have "
+            f"key intervals {[seed.interval.id for seed in before]} are to be one, and have "
             f"their cells in shapes {versions}: cells were changed, and some have not run since. "
             "Keep the number of key intervals, or raise it: then none come together."
         )
-    ranges = (of_range(one.pairs, interval.start, interval.end, cut) for one in before)
+    ranges = (of_range(seed.pairs, interval.start, interval.end, cut) for seed in before)
     pairs = together(ranges)
-    counted = any(one.report.outstanding is not None for one in before)
-    names = b"".join(struct.pack("<QQ", one.interval.id, one.chain) for one in before)
+    counted = any(seed.report.outstanding is not None for seed in before)
+    names = b"".join(struct.pack("<QQ", seed.interval.id, seed.chain) for seed in before)
     return IntervalSeed(
         interval,
-        max(one.number for one in before),
+        max(seed.number for seed in before),
         xxhash.xxh3_64_intdigest(names, seed=interval.id),
         report_of_rows(pairs, version=versions[0], counted=counted),
         pairs,
@@ -301,9 +301,9 @@ Ready = Mapping[str, MutableMapping[int, MemoryCache]]
 Grouping = Callable[[Remapped], IntervalMap]
 
 
-def same(made: Remapped) -> IntervalMap:
+def same(remapped: Remapped) -> IntervalMap:
     """Return the map as it is: each task has about as many intervals."""
-    return made.intervals
+    return remapped.intervals
 
 
 def first_id(ids: Mapping[str, int], name: str, intervals: IntervalMap) -> int:
@@ -376,7 +376,7 @@ def remap(
     maps = run_log.positions.maps
     remapped = maps_after(maps, run_log.ids, remaps, grouped)
     if any(
-        one.intervals != maps[name] for name, one in remapped.items()
+        remap.intervals != maps[name] for name, remap in remapped.items()
     ):  # else epochs before are kept
         run_log.replace_maps(
             remapped, lambda whole: all_carried(whole, remapped, run_log.state, ready)
@@ -409,7 +409,7 @@ def check_between(completed: int, unfinished: Manifest | None, *, drained: bool)
 
 def all_carried(
     completion: Completion,
-    made: Mapping[str, Remapped],
+    remapped: Mapping[str, Remapped],
     state: HardState,
     ready: Ready | None = None,
 ) -> Completion:
@@ -417,13 +417,13 @@ def all_carried(
 
     Args:
         completion: Where all stand before.
-        made: Computation -> its map after.
+        remapped: Computation -> its map after.
         state: The checkpoint.
         ready: What was read of it already.
     """
-    for name, one in made.items():
+    for name, remap in remapped.items():
         read = rows_at(state, name, None if ready is None else ready.get(name))
-        completion = carried(completion, name, one.intervals, read, state.snapshots)
+        completion = carried(completion, name, remap.intervals, read, state.snapshots)
     return completion
 
 
@@ -493,14 +493,14 @@ def carried(
     for interval in target.intervals:
         over = had[bisect_right(ends, interval.start) : bisect_left(starts, interval.end)]
         if interval in staying:
-            made = interval_seed(interval, rows=whole) if over else None
+            remade_seed = interval_seed(interval, rows=whole) if over else None
         else:
-            made = remade(interval, [interval_seed(one) for one in over], cut_chunk)
-        if made is None:
+            remade_seed = remade(interval, [interval_seed(source) for source in over], cut_chunk)
+        if remade_seed is None:
             continue
         if whole or interval not in staying:
-            _write(name, made, snapshots)
-        seeds.append(without(made, pairs=()))
+            _write(name, remade_seed, snapshots)
+        seeds.append(without(remade_seed, pairs=()))
     return replace(
         completion,
         intervals=completion.intervals | {name: partition_of(target)},
@@ -526,12 +526,12 @@ def _once(read: Read) -> Read:
     return of
 
 
-def _write(name: str, made: IntervalSeed, snapshots: Snapshots) -> None:
-    interval = made.interval.id
-    head = SnapshotHead(name, interval, made.number, made.chain)
-    pieces = encode_snapshot(head, parts_of(iter(made.pairs)))
-    if not snapshots.put(name, interval, made.number, pieces):
+def _write(name: str, seed: IntervalSeed, snapshots: Snapshots) -> None:
+    interval = seed.interval.id
+    head = SnapshotHead(name, interval, seed.number, seed.chain)
+    pieces = encode_snapshot(head, parts_of(iter(seed.pairs)))
+    if not snapshots.put(name, interval, seed.number, pieces):
         raise InvariantViolation(
-            f"there is a snapshot {made.number} of interval {interval} of {name!r}, whose id was "
+            f"there is a snapshot {seed.number} of interval {interval} of {name!r}, whose id was "
             "reserved for an interval that is to be made now. Two drivers write one checkpoint."
         )

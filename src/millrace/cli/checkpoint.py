@@ -68,26 +68,30 @@ def _check_entry(data: bytes) -> None:
 
 def _verify_consumed(state: HardState, verified: Verified) -> None:
     """Check that segments have what deeper levels have consumed, as the next incarnation would."""
-    found = ended(state.epochs)
+    last = ended(state.epochs)
     while True:
         try:
-            _check_consumed(found, state.incarnations)
+            _check_consumed(last, state.incarnations)
         except StoreError as error:
-            before, found = found, ended(state.epochs)
-            if found.completion != before.completion:
+            before, last = last, ended(state.epochs)
+            if last.completion != before.completion:
                 continue  # a run has completed a mark, and collected what was before it
             verified.findings.append(Finding("the grown segments", str(error), lost=True))
         return
 
 
-def _check_consumed(found: Ended, incarnations: Incarnations) -> None:
-    claim, completion, unfinished = found
+def _check_consumed(last: Ended, incarnations: Incarnations) -> None:
+    claim, completion, unfinished = last
     if claim is None or claim.registry is None:
         return
     names = {number: name for name, number in claim.registry.checked().computations.items()}
     numbers = {} if completion is None else completion.numbers
     entries = [entry for entry in (completion, unfinished) if entry is not None]
-    maps = {name: interval_map(of) for entry in entries for name, of in entry.intervals.items()}
+    maps = {
+        name: interval_map(intervals)
+        for entry in entries
+        for name, intervals in entry.intervals.items()
+    }
     there = {name: numbers.get(name, {}) for name in names.values()}
     check_consumed(incarnations.under_way(), there, maps, names)
 
@@ -100,8 +104,8 @@ def _verify_letters(state: HardState, verified: Verified) -> None:
         try:
             log.read(number)
         except (StoreError, InputLost) as error:
-            what = f"message {number} of the dead letters that are sent again"
-            verified.findings.append(Finding(what, str(error), lost=True))
+            subject = f"message {number} of the dead letters that are sent again"
+            verified.findings.append(Finding(subject, str(error), lost=True))
 
 
 def _verify_intervals(state: HardState, verified: Verified) -> None:
@@ -134,10 +138,10 @@ def copy(
     first. A run started with TARGET begins with the next epoch; give it other sinks. --intervals
     divides the state into other key intervals.
     """
-    found = inspect.copy_checkpoint(
+    copied = inspect.copy_checkpoint(
         source, target, epoch=epoch, segments=segments, intervals=intervals
     )
-    click.echo(f"{target} is {source} after epoch {found}")
+    click.echo(f"{target} is {source} after epoch {copied}")
 
 
 @click.command("restore", short_help="Go back to a savepoint, in place.")
@@ -163,9 +167,9 @@ def restore(checkpoint: str, name: str, yes: bool, timeout: float) -> None:
         raise click.ClickException(
             f"the run of {checkpoint} goes on. Stop it first: millrace stop {checkpoint}"
         )
-    found = inspect.restore_checkpoint(checkpoint, name, accept=yes)
+    epoch = inspect.restore_checkpoint(checkpoint, name, accept=yes)
     click.echo(
-        f"{checkpoint} is as savepoint {name} was, after epoch {found}. Sinks take back what came "
+        f"{checkpoint} is as savepoint {name} was, after epoch {epoch}. Sinks take back what came "
         "after it when the pipeline is started."
     )
 
@@ -185,8 +189,8 @@ def add(checkpoint: str, name: str, epoch: int | None) -> None:
     No collection touches it. `millrace checkpoint restore CHECKPOINT --savepoint NAME` goes back to
     it; `millrace checkpoint copy CHECKPOINT/savepoints/NAME TARGET` makes a checkpoint of it.
     """
-    found = inspect.add_savepoint(checkpoint, name, epoch=epoch)
-    click.echo(f"savepoint {name} is {checkpoint} after epoch {found}")
+    pinned = inspect.add_savepoint(checkpoint, name, epoch=epoch)
+    click.echo(f"savepoint {name} is {checkpoint} after epoch {pinned}")
 
 
 @savepoint.command("list", short_help="Show which there are.")
@@ -194,11 +198,11 @@ def add(checkpoint: str, name: str, epoch: int | None) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_(checkpoint: str, as_json: bool) -> None:
     """Show the savepoints of CHECKPOINT, and the epoch of each."""
-    found = inspect.savepoints(checkpoint)
+    epochs = inspect.savepoints(checkpoint)
     if as_json:
-        click.echo(msgspec.json.encode(found).decode())
+        click.echo(msgspec.json.encode(epochs).decode())
         return
-    for name, epoch in found.items():
+    for name, epoch in epochs.items():
         click.echo(f"{name}  epoch {epoch}")
 
 
@@ -237,10 +241,10 @@ def show(path: str, as_json: bool) -> None:
     Needs no Spark, writes nothing, and may be used while a run goes on.
     """
     state = state_at(path)
-    found = Checkpoint(state)
-    computations = [found[name] for name in found.computations]
-    streams = list(found.overview.streams.values())
-    head = _head(path, state, found)
+    opened = Checkpoint(state)
+    computations = [opened[name] for name in opened.computations]
+    streams = list(opened.overview.streams.values())
+    head = _head(path, state, opened)
     if as_json:
         plain = {
             **head,
@@ -252,7 +256,7 @@ def show(path: str, as_json: bool) -> None:
         return
     tables = [
         _streams(streams),
-        *(made(computations) for made in (_work, _times, _stored, _counted)),
+        *(columns_of(computations) for columns_of in (_work, _times, _stored, _counted)),
     ]
     shown = [part for table in tables for part in table.without_noughts(_RARE).parts()]
     click.echo(text_of(_status_rows(head, sizes(state)), shown))
@@ -294,9 +298,11 @@ def verify(context: click.Context, path: str, as_json: bool) -> None:
     context.exit(4 if lost else 3 if verified.findings else 0)
 
 
-def _head(path: str, state: LocalHardState | ObjectHardState, found: Checkpoint) -> dict[str, Any]:
+def _head(
+    path: str, state: LocalHardState | ObjectHardState, checkpoint: Checkpoint
+) -> dict[str, Any]:
     """Return what is of the whole checkpoint."""
-    overview = found.overview
+    overview = checkpoint.overview
     return {
         "location": path if is_object_store(path) else str(local_path(path)),
         "format": state.format.format,
@@ -311,25 +317,25 @@ def _head(path: str, state: LocalHardState | ObjectHardState, found: Checkpoint)
     }
 
 
-def _plain(one: ComputationInspection) -> dict[str, Any]:
-    counters = one.overview.counters
+def _plain(inspection: ComputationInspection) -> dict[str, Any]:
+    counters = inspection.overview.counters
     late = counters.first_late
     return {
-        "name": one.name,
-        "low_watermark": one.overview.low_watermark,
-        "output_low_watermark": one.overview.output_low_watermark,
+        "name": inspection.name,
+        "low_watermark": inspection.overview.low_watermark,
+        "output_low_watermark": inspection.overview.output_low_watermark,
         # Counters travel as arrays in the log; here a person or a script wants their names.
         "counters": msgspec.structs.asdict(counters)
         | {"first_late": None if late is None else msgspec.structs.asdict(late)},
-        "intervals": len(one.intervals),
-        "commits": one.commits,
-        "commits_in_log": one.commits_kept,
-        "snapshots": one.snapshots_kept,
-        "next_timer": one.next_timer,
-        "next_wall_timer": one.next_wall_timer,
-        "pending_timers": one.overview.pending_timers,
-        "pending_wall_timers": one.overview.pending_wall_timers,
-        "hold": one.hold,
+        "intervals": len(inspection.intervals),
+        "commits": inspection.commits,
+        "commits_in_log": inspection.commits_kept,
+        "snapshots": inspection.snapshots_kept,
+        "next_timer": inspection.next_timer,
+        "next_wall_timer": inspection.next_wall_timer,
+        "pending_timers": inspection.overview.pending_timers,
+        "pending_wall_timers": inspection.overview.pending_wall_timers,
+        "hold": inspection.hold,
     }
 
 

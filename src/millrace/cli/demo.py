@@ -50,10 +50,10 @@ def _require_java() -> None:
     release = _java_release(java) if java is not None else None
     if release is not None and release >= _JAVA_MIN:
         return
-    found = "none" if release is None else f"Java {release}"
+    version = "none" if release is None else f"Java {release}"
     raise click.ClickException(
-        f"Spark needs a Java runtime, {_JAVA_MIN} or newer, and {where} has {found}. Install one, "
-        f"such as openjdk-{_JAVA_MIN}-jre-headless, or set JAVA_HOME."
+        f"Spark needs a Java runtime, {_JAVA_MIN} or newer, and {where} has {version}. Install "
+        f"one, such as openjdk-{_JAVA_MIN}-jre-headless, or set JAVA_HOME."
     )
 
 
@@ -64,8 +64,8 @@ def _java_release(java: str) -> int | None:
     except OSError:
         return None
     # macOS has a /usr/bin/java that only says that there is none. Java 8 calls itself 1.8.
-    found = re.search(r'version "(?:1\.)?(\d+)', run.stderr + run.stdout)
-    return int(found[1]) if run.returncode == 0 and found else None
+    version = re.search(r'version "(?:1\.)?(\d+)', run.stderr + run.stdout)
+    return int(version[1]) if run.returncode == 0 and version else None
 
 
 def _module(name: str) -> ModuleType:

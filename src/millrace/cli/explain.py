@@ -32,15 +32,15 @@ def explain_watermark(path: str, computation: str | None, as_json_: bool) -> Non
     and its process, or the key and its timer or hold, and for how long it has stood still. Needs no
     Spark, writes nothing, and may be used while a run goes on.
     """
-    found = inspect.explain_watermark(inspect.state_at(path), computation)
+    explanation = inspect.explain_watermark(inspect.state_at(path), computation)
     if as_json_:
         pin = msgspec.structs.replace(
-            found.pin, key=key_value(found.pin.key), tag=key_value(found.pin.tag)
+            explanation.pin, key=key_value(explanation.pin.key), tag=key_value(explanation.pin.tag)
         )
-        encoded = as_json(msgspec.structs.replace(found, pin=pin))
+        encoded = as_json(msgspec.structs.replace(explanation, pin=pin))
         click.echo(msgspec.json.format(encoded, indent=2))
     else:
-        click.echo(str(found))
+        click.echo(str(explanation))
 
 
 @click.command("explain", short_help="Show how a pipeline runs.")
@@ -71,23 +71,23 @@ def plan(context: click.Context, app: str, checkpoint: str, as_json: bool) -> No
     completed, whether or not another one is under way. Exit code 0: nothing is refused. 3:
     something is, and so would a start be. 1: there is no such pipeline or checkpoint.
     """
-    found = pipeline_at(app, "plan").plan(checkpoint)
+    plan = pipeline_at(app, "plan").plan(checkpoint)
     if as_json:
         plain = {
-            "pipeline": found.pipeline,
-            "epoch": found.epoch,
-            "under_way": found.under_way,
-            "waiting": [one.where for one in found.waiting],
-            "refused": len(found.refused),
+            "pipeline": plan.pipeline,
+            "epoch": plan.epoch,
+            "under_way": plan.under_way,
+            "waiting": [awaited.where for awaited in plan.waiting],
+            "refused": len(plan.refused),
             "changes": [
                 {"kind": change.kind, "where": change.where, "why": change.why, "way": change.way}
-                for change in found.changes
+                for change in plan.changes
             ],
         }
         click.echo(msgspec.json.format(msgspec.json.encode(plain), indent=2))
     else:
-        click.echo(str(found))
-    context.exit(3 if found.refused else 0)
+        click.echo(str(plan))
+    context.exit(3 if plan.refused else 0)
 
 
 @click.command("dead-letters", short_help="Say why records became dead letters; send them again.")
@@ -121,8 +121,12 @@ def dead_letters(
     reasons, sent = reasons_of(overview), letter_counts(state_at(checkpoint))
     if as_json:
         rows = [
-            {"reason": reason, "count": one.count, "first": msgspec.structs.asdict(one.first)}
-            for reason, one in commonest(reasons)
+            {
+                "reason": reason,
+                "count": same_reason.count,
+                "first": msgspec.structs.asdict(same_reason.first),
+            }
+            for reason, same_reason in commonest(reasons)
         ]
         plain = {
             "epoch": overview.epoch,
@@ -134,9 +138,9 @@ def dead_letters(
         click.echo(msgspec.json.format(msgspec.json.encode(plain), indent=2))
         return
     click.echo(f"{total(reasons):,} dead letters, after epoch {overview.epoch}{_sent_again(sent)}")
-    for reason, one in commonest(reasons):
-        click.echo(f"\n{one.count:>7,}  {reason}")
-        for line in _first(one):
+    for reason, same_reason in commonest(reasons):
+        click.echo(f"\n{same_reason.count:>7,}  {reason}")
+        for line in _first(same_reason):
             click.echo(f"         {line}")
 
 

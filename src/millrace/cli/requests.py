@@ -45,21 +45,21 @@ def status(context: click.Context, path: str, timeout: float) -> None:
     to the checkpoint, which must be writable; `millrace checkpoint show` writes nothing.
     """
     state = state_at(path)
-    found = Checkpoint(state)
-    end = run_end(state.mailbox, found.overview.generation)
+    checkpoint = Checkpoint(state)
+    end = run_end(state.mailbox, checkpoint.overview.generation)
     if end is not None:
         click.echo(end)
         context.invoke(show, path=path, as_json=False)
         context.exit(3)
     try:
-        answer = ask(state.mailbox, "status", found.overview.generation, timeout_s=timeout)
+        answer = ask(state.mailbox, "status", checkpoint.overview.generation, timeout_s=timeout)
     except StoreError as error:
         answer = None
         click.echo(f"The run cannot be asked: {error}")
     if answer is not None and answer.done:
         click.echo(answer.text)
         return
-    click.echo(_silence(found, timeout))
+    click.echo(_silence(checkpoint, timeout))
     context.invoke(show, path=path, as_json=False)
     context.exit(3)
 
@@ -199,22 +199,22 @@ def snapshot(path: str, timeout: float) -> None:
     click.echo(_done(path, "snapshot", "", timeout).text)
 
 
-def _act(path: str, what: str, about: str, timeout: float) -> None:
-    answer = _done(path, what, about, timeout)
+def _act(path: str, request: str, about: str, timeout: float) -> None:
+    answer = _done(path, request, about, timeout)
     click.echo(f"{answer.text}, after epoch {answer.epoch}")
 
 
-def _done(path: str, what: str, about: str, timeout: float) -> Answer:
-    answer = asked(path, what, timeout, about)
+def _done(path: str, request: str, about: str, timeout: float) -> Answer:
+    answer = asked(path, request, timeout, about)
     if not answer.done:
-        raise click.ClickException(f"the run did not {what}: {answer.text}")
+        raise click.ClickException(f"the run did not {request}: {answer.text}")
     return answer
 
 
-def _end(path: str, what: str, timeout: float) -> None:
-    answer = asked(path, what, timeout)
+def _end(path: str, request: str, timeout: float) -> None:
+    answer = asked(path, request, timeout)
     if not answer.done:
-        raise click.ClickException(f"the run did not {what}: {answer.text}.")
+        raise click.ClickException(f"the run did not {request}: {answer.text}.")
     click.echo(f"{answer.text} after epoch {answer.epoch}")
 
 
@@ -263,27 +263,27 @@ def remap(
     click.echo(answer.text)
 
 
-def asked(path: str, what: str, timeout: float, about: str = "") -> Answer:
+def asked(path: str, request: str, timeout: float, about: str = "") -> Answer:
     """Ask the run of a checkpoint for something; return its answer, or say that none came."""
     state = state_at(path)
-    found = Checkpoint(state)
-    if found.overview.drained:
+    checkpoint = Checkpoint(state)
+    if checkpoint.overview.drained:
         raise click.ClickException(f"the run of {path} was drained: it has ended for good.")
-    generation = found.overview.generation
+    generation = checkpoint.overview.generation
     end = run_end(state.mailbox, generation)
     if end is not None:
-        raise click.ClickException(f"{end} There is no run to {what}.")
-    answer = ask(state.mailbox, what, generation, about=about, timeout_s=timeout)
+        raise click.ClickException(f"{end} There is no run to {request}.")
+    answer = ask(state.mailbox, request, generation, about=about, timeout_s=timeout)
     if answer is None:
         raise click.ClickException(
-            f"{_silence(found, timeout)} The request to {what} it was taken back; a run that was "
-            "just taking it may still do it."
+            f"{_silence(checkpoint, timeout)} The request to {request} it was taken back; "
+            "a run that was just taking it may still do it."
         )
     return answer
 
 
-def _silence(found: Checkpoint, timeout: float) -> str:
-    overview = found.overview
+def _silence(checkpoint: Checkpoint, timeout: float) -> str:
+    overview = checkpoint.overview
     if overview.drained:
         return "The run was drained: its input has ended, and all results are out."
     said = f"No run answers within {in_words(round(timeout * SECOND))}"

@@ -108,12 +108,12 @@ def run(
     click.echo(f"{pipeline}: Spark is started{at}, which takes some seconds", err=True)
     try:
         spark = session(pipeline, master, settings)
-        found = pipeline_at(pipeline, "run", spark=spark)
+        described = pipeline_at(pipeline, "run", spark=spark)
         ui = None if is_connect(spark) else spark.sparkContext.uiWebUrl
         at = f"; Spark's UI is at {ui}" if ui else ""
     except KeyboardInterrupt:
         raise click.ClickException(_UNBEGUN) from None
-    _run(context, found, spark, checkpoint, options, drain=drain, at=at)
+    _run(context, described, spark, checkpoint, options, drain=drain, at=at)
 
 
 def _run(

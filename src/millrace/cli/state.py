@@ -70,14 +70,14 @@ def get(path: str, computation: str, key: str, epoch: int | None, as_json_: bool
     """
 
     def read(checkpoint: Checkpoint) -> tuple[int, dict[str, Any] | None]:
-        found = checkpoint[computation]
-        if found.as_columns:
+        inspection = checkpoint[computation]
+        if inspection.as_columns:
             raise click.ClickException(f"{computation!r} {_CHUNKS}")
-        kept = (_kept(found, each) for each in keys_of(key))
-        return checkpoint.epoch, next((one for one in kept if one is not None), None)
+        states = (_kept(inspection, each) for each in keys_of(key))
+        return checkpoint.epoch, next((state for state in states if state is not None), None)
 
-    at, kept = _read(path, epoch, read)
-    if kept is None:
+    at, key_state = _read(path, epoch, read)
+    if key_state is None:
         meant = " or ".join(
             f"{type(each).__name__} {shortened(repr(each), each)}" for each in keys_of(key)
         )
@@ -86,18 +86,18 @@ def get(path: str, computation: str, key: str, epoch: int | None, as_json_: bool
             f"`millrace state scan {path} {computation}` lists the keys of which something is."
         )
     if as_json_:
-        click.echo(as_json({**_json_row(kept), "epoch": at}))
+        click.echo(as_json({**_json_row(key_state), "epoch": at}))
         return
-    said = shortened(key_text(kept["key"]), kept["key"])
+    said = shortened(key_text(key_state["key"]), key_state["key"])
     head = [("computation", computation), ("key", said), ("as of epoch", str(at))]
-    windows = windows_in(kept["cells"])
+    windows = windows_in(key_state["cells"])
     cells = PlainTable(
         ("cell", "value"),
         # Of a grouping there are only windows, and what finds them.
-        [] if windows else list(_cells(kept["cells"])),
+        [] if windows else list(_cells(key_state["cells"])),
     )
-    timers = [_unkeyed(one) for one in kept["timers"]]
-    holds = [{"held at": one["at"], "timer": one["timer"]} for one in kept["holds"]]
+    timers = [_unkeyed(timer) for timer in key_state["timers"]]
+    holds = [{"held at": timer["at"], "timer": timer["timer"]} for timer in key_state["holds"]]
     open_windows = [msgspec.structs.asdict(window) for window in windows]
     pending = [_table(list(map(_texts, rows))) for rows in (open_windows, timers, holds)]
     click.echo(text_of(head, [cells, *pending]))
@@ -121,8 +121,8 @@ def scan(
     """List the state of COMPUTATION in the checkpoint at PATH, in the order of the keys' hashes."""
     if as_json_:
         # Line by line, however many there are, and so of one epoch or of none.
-        found = rows_of(Checkpoint(state_at(path), epoch=epoch)[computation], what)
-        for row in itertools.islice(found, limit or None):
+        selected = rows_of(Checkpoint(state_at(path), epoch=epoch)[computation], what)
+        for row in itertools.islice(selected, limit or None):
             click.echo(as_json(_json_row(row)))
         return
     most = 100 if limit is None else limit
@@ -183,11 +183,11 @@ def _read(path: str, epoch: int | None, read: Callable[[Checkpoint], Any]) -> An
     return read_latest(opened, read) if epoch is None else read(Checkpoint(opened, epoch=epoch))
 
 
-def _kept(found: ComputationInspection, key: Any) -> dict[str, Any] | None:
+def _kept(inspection: ComputationInspection, key: Any) -> dict[str, Any] | None:
     """Return all that is kept of a key; None if nothing is."""
-    cells = found.get(key)
-    timers = [msgspec.structs.asdict(timer) for timer in found.timers(key)]
-    holds = [msgspec.structs.asdict(hold) for hold in found.holds(key)]
+    cells = inspection.get(key)
+    timers = [msgspec.structs.asdict(timer) for timer in inspection.timers(key)]
+    holds = [msgspec.structs.asdict(hold) for hold in inspection.holds(key)]
     if not timers and not holds and all(each in (None, [], {}) for each in cells.values()):
         return None
     return {"key": key, "cells": cells, "timers": timers, "holds": holds}

@@ -16,14 +16,14 @@ def task_numbers(text: str) -> int | tuple[int, int]:
     >>> task_numbers("8"), task_numbers("2-16")
     (8, (2, 16))
     """
-    found = re.fullmatch(r"(\d+)(?:-(\d+))?", text)
-    least, most = (0, 0) if found is None else (int(found[1]), int(found[2] or found[1]))
-    if found is None or not 1 <= least <= most:
+    match = re.fullmatch(r"(\d+)(?:-(\d+))?", text)
+    least, most = (0, 0) if match is None else (int(match[1]), int(match[2] or match[1]))
+    if match is None or not 1 <= least <= most:
         raise click.BadParameter(
             f"{text!r}: expected a number of tasks, 1 or more, such as 8; or the least and the "
             "most, such as 2-16."
         )
-    return least if found[2] is None else (least, most)
+    return least if match[2] is None else (least, most)
 
 
 def least_of(tasks: int | tuple[int, int]) -> int:

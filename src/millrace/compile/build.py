@@ -72,13 +72,13 @@ def levels_of(pipeline: Declarations, senders: Mapping[str, frozenset[str]]) -> 
                 "state in one computation."
             )
         path.append(name)
-        found = 1 + max(
+        depth = 1 + max(
             (level(sender) for sender in senders[name] if sender in pipeline.computations),
             default=0,
         )
         path.pop()
-        levels[name] = found
-        return found
+        levels[name] = depth
+        return depth
 
     for name in pipeline.computations:
         level(name)
@@ -397,7 +397,9 @@ def _cut(pipeline: Declarations, name: str, stream: str, side_streams: Container
     What is beside its inputs is not: what waits in it may wait for that. Of a grouping that is
     combined in parts, it is the parts that get no more.
     """
-    if name not in pipeline.drained and not any(name == parts_of(one) for one in pipeline.drained):
+    if name not in pipeline.drained and not any(
+        name == parts_of(reader) for reader in pipeline.drained
+    ):
         return False
     if stream in side_streams and stream != pipeline.starts.get(name):
         return False

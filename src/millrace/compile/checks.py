@@ -231,7 +231,8 @@ def evolution_problems(name: str, computation: Computation, evolution: Evolution
         f"computation {name!r} both has and renames the cell {cell.was!r}: {own!r} was it, too. "
         "Only one can keep its state."
         for own, cell in cells.items()
-        if cell.was in cells or sum(one.was == cell.was for one in cells.values() if cell.was) > 1
+        if cell.was in cells
+        or sum(known.was == cell.was for known in cells.values() if cell.was) > 1
     ]
     return problems
 
@@ -529,7 +530,7 @@ class _Streams:
 
     def _columns(self, stream: str, seen: frozenset[str]) -> _Fields | None:
         """Return the columns that the values of a stream without a format are made of."""
-        found: dict[str, None] = {}
+        names: dict[str, None] = {}
         for who in self._publishers[stream]:
             if who.kind == "injector":
                 injection = self._pipeline.injections[stream]
@@ -537,16 +538,16 @@ class _Streams:
                 if not isinstance(columns, list):
                     return None
                 # The event time is no part of such a value.
-                found.update(dict.fromkeys(c for c in columns if c != injection.timestamp))
+                names.update(dict.fromkeys(c for c in columns if c != injection.timestamp))
             elif who.kind == "step" and who.name not in seen and self._keeps(who.name, stream):
                 kind = plain_format(self._formats[who.name][1])
                 above = self._columns(who.name, seen | {stream}) if kind is Any else None
                 if above is None:
                     return None
-                found.update(dict.fromkeys(above.names))
+                names.update(dict.fromkeys(above.names))
             else:
                 return None
-        return _Fields("source", tuple(found))
+        return _Fields("source", tuple(names))
 
     def _keeps(self, source: str, target: str) -> bool:
         return all(
@@ -572,22 +573,22 @@ def _fields_of(kind: Any) -> _Fields | None:
         known = [member for member in members if member is not None]
         if len(known) < len(members):
             return None
-        names = dict.fromkeys(name for one in known for name in one.names)
-        kinds = tuple(each for one in known for each in one.kinds)
+        names = dict.fromkeys(name for fields in known for name in fields.names)
+        kinds = tuple(each for fields in known for each in fields.kinds)
         return _Fields(f"format {type_name(kind)}", tuple(names), kinds)
     if (origin or kind) in _PLAIN:
         return _Fields(type_name(kind), ())
     if not isinstance(kind, type):
         return None
-    of = f"format {type_name(kind)}"
+    title = f"format {type_name(kind)}"
     if issubclass(kind, msgspec.Struct):
-        return _Fields(of, kind.__struct_fields__, (kind,))
+        return _Fields(title, kind.__struct_fields__, (kind,))
     if dataclasses.is_dataclass(kind):
-        return _Fields(of, tuple(field.name for field in dataclasses.fields(kind)), (kind,))
+        return _Fields(title, tuple(field.name for field in dataclasses.fields(kind)), (kind,))
     if typing.is_typeddict(kind):
-        return _Fields(of, tuple(typing.get_type_hints(kind)))
+        return _Fields(title, tuple(typing.get_type_hints(kind)))
     if issubclass(kind, tuple) and hasattr(kind, "_fields"):
-        return _Fields(of, kind._fields, (kind,))
+        return _Fields(title, kind._fields, (kind,))
     return None
 
 

@@ -167,11 +167,13 @@ class PipelineExplanation:
             yield _Node("letters, from every stage", (), tuple(streams))
 
     def _before_the_first_shuffle(self) -> str:
-        streams = [one for one in self.topology.injected() if one.name != self.topology.again]
-        found = {spec.name: python_reason(self.topology, spec) for spec in streams}
-        found.update(self.reasons)
-        reasons = [reason for reason in found.values() if reason is not None]
-        if reasons and self.realtime and len(reasons) < len(found):
+        streams = [
+            source for source in self.topology.injected() if source.name != self.topology.again
+        ]
+        by_stream = {spec.name: python_reason(self.topology, spec) for spec in streams}
+        by_stream.update(self.reasons)
+        reasons = [reason for reason in by_stream.values() if reason is not None]
+        if reasons and self.realtime and len(reasons) < len(by_stream):
             return f"by columns, and these record by record in Python: {'; '.join(reasons)}"
         if reasons:
             return f"with Python before the first shuffle: {'; '.join(reasons)}"

@@ -120,7 +120,7 @@ def _source(spec: StreamSpec) -> _Box:
 
 def _computation(spec: ComputationSpec) -> _Box:
     told = [line.split(None, 1) for line in operator_of(spec.instance).described()]
-    more = [what for word, what in told if word in ("what", "where", "join")]
+    more = [text for word, text in told if word in ("what", "where", "join")]
     lines = [spec.title, *more]
     title = "\n".join([spec.title, *(" ".join(words) for words in told)])
     return _Box("computation", spec.level, tuple(_cut(line, _NAME_MAX) for line in lines), title)

@@ -415,8 +415,8 @@ def _bounded(kind: Any, limits: SinkLimits, limit: ColumnLimit = ANY_VALUE) -> A
         element = _bounded(arguments[0], limits, limit)
         if element is arguments[0]:
             return kind
-        made = origin[element, ...] if origin is tuple else origin[element]
-        return Annotated[made, *metas] if metas else made
+        generic = origin[element, ...] if origin is tuple else origin[element]
+        return Annotated[generic, *metas] if metas else generic
     fields = fields_of(plain) if column.name == "struct" else None
     return kind if fields is None else _record(plain, fields, limits, lambda _: ANY_VALUE)
 
@@ -465,13 +465,13 @@ def _record(
                 defaults[info.name]["default"] = info.default
             elif info.default_factory is not msgspec.NODEFAULT:
                 defaults[info.name]["default_factory"] = info.default_factory
-    made = [
+    bounded_fields = [
         (name, field_type, msgspec.field(**defaults[name]))
         if name in defaults
         else (name, field_type)
         for name, field_type in bounded.items()
     ]
-    return msgspec.defstruct("Bounded", made, kw_only=True, gc=False, **options)
+    return msgspec.defstruct("Bounded", bounded_fields, kw_only=True, gc=False, **options)
 
 
 def _validates(kind: Any) -> bool:

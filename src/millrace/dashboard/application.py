@@ -52,18 +52,21 @@ def key_state(checkpoint: Checkpoint, computation: str, text: str) -> dict[str, 
         PipelineError: There is no such computation.
         NotKept: The run has gone on meanwhile.
     """
-    found = checkpoint[computation]
+    inspection = checkpoint[computation]
     for key in keys_of(text):
-        kept = _kept(found, key)
-        if kept is not None:
-            return {"epoch": checkpoint.epoch, "found": True, "key": key_line(key), **kept}
-    return {
-        "epoch": checkpoint.epoch, "found": False, "key": cut(text), "columns": found.as_columns
-    }  # fmt: skip
+        state = _kept(inspection, key)
+        if state is not None:
+            return {"epoch": checkpoint.epoch, "found": True, "key": key_line(key), **state}
+    columns = inspection.as_columns
+    return {"epoch": checkpoint.epoch, "found": False, "key": cut(text), "columns": columns}
 
 
-def _kept(found: ComputationInspection, key: Any) -> dict[str, Any] | None:
-    state, timers, holds = found.get(key), list(found.timers(key)), list(found.holds(key))
+def _kept(inspection: ComputationInspection, key: Any) -> dict[str, Any] | None:
+    state, timers, holds = (
+        inspection.get(key),
+        list(inspection.timers(key)),
+        list(inspection.holds(key)),
+    )
     if not timers and not holds and all(each in (None, [], {}) for each in state.values()):
         return None
     cells = [row for name, value in state.items() for row in _cell(name, value)]
@@ -135,9 +138,9 @@ class Answers:
         """Return what serves them."""
         page = files("millrace.dashboard") / "page"
         served = {
-            f"/{one.name}": (one.read_bytes(), _TYPES[one.name.rpartition(".")[2]])
-            for one in page.iterdir()
-            if one.name.rpartition(".")[2] in _TYPES
+            f"/{asset.name}": (asset.read_bytes(), _TYPES[asset.name.rpartition(".")[2]])
+            for asset in page.iterdir()
+            if asset.name.rpartition(".")[2] in _TYPES
         }
         served["/"] = served.pop("/index.html")
         return Starlette(
@@ -197,11 +200,11 @@ class Answers:
 
     async def _panes(self, request: Request) -> Response:
         name, key = _asked(request, "computation"), _asked(request, "key") or None
-        return await self._latest(lambda found: panes_of(found, name, key))
+        return await self._latest(lambda checkpoint: panes_of(checkpoint, name, key))
 
     async def _key(self, request: Request) -> Response:
         name, key = _asked(request, "computation"), _asked(request, "key")
-        return await self._latest(lambda found: key_state(found, name, key))
+        return await self._latest(lambda checkpoint: key_state(checkpoint, name, key))
 
     async def _act(self, request: Request) -> Response:
         body = b""

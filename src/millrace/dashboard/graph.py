@@ -65,8 +65,8 @@ def graph_of(
         }
         for name, stream in overview.streams.items()
     ]
-    for name, found in overview.computations.items():
-        counters = found.counters
+    for name, shown in overview.computations.items():
+        counters = shown.counters
         nodes.append(
             {
                 "id": name,
@@ -78,12 +78,12 @@ def graph_of(
                 "late": counters.late,
                 "dead": counters.dead_letters,
                 "timers": counters.timers,
-                "pendingTimers": found.pending_timers,
-                "pendingWallTimers": found.pending_wall_timers,
+                "pendingTimers": shown.pending_timers,
+                "pendingWallTimers": shown.pending_wall_timers,
                 "duplicates": counters.duplicates_filtered,
                 "stuck": stuck.get(name, 0),
-                "moved": millis(found.moved),
-                **_instant("low", found.low_watermark, newest_us),
+                "moved": millis(shown.moved),
+                **_instant("low", shown.low_watermark, newest_us),
             }
         )
     last = 1 + max(levels.values(), default=0)
@@ -126,7 +126,7 @@ def graph_of(
 
 def dead_letters_in(overview: Overview) -> list[dict[str, Any]]:
     """Return why there are dead letters and of whom, the most frequent first, with a sample."""
-    found = [
+    rows = [
         row
         for where, reasons in (
             *((f"stream {stream.name}", stream.reasons) for stream in overview.streams.values()),
@@ -137,7 +137,7 @@ def dead_letters_in(overview: Overview) -> list[dict[str, Any]]:
         )
         for row in _rows(where, reasons)
     ]
-    return sorted(found, key=lambda row: -int(row["count"]))[:_REASONS_MAX]
+    return sorted(rows, key=lambda row: -int(row["count"]))[:_REASONS_MAX]
 
 
 def _rows(where: str, reasons: Reasons) -> list[dict[str, Any]]:
@@ -209,8 +209,8 @@ def _source_instant(
         rests = "nothing waits for it"
     elif completion is not None and is_idle(claim, completion, stream):
         rests = "idle"
-    found = _instant("low", us, newest_us) | {"rests": rests}
-    return found | {"lag": None} if rests else found
+    instant = _instant("low", us, newest_us) | {"rests": rests}
+    return instant | {"lag": None} if rests else instant
 
 
 def _instant(name: str, us: int, newest_us: int) -> dict[str, Any]:
@@ -232,8 +232,8 @@ def _sinks(claim: Claim, late: list[str]) -> dict[str, list[str]]:
         late: The computations that have had late records.
     """
     of_late = _streams_of(claim, LateRecord)
-    found = claim.sink_senders.items()
-    feeders = {route: late if route in of_late else senders for route, senders in found}
+    senders_of = claim.sink_senders.items()
+    feeders = {route: late if route in of_late else senders for route, senders in senders_of}
     return {route: senders for route, senders in feeders.items() if senders or route in of_late}
 
 
@@ -245,15 +245,15 @@ def _streams_of(claim: Claim, kind: type) -> list[str]:
 
 def _levels(claim: Claim) -> dict[str, int]:
     """Return each computation's longest path from an injector."""
-    found: dict[str, int] = {}
+    levels: dict[str, int] = {}
 
     def level(name: str) -> int:
         if name.startswith(INJECTOR):
             return 0
-        if name not in found:
-            found[name] = 1 + max(map(level, claim.senders.get(name, ())), default=0)
-        return found[name]
+        if name not in levels:
+            levels[name] = 1 + max(map(level, claim.senders.get(name, ())), default=0)
+        return levels[name]
 
     for name in claim.topology["computations"]:
         level(name)
-    return found
+    return levels

@@ -44,10 +44,10 @@ def over_time(state: HardState) -> dict[str, Any]:
     """
     lines = [line for line in map(_read, _tail(state, _TAIL_BYTES, _EPOCHS_MAX)) if line]
     # A run that has gone on with the checkpoint has a later line of an epoch, perhaps.
-    found = list({line["epoch"]: line for line in lines}.values())[-_EPOCHS_MAX:]
-    by_clock = sorted(found, key=lambda line: float(line["wall"]))
+    by_epoch = list({line["epoch"]: line for line in lines}.values())[-_EPOCHS_MAX:]
+    by_clock = sorted(by_epoch, key=lambda line: float(line["wall"]))
     return {
-        "parts": _by_part(found),
+        "parts": _by_part(by_epoch),
         "backlog": _backlog(by_clock),
         "latency": _latency(by_clock),
     }
@@ -71,17 +71,17 @@ def _backlog(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         names, more = _greatest(known)
         others += more
         if names:
-            units[unit] = {name: [one.get(name) for one in known] for name in names}
+            units[unit] = {name: [values.get(name) for values in known] for name in names}
     return {"wall": [line["wall"] for line in lines], "units": units, "others": others}
 
 
 def _latency(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    of, known = "steps", [line["steps"] for line in lines]
+    subject, known = "steps", [line["steps"] for line in lines]
     if not any(times["p95"] for times in known):
-        of, known = "calls", _calls_by_epoch([line["calls"] for line in lines])
+        subject, known = "calls", _calls_by_epoch([line["calls"] for line in lines])
     names, others = _greatest([times["p95"] for times in known])
     return {
-        "of": of,
+        "of": subject,
         "others": others,
         "wall": [line["wall"] for line in lines],
         **{p: {name: [times[p].get(name) for times in known] for name in names} for p in _SHARES},
@@ -90,7 +90,7 @@ def _latency(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _calls_by_epoch(counted: Sequence[Mapping[str, Mapping[int, int]]]) -> list[dict[str, Any]]:
     """Return percentile -> computation -> seconds, of the calls that each epoch added."""
-    found = list[dict[str, Any]]()
+    by_epoch = list[dict[str, Any]]()
     before: Mapping[str, Mapping[int, int]] = {}
     for calls in counted:
         times: dict[str, Any] = {p: {} for p in _SHARES}
@@ -104,9 +104,9 @@ def _calls_by_epoch(counted: Sequence[Mapping[str, Mapping[int, int]]]) -> list[
             if added:
                 for p, seconds in zip(_SHARES, HookTimes(added).percentiles(), strict=True):
                     times[p][name] = seconds
-        found.append(times)
+        by_epoch.append(times)
         before = calls
-    return found
+    return by_epoch
 
 
 def _greatest(samples: Sequence[Mapping[str, float]]) -> tuple[list[str], int]:
@@ -121,18 +121,18 @@ def _greatest(samples: Sequence[Mapping[str, float]]) -> tuple[list[str], int]:
 
 def hottest_in(state: HardState) -> list[dict[str, Any]]:
     """Return the keys with the greatest shares of their computations' recent records."""
-    found: list[dict[str, Any]] = [
+    shares: list[dict[str, Any]] = [
         {"computation": name, "key": cut(key), "typed": whole(key), "share": share}
         for name, keys in _last(state, "hottest_keys").items()
         for key, share in keys.items()
     ]
-    return sorted(found, key=lambda item: -float(item["share"]))[:_KEYS_MAX]
+    return sorted(shares, key=lambda item: -float(item["share"]))[:_KEYS_MAX]
 
 
 def interval_shares(state: HardState, computation: str) -> dict[int, float]:
     """Return key interval -> its share in the time in user code, of late, of the busiest."""
-    found = _last(state, "interval_shares").get(computation, {})
-    return {int(id): share for id, share in found.items() if id.isdecimal()}
+    shares = _last(state, "interval_shares").get(computation, {})
+    return {int(id): share for id, share in shares.items() if id.isdecimal()}
 
 
 def calls_in(state: HardState) -> list[dict[str, Any]]:
@@ -142,15 +142,15 @@ def calls_in(state: HardState) -> list[dict[str, Any]]:
     the first bar to the last there is one for each power.
     """
     percentiles = _last(state, "hook_duration_seconds")
-    found = []
+    rows = []
     for name, calls in _last(state, "hook_calls").items():
         known = {int(exponent): n for exponent, n in calls.items()}
         first, last = min(known), max(known)
         bars = [known.get(exponent, 0.0) for exponent in range(first, last + 1)]
-        found.append(
+        rows.append(
             {"computation": name, "first": first, "bars": bars, **percentiles.get(name, {})}
         )
-    return sorted(found, key=lambda item: -float(item.get("p99", 0)))
+    return sorted(rows, key=lambda item: -float(item.get("p99", 0)))
 
 
 def services_in(state: HardState) -> list[dict[str, Any]]:
@@ -173,26 +173,26 @@ def services_in(state: HardState) -> list[dict[str, Any]]:
             **{column: values.get(name, 0) for column, values in columns.items()},
             **percentiles.get(name, {}),
         }
-        for name, made in columns["made"].items()
-        if made
+        for name, calls in columns["made"].items()
+        if calls
     ]
 
 
 def backlog_in(state: HardState) -> dict[str, dict[str, float]]:
     """Return injected stream -> how many records, files or bytes wait in its source."""
-    found: dict[str, dict[str, float]] = {}
+    by_stream: dict[str, dict[str, float]] = {}
     for unit in _UNITS:
         for stream, n in _last(state, f"backlog_{unit}", dict[str, float]).items():
-            found.setdefault(stream, {})[unit] = n
-    return found
+            by_stream.setdefault(stream, {})[unit] = n
+    return by_stream
 
 
-def _last(state: HardState, what: str, kind: Any = dict[str, dict[str, float]]) -> Any:
+def _last(state: HardState, column: str, kind: Any = dict[str, dict[str, float]]) -> Any:
     """Return what the last whole line says; nothing if it does not say it."""
     # Two, of which the last may be half a line.
     for line in reversed(_tail(state, _LINE_BYTES, 2)):
         try:
-            return msgspec.convert(json.loads(line).get(what, {}), kind)
+            return msgspec.convert(json.loads(line).get(column, {}), kind)
         except (ValueError, AttributeError):
             continue  # half a line, or one of another version
     return {}

@@ -38,8 +38,8 @@ def groupings(checkpoint: Checkpoint) -> list[str]:
 
     Others pass on the panes that they got.
     """
-    found = [name for name in checkpoint.computations if _streams(checkpoint, name)]
-    return sorted(found, key=lambda name: "windows" not in checkpoint.declared(name)["settings"])
+    names = [name for name in checkpoint.computations if _streams(checkpoint, name)]
+    return sorted(names, key=lambda name: "windows" not in checkpoint.declared(name)["settings"])
 
 
 def panes_of(checkpoint: Checkpoint, computation: str, text: str | None) -> dict[str, Any]:
@@ -53,9 +53,9 @@ def panes_of(checkpoint: Checkpoint, computation: str, text: str | None) -> dict
     Raises:
         PipelineError: There is no such computation.
     """
-    found = checkpoint[computation]
+    inspection = checkpoint[computation]
     readers = _edges(checkpoint, computation)
-    intervals = found.intervals
+    intervals = inspection.intervals
     if text is None:
         worked = sorted(intervals, key=lambda item: -item.commit)[:_INTERVALS_MAX]
         key = next((key for key, _ in _emitted(checkpoint, computation, worked, readers)), None)
@@ -65,16 +65,16 @@ def panes_of(checkpoint: Checkpoint, computation: str, text: str | None) -> dict
     for key in wanted:
         hash = hash_key(key)
         own = [interval for interval in intervals if interval.start <= hash < interval.end]
-        made = list[dict[str, Any]]()
-        for of, pane in _emitted(checkpoint, computation, own, readers):
-            if of == key and len(made) < _PANES_MAX:
-                made.append(pane)
-        windows = _open(found.get(decode_key(key)))
-        if made or windows:
+        emitted = list[dict[str, Any]]()
+        for emitted_key, pane in _emitted(checkpoint, computation, own, readers):
+            if emitted_key == key and len(emitted) < _PANES_MAX:
+                emitted.append(pane)
+        windows = _open(inspection.get(decode_key(key)))
+        if emitted or windows:
             return {
                 "epoch": checkpoint.epoch,
                 "key": key_line(decode_key(key)),
-                "panes": made[::-1],
+                "panes": emitted[::-1],
                 "open": windows,
             }
     return {"epoch": checkpoint.epoch, "key": text or "", "panes": [], "open": []}
@@ -122,18 +122,18 @@ def _pane(data: bytes, read: Callable[[bytes], Any]) -> dict[str, Any] | None:
 
 def _open(cells: dict[str, Any]) -> list[dict[str, Any]]:
     """Return what a grouping that is kept key by key has of windows."""
-    kept = (each for cell in cells.values() if isinstance(cell, dict) for each in cell.values())
+    values = (each for cell in cells.values() if isinstance(cell, dict) for each in cell.values())
     return [
         {
-            "start": millis(one.start),
-            "end": millis(one.end),
-            "size": one.size,
-            "pending": one.pending,
-            "panes": one.panes,
-            "accumulator": one_line(one.accumulator),
+            "start": millis(window.start),
+            "end": millis(window.end),
+            "size": window.size,
+            "pending": window.pending,
+            "panes": window.panes,
+            "accumulator": one_line(window.accumulator),
         }
-        for one in list(kept)[:_PANES_MAX]
-        if isinstance(one, WindowState)
+        for window in list(values)[:_PANES_MAX]
+        if isinstance(window, WindowState)
     ]
 
 
@@ -153,11 +153,11 @@ def _edges(checkpoint: Checkpoint, computation: str) -> dict[int, Callable[[byte
     """
     claim = checkpoint.ended.claim
     registry = None if claim is None else claim.registry
-    found: dict[int, Callable[[bytes], Any]] = {}
+    readers: dict[int, Callable[[bytes], Any]] = {}
     for stream, format in _streams(checkpoint, computation).items():
         names = {} if registry is None else registry.checked().edges
         plain = [number for name, number in names.items() if name.startswith(f"{stream} -> ")]
         stepped = [number for name, number in names.items() if name.startswith(f"{stream} > ")]
         if numbers := plain or stepped:
-            found[min(numbers)] = reader(format)
-    return found
+            readers[min(numbers)] = reader(format)
+    return readers

@@ -58,12 +58,16 @@ class Point(msgspec.Struct, frozen=True):
         return cls(
             epoch=done.epoch,
             wall_us=done.wall_time_us,
-            newest_us=max((of.newest_us for of in done.sources.values()), default=MIN_TIMESTAMP),
+            newest_us=max(
+                (source.newest_us for source in done.sources.values()), default=MIN_TIMESTAMP
+            ),
             inputs=dict(done.after.inputs),
-            records={name: one.records for name, one in counters.items()},
-            productions={name: one.productions for name, one in counters.items()},
-            injected={name: of.records for name, of in done.sources.items() if of.records},
-            late=sum(one.late for one in counters.values()),
+            records={name: counted.records for name, counted in counters.items()},
+            productions={name: counted.productions for name, counted in counters.items()},
+            injected={
+                name: source.records for name, source in done.sources.items() if source.records
+            },
+            late=sum(counted.late for counted in counters.values()),
         )
 
 
@@ -109,11 +113,11 @@ class Points:
             number += 1
         self._next = number
 
-    def rate(self, of: str, name: str) -> float | None:
+    def rate(self, column: str, name: str) -> float | None:
         """Return how many a second there were of late; None before there are two epochs.
 
         Args:
-            of: ``records``, ``productions`` or ``injected``.
+            column: ``records``, ``productions`` or ``injected``.
             name: The computation, or the stream.
         """
         if len(self.points) < 2:
@@ -124,7 +128,7 @@ class Points:
         seconds = (last.wall_us - first.wall_us) / SECOND
         if seconds <= 0:
             return None
-        now, then = self._by_name(last, of), self._by_name(first, of)
+        now, then = self._by_name(last, column), self._by_name(first, column)
         return max(0, now.get(name, 0) - then.get(name, 0)) / seconds
 
     def commits(self, computation: str) -> dict[int, int]:
@@ -172,10 +176,10 @@ class Points:
             },
         }
 
-    def _by_name(self, point: Point, of: str) -> Mapping[str, int]:
+    def _by_name(self, point: Point, column: str) -> Mapping[str, int]:
         """Return what a point has of each computation or stream, under its name of now."""
-        known: Mapping[str, int] = getattr(point, of)
-        names = self._streams if of == "injected" else self._computations
+        known: Mapping[str, int] = getattr(point, column)
+        names = self._streams if column == "injected" else self._computations
         return renamed(known, names) if names else known
 
     def _steps(self) -> list[Point]:
@@ -183,11 +187,11 @@ class Points:
         if not self.points:
             return []
         least_us = max(SECOND, (self.points[-1].wall_us - self.points[0].wall_us) // _STEPS_MAX)
-        found = [self.points[-1]]
+        points = [self.points[-1]]
         for point in reversed(self.points):
-            if found[-1].wall_us - point.wall_us >= least_us:
-                found.append(point)
-        return found[::-1]
+            if points[-1].wall_us - point.wall_us >= least_us:
+                points.append(point)
+        return points[::-1]
 
     def _add(self, done: Completion) -> None:
         self.points.append(Point.of(done))

@@ -50,7 +50,7 @@ def stuck_in(
         mailbox: Of the checkpoint.
         clock: Returns microseconds since 1970.
     """
-    now, found = clock(), list[dict[str, Any]]()
+    now, rows = clock(), list[dict[str, Any]]()
     for name in mailbox.names():
         said, digits = name.endswith(_SUFFIX), name.partition("-")[0]
         if not said or not digits.isdecimal() or now - int(digits) > _HOLDS_US:
@@ -62,7 +62,7 @@ def stuck_in(
             stuck = msgspec.json.decode(data, type=Stuck)
         except msgspec.MsgspecError:
             continue
-        found.append(
+        rows.append(
             {
                 "computation": cut(stuck.computation),
                 "key": cut(stuck.key),
@@ -75,7 +75,7 @@ def stuck_in(
                 "stack": stuck.stack[-8_000:],
             }
         )
-    return sorted(found, key=lambda item: float(item["since"]))
+    return sorted(rows, key=lambda item: float(item["since"]))
 
 
 #: A cell of the map is some ten pixels wide, and a laptop's page some thousand.
@@ -117,14 +117,14 @@ def heat_of(
         "first": [cell[0].id for cell in cells],
         "last": [cell[-1].id for cell in cells],
         "unit": unit,
-        "load": [round(sum(load.get(one.id, 0) for one in cell), 1) for cell in cells],
+        "load": [round(sum(load.get(interval.id, 0) for interval in cell), 1) for cell in cells],
         "lag": [_lag(cell, newest_us) for cell in cells],
     }
 
 
 def _lag(cell: Sequence[Interval], newest_us: int) -> float | None:
     oldest_us = min(
-        (one.report.oldest_work_us() for one in cell if one.report is not None),
+        (interval.report.oldest_work_us() for interval in cell if interval.report is not None),
         default=MAX_TIMESTAMP,
     )
     return None if oldest_us >= MAX_TIMESTAMP else behind(oldest_us, newest_us)
@@ -218,16 +218,18 @@ class Watcher:
         """
 
         def read(checkpoint: Checkpoint) -> dict[str, Any]:
-            found = checkpoint[computation]
+            inspection = checkpoint[computation]
             self._points.follow(self._state.epochs, checkpoint.ended.claim)
             points = self._points.points
             newest_us = points[-1].newest_us if points else MIN_TIMESTAMP
             shares = interval_shares(self._state, computation)
             if shares:
                 percent = {id: 100 * share for id, share in shares.items()}
-                return heat_of(found.intervals, percent, "% of the time in user code", newest_us)
+                return heat_of(
+                    inspection.intervals, percent, "% of the time in user code", newest_us
+                )
             commits = self._points.commits(computation)
-            return heat_of(found.intervals, commits, "commits in the last minute", newest_us)
+            return heat_of(inspection.intervals, commits, "commits in the last minute", newest_us)
 
         with self._lock:
             return self.latest(read)
@@ -284,8 +286,8 @@ class Watcher:
         state = self._pulse.state(overview)
         stuck = stuck_in(self._state.mailbox) if state == "running" else []
         by_computation: dict[str, int] = {}
-        for one in stuck:
-            name = one["computation"]
+        for task in stuck:
+            name = task["computation"]
             by_computation[name] = by_computation.get(name, 0) + 1
         backlog = backlog_in(self._state)
         graph = graph_of(checkpoint, self._points, by_computation, backlog)

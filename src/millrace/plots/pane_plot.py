@@ -105,15 +105,15 @@ def plot_panes(
         if isinstance(records, str):
             key_of = panes.key_of(computation or stream, records) if by_key is None else by(by_key)
             records = _arrived(panes.outputs(records), value, key, key_of)
-        found = panes.outputs(stream)
+        outputs = panes.outputs(stream)
     elif isinstance(records, str):
         raise PipelineError(
             f"records={records!r} names a stream of a Harness, and there is none. Expected "
             "(processing time, event time, value) of each record."
         )
     else:
-        found = outputs_of(panes)
-    shown = _labelled(_of_key(found, key), label)
+        outputs = outputs_of(panes)
+    shown = _labelled(_of_key(outputs, key), label)
     points = [(at[0], at[1], *at[2:]) for at in records]
     line = _line(watermark, computation or stream)
     if axes is None:

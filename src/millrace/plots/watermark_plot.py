@@ -159,7 +159,9 @@ def _late(
     if late is None and hasattr(source, "late_records"):
         late = source.late_records() or None
     if late is not None:
-        return [(one.wall_time, one.timestamp) for one in late if one.computation in shown]
+        return [
+            (record.wall_time, record.timestamp) for record in late if record.computation in shown
+        ]
     clocks = {moment.epoch: moment.wall_time_us for moment in moments}
     return [
         (clocks[first.epoch], first.timestamp_us)

@@ -108,13 +108,13 @@ def remapped(intervals: IntervalMap, remaps: Iterable[Remap], *, first_id: int) 
     for remap in remaps:
         match remap:
             case Split(interval, at):
-                one = taken(interval, remap)
-                middle = (one.start + one.end) // 2 if at is None else at
-                if not one.start < middle < one.end:
+                split = taken(interval, remap)
+                middle = (split.start + split.end) // 2 if at is None else at
+                if not split.start < middle < split.end:
                     raise ValueError(
-                        f"{remap!r}: expected a hash above {one.start} and below {one.end}."
+                        f"{remap!r}: expected a hash above {split.start} and below {split.end}."
                     )
-                replace((one,), [one.start, middle, one.end])
+                replace((split,), [split.start, middle, split.end])
             case Merge(left, right):
                 low, high = taken(left, remap), taken(right, remap)
                 if low.end != high.start:

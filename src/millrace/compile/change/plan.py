@@ -356,8 +356,8 @@ def _computation(
         where,
     )
     way = _under_a_name(title)
-    for setting, one, other in _both(old["settings"], new["settings"]):
-        yield from _text(one, other, f"{where}, {setting!r}", way)
+    for setting, before, other in _both(old["settings"], new["settings"]):
+        yield from _text(before, other, f"{where}, {setting!r}", way)
     if old["kept as"] != new["kept as"]:
         yield PartChange(
             REFUSED,

@@ -217,7 +217,7 @@ class Registry(msgspec.Struct, frozen=True, kw_only=True):
         streams = {name: self.streams[stream_names[name]] for name in topology.streams}
         now = {spec.number: streams[spec.name] for spec in topology.streams.values()}
         slacks = {
-            spec.name: {name: _renumbered(of, now) for name, of in spec.slacks.items()}
+            spec.name: {name: _renumbered(changes, now) for name, changes in spec.slacks.items()}
             for spec in topology.computations
         }
         scopes = {name: id_scopes(slacks[name]) for name in slacks}

@@ -103,8 +103,8 @@ class _Comparison:
         for name in sorted({*old, *new} - {"kind"}):
             was, other = old.get(name, _ABSENT), new.get(name, _ABSENT)
             if name == "items" and len(was) == len(other):
-                for n, (one, two) in enumerate(zip(was, other, strict=True)):
-                    yield from self.of(one, two, f"{where}, item {n}")
+                for n, (first, second) in enumerate(zip(was, other, strict=True)):
+                    yield from self.of(first, second, f"{where}, item {n}")
             elif name == "items":
                 yield Difference(where, f"was {text(old)}, is {text(new)} now")
             elif name in ("item", "key", "value"):
@@ -305,8 +305,8 @@ def _as_text(value: Any) -> str:
     return "nothing" if value is _ABSENT or value is None else repr(value)
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(before: Any, after: Any) -> bool:
     """Return whether plain data is equal, types included: 0, 0.0 and False differ."""
-    if one is _ABSENT or other is _ABSENT:
-        return one is other
-    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+    if before is _ABSENT or after is _ABSENT:
+        return before is after
+    return json.dumps(before, sort_keys=True) == json.dumps(after, sort_keys=True)
