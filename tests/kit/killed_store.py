@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 from typing import Protocol
 
+import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 from logs import append
@@ -47,6 +48,7 @@ def pipeline():
     p.inject("words", words, timestamp="at", low_watermark=mr.BoundedDelay("1 s"))
     p.add(Count)
     p.sink("counts", mr.sinks.Parquet(folder + "/counts"))
+    p.sink("counts", mr.sinks.Delta(checkpoint + "-counts"))
     return p
 
 
@@ -89,6 +91,8 @@ class Server(Protocol):
 def check_run_with_killed_store(folder: Path, url: str, server: Server, *, hadoop_url: str) -> None:
     """Run a pipeline by epochs, kill the store meanwhile, and compare what came of it.
 
+    One of its sinks is a table in the same store.
+
     Args:
         folder: An empty one.
         url: Of the checkpoint.
@@ -130,10 +134,11 @@ def check_run_with_killed_store(folder: Path, url: str, server: Server, *, hadoo
             os.killpg(process.pid, 9)
             process.communicate()
     assert rest.startswith("drained")
-    counts = pq.read_table(folder / "counts").to_pydict()
-    found = sorted(zip(counts["_key"], counts["value"], strict=True))
+    table = deltalake.DeltaTable(f"{url}-counts").to_pyarrow_table()
     wanted = [(f"w{key}", count + 1) for key in range(KEYS) for count in range(FILES)]
-    assert found == sorted(wanted)
+    for rows in (pq.read_table(folder / "counts"), table):
+        counts = rows.to_pydict()
+        assert sorted(zip(counts["_key"], counts["value"], strict=True)) == sorted(wanted)
 
 
 def check_writer_with_killed_store(blobs: ObjectBlobs, server: Server) -> None:

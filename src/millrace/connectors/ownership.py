@@ -1,4 +1,4 @@
-"""Owner: the one checkpoint whose output a directory holds."""
+"""Owner: the one checkpoint whose output a directory, or a prefix of a bucket, holds."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import uuid
 from pathlib import Path
 
 from millrace.model.errors import CheckpointMismatch, CheckpointUnwritable
+from millrace.store import ObjectBlobs
 from millrace.store.durable_files import sync_directory
 
 #: Spark and its readers pass over names that begin with an underscore; so do those of Delta.
@@ -39,6 +40,35 @@ def claim_directory(directory: Path, owner: str, sink: str) -> str:
             f"the sink {sink} cannot be written: {error.strerror}. Make the directory writable, "
             "or choose another."
         ) from error
+    _check(known, owner, sink)
+
+
+def claim_bucket(blobs: ObjectBlobs, owner: str, sink: str) -> None:
+    """Write down in a bucket whose output is under its prefix.
+
+    Args:
+        blobs: What is under the prefix.
+        owner: Id of the checkpoint, or of the batch.
+        sink: The sink, for messages.
+
+    Raises:
+        CheckpointMismatch: Another checkpoint has written there.
+        CheckpointUnwritable: The store has no conditional puts, without which the commits of two
+            writers would not exclude each other.
+        StoreError: The bucket cannot be reached.
+    """
+    if not blobs.put_if_absent(_OWNER, owner.encode()):
+        _check((blobs.read(_OWNER) or b"").decode(), owner, sink)
+    if not blobs.is_exclusive(_OWNER, owner.encode()):
+        raise CheckpointUnwritable(
+            f"the sink {sink}: the store puts an object in place of one that exists, though the "
+            "request forbids it (If-None-Match: *). Of two commits one could be lost. Use a store "
+            "with conditional puts, such as Amazon S3 or Azure Blob Storage, or a newer version of "
+            "this one."
+        )
+
+
+def _check(known: str, owner: str, sink: str) -> None:
     if known != owner:
         raise CheckpointMismatch(
             f"the sink {sink} holds the output of another checkpoint (id {known}; this one is "

@@ -77,8 +77,12 @@ class BucketUrl:
     prefix: str
 
     @classmethod
-    def parse(cls, text: str) -> BucketUrl:
+    def parse(cls, text: str, subject: str = "checkpoint") -> BucketUrl:
         """Return the parts of a URL.
+
+        Args:
+            text: The URL.
+            subject: What it is of, for messages.
 
         Raises:
             PipelineError: It is no URL of a bucket. A message never repeats what may be a secret.
@@ -88,20 +92,20 @@ class BucketUrl:
         if match is None or scheme not in _STORES:
             hint = f" Write {_ALIASES[scheme]}." if scheme in _ALIASES else ""
             raise PipelineError(
-                f"checkpoint with scheme {scheme!r}: expected s3://bucket/prefix, gs://bucket/"
+                f"{subject} with scheme {scheme!r}: expected s3://bucket/prefix, gs://bucket/"
                 f"prefix or az://container/prefix.{hint}"
             )
         bucket, prefix = match[2], match[3].strip("/")
         if not _BUCKET.fullmatch(bucket) or "?" in prefix or "#" in prefix:
             raise PipelineError(
-                f"checkpoint {scheme}://...: expected {scheme}://bucket/prefix, found something "
+                f"{subject} {scheme}://...: expected {scheme}://bucket/prefix, found something "
                 "else in the place of the bucket, or a query. Credentials and endpoints do not "
                 "belong into the URL, which is logged: set them in the environment of the driver "
                 "and of every worker."
             )
         if any(part in ("", ".", "..") for part in prefix.split("/")) and prefix:
             raise PipelineError(
-                f"checkpoint {text!r}: a part of the prefix is empty, '.' or '..'. Write the "
+                f"{subject} {text!r}: a part of the prefix is empty, '.' or '..'. Write the "
                 "prefix as the names of the objects begin."
             )
         return cls(scheme, bucket, prefix)
@@ -147,13 +151,16 @@ class BucketOptions:
         )
 
 
-def connect(url: BucketUrl, options: BucketOptions, *, retries: bool) -> Any:
+def connect(
+    url: BucketUrl, options: BucketOptions, *, retries: bool, subject: str = "checkpoint"
+) -> Any:
     """Return obstore's client for a bucket; names are relative to the prefix.
 
     Args:
         url: The bucket.
         options: Time-outs.
         retries: Let obstore try again by itself: only for what may be sent twice.
+        subject: What the URL is of, for messages.
 
     Raises:
         PipelineError: The variables of the environment make no client.
@@ -176,7 +183,7 @@ def connect(url: BucketUrl, options: BucketOptions, *, retries: bool) -> Any:
             retry_config=retry,
         )
     except (exceptions.BaseError, ValueError) as error:
-        raise PipelineError(f"checkpoint {url}: {_unusable(str(error), url.scheme)}") from None
+        raise PipelineError(f"{subject} {url}: {_unusable(str(error), url.scheme)}") from None
 
 
 def _unusable(message: str, scheme: str) -> str:
@@ -213,7 +220,9 @@ def _duration(environment: Mapping[str, str], name: str, default_us: int) -> int
     return found_us
 
 
-_STATUS = re.compile(r"status code: (\d{3})")
+_STATUS = re.compile(r"status code:? (\d{3})")
+#: How delta-rs draws what led to what.
+_DRAWN = re.compile(r"\s*\x1b\[31m↳\x1b\[0m\s*")
 _CODE = re.compile(r"<Code>([A-Za-z0-9.]{1,80})</Code>")
 _METADATA_HOSTS = ("169.254.169.254", "169.254.170.2", "metadata.google.internal")
 
@@ -276,8 +285,8 @@ def is_beyond_the_end(error: Exception) -> bool:
 
 
 def diagnose(error: Exception, url: BucketUrl) -> Diagnosis:
-    """Return what an exception of obstore means."""
-    text = str(error)
+    """Return what an exception of obstore means, or of another client that is made of the same."""
+    text = _DRAWN.sub(" ", str(error))
     status_match, code_match = _STATUS.search(text), _CODE.search(text)
     status = int(status_match[1]) if status_match else 0
     code = code_match[1] if code_match else ""
@@ -374,6 +383,7 @@ class ObjectBlobs:
     Args:
         url: Where.
         options: Time-outs, retries.
+        subject: What is there, for messages.
         store: obstore's client, without retries of its own, or what has its ``put``, ``get``,
             ``head``, ``list`` and ``delete``; by default made from the URL.
         clock: Seconds that only go forward.
@@ -396,6 +406,7 @@ class ObjectBlobs:
         url: BucketUrl,
         options: BucketOptions,
         *,
+        subject: str = "checkpoint",
         store: Any = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
@@ -405,9 +416,15 @@ class ObjectBlobs:
         self.where = str(url)
         self.turns = turns
         self.options = options
-        self._store = connect(url, options, retries=False) if store is None else store
+        self._subject = subject
+        if store is None:
+            store = connect(url, options, retries=False, subject=subject)
+            transfers = connect(url, options, retries=True, subject=subject)
+        else:
+            transfers = store
+        self._store = store
         # Parts of an upload, and a download under way, may be repeated: nobody sees them.
-        self._transfers = connect(url, options, retries=True) if store is None else store
+        self._transfers = transfers
         self._clock = clock
         self._sleep = sleep
         self._pool: ThreadPoolExecutor | None = None
@@ -475,14 +492,38 @@ class ObjectBlobs:
 
     def _size_of(self, name: str) -> int | None:
         """Return the bytes of an object; None if there is none."""
+        known = self.head(name)
+        return None if known is None else int(known["size"])
 
-        def attempt() -> int | None:
+    def head(self, name: str) -> Any | None:
+        """Return obstore's ``ObjectMeta`` of an object; None if there is none. Cost: a HEAD."""
+
+        def attempt() -> Any | None:
             try:
-                return int(self._store.head(name)["size"])
+                return self._store.head(name)
             except FileNotFoundError:
                 return None
 
         return self._tried("head", name, attempt)
+
+    def copy(self, name: str, to: str) -> None:
+        """Copy an object within the bucket, in place of one that may be there. Cost: a PUT.
+
+        Raises:
+            FileNotFoundError: There is no such object.
+            StoreError: The bucket cannot be reached, or refuses it.
+        """
+
+        def attempt() -> bool:
+            try:
+                self._store.copy(name, to)
+            except FileNotFoundError as error:
+                refuse_missing_bucket(error)
+                return False
+            return True
+
+        if not self._tried("copy", name, attempt, CheckpointUnwritable):
+            raise FileNotFoundError(f"{self.url}/{name}")
 
     def names(self, folder: str) -> list[str]:
         """See :meth:`millrace.store.Blobs.names`. Cost: a LIST for each 1,000."""
@@ -665,6 +706,6 @@ class ObjectBlobs:
         where = f"{self.url}/{name}".rstrip("/")
         again = f", {tries} times in {self.options.retry_for_us // SECOND} s" if tries > 1 else ""
         return kind(
-            f"checkpoint {where}: {verb} failed{again}: {trouble.what}. What was committed before "
-            f"is safe. {trouble.remedy}, and start again with the same checkpoint."
+            f"{self._subject} {where}: {verb} failed{again}: {trouble.what}. What was committed "
+            f"before is safe. {trouble.remedy}, and start again with the same checkpoint."
         )

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import millrace as mr
-from millrace.connectors.lakes import delta_table, table
+from millrace.connectors.lakes import delta_table, table_files
 from millrace.connectors.parquet.files import STAGING
 from millrace.model.errors import CheckpointMismatch, PipelineError, SinkError
 from millrace.runtime.sink_contract import Binding
@@ -64,13 +64,13 @@ def commits(root: Path) -> int:
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What was made durable, by name."""
     found = list[str]()
-    fsync = delta_table.os.fsync
+    fsync = table_files.os.fsync
 
     def noting(fd: int) -> None:
         found.append(Path(f"/proc/self/fd/{fd}").readlink().name)
         fsync(fd)
 
-    monkeypatch.setattr(delta_table.os, "fsync", noting)
+    monkeypatch.setattr(table_files.os, "fsync", noting)
     return found
 
 
@@ -116,7 +116,7 @@ def test_whoever_goes_on_from_a_driver_that_died_adds_each_row_once(
     owner: Any = {
         "create_write_transaction": deltalake.DeltaTable,
         "_sync": delta_table.DeltaCommits,
-    }.get(step, table)
+    }.get(step, table_files)
     does = getattr(owner, step)
 
     def dies(*arguments: Any, **named: Any) -> Any:
@@ -302,7 +302,7 @@ def test_files_that_are_gone_are_no_silent_loss(tmp_path: Path) -> None:
 
 
 def test_what_is_no_path_here_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    for path in ("", "s3://bucket/table"):
+    for path in ("", "hdfs://host/table"):
         with pytest.raises(PipelineError, match="expected a local or mounted path"):
             mr.sinks.Delta(path)
     monkeypatch.setattr(deltalake, "__version__", "1.5.1")

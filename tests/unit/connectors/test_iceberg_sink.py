@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
-from millrace.connectors.lakes import iceberg_table, table
+from millrace.connectors.lakes import table_files
 from millrace.connectors.parquet.files import STAGING
 from millrace.model.errors import CheckpointMismatch, PipelineError, SinkError
 from millrace.runtime.sink_contract import Binding
@@ -82,13 +82,13 @@ def root(tmp_path: Path) -> Path:
 def synced(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """What was made durable, by name."""
     found = set[str]()
-    fsync = iceberg_table.os.fsync
+    fsync = table_files.os.fsync
 
     def noting(fd: int) -> None:
         found.add(Path(f"/proc/self/fd/{fd}").readlink().name)
         fsync(fd)
 
-    monkeypatch.setattr(iceberg_table.os, "fsync", noting)
+    monkeypatch.setattr(table_files.os, "fsync", noting)
     return found
 
 
@@ -132,7 +132,7 @@ def test_an_epoch_that_comes_again_changes_nothing(root: Path) -> None:
     assert left(root) == []
 
 
-@pytest.mark.parametrize("step", ["link", "sync_directory", "commit_table", "_sync"])
+@pytest.mark.parametrize("step", ["link", "sync_directory", "commit_table", "sync"])
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_whoever_goes_on_from_a_driver_that_died_adds_each_row_once(
     step: str,
@@ -142,7 +142,7 @@ def test_whoever_goes_on_from_a_driver_that_died_adds_each_row_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     catalogs = type(load_catalog(**of(root)))
-    owner: Any = {"commit_table": catalogs, "_sync": iceberg_table}.get(step, table)
+    owner: Any = {"commit_table": catalogs, "sync": table_files.MountedFiles}.get(step, table_files)
     does = getattr(owner, step)
 
     def dies(*arguments: Any, **named: Any) -> Any:
@@ -382,7 +382,7 @@ def test_files_that_are_gone_are_no_silent_loss(root: Path) -> None:
 
 
 def test_what_is_no_table_here_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for path in ("", "s3://bucket/table"):
+    for path in ("", "hdfs://host/table"):
         with pytest.raises(PipelineError, match="expected a local or mounted path"):
             mr.sinks.Iceberg(NAME, path, catalog={})
     for name in ("totals", ".totals", ""):

@@ -240,8 +240,8 @@ def test_a_disk_that_is_full_is_what_is_told_and_the_file_is_gone(tmp_path: Path
         def close(self) -> None:
             raise OSError(28, "No space left on device")
 
-    file._file.close()
-    file._file = Full()  # type: ignore[assignment]  # what was buffered cannot be written
+    file._out.file.close()
+    file._out.file = Full()  # type: ignore[assignment]  # what was buffered cannot be written
     file.abort()
 
     assert list((tmp_path / STAGING).iterdir()) == []

@@ -11,7 +11,7 @@ Source: the Delta transaction protocol, "Delta Log Entries" and "Actions".
 
 A data file of a Delta table, and its rows.
 
-What a Delta table needs here: the package deltalake, and a path that is mounted.
+What a Delta table needs here: the package deltalake.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
@@ -28,16 +27,17 @@ import pyarrow as pa
 
 from millrace.connectors.files.formats import open_parquet, row_batches
 from millrace.connectors.lakes.appends import File
+from millrace.connectors.lakes.table_files import TableFiles, open_file
 from millrace.injectors.columns import arrow_schema, conformed
 from millrace.model.errors import InputLost, PipelineError
-from millrace.store import local_path
+from millrace.store import is_object_store, local_path
 
 
 class DataFile(NamedTuple):
     """A Parquet file of a table.
 
     Attributes:
-        path: Of the file.
+        path: Of the file; its URL, in a bucket.
         partition: Values of the columns that are not in it, as text; None: null.
     """
 
@@ -50,7 +50,7 @@ def opened(path: str, who: str) -> Iterator[Any]:
     """Open a file: a ``pyarrow.parquet.ParquetFile``.
 
     Args:
-        path: Of the file.
+        path: Of the file, or its URL.
         who: The injector, for messages.
 
     Raises:
@@ -59,7 +59,7 @@ def opened(path: str, who: str) -> Iterator[Any]:
     """
     where = f"{who}, {path}"
     try:
-        file = open(path, "rb")  # noqa: PTH123, SIM115  # it is closed below
+        file = open_file(path)
     except FileNotFoundError as gone:
         raise InputLost(
             f"{where}: the file was removed before it was read. Was the table vacuumed of what "
@@ -133,6 +133,7 @@ _KNOWN: Final = frozenset({"columnMapping", "deletionVectors", "timestampNtz"})
 #: The version of a table's readers that names such features one by one.
 _BY_FEATURES: Final = 3
 _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+_SPARKS_S3: Final = re.compile(r"^s3[an]:")
 
 
 class Version(NamedTuple):
@@ -153,14 +154,35 @@ class Version(NamedTuple):
     shadowed: str | None
 
 
-def actions_of(file: Path) -> list[dict[str, Any]]:
+#: The folder of a table that has its log.
+LOG: Final = "_delta_log"
+
+
+def log_file(version: int) -> str:
+    """Return the name of a version's file.
+
+    >>> log_file(12), is_version(log_file(12)), is_version("_delta_log/_last_checkpoint")
+    ('_delta_log/00000000000000000012.json', True, False)
+    """
+    return f"{LOG}/{version:020}.json"
+
+
+def is_version(name: str) -> bool:
+    """Return whether a file has a version, and not a checkpoint, say."""
+    return _VERSION.fullmatch(name) is not None
+
+
+_VERSION: Final = re.compile(rf"{LOG}/\d{{20}}\.json")
+
+
+def actions_of(files: TableFiles, name: str) -> list[dict[str, Any]]:
     """Return the actions of a version's file; a null, which stands for none, is left out.
 
     Raises:
         FileNotFoundError: It is not kept.
     """
     # Not splitlines: text in JSON may have other characters that end a line for Python.
-    lines = file.read_text("utf-8").split("\n")
+    lines = files.read(name).decode("utf-8").split("\n")
     actions = [json.loads(line) for line in lines if line.strip()]
     return [
         {kind: action[kind] for kind in action if action[kind] is not None} for action in actions
@@ -168,20 +190,20 @@ def actions_of(file: Path) -> list[dict[str, Any]]:
 
 
 class Log:
-    """A table's log, on a path that is mounted here.
+    """A table's log.
 
     Args:
-        root: The directory of the table.
+        files: Of the table.
         schema: The columns that are read, as Spark writes them.
         who: The injector, for messages.
     """
 
-    def __init__(self, root: Path, schema: str, who: str) -> None:
-        self._root = root
+    def __init__(self, files: TableFiles, schema: str, who: str) -> None:
+        self._files = files
         self._schema = schema
         self._who = who
         self._opened: Any = None
-        self._seen: tuple[int, int] | None = None
+        self._seen: str | None = None
         self._whole: tuple[int, list[File]] | None = None
 
     @property
@@ -209,8 +231,8 @@ class Log:
     def version(self, number: int) -> Version | None:
         """Return what a version did; None if its lines are not kept."""
         try:
-            actions = actions_of(self._json(number))
-            modified_us = self._json(number).stat().st_mtime_ns // 1000
+            actions = actions_of(self._files, log_file(number))
+            modified_us = self._files.about(log_file(number)).modified_us
         except FileNotFoundError:
             return None
         by_kind = {
@@ -246,7 +268,7 @@ class Log:
     def kept(self) -> Iterator[int]:
         """Yield the versions whose lines are kept, back from the newest one."""
         number = self.newest
-        while number >= 0 and self._json(number).exists():
+        while number >= 0 and self._files.exists(log_file(number)):
             yield number
             number -= 1
 
@@ -271,31 +293,30 @@ class Log:
             f"version={number + 1}."
         )
 
-    def _json(self, number: int) -> Path:
-        return self._root / "_delta_log" / f"{number:020}.json"
-
-    def _looks(self, newest: int) -> tuple[int, int] | None:
+    def _looks(self, newest: int) -> str | None:
         """Return which file has the newest version; None if there is a newer one, or no table."""
         try:
-            file = self._json(newest).stat()
+            identity = self._files.about(log_file(newest)).identity
         except FileNotFoundError:
             return None
-        return None if self._json(newest + 1).exists() else (file.st_ino, file.st_mtime_ns)
+        return None if self._files.exists(log_file(newest + 1)) else identity
 
     def _open(self, number: int | None = None) -> Any:
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError, TableNotFoundError
 
         try:
-            return DeltaTable(str(self._root), version=number)
+            return DeltaTable(
+                self._files.location, version=number, storage_options=self._files.storage_options
+            )
         except TableNotFoundError as missing:
             raise PipelineError(
                 f"{self._who}: there is no Delta table. Make it first, or mend its path."
             ) from missing
-        except DeltaError as refused:
+        except (DeltaError, OSError) as refused:
             raise PipelineError(
-                f"{self._who}: the table cannot be read: {type(refused).__name__}: {refused}."
-            ) from refused
+                f"{self._who}: the table cannot be read: {self._files.explain(refused)}"
+            ) from None
 
     def _check(self, table: Any) -> None:
         protocol, settings = table.protocol(), table.metadata().configuration
@@ -349,16 +370,21 @@ class Log:
     def _data_file(
         self, said: str, size: int, rows: int | None, partition: dict[str, str | None]
     ) -> File:
-        if (uri := _URI.match(said)) and uri[0].lower() != "file:":
-            raise PipelineError(
-                f"{self._who}: its file {said} is elsewhere, as those of a shallow clone may be. "
-                "Only local or mounted paths are read. Make a deep clone of it here."
-            )
-        path = local_path(said) if uri else self._root / unquote(said)
+        if _URI.match(said) is None:
+            path = f"{self._files.location}/{unquote(said)}"
+        elif said[:5].lower() == "file:":
+            path = str(local_path(said))
+        else:
+            path = unquote(_SPARKS_S3.sub("s3:", said))
+            if not is_object_store(path):
+                raise PipelineError(
+                    f"{self._who}: its file {said} is elsewhere, as those of a shallow clone may "
+                    "be, where it cannot be read from here. Make a deep clone of the table."
+                )
         if rows is None:
-            with opened(str(path), self._who) as parquet:
+            with opened(path, self._who) as parquet:
                 rows = parquet.metadata.num_rows
-        return File(int(rows), int(size), DataFile(str(path), partition))
+        return File(int(rows), int(size), DataFile(path, partition))
 
 
 #: Of ``deltalake``: (major, minor).
@@ -385,24 +411,3 @@ def require_deltalake(who: str, where: str) -> None:
             f"{who} found deltalake {version}, which can add an epoch twice: two drivers' commits "
             f"of it do not conflict. It needs 1.6 or later, {install}"
         )
-
-
-def mounted(path: str, who: str, otherwise: str) -> Path:
-    """Return the directory of a table.
-
-    Args:
-        path: As it was given.
-        who: It was given to, for messages.
-        otherwise: What to do about a table that is elsewhere, for messages.
-
-    Raises:
-        PipelineError: It is no local or mounted path.
-
-    >>> mounted("file:///lake/trips", "Delta('...')", "Copy it.")
-    PosixPath('/lake/trips')
-    """
-    if not path or ("://" in path and not path.startswith("file://")):
-        raise PipelineError(
-            f"{who}: expected a local or mounted path, which driver and workers reach. {otherwise}"
-        )
-    return local_path(path)

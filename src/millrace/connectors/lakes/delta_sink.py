@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millrace.compile.sink_limits import SinkLimits
-from millrace.connectors.lakes.delta_log import mounted, require_deltalake
+from millrace.connectors.lakes.delta_log import require_deltalake
 from millrace.connectors.lakes.delta_table import DELETED, DeltaCommits
 from millrace.connectors.lakes.table import TableSink
+from millrace.connectors.lakes.table_files import table_files
 from millrace.connectors.latest import check_key
 from millrace.connectors.parquet.files import FILE_LIMITS
 from millrace.model.declarations import names
@@ -29,8 +30,10 @@ class Delta(TableSink):
     the table, compact and vacuum it at the same time.
 
     Args:
-        path: Of the table, a local or mounted path that driver and workers reach. It is made if it
-            does not exist. One that exists needs the columns, and none that may not be null.
+        path: Of the table, which driver and workers reach: a local or mounted path, or
+            ``s3://bucket/prefix``, ``gs://bucket/prefix``, ``az://container/prefix``, with the
+            credentials of the environment. It is made if it does not exist. One that exists needs
+            the columns, and none that may not be null.
         key: Columns that identify a row, such as ``"_key"`` or ``("_key", "_window_start")``: a
             record replaces the row with the same key, by Delta's merge, and a retraction deletes
             it. Of several in one epoch the one that was produced last counts. None: append.
@@ -45,17 +48,13 @@ class Delta(TableSink):
         require_deltalake("Delta", "on the driver")
         self.path = str(path)
         self.key = names(key)
-        otherwise = (
-            "For a table in an object store write with a callable (DataFrame, epoch) and Spark's "
-            "own Delta Lake, on the epoch plane."
-        )
-        super().__init__(mounted(self.path, repr(self), otherwise))
+        super().__init__(table_files(self.path, repr(self)))
 
     def commits(self, binding: Binding) -> DeltaCommits:
         """Return what commits a checkpoint's epochs; nothing is written yet."""
         columns = binding.columns.arrow
         check_key(self.key, columns, repr(self))
-        return DeltaCommits(self._root, binding.owner, columns, repr(self), self.key)
+        return DeltaCommits(self._files, binding.owner, columns, repr(self), self.key)
 
     def __repr__(self) -> str:
         return f"Delta({self.path!r})"

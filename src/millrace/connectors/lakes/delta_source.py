@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from millrace.connectors.lakes.appends import Appends, CommitFiles
 from millrace.connectors.lakes.delta_history import DeltaHistory, DeltaOffset
-from millrace.connectors.lakes.delta_log import Log, mounted, require_deltalake, rows_of
+from millrace.connectors.lakes.delta_log import Log, require_deltalake, rows_of
+from millrace.connectors.lakes.table_files import table_files
 from millrace.model.errors import PipelineError
 from millrace.model.time import Instant, timestamp_us
 
@@ -30,7 +31,9 @@ class DeltaAppends(Appends):
     name ``inject(low_watermark=)``, what its rows promise.
 
     Args:
-        path: Of the table, a local or mounted path that driver and workers reach.
+        path: Of the table, which driver and workers reach: a local or mounted path, or
+            ``s3://bucket/prefix``, ``gs://bucket/prefix``, ``az://container/prefix``, with the
+            credentials of the environment.
         schema: Columns of a row, as Spark writes them: ``"taxi string, at timestamp"``. Only these
             are read, and each must be there, of that type.
         since: Read only what was committed at this instant or later, by the versions' own times.
@@ -81,11 +84,7 @@ class DeltaAppends(Appends):
                 "and a version of 0 or more."
             )
         super().__init__(self.path, schema, records_per_epoch)
-        otherwise = (
-            "Read a table in an object store with Spark's own Delta Lake, as a DataFrame, on the "
-            "epoch plane."
-        )
-        self._root = mounted(self.path, repr(self), otherwise)
+        self._files = table_files(self.path, repr(self))
         self._since_us = None if since is None else timestamp_us(since)
         self._first = version
         self._skip = frozenset(skip)
@@ -101,7 +100,7 @@ class DeltaAppends(Appends):
 
     def _history(self) -> DeltaHistory:
         if self._log is None:
-            self._log = Log(self._root, self.schema, repr(self))
+            self._log = Log(self._files, self.schema, repr(self))
         self._log.refresh()
         return DeltaHistory(self._log, self._skip, repr(self))
 

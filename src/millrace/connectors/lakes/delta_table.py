@@ -26,36 +26,33 @@ An epoch's records, merged by key into a Delta table in one commit.
 from __future__ import annotations
 
 import json
-import os
 import time
-import uuid
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from millrace.connectors.lakes.delta_log import actions_of
-from millrace.connectors.lakes.table import Commits, epoch_of, placed
+from millrace.connectors.lakes.delta_log import LOG, actions_of, is_version, log_file
+from millrace.connectors.lakes.table import Commits, epoch_of
+from millrace.connectors.lakes.table_files import TableFiles
 from millrace.connectors.latest import newest, retracted
-from millrace.connectors.ownership import replace_text
 from millrace.connectors.parquet.files import STAGING
-from millrace.store.durable_files import sync_directory
+from millrace.model.errors import PipelineError
 
 #: Column that says which keys' rows are deleted. No field of a record may have its name.
 DELETED: Final = "_millrace_deleted"
 
 
 def merge(
-    table: Any, files: Sequence[Path], key: Sequence[str], properties: Any, where: str
+    table: Any, tables: Iterable[pa.Table], key: Sequence[str], properties: Any, where: str
 ) -> None:
-    """Merge the records of some files into a table, in one commit.
+    """Merge the records of some tasks into a table, in one commit.
 
     Args:
         table: A ``deltalake.DeltaTable``.
-        files: That tasks have written.
+        tables: What each task has written.
         key: Columns by which rows are told.
         properties: Of the commit.
         where: The sink and the epoch, for messages.
@@ -65,7 +62,7 @@ def merge(
         FileNotFoundError: A file is gone.
         DeltaError: The commit is refused.
     """
-    rows = newest(pa.concat_tables(map(pq.read_table, files)), key, where)
+    rows = newest(pa.concat_tables(tables), key, where)
     columns = {f"`{name}`": f"records.`{name}`" for name in rows.column_names}
     (
         table.merge(
@@ -87,20 +84,20 @@ _NAME: Final = "_millrace_table"
 _REWRITES: Final = frozenset({"CREATE OR REPLACE TABLE", "REPLACE TABLE", "RESTORE", "TRUNCATE"})
 
 
-def rewritten(root: Path, table: Any) -> str:
+def rewritten(files: TableFiles, table: Any) -> str:
     """Return how a table was rewritten since it was noted; empty if it was not.
 
     Args:
-        root: Its directory.
+        files: Of the table.
         table: A ``deltalake.DeltaTable``, as it is now.
     """
     try:
-        known = json.loads((root / _NAME).read_text())
+        known = json.loads(files.read(_NAME))
     except FileNotFoundError:
         return ""
     advice = (
         "Rows of earlier epochs may be gone, and are not made again. Name another path and start "
-        f"with a new checkpoint; or, to go on with what is there, remove {root / _NAME}."
+        f"with a new checkpoint; or, to go on with what is there, remove {files.location}/{_NAME}."
     )
     if known["id"] != table.metadata().id:
         return f"somebody has made the table anew: its id is another one. {advice}"
@@ -119,10 +116,10 @@ def rewritten(root: Path, table: Any) -> str:
     return ""
 
 
-def note(root: Path, table: Any) -> None:
+def note(files: TableFiles, table: Any) -> None:
     """Note which table it is, and its version. Older word than there could be does no harm."""
-    identity = {"id": table.metadata().id, "version": table.version()}
-    replace_text(root / _NAME, json.dumps(identity))
+    known = {"id": table.metadata().id, "version": table.version()}
+    files.replace(_NAME, json.dumps(known).encode())
 
 
 #: By which commits are known that took epochs back.
@@ -133,7 +130,7 @@ class DeltaCommits(Commits):
     """Commits epochs to one table, which is opened when it is needed, and once.
 
     Args:
-        root: Its directory.
+        files: Its files.
         owner: Id of the checkpoint, or of the batch: Delta's application.
         columns: Of the rows, a struct type.
         sink: The sink, for messages.
@@ -142,17 +139,29 @@ class DeltaCommits(Commits):
 
     def __init__(
         self,
-        root: Path,
+        files: TableFiles,
         owner: str,
         columns: pa.StructType,
         sink: str,
         key: Sequence[str] = (),
     ) -> None:
-        super().__init__(root, columns, sink)
-        self._log = root / "_delta_log"
+        super().__init__(files, columns, sink)
         self._application = f"millrace-{owner}"
         self._key = key
         self._opened: Any = None
+
+    def check(self) -> None:
+        """Refuse a table that cannot take the rows.
+
+        Raises:
+            PipelineError: There is such a table, or it cannot be opened.
+        """
+        try:
+            super().check()
+        except OSError as error:
+            raise PipelineError(
+                f"the sink {self._sink}: the table cannot be opened: {self._files.explain(error)}"
+            ) from None
 
     def _open(self) -> Any:
         """Return the table as it is now; None if there is none."""
@@ -164,14 +173,20 @@ class DeltaCommits(Commits):
                 self._opened.update_incremental()
             except DeltaError:  # it was removed, or its log begins later now
                 self._opened = None
-        if self._opened is None and DeltaTable.is_deltatable(str(self._root)):
-            self._opened = DeltaTable(str(self._root))
+        location, options = self._files.location, self._files.storage_options
+        if self._opened is None and DeltaTable.is_deltatable(location, options):
+            self._opened = DeltaTable(location, storage_options=options)
         return self._opened
 
     def _make(self) -> Any:
         from deltalake import DeltaTable, Schema
 
-        DeltaTable.create(str(self._root), Schema.from_arrow(self._columns), mode="ignore")
+        DeltaTable.create(
+            self._files.location,
+            Schema.from_arrow(self._columns),
+            mode="ignore",
+            storage_options=self._files.storage_options,
+        )
         self._sync(0)
         return self._open()
 
@@ -184,8 +199,8 @@ class DeltaCommits(Commits):
 
         properties = CommitProperties(app_transactions=[Transaction(self._application, epoch)])
         if self._key:
-            files = [self._root / STAGING / name for name in names]
-            merge(table, files, self._key, properties, f"{self._sink}, epoch {epoch}")
+            tables = map(self._staged, names)
+            merge(table, tables, self._key, properties, f"{self._sink}, epoch {epoch}")
             self._settle_merge(table)
         else:
             self._append(table, names, properties)
@@ -211,18 +226,9 @@ class DeltaCommits(Commits):
         gone = {"deletionTimestamp": now_ms, "dataChange": True}
         actions: list[dict[str, Any]] = [{"commitInfo": about}]
         actions += [{"remove": {"path": file, **gone}} for file in sorted(ours)]
-        version = table.version() + 1
-        draft = self._log / f".{uuid.uuid4().hex}.tmp"
-        try:
-            with draft.open("x") as lines:
-                lines.writelines(f"{json.dumps(action)}\n" for action in actions)
-                lines.flush()
-                os.fsync(lines.fileno())
-            # Refused if another writer has made the version.
-            (self._log / f"{version:020}.json").hardlink_to(draft)
-        finally:
-            draft.unlink(missing_ok=True)
-        self._sync(version)
+        text = "".join(f"{json.dumps(action)}\n" for action in actions)
+        # Refused if another writer has made the version.
+        self._files.put_new(log_file(table.version() + 1), text.encode())
 
     def _logged(self, after: int, until: int) -> tuple[set[str], set[str], bool]:
         """Return files that epochs have added, and those that were taken back, by the log.
@@ -230,9 +236,10 @@ class DeltaCommits(Commits):
         And whether the log goes back to where the first of these epochs began.
         """
         added, removed = set[str](), set[str]()
-        whole = self._log.joinpath(f"{0:020}.json").exists()
-        for file in self._log.glob("*.json"):
-            actions = actions_of(file)
+        logged = list(filter(is_version, self._files.names(LOG)))
+        whole = log_file(0) in logged
+        for name in logged:
+            actions = actions_of(self._files, name)
             whole |= any(
                 action["txn"]["appId"] == self._application and action["txn"]["version"] <= after
                 for action in actions
@@ -243,9 +250,9 @@ class DeltaCommits(Commits):
             ):
                 removed |= {action["remove"]["path"] for action in actions if "remove" in action}
             for action in actions:
-                name = unquote(action["add"]["path"]) if "add" in action else ""
-                if after < epoch_of(name) <= until:
-                    added.add(name)
+                file = unquote(action["add"]["path"]) if "add" in action else ""
+                if after < epoch_of(file) <= until:
+                    added.add(file)
         return added, removed, whole
 
     def _settle(self, table: Any) -> None:
@@ -264,15 +271,16 @@ class DeltaCommits(Commits):
         from deltalake.transaction import AddAction
 
         added = []
-        for file in placed(self._root, names, self._root):
-            about = file.stat()
-            rows = pq.read_metadata(file).num_rows
+        for name in self._files.place(names):
+            about = self._files.about(name)
+            with self._files.open(name) as file:
+                rows = pq.read_metadata(file).num_rows
             added.append(
                 AddAction(
-                    path=file.name,
-                    size=about.st_size,
+                    path=name,
+                    size=about.size,
                     partition_values={},
-                    modification_time=about.st_mtime_ns // 1_000_000,
+                    modification_time=about.modified_us // 1000,
                     data_change=True,
                     stats=json.dumps({"numRecords": rows}),
                 )
@@ -290,25 +298,25 @@ class DeltaCommits(Commits):
             return why
         if table.metadata().configuration.get("delta.appendOnly") == "true":
             return "'delta.appendOnly' is set, and a record replaces the row of its key. Unset it."
-        return rewritten(self._root, table)
+        return rewritten(self._files, table)
+
+    def _staged(self, name: str) -> pa.Table:
+        with self._files.open(f"{STAGING}/{name}") as file:
+            return pq.read_table(file)
 
     def _settle_merge(self, merged: Any) -> None:
         """Make what a merge has written durable: files of delta-rs, then the log."""
-        for action in actions_of(self._log / f"{merged.version():020}.json"):
-            if "add" in action:
-                with (self._root / unquote(action["add"]["path"])).open("rb") as written:
-                    os.fsync(written.fileno())
+        self._files.sync(
+            unquote(action["add"]["path"])
+            for action in actions_of(self._files, log_file(merged.version()))
+            if "add" in action
+        )
         self._sync(merged.version())
-        note(self._root, merged)
+        note(self._files, merged)
 
     def _sync(self, first: int) -> None:
         """Make the log durable from a version on; delta-rs leaves that to the operating system."""
-        for file in self._log.glob("*.json"):
-            if file.stem.isdigit() and int(file.stem) >= first:
-                with file.open("rb") as written:
-                    os.fsync(written.fileno())
-        sync_directory(self._log)
-        sync_directory(self._root)
+        self._files.sync_folder(LOG, lambda name: is_version(name) and name >= log_file(first))
 
 
 #: What a writer may have to know of, and delta-rs and this one do. Whether columns are mapped,

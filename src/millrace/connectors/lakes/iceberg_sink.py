@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from millrace.connectors.lakes.iceberg_catalog import require_pyiceberg
 from millrace.connectors.lakes.iceberg_table import IcebergCommits
 from millrace.connectors.lakes.table import TableSink
+from millrace.connectors.lakes.table_files import table_files
 from millrace.model.errors import PipelineError
-from millrace.store import local_path
 
 if TYPE_CHECKING:
     from millrace.runtime.sink_contract import Binding
@@ -33,7 +33,9 @@ class Iceberg(TableSink):
         table: Its name in the catalog, with its namespace: ``"lake.totals"``. It is made if it is
             not there. One that exists needs the columns, and others that may be null; it has no
             partitions.
-        path: Its directory (Iceberg's location), local or mounted, which driver and workers reach.
+        path: Iceberg's location, which driver and workers reach: a local or mounted path, or a URL
+            of a bucket, as :class:`~millrace.sinks.Delta` has it. PyIceberg reads its own keys
+            from the catalog's properties, such as ``s3.endpoint``, or the environment.
         catalog: Name of a catalog in PyIceberg's configuration (``~/.pyiceberg.yaml``), or its
             properties: ``{"type": "sql", "uri": "sqlite:////lake/catalog.db"}``. Only the driver
             opens it.
@@ -53,23 +55,17 @@ class Iceberg(TableSink):
             raise PipelineError(
                 f"Iceberg({table!r}): expected a table with its namespace, such as 'lake.totals'."
             )
-        if not self.path or ("://" in self.path and not self.path.startswith("file://")):
-            raise PipelineError(
-                f"{self!r}: expected a local or mounted path, which driver and workers reach. For "
-                "a table in an object store write with a callable (DataFrame, epoch) and Spark's "
-                "own Iceberg, on the epoch plane."
-            )
-        root = local_path(self.path)
-        if wrong := [character for character in "#?" if character in str(root)]:
+        files = table_files(self.path, repr(self))
+        if wrong := [character for character in "#?" if character in files.location]:
             raise PipelineError(
                 f"{self!r}: PyIceberg finds nothing under a path with {wrong[0]!r}. Name another."
             )
-        super().__init__(root)
+        super().__init__(files)
 
     def commits(self, binding: Binding) -> IcebergCommits:
         """Return what commits a checkpoint's epochs; nothing is written yet."""
         return IcebergCommits(
-            self.table, self._root, self.catalog, binding.owner, binding.columns.arrow, repr(self)
+            self.table, self._files, self.catalog, binding.owner, binding.columns.arrow, repr(self)
         )
 
     def __repr__(self) -> str:

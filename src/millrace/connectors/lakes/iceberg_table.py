@@ -13,18 +13,16 @@ when somebody expires it. Only one of two commits that began at the same snapsho
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
 
 from millrace.connectors.lakes.iceberg_catalog import open_catalog
 from millrace.connectors.lakes.iceberg_history import is_first
-from millrace.connectors.lakes.table import Commits, epoch_of, placed
+from millrace.connectors.lakes.table import Commits, epoch_of
+from millrace.connectors.lakes.table_files import TableFiles
 from millrace.model.errors import CheckpointMismatch, MillraceError, PipelineError
-from millrace.store.durable_files import sync_directory
 
 #: Properties of the table, and of a snapshot's summary.
 _OWNER: Final = "millrace.checkpoint"
@@ -41,7 +39,7 @@ class IcebergCommits(Commits):
 
     Args:
         name: Of the table, with its namespace.
-        root: Its directory.
+        files: Its files.
         catalog: Name of the catalog, or its properties.
         owner: Id of the checkpoint, or of the batch.
         columns: Of the rows, a struct type.
@@ -51,13 +49,13 @@ class IcebergCommits(Commits):
     def __init__(
         self,
         name: str,
-        root: Path,
+        files: TableFiles,
         catalog: str | Mapping[str, str],
         owner: str,
         columns: pa.StructType,
         sink: str,
     ) -> None:
-        super().__init__(root, columns, sink)
+        super().__init__(files, columns, sink)
         self._name = name
         self._of = catalog
         self._owner = owner
@@ -95,7 +93,7 @@ class IcebergCommits(Commits):
     def _make(self) -> Any:
         self._catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
         return self._catalog.create_table_if_not_exists(
-            self._name, self._columns, location=f"file://{self._root}"
+            self._name, self._columns, location=self._files.uri
         )
 
     def _has(self, table: Any, epoch: int) -> bool:
@@ -109,10 +107,8 @@ class IcebergCommits(Commits):
         return int(table.properties.get(_EPOCH, -1)) >= epoch
 
     def _add(self, table: Any, epoch: int, names: list[str]) -> None:
-        data = self._root / "data"
-        data.mkdir(exist_ok=True)
-        files = [f"{table.location()}/data/{file.name}" for file in placed(self._root, names, data)]
-        sync_directory(self._root)
+        root = _root(table)
+        files = [f"{root}/{name}" for name in self._files.place(names, "data")]
         says = {_OWNER: self._owner, _EPOCH: str(epoch)}
         # In this process only: a commit sends what it changes.
         quick = table.metadata.properties | _NO_RETRY
@@ -121,7 +117,7 @@ class IcebergCommits(Commits):
             commit.set_properties(says)
             # That none of them is in the table, the epoch says.
             commit.add_files(files, snapshot_properties=says, check_duplicate_files=False)
-        _sync(_written(table))
+        self._files.sync(_written(table))
 
     def _remove(self, table: Any, after: int, until: int) -> None:
         done = {_TAKEN_BACK: f"{after}-{until}"}
@@ -146,7 +142,7 @@ class IcebergCommits(Commits):
             with commit.update_snapshot().overwrite() as change:
                 for task in tasks:
                     change.delete_data_file(task.file)
-        _sync(_written(table))
+        self._files.sync(_written(table))
 
     def _goes_back(self, table: Any, after: int) -> bool:
         """Return whether the kept snapshots go back to where the epoch after one began."""
@@ -163,14 +159,15 @@ class IcebergCommits(Commits):
 
     def _refused(self, table: Any) -> str:
         self._has(table, 0)
-        if _path(table.location()) != self._root:
+        if _plain(_root(table)) != _plain(self._files.uri):
             return (
-                f"the table's location is {table.location()}, and not {self._root}. Name that one."
+                f"the table's location is {table.location()}, and not {self._files.location}. Name "
+                "that one."
             )
         return refused(table, self._columns)
 
     def _settle(self, table: Any) -> None:
-        _sync((self._root / "metadata").iterdir())
+        self._files.sync_folder("metadata", lambda _: True)
 
     def _conflicts(self) -> type[Exception]:
         return Exception  # of the catalog, whichever it is
@@ -213,30 +210,28 @@ def refused(table: Any, columns: pa.Schema) -> str:
     return ""
 
 
-def _written(table: Any) -> Iterable[Path]:
-    """Return the files of a commit but those of its data; PyIceberg does not sync them."""
-    snapshot = table.current_snapshot()
-    manifests = snapshot.manifests(table.io)
-    own = [manifest for manifest in manifests if manifest.added_snapshot_id == snapshot.snapshot_id]
-    uris = [
-        table.metadata_location,
-        snapshot.manifest_list,
-        *(manifest.manifest_path for manifest in own),
-    ]
-    return map(_path, uris)
+def _written(table: Any) -> Iterator[str]:
+    """Yield the names of a commit's files but those of its data; PyIceberg does not sync them."""
+    snapshot, root = table.current_snapshot(), _plain(_root(table))
+    yield _plain(table.metadata_location).removeprefix(f"{root}/")
+    yield _plain(snapshot.manifest_list).removeprefix(f"{root}/")
+    for manifest in snapshot.manifests(table.io):
+        if manifest.added_snapshot_id == snapshot.snapshot_id:
+            yield _plain(manifest.manifest_path).removeprefix(f"{root}/")
 
 
-def _path(location: str) -> Path:
-    """Return the path of a location, in which nothing is quoted, as it would be in a URI."""
-    path = location.removeprefix("file:")
-    return Path(path[2:] if path.startswith("//") else path)
+def _root(table: Any) -> str:
+    return str(table.location()).rstrip("/")
 
 
-def _sync(files: Iterable[Path]) -> None:
-    directories = set()
-    for file in files:
-        with file.open("rb") as written:
-            os.fsync(written.fileno())
-        directories.add(file.parent)
-    for directory in directories:
-        sync_directory(directory)
+def _plain(location: str) -> str:
+    """Return a location, in which nothing is quoted, without ``file:``, and S3's by one name.
+
+    >>> _plain("file:///lake/t"), _plain("file:/lake/t"), _plain("/lake/t"), _plain("s3a://lake/t")
+    ('/lake/t', '/lake/t', '/lake/t', 's3://lake/t')
+    """
+    if location.startswith("file:"):
+        path = location.removeprefix("file:")
+        return path[2:] if path.startswith("//") else path
+    scheme, colon, rest = location.partition(":")
+    return f"s3:{rest}" if colon and scheme in ("s3a", "s3n") else location

@@ -14,23 +14,14 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from millrace.connectors.ownership import claim_directory
-from millrace.connectors.parquet.files import (
-    FILE_LIMITS,
-    STAGING,
-    ParquetWriter,
-    clear,
-    link,
-    refusing,
-)
+from millrace.connectors.lakes.table_files import TableFiles, TaskWriter
+from millrace.connectors.parquet.files import FILE_LIMITS, STAGING
 from millrace.model.errors import MillraceError, PipelineError, SinkError
-from millrace.store.durable_files import sync_directory
 
 if TYPE_CHECKING:
     from millrace.runtime.sink_contract import Binding
@@ -49,13 +40,13 @@ class Commits:
     """Commits epochs to one table, each once.
 
     Args:
-        root: Its directory.
+        files: Its files.
         columns: Of the rows, a struct type.
         sink: The sink, for messages.
     """
 
-    def __init__(self, root: Path, columns: pa.StructType, sink: str) -> None:
-        self._root = root
+    def __init__(self, files: TableFiles, columns: pa.StructType, sink: str) -> None:
+        self._files = files
         self._columns = pa.schema(list(columns))
         self._sink = sink
 
@@ -113,8 +104,8 @@ class Commits:
             raise self._error(
                 epoch,
                 f"the commit was refused {_TRIES} times, at last by {type(refusal).__name__}: "
-                f"{refusal}. Do others write to it all the time, or change what it is like, or is "
-                "it out of reach?",
+                f"{self._files.words(refusal)}. Do others write to it all the time, or change what "
+                "it is like, or is it out of reach?",
             ) from refusal
 
     def take_back(self, after: int, until: int) -> None:
@@ -137,8 +128,8 @@ class Commits:
         if refusal is not None:
             raise SinkError(
                 f"{self._sink}: what epochs {after + 1} to {until} have added cannot be taken "
-                f"back: {type(refusal).__name__}: {refusal}. Start again when nobody else changes "
-                "the table."
+                f"back: {type(refusal).__name__}: {self._files.words(refusal)}. Start again when "
+                "nobody else changes the table."
             ) from refusal
 
     def _change(self, attempt: Callable[[], None]) -> Exception | None:
@@ -218,13 +209,13 @@ class TableSink:
     """What the sinks that write tables of a lake have in common.
 
     Args:
-        root: Directory of the table, which driver and workers reach.
+        files: Of the table, which driver and workers reach.
     """
 
     limits = FILE_LIMITS
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    def __init__(self, files: TableFiles) -> None:
+        self._files = files
         self._table: Commits | None = None
 
     def commits(self, binding: Binding) -> Commits:
@@ -247,21 +238,21 @@ class TableSink:
             SinkError: The disk refuses, or others have rewritten what was added.
         """
         if not self.key:
-            with refusing(repr(self)):
+            with self._files.refusing(repr(self)):
                 self._bound().take_back(after, until)
-                clear(self._root / STAGING, until)
+                self._files.clear(until)
 
     def bind(self, binding: Binding) -> str:
-        """Claim the directory for a checkpoint, and return it; before a run writes anything.
+        """Claim the table for a checkpoint, and return where it is; before a run writes anything.
 
         Raises:
             CheckpointMismatch: Another checkpoint has written there.
-            CheckpointUnwritable: The directory cannot be written.
+            StoreError: The directory, or the bucket, cannot be written.
             PipelineError: There is a table that cannot take the stream's records.
         """
         table = self.commits(binding)
         table.check()
-        place = claim_directory(self._root, binding.owner, repr(self))
+        place = self._files.claim(binding.owner, repr(self))
         self._table = table
         return place
 
@@ -275,12 +266,12 @@ class TableSink:
         Raises:
             SinkError: The disk refuses.
         """
-        with refusing(repr(self)):
+        with self._files.refusing(repr(self)):
             self._bound().prepare()
 
-    def for_tasks(self) -> ParquetWriter:
+    def for_tasks(self) -> TaskWriter:
         """Return what tasks write with; they need no more than PyArrow."""
-        return ParquetWriter(str(self._root), repr(self))
+        return self._files.writer(repr(self))
 
     def publish(self, epoch: int, receipts: list[bytes]) -> None:
         """Add the records of an epoch to the table, unless it has that epoch: the same rows.
@@ -289,22 +280,25 @@ class TableSink:
             SinkError: The disk refuses, the table has become another one, or a record has no key.
         """
         table = self._bound()
-        with refusing(f"{self!r}, epoch {epoch}"):
+        with self._files.refusing(f"{self!r}, epoch {epoch}"):
             table.append(epoch, [receipt.decode() for receipt in receipts])
-            clear(self._root / STAGING, epoch)
+            self._files.clear(epoch)
 
     def publish_again(self, epoch: int, receipts: list[bytes]) -> None:
         """Publish the mark that completed last, if its driver has not; see :meth:`publish`."""
-        staged = [self._root / STAGING / receipt.decode() for receipt in receipts]
-        if self._bound().has(epoch) or any(file.exists() for file in staged):
-            self.publish(epoch, receipts)
-        else:
-            _log.warning(
-                "%r, epoch %d: neither the table nor the directory has it. Was it removed? It is "
-                "not made again.",
-                self,
-                epoch,
+        with self._files.refusing(f"{self!r}, epoch {epoch}"):
+            there = self._bound().has(epoch) or any(
+                self._files.exists(f"{STAGING}/{receipt.decode()}") for receipt in receipts
             )
+        if there:
+            self.publish(epoch, receipts)
+            return
+        _log.warning(
+            "%r, epoch %d: neither the table nor the directory has it. Was it removed? It is not "
+            "made again.",
+            self,
+            epoch,
+        )
 
     def _bound(self) -> Commits:
         assert self._table is not None, "a sink is bound before anything is published"
@@ -319,21 +313,3 @@ def epoch_of(file: str) -> int:
     """
     named = _FILE.fullmatch(file.rpartition("/")[2])
     return -1 if named is None else int(named[1])
-
-
-def placed(root: Path, names: Sequence[str], directory: Path) -> Iterator[Path]:
-    """Give an epoch's files the names that a table is to know, and yield them; at last, for good.
-
-    Args:
-        root: Of the table.
-        names: Of the files in the staging directory.
-        directory: Where the table has its files. It exists.
-    """
-    for staged in names:
-        file = root / STAGING / staged
-        given = directory / staged.replace("epoch=", "part-", 1)
-        # By an attempt that died before it could commit, maybe in the middle of a copy.
-        if not given.exists() or given.stat().st_size != file.stat().st_size:
-            link(file, given)
-        yield given
-    sync_directory(directory)

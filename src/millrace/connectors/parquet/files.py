@@ -33,14 +33,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import IO, Final, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from millrace.compile.sink_limits import SinkLimits
 from millrace.connectors.latest import OWN_COLUMNS, newest, replaced
-from millrace.model.errors import PipelineError, SinkError
+from millrace.model.errors import PipelineError, SinkError, StoreError
 from millrace.model.time import SECOND
 from millrace.store.durable_files import sync_directory
 
@@ -75,24 +75,65 @@ class ParquetWriter:
         where = f"{self.sink}, epoch {epoch}"
         with refusing(where):
             staging.mkdir(parents=True, exist_ok=True)
-        return ParquetFile(staging / f"epoch={epoch}-{task:05}-{uuid.uuid4().hex}.parquet", where)
+            name = f"epoch={epoch}-{task:05}-{uuid.uuid4().hex}.parquet"
+            return ParquetFile(_StagedFile(staging / name), where)
+
+
+class Staged(Protocol):
+    """Where the bytes of a file under way go.
+
+    Attributes:
+        name: Of the file, in the staging folder.
+        file: Takes the bytes.
+    """
+
+    name: str
+    file: IO[bytes]
+
+    def keep(self) -> None:
+        """Make the file whole and durable, and close it."""
+        ...
+
+    def drop(self) -> None:
+        """Leave nothing of it; what cannot be removed now, the next publication removes."""
+        ...
+
+
+class _StagedFile:
+    """A file on a path, which does not exist yet."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.name = path.name
+        self.file: IO[bytes] = path.open("xb")
+
+    def keep(self) -> None:
+        """See :class:`Staged`."""
+        with self.file:
+            self.file.flush()
+            os.fsync(self.file.fileno())
+
+    def drop(self) -> None:
+        """See :class:`Staged`."""
+        with suppress(OSError):
+            self.file.close()
+        with suppress(OSError):
+            self._path.unlink(missing_ok=True)
 
 
 class ParquetFile:
-    """A file under way.
+    """A file of rows under way.
 
     Args:
-        path: Of the file, which does not exist.
+        out: Where its bytes go.
         where: The sink and the epoch, for messages.
     """
 
-    def __init__(self, path: Path, where: str) -> None:
-        self._path = path
+    def __init__(self, out: Staged, where: str) -> None:
+        self._out = out
         self._where = where
         self._waiting: list[pa.RecordBatch] = []
         self._bytes = 0
-        with refusing(where):
-            self._file = path.open("xb")
         self._writer: pq.ParquetWriter | None = None
 
     def write(self, rows: pa.RecordBatch) -> None:
@@ -105,19 +146,15 @@ class ParquetFile:
     def close(self) -> bytes:
         """Return the name of the file, which is whole and durable."""
         self._flush()
-        with refusing(self._where), self._file:
+        with refusing(self._where):
             assert self._writer is not None, "a file is begun for rows"
             self._writer.close()
-            self._file.flush()
-            os.fsync(self._file.fileno())
-        return self._path.name.encode()
+            self._out.keep()
+        return self._out.name.encode()
 
     def abort(self) -> None:
         """Remove the file; if the disk refuses that, too, the next publication does."""
-        with suppress(OSError):
-            self._file.close()
-        with suppress(OSError):
-            self._path.unlink(missing_ok=True)
+        self._out.drop()
 
     def _flush(self) -> None:
         if not self._waiting:
@@ -132,7 +169,7 @@ class ParquetFile:
                     path for field in rows.schema if field.name != "_id" for path in leaves(field)
                 ]
                 self._writer = pq.ParquetWriter(
-                    self._file, rows.schema, store_schema=False, use_dictionary=repeated
+                    self._out.file, rows.schema, store_schema=False, use_dictionary=repeated
                 )
             self._writer.write_table(rows, row_group_size=rows.num_rows)
 
@@ -300,8 +337,7 @@ def clear(staging: Path, epoch: int) -> None:
         epoch: The epoch.
     """
     for left in staging.iterdir() if staging.exists() else ():
-        match = _STAGED.match(left.name)
-        if match is None or int(match[1]) > epoch:
+        if not is_left(left.name, epoch):
             continue
         if left.is_dir():
             shutil.rmtree(left, ignore_errors=True)
@@ -309,11 +345,23 @@ def clear(staging: Path, epoch: int) -> None:
             left.unlink(missing_ok=True)
 
 
+def is_left(name: str, epoch: int) -> bool:
+    """Return whether what has a name in the staging folder is of this epoch or an earlier one.
+
+    >>> [is_left(f"epoch={n}-00000-5f.parquet", 7) for n in (6, 7, 8)], is_left("mine.txt", 7)
+    ([True, True, False], False)
+    """
+    match = _STAGED.match(name)
+    return match is not None and int(match[1]) <= epoch
+
+
 @contextmanager
 def refusing(where: str) -> Iterator[None]:
-    """Say which sink an operating system's error is about, and what to do."""
+    """Say which sink an error of the operating system or of a bucket is about, and what to do."""
     try:
         yield
+    except StoreError as error:
+        raise SinkError(f"{where}: {error}") from error
     except OSError as error:
         raise SinkError(
             f"{where}: the files cannot be written: {error.strerror or error}. Nothing of the "

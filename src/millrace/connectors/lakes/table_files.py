@@ -1,0 +1,571 @@
+"""Where a table of a lake has its files: on a path that is mounted, or in a bucket.
+
+::
+
+    _millrace                                  the checkpoint whose output it is
+    _staging/epoch=7-00000-<random>.parquet    what an attempt at a task has written
+    part-7-00000-<random>.parquet              the same file, by the name that the table knows
+
+On a path the last one is a further name of the file, in a bucket a copy that the store makes. What
+is in a bucket is durable when it is there; of a path that is made sure by fsync.
+
+A bucket is reached with the credentials of the environment, as a checkpoint in one is.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import os
+import re
+import tempfile
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final, NamedTuple, Protocol
+
+from millrace.connectors.ownership import claim_bucket, claim_directory, replace_text
+from millrace.connectors.parquet.files import (
+    STAGING,
+    ParquetFile,
+    ParquetWriter,
+    clear,
+    is_left,
+    link,
+    refusing,
+)
+from millrace.model.errors import PipelineError, SinkError, StoreError
+from millrace.model.time import SECOND
+from millrace.store import is_object_store, local_path
+from millrace.store.durable_files import sync_directory
+from millrace.store.object_blobs import BucketOptions, BucketUrl, ObjectBlobs, diagnose
+
+#: What messages say of whose files they are.
+_SUBJECT: Final = "table"
+#: The query of a URL.
+_QUERY: Final = re.compile(r"\?[^\s)]+")
+#: Rows of a task's file are in memory up to so many bytes, then in a temporary file.
+_IN_MEMORY: Final = 16 << 20
+
+
+class About(NamedTuple):
+    """What is known of a file without reading it.
+
+    Attributes:
+        size: In bytes.
+        modified_us: When it was written, by the clock of where it is.
+        identity: Another one if it is written anew.
+    """
+
+    size: int
+    modified_us: int
+    identity: str
+
+
+class TaskWriter(Protocol):
+    """Begins the file of an attempt at a task; travels to the tasks."""
+
+    def begin(self, epoch: int, task: int) -> ParquetFile:
+        """Return the file."""
+        ...
+
+
+class TableFiles(Protocol):
+    """The files of one table. Names are relative to where it is; a folder ends in no slash."""
+
+    @property
+    def location(self) -> str:
+        """Where they are, a path or URL."""
+        ...
+
+    @property
+    def uri(self) -> str:
+        """The same as a URI, in which nothing is quoted."""
+        ...
+
+    @property
+    def storage_options(self) -> dict[str, str] | None:
+        """What delta-rs is to know of it."""
+        ...
+
+    def words(self, error: Exception) -> str:
+        """Return an error's own words, without anything secret."""
+        ...
+
+    def explain(self, error: Exception) -> str:
+        """Return what an error of a library means that reads or writes there, and what to do."""
+        ...
+
+    def refusing(self, where: str) -> AbstractContextManager[None]:
+        """Return what says which sink an error of writing is about, and what to do.
+
+        Args:
+            where: The sink and the epoch, for messages.
+
+        Raises:
+            SinkError: In place of the error.
+        """
+        ...
+
+    def claim(self, owner: str, sink: str) -> str:
+        """Write down whose output the table holds; return where it is, by whatever name.
+
+        Raises:
+            CheckpointMismatch: It holds another's.
+            StoreError: It cannot be written.
+        """
+        ...
+
+    def writer(self, sink: str) -> TaskWriter:
+        """Return what tasks write with; their receipts are names in the staging folder."""
+        ...
+
+    def place(self, staged: Sequence[str], folder: str = "") -> list[str]:
+        """Give files of the staging folder the names that the table is to know, for good.
+
+        Raises:
+            FileNotFoundError: One is gone.
+        """
+        ...
+
+    def clear(self, epoch: int) -> None:
+        """Remove what attempts at this epoch and earlier ones left in the staging folder."""
+        ...
+
+    def exists(self, name: str) -> bool:
+        """Return whether there is such a file."""
+        ...
+
+    def about(self, name: str) -> About:
+        """Return what is known of a file.
+
+        Raises:
+            FileNotFoundError: There is none.
+        """
+        ...
+
+    def open(self, name: str) -> IO[bytes]:
+        """Open a file to be read from anywhere in it.
+
+        Raises:
+            FileNotFoundError: There is none.
+        """
+        ...
+
+    def read(self, name: str) -> bytes:
+        """Return a file's bytes.
+
+        Raises:
+            FileNotFoundError: There is none.
+        """
+        ...
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names of the files in a folder."""
+        ...
+
+    def put_new(self, name: str, data: bytes) -> None:
+        """Write a file, for good.
+
+        Raises:
+            FileExistsError: There is one.
+        """
+        ...
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Write a small file in place of one that may be there."""
+        ...
+
+    def sync(self, names: Iterable[str]) -> None:
+        """Make files durable that others have written, and their names."""
+        ...
+
+    def sync_folder(self, folder: str, chosen: Callable[[str], bool]) -> None:
+        """Make those files of a folder durable whose names are chosen."""
+        ...
+
+
+def table_files(location: str, who: str) -> TableFiles:
+    """Return the files of a table.
+
+    Args:
+        location: A path, a ``file://`` URL, or a URL of a bucket.
+        who: It was given to, for messages.
+
+    Raises:
+        PipelineError: It is none of them.
+
+    >>> table_files("file:///lake/trips", "Delta('...')")
+    MountedFiles(root=PosixPath('/lake/trips'))
+    >>> table_files("s3://lake/trips", "Delta('...')").location
+    's3://lake/trips'
+    """
+    if is_object_store(location):
+        return BucketFiles(BucketUrl.parse(location, _SUBJECT), BucketOptions.from_environment())
+    if not location or ("://" in location and not location.startswith("file://")):
+        raise PipelineError(
+            f"{who}: expected a local or mounted path, or s3://bucket/prefix, gs://bucket/prefix "
+            "or az://container/prefix, which driver and workers reach."
+        )
+    return MountedFiles(local_path(location))
+
+
+def open_file(location: str) -> IO[bytes]:
+    """Open one file by its path or its URL, to be read from anywhere in it.
+
+    Raises:
+        FileNotFoundError: There is none.
+    """
+    if not is_object_store(location):
+        return open(location, "rb")  # noqa: PTH123
+    url = BucketUrl.parse(location, _SUBJECT)
+    folder, _, name = url.prefix.rpartition("/")
+    within = BucketUrl(url.scheme, url.bucket, folder)
+    return _opened(_blobs(within, BucketOptions.from_environment()), name)
+
+
+@dataclass(frozen=True)
+class MountedFiles:
+    """The files of a table on a path that driver and workers reach.
+
+    Attributes:
+        root: The directory.
+    """
+
+    root: Path
+
+    @property
+    def location(self) -> str:
+        """See :class:`TableFiles`."""
+        return str(self.root)
+
+    @property
+    def uri(self) -> str:
+        """See :class:`TableFiles`."""
+        return f"file://{self.root}"
+
+    @property
+    def storage_options(self) -> None:
+        """See :class:`TableFiles`."""
+        return None
+
+    def words(self, error: Exception) -> str:
+        """See :meth:`TableFiles.words`."""
+        return str(error)
+
+    def explain(self, error: Exception) -> str:
+        """See :meth:`TableFiles.explain`."""
+        return f"{type(error).__name__}: {error}."
+
+    def refusing(self, where: str) -> AbstractContextManager[None]:
+        """See :meth:`TableFiles.refusing`."""
+        return refusing(where)
+
+    def claim(self, owner: str, sink: str) -> str:
+        """See :meth:`TableFiles.claim`."""
+        return claim_directory(self.root, owner, sink)
+
+    def writer(self, sink: str) -> ParquetWriter:
+        """See :meth:`TableFiles.writer`."""
+        return ParquetWriter(str(self.root), sink)
+
+    def place(self, staged: Sequence[str], folder: str = "") -> list[str]:
+        """See :meth:`TableFiles.place`."""
+        directory = self.root / folder
+        directory.mkdir(exist_ok=True)
+        names = []
+        for name in staged:
+            file, given = self.root / STAGING / name, directory / _given(name)
+            # By an attempt that died before it could commit, maybe in the middle of a copy.
+            if not given.exists() or given.stat().st_size != file.stat().st_size:
+                link(file, given)
+            names.append(f"{folder}/{given.name}" if folder else given.name)
+        sync_directory(directory)
+        sync_directory(self.root)
+        return names
+
+    def clear(self, epoch: int) -> None:
+        """See :meth:`TableFiles.clear`."""
+        clear(self.root / STAGING, epoch)
+
+    def exists(self, name: str) -> bool:
+        """See :meth:`TableFiles.exists`."""
+        return (self.root / name).exists()
+
+    def about(self, name: str) -> About:
+        """See :meth:`TableFiles.about`."""
+        stat = (self.root / name).stat()
+        identity = f"{stat.st_ino}-{stat.st_mtime_ns}"
+        return About(stat.st_size, stat.st_mtime_ns // 1000, identity)
+
+    def open(self, name: str) -> IO[bytes]:
+        """See :meth:`TableFiles.open`."""
+        return (self.root / name).open("rb")
+
+    def read(self, name: str) -> bytes:
+        """See :meth:`TableFiles.read`."""
+        return (self.root / name).read_bytes()
+
+    def names(self, folder: str) -> list[str]:
+        """See :meth:`TableFiles.names`."""
+        return sorted(f"{folder}/{file.name}" for file in (self.root / folder).iterdir())
+
+    def put_new(self, name: str, data: bytes) -> None:
+        """See :meth:`TableFiles.put_new`."""
+        file = self.root / name
+        draft = file.with_name(f".{uuid.uuid4().hex}.tmp")
+        try:
+            with draft.open("xb") as out:
+                out.write(data)
+                out.flush()
+                os.fsync(out.fileno())
+            file.hardlink_to(draft)
+        finally:
+            draft.unlink(missing_ok=True)
+        self.sync([name])
+
+    def replace(self, name: str, data: bytes) -> None:
+        """See :meth:`TableFiles.replace`."""
+        replace_text(self.root / name, data.decode())
+
+    def sync(self, names: Iterable[str]) -> None:
+        """See :meth:`TableFiles.sync`."""
+        directories = {self.root}
+        for name in names:
+            file = self.root / name
+            with file.open("rb") as written:
+                os.fsync(written.fileno())
+            directories.add(file.parent)
+        for directory in directories:
+            sync_directory(directory)
+
+    def sync_folder(self, folder: str, chosen: Callable[[str], bool]) -> None:
+        """See :meth:`TableFiles.sync_folder`."""
+        self.sync(filter(chosen, self.names(folder)))
+
+
+@dataclass(frozen=True)
+class BucketFiles:
+    """The files of a table under a prefix of a bucket.
+
+    Attributes:
+        url: Which prefix.
+        options: How patient its clients are, also those of tasks.
+    """
+
+    url: BucketUrl
+    options: BucketOptions
+
+    @property
+    def location(self) -> str:
+        """See :class:`TableFiles`."""
+        return str(self.url)
+
+    @property
+    def uri(self) -> str:
+        """See :class:`TableFiles`."""
+        return str(self.url)
+
+    @property
+    def storage_options(self) -> dict[str, str]:
+        """See :class:`TableFiles`: it is to be as patient as the client here."""
+        retry_for_us = self.options.retry_for_us
+        # By itself it gives up after ten tries, two seconds for a server that is down.
+        return {"max_retries": "1000", "retry_timeout": f"{max(retry_for_us // SECOND, 1)}s"}
+
+    def words(self, error: Exception) -> str:
+        """See :meth:`TableFiles.words`: a query of a URL may have a signature."""
+        return _QUERY.sub("?...", " ".join(str(error).split()))
+
+    def explain(self, error: Exception) -> str:
+        """See :meth:`TableFiles.explain`; the client's own words may have a secret in them."""
+        trouble = diagnose(error, self.url)
+        return f"{trouble.what}. {trouble.remedy}."
+
+    @contextmanager
+    def refusing(self, where: str) -> Iterator[None]:
+        """See :meth:`TableFiles.refusing`."""
+        try:
+            yield
+        except StoreError as error:
+            raise SinkError(f"{where}: {error}") from error
+        except OSError as error:
+            raise SinkError(
+                f"{where}: {self.url} refuses: {self.explain(error)} Nothing of the epoch was "
+                "published."
+            ) from None
+
+    def claim(self, owner: str, sink: str) -> str:
+        """See :meth:`TableFiles.claim`."""
+        claim_bucket(self._blobs, owner, sink)
+        return str(self.url)
+
+    def writer(self, sink: str) -> BucketWriter:
+        """See :meth:`TableFiles.writer`."""
+        return BucketWriter(self.url, self.options, sink)
+
+    def place(self, staged: Sequence[str], folder: str = "") -> list[str]:
+        """See :meth:`TableFiles.place`. Cost: a copy each."""
+        names = [f"{folder}/{_given(name)}" if folder else _given(name) for name in staged]
+        pairs = [(f"{STAGING}/{name}", given) for name, given in zip(staged, names, strict=True)]
+        self._blobs.map(lambda pair: self._blobs.copy(*pair), pairs)
+        return names
+
+    def clear(self, epoch: int) -> None:
+        """See :meth:`TableFiles.clear`. Cost: a list, and a delete each."""
+        self._blobs.remove(
+            name
+            for name in self._blobs.names(STAGING)
+            if is_left(name.removeprefix(f"{STAGING}/"), epoch)
+        )
+
+    def exists(self, name: str) -> bool:
+        """See :meth:`TableFiles.exists`. Cost: a head."""
+        return self._blobs.exists(name)
+
+    def about(self, name: str) -> About:
+        """See :meth:`TableFiles.about`. Cost: a head."""
+        known = self._blobs.head(name)
+        if known is None:
+            raise self._gone(name)
+        modified_us = int(known["last_modified"].timestamp() * 1_000_000)
+        return About(known["size"], modified_us, f"{known['e_tag']}-{modified_us}")
+
+    def open(self, name: str) -> IO[bytes]:
+        """See :meth:`TableFiles.open`. Cost: a head, and a get for each read."""
+        return _opened(self._blobs, name)
+
+    def read(self, name: str) -> bytes:
+        """See :meth:`TableFiles.read`. Cost: a get."""
+        data = self._blobs.read(name)
+        if data is None:
+            raise self._gone(name)
+        return data
+
+    def names(self, folder: str) -> list[str]:
+        """See :meth:`TableFiles.names`. Cost: a list for each 1,000, in folders of it, too."""
+        return [name for name in self._blobs.names(folder) if "/" not in name[len(folder) + 1 :]]
+
+    def put_new(self, name: str, data: bytes) -> None:
+        """See :meth:`TableFiles.put_new`. Cost: a put."""
+        if not self._blobs.put_if_absent(name, data):
+            raise FileExistsError(f"{self.url}/{name}")
+
+    def replace(self, name: str, data: bytes) -> None:
+        """See :meth:`TableFiles.replace`. Cost: a put."""
+        self._blobs.replace(name, data)
+
+    def sync(self, names: Iterable[str]) -> None:
+        """See :meth:`TableFiles.sync`: what is there is durable."""
+
+    def sync_folder(self, folder: str, chosen: Callable[[str], bool]) -> None:
+        """See :meth:`TableFiles.sync_folder`: likewise."""
+
+    @property
+    def _blobs(self) -> ObjectBlobs:
+        return _blobs(self.url, self.options)
+
+    def _gone(self, name: str) -> FileNotFoundError:
+        return FileNotFoundError(f"{self.url}/{name}")
+
+
+@dataclass(frozen=True)
+class BucketWriter:
+    """Writes a sink's rows of a task to an object of their own.
+
+    Attributes:
+        url: Of the table.
+        options: How patient the client is.
+        sink: The sink, for messages.
+    """
+
+    url: BucketUrl
+    options: BucketOptions
+    sink: str
+
+    def begin(self, epoch: int, task: int) -> ParquetFile:
+        """Return the file of an attempt at a task."""
+        name = f"epoch={epoch}-{task:05}-{uuid.uuid4().hex}.parquet"
+        where = f"{self.sink}, epoch {epoch}"
+        return ParquetFile(_StagedObject(_blobs(self.url, self.options), name), where)
+
+
+class _StagedObject:
+    """A file of a task that is put into a bucket when it is whole."""
+
+    def __init__(self, blobs: ObjectBlobs, name: str) -> None:
+        self._blobs = blobs
+        self.name = name
+        self.file: IO[bytes] = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115
+
+    def keep(self) -> None:
+        """Put it; it is durable then."""
+        self.file.seek(0)
+        with self.file:
+            self._blobs.put_pieces(
+                f"{STAGING}/{self.name}", iter(lambda: self.file.read(_PIECE), b"")
+            )
+
+    def drop(self) -> None:
+        """Forget it: nothing was put."""
+        self.file.close()
+
+
+#: Bytes of a file that are read at once to be put.
+_PIECE: Final = 1 << 20
+
+
+class _Object(io.RawIOBase):
+    """An object that is read from anywhere in it, a request for each read."""
+
+    def __init__(self, blobs: ObjectBlobs, name: str, size: int) -> None:
+        super().__init__()
+        self._blobs = blobs
+        self._name = name
+        self._size = size
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        self._at = max(begin + offset, 0)
+        return self._at
+
+    def readinto(self, buffer: Any, /) -> int:
+        stop = min(self._at + len(buffer), self._size)
+        if self._at >= stop:
+            return 0
+        data = self._blobs.read_range(self._name, self._at, stop)
+        if data is None:
+            raise FileNotFoundError(f"{self._blobs.where}/{self._name}")
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+
+def _opened(blobs: ObjectBlobs, name: str) -> IO[bytes]:
+    known = blobs.head(name)
+    if known is None:
+        raise FileNotFoundError(f"{blobs.where}/{name}")
+    return io.BufferedReader(_Object(blobs, name, known["size"]), _PIECE)
+
+
+@functools.lru_cache(maxsize=64)
+def _blobs(url: BucketUrl, options: BucketOptions) -> ObjectBlobs:
+    """Return this process's client of a prefix."""
+    return ObjectBlobs(url, options, subject=_SUBJECT)
+
+
+def _given(staged: str) -> str:
+    """Return the name that a table knows a file by."""
+    return staged.replace("epoch=", "part-", 1)
