@@ -13,6 +13,8 @@ All others ask from one process, each with aiohttp, and with a client as small a
     task        ``map_async`` in an epoch of a level task, in the process itself: the steady state
     millrace    ``map_async`` in a batch on Spark, one task, keys in order, with its start
     bytewax     ``flat_map_batch`` with a loop in a thread beside it, one worker
+    flink       asynchronous I/O of PyFlink, one slot, from the first call to the last answer, with
+                the small client only: its environment has no aiohttp (``flink_calls``)
 
 They take turns. What counts is each one's share of what the same client does in the same round, and
 of what the service does alone; and of those that are one process, the CPU time of a record, which
@@ -37,6 +39,7 @@ from rich.console import Console
 from rich.table import Table
 
 import benchmarks.result as result
+from benchmarks import environments
 from benchmarks.http_client import HttpClient, load
 from benchmarks.http_service import HttpService
 
@@ -252,8 +255,12 @@ CONTENDERS: dict[str, Callable[[str, int, Client], Cost]] = {
 
 def _apart(contender: str, http: str, url: str, records: int) -> Cost:
     """Run a contender in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.calls", "--contender", contender]
-    command += ["--clients", http, "--url", url, "--records", str(records)]
+    if contender == "flink":
+        python, _ = environments.flink()
+        command = [python, "-m", "benchmarks.flink_calls", url, str(records), str(CONCURRENCY)]
+    else:
+        command = [sys.executable, "-m", "benchmarks.calls", "--contender", contender]
+        command += ["--clients", http, "--url", url, "--records", str(records)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return Cost(*json.loads(done.stdout.splitlines()[-1]))
 
@@ -267,7 +274,10 @@ def measure(
     adds to it.
     """
     asking = {
-        f"{name}, {http}": (name, http) for http in clients for name in ("client", *contenders)
+        f"{name}, {http}": (name, http)
+        for http in clients
+        for name in ("client", *contenders)
+        if http == "small" or name != "flink"
     }
     asking = {"server": ("server", "small"), **asking}
     rates: dict[str, list[float]] = {title: [] for title in asking}
@@ -305,7 +315,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument(
-        "--only", default="pool,task,millrace,bytewax", help="contenders beside the client"
+        "--only", default="pool,task,millrace,bytewax,flink", help="contenders beside the client"
     )
     parser.add_argument("--clients", default="small,aiohttp", help="what they ask with")
     parser.add_argument("--write", action="store_true", help="leave a result")
