@@ -649,6 +649,22 @@ class ObjectBlobs:
                 continue
             raise self._error("get", name, trouble, StoreError)
 
+    def entries(self, folder: str, *, deep: bool) -> tuple[list[Any], list[str]]:
+        """Return obstore's ``ObjectMeta`` of the objects in a folder, and its folders.
+
+        Args:
+            folder: Its name; empty for the prefix.
+            deep: Whether the objects of its folders are among them; then no folder is said.
+        """
+        if deep:
+            return self._listed(folder), []
+
+        def attempt() -> tuple[list[Any], list[str]]:
+            listed = self._transfers.list_with_delimiter(folder or None)
+            return list(listed["objects"]), list(listed["common_prefixes"])
+
+        return self._tried("list", folder, attempt)
+
     def _listed(self, folder: str) -> list[Any]:
         def attempt() -> list[Any]:
             pages = self._transfers.list(folder, chunk_size=_LIST_NAMES)

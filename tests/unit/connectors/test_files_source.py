@@ -879,7 +879,7 @@ def test_a_directory_may_be_named_as_spark_names_it(tmp_path):
     assert address.read() == directory.read() == [1]
 
 
-@pytest.mark.parametrize("path", ["", "s3://bucket/in", "hdfs:///in"])
+@pytest.mark.parametrize("path", ["", "ftp://host/in", "hdfs:///in"])
 def test_what_names_no_directory_is_refused(path):
     with pytest.raises(PipelineError, match="expected a local or mounted directory"):
         mr.sources.Files(path, schema="n long")

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
+from millrace.connectors.buckets import BucketPath, ObjectStat
 from millrace.injectors.advance import Backlog
 from millrace.model.errors import InputLost, PipelineError
 from millrace.model.time import format_timestamp
@@ -54,8 +55,8 @@ class _Entry(NamedTuple):
     """
 
     name: str
-    path: Path
-    stat: os.stat_result
+    path: Path | BucketPath
+    stat: os.stat_result | ObjectStat
     counts: bool
     linked: bool
 
@@ -64,7 +65,7 @@ class Directory:
     """Looks at the files of a directory.
 
     Args:
-        path: The directory.
+        path: The directory, or a prefix of a bucket.
         pattern: Which names count; where files are rotated, also with a number or a date after.
         recursive: Whether the files of its folders count; a name is a path in the directory then.
         created: As ``mr.sources.Files`` takes it.
@@ -73,7 +74,7 @@ class Directory:
 
     def __init__(
         self,
-        path: Path,
+        path: Path | BucketPath,
         *,
         pattern: str,
         recursive: bool,
@@ -208,7 +209,7 @@ class Directory:
             created_us = max(created_us, state[MODIFIED] // 1000)
         return created_us < horizon_us
 
-    def find(self, name: str, end: int, expected: int) -> Path | None:
+    def find(self, name: str, end: int, expected: int) -> Path | BucketPath | None:
         """Return where the file is of which ``end`` bytes are known; None if it is nowhere.
 
         Args:
@@ -225,8 +226,7 @@ class Directory:
     def opened(self, state: list[Any]) -> BinaryIO | None:
         """Open a file that was looked at; return None if it was renamed since: look again."""
         try:
-            path: Path = self.path / state[NAME]
-            file = path.open("rb")
+            file = (self.path / state[NAME]).open("rb")
         except FileNotFoundError:
             return None
         if self._rotated and os.fstat(file.fileno()).st_ino != state[INODE]:
@@ -391,6 +391,8 @@ class Directory:
         Raises:
             OSError: The directory cannot be read.
         """
+        if isinstance(self.path, BucketPath):
+            return self._objects(self.path)
         there = sorted(
             self._entries(str(self.path), "", linked=False), key=lambda entry: entry.name
         )
@@ -405,6 +407,20 @@ class Directory:
             if entry.counts:
                 known.add(file)
         return sorted(left, key=lambda entry: entry.name)
+
+    def _objects(self, path: BucketPath) -> list[_Entry]:
+        """Return the objects that count, in order of names."""
+        objects, folders = path.entries(deep=self._recursive)
+        for folder in folders:
+            if "=" in folder.rstrip("/").rpartition("/")[2]:
+                self._warn_of_skipped(f"{path}/{folder}")
+        return [
+            _Entry(name, path / name, stat, True, False)
+            for name, stat in sorted(objects.items())
+            if fnmatch.fnmatch(name, self._pattern)
+            and not name.endswith("/")  # what some tools make for a folder
+            and not _is_passed_over(name)
+        ]
 
     def _entries(self, folder: str, prefix: str, *, linked: bool) -> Iterator[_Entry]:
         """Yield the files that count, in no order; where files are rotated, the others too."""
@@ -460,6 +476,17 @@ def _is_text(name: str) -> bool:
     return True
 
 
+def _is_passed_over(name: str) -> bool:
+    """Return whether a name begins with ``.`` or ``_``, or one of its folders, no column, does.
+
+    >>> list(map(_is_passed_over, ["a/_b", ".a/b", "_day=1/b", "a.b/c_d"]))
+    [True, True, False, False]
+    """
+    *folders, last = name.split("/")
+    hidden = [part[:1] == "." or (part[:1] == "_" and "=" not in part) for part in folders]
+    return last[:1] in (".", "_") or any(hidden)
+
+
 def _leads_back(link: str, folder: str) -> bool:
     """Return whether a link in a folder leads to that folder, or to one that it is in."""
     return Path(folder).resolve().is_relative_to(Path(link).resolve())
@@ -490,11 +517,11 @@ def _is_copy(entry: _Entry, original: _Entry) -> bool:
         return False
 
 
-def _is(path: Path, end: int, expected: int) -> bool:
+def _is(path: Path | BucketPath, end: int, expected: int) -> bool:
     """Return whether a file begins with so many bytes that are known."""
     try:
         with path.open("rb") as file:
-            return os.fstat(file.fileno()).st_size >= end and checksum(file, end) == expected
+            return file.seek(0, os.SEEK_END) >= end and checksum(file, end) == expected
     except FileNotFoundError:
         return False
 

@@ -20,6 +20,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
+from millrace.connectors.buckets import BucketPath
 from millrace.connectors.files.lines import RowMaker
 from millrace.injectors.columns import arrow_schema, column_names, conformed
 from millrace.model.errors import InputLost, PipelineError
@@ -184,11 +185,13 @@ class Format(Protocol):
         """
         ...
 
-    def pieces(self, path: Path, start: int, end: int) -> Iterator[tuple[int, int]]:
+    def pieces(self, path: Path | BucketPath, start: int, end: int) -> Iterator[tuple[int, int]]:
         """Yield the pieces that different tasks may read; always the same."""
         ...
 
-    def read(self, path: Path, file: BinaryIO, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    def read(
+        self, path: Path | BucketPath, file: BinaryIO, start: int, end: int
+    ) -> Iterator[pa.RecordBatch]:
         """Yield what is in a piece. The file is known to be as it was when it was cut."""
         ...
 
@@ -216,7 +219,7 @@ class Lines:
         end = _line_end(file, start, room, size)
         return size if settled and (size <= start + room or end == start) else end
 
-    def pieces(self, path: Path, start: int, end: int) -> Iterator[tuple[int, int]]:
+    def pieces(self, path: Path | BucketPath, start: int, end: int) -> Iterator[tuple[int, int]]:
         """Yield pieces of whole lines."""
         if end - start > 2 * _PIECE:
             with path.open("rb") as file:
@@ -228,7 +231,9 @@ class Lines:
                     start = stop
         yield start, end
 
-    def read(self, path: Path, file: BinaryIO, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    def read(
+        self, path: Path | BucketPath, file: BinaryIO, start: int, end: int
+    ) -> Iterator[pa.RecordBatch]:
         """Yield the lines that are not empty, many at a time."""
         file.seek(start)
         data = file.read(end - start)
@@ -266,14 +271,16 @@ class ParquetFormat:
         places = [at for at, _ in _cuts(_open(file, file.name), size) if at > start]
         return max((at for at in places if at <= start + room), default=places[0])
 
-    def pieces(self, path: Path, start: int, end: int) -> Iterator[tuple[int, int]]:
+    def pieces(self, path: Path | BucketPath, start: int, end: int) -> Iterator[tuple[int, int]]:
         """Yield pieces of one row group, or of several small ones."""
         with path.open("rb") as file:
             cuts = _cuts(_open(file, path), file.seek(0, os.SEEK_END))
         places = [start, *(at for at, _ in cuts if start < at <= end)]
         yield from itertools.pairwise(places)
 
-    def read(self, path: Path, file: BinaryIO, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    def read(
+        self, path: Path | BucketPath, file: BinaryIO, start: int, end: int
+    ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a piece.
 
         Raises:
@@ -293,7 +300,9 @@ class ParquetFormat:
 class _Places:
     """Says where a line stands. Lines are counted only when a first one is asked for."""
 
-    def __init__(self, path: Path, file: BinaryIO, start: int, lines: Sequence[bytes]) -> None:
+    def __init__(
+        self, path: Path | BucketPath, file: BinaryIO, start: int, lines: Sequence[bytes]
+    ) -> None:
         self._path = path
         self._file = file
         self._start = start

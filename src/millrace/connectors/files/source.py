@@ -19,6 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from millrace.connectors.buckets import BucketPath
 from millrace.connectors.files.directory import (
     CREATED,
     FINISHED,
@@ -49,16 +50,21 @@ from millrace.model.time import (
     duration_us,
     timestamp_us,
 )
-from millrace.store import local_path
+from millrace.store import is_object_store, local_path
+from millrace.store.object_blobs import BucketOptions, BucketUrl
 
 
-def _directory(path: str | Path) -> Path:
+def _directory(path: str | Path) -> Path | BucketPath:
     """Return the directory that a path names, or an address such as ``file:///data``."""
     text = os.fspath(path)
+    if is_object_store(text):
+        url = BucketUrl.parse(text, "Files")
+        return BucketPath(url, BucketOptions.from_environment(), "Files")
     if not text or ("://" in text and not text.startswith("file://")):
         raise PipelineError(
-            f"Files({text!r}): expected a local or mounted directory, which driver and workers "
-            "reach. Read objects in a store with Spark's own file source, on the epoch plane."
+            f"Files({text!r}): expected a local or mounted directory, or s3://bucket/prefix, "
+            "gs://bucket/prefix or az://container/prefix, which driver and workers reach. What is "
+            "elsewhere, Spark's own file source reads, on the epoch plane."
         )
     # A relative path stays one: by it a checkpoint knows the directory, wherever it is moved to.
     return local_path(text) if text.startswith(("file://", "~")) else Path(path)
@@ -72,7 +78,9 @@ class Files(Injector):
 
     Args:
         path: The directory, reachable from driver and workers. Names that begin with ``.`` or ``_``
-            are passed over: write a file under such a name, then rename it.
+            are passed over: write a file under such a name, then rename it. Or
+            ``s3://bucket/prefix``, ``gs://bucket/prefix``, ``az://container/prefix``, with the
+            credentials of the environment: its objects are the files.
         format: ``"json"``, lines that ``parse`` reads, or ``"parquet"``. By default ``"parquet"``
             for files whose names end with ``.parquet``, and ``"json"`` for others.
         schema: Columns of a row, as Spark writes them: ``"query string, at timestamp"``. Of Parquet
@@ -153,6 +161,10 @@ class Files(Injector):
                 'names of files, such as "visits-%Y%m%d-%H.log".'
             )
         self.path = _directory(path)
+        if rotated and isinstance(self.path, BucketPath):
+            raise PipelineError(
+                f"{self!r}: rotated=True is for files, and objects are not renamed."
+            )
         self.schema = schema
         self._format = format
         self._make = RowMaker(schema, parse, unit, "Files")
@@ -250,7 +262,7 @@ class Files(Injector):
         except FileNotFoundError as gone:
             raise self._removed(name, at, stop) from gone
 
-    def _find(self, name: str, start: int, end: int, expected: int) -> Path:
+    def _find(self, name: str, start: int, end: int, expected: int) -> Path | BucketPath:
         path = self._directory.find(name, end, expected)
         if path is None:
             raise self._removed(name, start, end)
@@ -277,7 +289,7 @@ class Files(Injector):
         if opened is None:
             return state
         with opened as file:
-            size = os.fstat(file.fileno()).st_size
+            size = file.seek(0, os.SEEK_END)
             settled = self._now_us() - modified_ns // 1000 >= self._grows_us
             end = self._format_of(name).end(file, read, room, size, settled=settled)
             seen = checksum(file, end)

@@ -8,14 +8,10 @@
 
 On a path the last one is a further name of the file, in a bucket a copy that the store makes. What
 is in a bucket is durable when it is there; of a path that is made sure by fsync.
-
-A bucket is reached with the credentials of the environment, as a checkpoint in one is.
 """
 
 from __future__ import annotations
 
-import functools
-import io
 import os
 import re
 import tempfile
@@ -24,8 +20,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final, NamedTuple, Protocol
+from typing import IO, BinaryIO, Final, NamedTuple, Protocol
 
+from millrace.connectors.buckets import BucketPath, client, open_object
 from millrace.connectors.ownership import claim_bucket, claim_directory, replace_text
 from millrace.connectors.parquet.files import (
     STAGING,
@@ -146,7 +143,7 @@ class TableFiles(Protocol):
         """
         ...
 
-    def open(self, name: str) -> IO[bytes]:
+    def open(self, name: str) -> BinaryIO:
         """Open a file to be read from anywhere in it.
 
         Raises:
@@ -212,7 +209,7 @@ def table_files(location: str, who: str) -> TableFiles:
     return MountedFiles(local_path(location))
 
 
-def open_file(location: str) -> IO[bytes]:
+def open_file(location: str) -> BinaryIO:
     """Open one file by its path or its URL, to be read from anywhere in it.
 
     Raises:
@@ -221,9 +218,7 @@ def open_file(location: str) -> IO[bytes]:
     if not is_object_store(location):
         return open(location, "rb")  # noqa: PTH123
     url = BucketUrl.parse(location, _SUBJECT)
-    folder, _, name = url.prefix.rpartition("/")
-    within = BucketUrl(url.scheme, url.bucket, folder)
-    return _opened(_blobs(within, BucketOptions.from_environment()), name)
+    return BucketPath(url, BucketOptions.from_environment(), _SUBJECT).open()
 
 
 @dataclass(frozen=True)
@@ -300,7 +295,7 @@ class MountedFiles:
         identity = f"{stat.st_ino}-{stat.st_mtime_ns}"
         return About(stat.st_size, stat.st_mtime_ns // 1000, identity)
 
-    def open(self, name: str) -> IO[bytes]:
+    def open(self, name: str) -> BinaryIO:
         """See :meth:`TableFiles.open`."""
         return (self.root / name).open("rb")
 
@@ -433,9 +428,9 @@ class BucketFiles:
         modified_us = int(known["last_modified"].timestamp() * 1_000_000)
         return About(known["size"], modified_us, f"{known['e_tag']}-{modified_us}")
 
-    def open(self, name: str) -> IO[bytes]:
+    def open(self, name: str) -> BinaryIO:
         """See :meth:`TableFiles.open`. Cost: a head, and a get for each read."""
-        return _opened(self._blobs, name)
+        return open_object(self._blobs, name)
 
     def read(self, name: str) -> bytes:
         """See :meth:`TableFiles.read`. Cost: a get."""
@@ -465,7 +460,7 @@ class BucketFiles:
 
     @property
     def _blobs(self) -> ObjectBlobs:
-        return _blobs(self.url, self.options)
+        return client(self.url, self.options, _SUBJECT)
 
     def _gone(self, name: str) -> FileNotFoundError:
         return FileNotFoundError(f"{self.url}/{name}")
@@ -489,7 +484,7 @@ class BucketWriter:
         """Return the file of an attempt at a task."""
         name = f"epoch={epoch}-{task:05}-{uuid.uuid4().hex}.parquet"
         where = f"{self.sink}, epoch {epoch}"
-        return ParquetFile(_StagedObject(_blobs(self.url, self.options), name), where)
+        return ParquetFile(_StagedObject(client(self.url, self.options, _SUBJECT), name), where)
 
 
 class _StagedObject:
@@ -515,55 +510,6 @@ class _StagedObject:
 
 #: Bytes of a file that are read at once to be put.
 _PIECE: Final = 1 << 20
-
-
-class _Object(io.RawIOBase):
-    """An object that is read from anywhere in it, a request for each read."""
-
-    def __init__(self, blobs: ObjectBlobs, name: str, size: int) -> None:
-        super().__init__()
-        self._blobs = blobs
-        self._name = name
-        self._size = size
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        self._at = max(begin + offset, 0)
-        return self._at
-
-    def readinto(self, buffer: Any, /) -> int:
-        stop = min(self._at + len(buffer), self._size)
-        if self._at >= stop:
-            return 0
-        data = self._blobs.read_range(self._name, self._at, stop)
-        if data is None:
-            raise FileNotFoundError(f"{self._blobs.where}/{self._name}")
-        buffer[: len(data)] = data
-        self._at += len(data)
-        return len(data)
-
-
-def _opened(blobs: ObjectBlobs, name: str) -> IO[bytes]:
-    known = blobs.head(name)
-    if known is None:
-        raise FileNotFoundError(f"{blobs.where}/{name}")
-    return io.BufferedReader(_Object(blobs, name, known["size"]), _PIECE)
-
-
-@functools.lru_cache(maxsize=64)
-def _blobs(url: BucketUrl, options: BucketOptions) -> ObjectBlobs:
-    """Return this process's client of a prefix."""
-    return ObjectBlobs(url, options, subject=_SUBJECT)
 
 
 def _given(staged: str) -> str:
