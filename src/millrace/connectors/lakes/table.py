@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from millrace.connectors.lakes.table_files import TableFiles, TaskWriter
+from millrace.connectors.lakes.table_files import TableFiles
 from millrace.connectors.parquet.files import FILE_LIMITS, STAGING
 from millrace.model.errors import MillraceError, PipelineError, SinkError
 
 if TYPE_CHECKING:
-    from millrace.runtime.sink_contract import Binding
+    from millrace.runtime.sink_contract import Binding, TaskWriter
 
 _log = logging.getLogger("millrace")
 

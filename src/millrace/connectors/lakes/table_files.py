@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, BinaryIO, Final, NamedTuple, Protocol
+from typing import IO, TYPE_CHECKING, BinaryIO, Final, NamedTuple, Protocol
 
 from millrace.connectors.buckets import BucketPath, client, open_object
 from millrace.connectors.ownership import claim_bucket, claim_directory, replace_text
@@ -38,6 +38,9 @@ from millrace.model.time import SECOND
 from millrace.store import is_object_store, local_path
 from millrace.store.durable_files import sync_directory
 from millrace.store.object_blobs import BucketOptions, BucketUrl, ObjectBlobs, diagnose
+
+if TYPE_CHECKING:
+    from millrace.runtime.sink_contract import TaskWriter
 
 #: What messages say of whose files they are.
 _SUBJECT: Final = "table"
@@ -59,14 +62,6 @@ class About(NamedTuple):
     size: int
     modified_us: int
     identity: str
-
-
-class TaskWriter(Protocol):
-    """Begins the file of an attempt at a task; travels to the tasks."""
-
-    def begin(self, epoch: int, task: int) -> ParquetFile:
-        """Return the file."""
-        ...
 
 
 class TableFiles(Protocol):
