@@ -73,6 +73,13 @@ def test_folders_are_read_with_their_columns(s3: str, put: Put) -> None:
     assert rows == [(1, "2026-11-29")]
 
 
+def test_objects_may_have_any_name(s3: str, put: Put) -> None:
+    names = ["a b.json", "ü.json", "1%.json", "%2e.json", "p=q.json", "q?r#s.json", "x&y+z.json"]
+    for n, name in enumerate(names):
+        put(name, lines(n))
+    assert sorted(flat(reader(s3))) == list(range(len(names)))
+
+
 def test_large_objects_are_read_by_several_tasks(s3: str, put: Put) -> None:
     put(
         "large.json",

@@ -224,6 +224,19 @@ def test_appends_are_read_from_a_bucket_version_by_version(s3: str) -> None:
         assert h.poll("trips") == 0
 
 
+def test_partitions_of_any_name_are_read_from_a_bucket(s3: str) -> None:
+    places = ["a b", "ü", "x/y", "1%", "p=q", "q?r#s"]
+    rows = pa.table({"place": places, "at": pa.array(range(6), pa.int64())})
+    deltalake.write_deltalake(f"{s3}/trips", rows, partition_by=["place"])
+    source = mr.sources.Delta(f"{s3}/trips", schema="place string, at long")
+    (process,) = source.processes()
+    start = source.advance(process, None).offset
+    end = source.advance(process, start).offset
+    pieces = source.split(process, start, end)
+    read = [row for piece in pieces for row in source.read(process, *piece)]
+    assert sorted(read, key=lambda row: row[1]) == list(zip(places, range(6), strict=True))
+
+
 def test_iceberg_appends_are_read_from_a_bucket(s3: str, tmp_path: Path) -> None:
     lake = Lake("Iceberg", s3, tmp_path)
     catalog = load_catalog(**lake.catalog)

@@ -212,7 +212,10 @@ def open_file(location: str) -> BinaryIO:
     """
     if not is_object_store(location):
         return open(location, "rb")  # noqa: PTH123
-    url = BucketUrl.parse(location, _SUBJECT)
+    scheme, _, rest = location.partition("://")
+    bucket, _, name = rest.partition("/")
+    # Not parsed: the name of an object may have anything in it.
+    url = BucketUrl(scheme, bucket, name)
     return BucketPath(url, BucketOptions.from_environment(), _SUBJECT).open()
 
 
