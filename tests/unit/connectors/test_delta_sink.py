@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -213,13 +215,126 @@ def test_a_table_that_conflicts_for_ever_is_said_and_nothing_is_lost(
 TABLES = {
     "a column is missing": ([("value", "bigint")], {}, "has no column '_key'"),
     "another type": ([("value", "string")], {}, "'value' of the table is .*string"),
-    "partitioned": (None, {"partition_by": ["_key"]}, r"is partitioned by \['_key'\]"),
+    "partitioned by instants": (
+        None,
+        {"partition_by": ["_timestamp"]},
+        "cannot be parted by '_timestamp', which is timest",
+    ),
     "a constraint": (
         None,
         {"configuration": {"delta.constraints.c": "value > 0"}},
         "'delta.constraints.c' is set",
     ),
 }
+
+
+class Trip(msgspec.Struct):
+    taxi: str | None
+    day: dt.date
+    zone: int
+    shared: bool
+    fare: float
+
+
+TRIPS = SinkColumns(Trip, mr.coders.Msgpack(Trip))
+DAY = dt.date(2026, 11, 29)
+
+
+def trips(*rows: tuple[str | None, dt.date, int, bool, float]) -> pa.RecordBatch:
+    more = {"_key": "k", "_timestamp": dt.datetime(2026, 1, 1, tzinfo=dt.UTC), "_id": b"i"}
+    names = ["taxi", "day", "zone", "shared", "fare"]
+    dicts = [{**dict(zip(names, row, strict=True)), **more} for row in rows]
+    return pa.RecordBatch.from_pylist(dicts, schema=pa.schema(list(TRIPS.arrow)))
+
+
+def parted(root: Path, *by: str, key: tuple[str, ...] = ()) -> mr.sinks.Delta:
+    made = mr.sinks.Delta(root, partition_by=by, key=key)
+    made.bind(Binding("p", "s", "me", TRIPS))
+    made.claim(1, 0)
+    return made
+
+
+def fares(root: Path, where: str) -> list[float]:
+    table = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(str(root)))
+    found = pa.table(table.execute(f"SELECT fare FROM t WHERE {where}"))
+    return sorted(found.column("fare").to_pylist())
+
+
+ROWS = [
+    ("T 1/ü", DAY, 1, True, 1.0), (None, DAY, 1, False, 2.0), ("T 1/ü", DAY, -2, True, 3.0),
+    ("T%31=x", dt.date(1969, 12, 31), 1, True, 4.0), ("", DAY, 1, False, 5.0),
+]  # fmt: skip
+
+
+def test_a_partitioned_table_gets_a_file_for_each_partition_of_a_task(tmp_path: Path) -> None:
+    out = parted(tmp_path, "taxi", "day", "zone", "shared")
+    lost, file = out.for_tasks().begin(3, 1), out.for_tasks().begin(3, 0)
+    lost.write(trips(*ROWS))
+    lost.close()
+    for row in ROWS:
+        file.write(trips(row))
+        file.write(trips(row))
+    receipt = file.close()
+    given_up = out.for_tasks().begin(3, 2)
+    given_up.write(trips(*ROWS))
+    given_up.abort()
+
+    for _ in range(2):  # also by a driver that goes on
+        parted(tmp_path).publish_again(3, [receipt])
+
+    assert left(tmp_path) == []
+    table = deltalake.DeltaTable(str(tmp_path))
+    assert table.metadata().partition_columns == ["taxi", "day", "zone", "shared"]
+    assert len(table.file_uris()) == 4  # an empty text is null, as Delta has it
+    assert fares(tmp_path, "true") == sorted([row[4] for row in ROWS] * 2)
+    assert fares(tmp_path, "taxi = 'T 1/ü' AND zone = -2") == [3.0, 3.0]
+    assert fares(tmp_path, "taxi IS NULL") == [2.0, 2.0, 5.0, 5.0]
+    assert fares(tmp_path, "day < '2000-01-01' AND shared") == [4.0, 4.0]
+    source = mr.sources.Delta(tmp_path, schema="taxi string, day date, fare double")
+    (process,) = source.processes()
+    start = source.advance(process, None).offset
+    end = source.advance(process, start).offset
+    read = [
+        row for piece in source.split(process, start, end) for row in source.read(process, *piece)
+    ]
+    assert sorted(read, key=lambda row: row[2])[::2] == [
+        (row[0] or None, row[1], row[4]) for row in ROWS
+    ]
+    parted(tmp_path).take_back(2, 3)
+    assert fares(tmp_path, "true") == []
+
+
+def test_a_partitioned_table_by_key(tmp_path: Path) -> None:
+    for epoch, row in enumerate([ROWS[0], ROWS[2], ROWS[3]], 1):
+        out = parted(tmp_path, "zone", key=("taxi",))
+        file = out.for_tasks().begin(epoch, 0)
+        file.write(trips(row))
+        out.publish(epoch, [file.close()])
+    assert fares(tmp_path, "true") == [3.0, 4.0]
+    assert fares(tmp_path, "zone = -2") == [3.0]
+
+
+def test_what_cannot_part_a_table_is_refused(tmp_path: Path) -> None:
+    for by, why in {
+        ("fare",): "by 'fare', which is double", ("nothing",): "no column 'nothing'",
+    }.items():  # fmt: skip
+        with pytest.raises(PipelineError, match=why):
+            parted(tmp_path, *by)
+    parted(tmp_path, "day")
+    with pytest.raises(PipelineError, match=r"is partitioned by \['day'\], and the sink by"):
+        parted(tmp_path, "zone")
+
+
+def test_a_table_that_is_parted_otherwise_meanwhile_is_refused(tmp_path: Path) -> None:
+    out = parted(tmp_path)
+    file = out.for_tasks().begin(3, 0)
+    file.write(trips(ROWS[0]))
+    receipt = file.close()
+    deltalake.write_deltalake(
+        str(tmp_path), trips(), mode="overwrite", schema_mode="overwrite", partition_by=["day"]
+    )
+    with pytest.raises(SinkError, match="other partitions than when its files were written"):
+        out.publish(3, [receipt])
 
 
 @pytest.mark.parametrize("case", TABLES)

@@ -37,6 +37,8 @@ class Delta(TableSink):
         key: Columns that identify a row, such as ``"_key"`` or ``("_key", "_window_start")``: a
             record replaces the row with the same key, by Delta's merge, and a retraction deletes
             it. Of several in one epoch the one that was produced last counts. None: append.
+        partition_by: Columns by which a table is parted that is made: text, integers, booleans or
+            dates. A table that exists keeps its own. An empty text is null there, as Delta has it.
 
     Raises:
         PipelineError: ``deltalake`` is not installed in the driver, or it is no such path.
@@ -44,17 +46,26 @@ class Delta(TableSink):
 
     limits = SinkLimits(names=FILE_LIMITS.names | {DELETED})
 
-    def __init__(self, path: str | Path, *, key: str | Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        key: str | Sequence[str] = (),
+        partition_by: str | Sequence[str] = (),
+    ) -> None:
         require_deltalake("Delta", "on the driver")
         self.path = str(path)
         self.key = names(key)
+        self._partition_by = names(partition_by)
         super().__init__(table_files(self.path, repr(self)))
 
     def commits(self, binding: Binding) -> DeltaCommits:
         """Return what commits a checkpoint's epochs; nothing is written yet."""
         columns = binding.columns.arrow
         check_key(self.key, columns, repr(self))
-        return DeltaCommits(self._files, binding.owner, columns, repr(self), self.key)
+        return DeltaCommits(
+            self._files, binding.owner, columns, repr(self), self.key, self._partition_by
+        )
 
     def __repr__(self) -> str:
         return f"Delta({self.path!r})"

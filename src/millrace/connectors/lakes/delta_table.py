@@ -35,6 +35,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from millrace.connectors.lakes.delta_log import LOG, actions_of, is_version, log_file
+from millrace.connectors.lakes.partitions import StagedFile, not_partitions
 from millrace.connectors.lakes.table import Commits, epoch_of
 from millrace.connectors.lakes.table_files import TableFiles
 from millrace.connectors.latest import newest, retracted
@@ -135,6 +136,7 @@ class DeltaCommits(Commits):
         columns: Of the rows, a struct type.
         sink: The sink, for messages.
         key: Columns by which an epoch's records replace rows; without any they are added.
+        partition_by: Columns by which a table that is made is parted.
     """
 
     def __init__(
@@ -144,8 +146,10 @@ class DeltaCommits(Commits):
         columns: pa.StructType,
         sink: str,
         key: Sequence[str] = (),
+        partition_by: Sequence[str] = (),
     ) -> None:
         super().__init__(files, columns, sink)
+        self.partitions = tuple(partition_by)
         self._application = f"millrace-{owner}"
         self._key = key
         self._opened: Any = None
@@ -156,6 +160,8 @@ class DeltaCommits(Commits):
         Raises:
             PipelineError: There is such a table, or it cannot be opened.
         """
+        if why := not_partitions(self.partitions, self._columns):
+            raise PipelineError(f"the sink {self._sink}: {why}")
         try:
             super().check()
         except OSError as error:
@@ -185,6 +191,7 @@ class DeltaCommits(Commits):
             self._files.location,
             Schema.from_arrow(self._columns),
             mode="ignore",
+            partition_by=list(self.partitions),
             storage_options=self._files.storage_options,
         )
         self._sync(0)
@@ -194,16 +201,20 @@ class DeltaCommits(Commits):
         last = table.transaction_version(self._application)
         return last is not None and last >= epoch
 
-    def _add(self, table: Any, epoch: int, names: list[str]) -> None:
+    def _add(self, table: Any, epoch: int, files: list[StagedFile]) -> None:
         from deltalake import CommitProperties, Transaction
 
         properties = CommitProperties(app_transactions=[Transaction(self._application, epoch)])
         if self._key:
-            tables = map(self._staged, names)
+            tables = (self._staged(file.name) for file in files)
             merge(table, tables, self._key, properties, f"{self._sink}, epoch {epoch}")
             self._settle_merge(table)
+        elif any(tuple(file.partition) != self.partitions for file in files):
+            raise self._error(
+                epoch, "the table has other partitions than when its files were written."
+            )
         else:
-            self._append(table, names, properties)
+            self._append(table, files, properties)
             self._sync(table.version() + 1)
 
     def _remove(self, table: Any, after: int, until: int) -> None:
@@ -266,12 +277,13 @@ class DeltaCommits(Commits):
     def _forget(self) -> None:
         self._opened = None
 
-    def _append(self, table: Any, names: list[str], properties: Any) -> None:
+    def _append(self, table: Any, files: list[StagedFile], properties: Any) -> None:
         from deltalake import Schema
         from deltalake.transaction import AddAction
 
         added = []
-        for name in self._files.place(names):
+        placed = self._files.place([file.name for file in files])
+        for name, staged in zip(placed, files, strict=True):
             about = self._files.about(name)
             with self._files.open(name) as file:
                 rows = pq.read_metadata(file).num_rows
@@ -279,7 +291,7 @@ class DeltaCommits(Commits):
                 AddAction(
                     path=name,
                     size=about.size,
-                    partition_values={},
+                    partition_values=staged.partition,
                     modification_time=about.modified_us // 1000,
                     data_change=True,
                     stats=json.dumps({"numRecords": rows}),
@@ -289,11 +301,19 @@ class DeltaCommits(Commits):
             added,
             "append",
             Schema.from_arrow(self._columns),
+            partition_by=list(self.partitions),
             commit_properties=properties,
         )
 
     def _refused(self, table: Any) -> str:
-        why = refused(table, self._columns)
+        by = tuple(table.metadata().partition_columns)
+        if self.partitions and by != self.partitions:
+            return (
+                f"the table is partitioned by {list(by)}, and the sink by {list(self.partitions)}. "
+                "Leave partition_by= out, or name another table."
+            )
+        self.partitions = by
+        why = refused(table, self._columns) or not_partitions(by, self._columns)
         if why or not self._key:
             return why
         if table.metadata().configuration.get("delta.appendOnly") == "true":
@@ -347,8 +367,6 @@ def refused(table: Any, columns: pa.Schema) -> str:
     if unknown or protocol.min_writer_version > _BY_FEATURES:
         asks_for = unknown or f"version {protocol.min_writer_version} of the protocol"
         return f"its writers must know {asks_for}, and this one does not. Name a table without."
-    if by := table.metadata().partition_columns:
-        return f"the table is partitioned by {by}. Name one that is not."
     there = {field.name: field for field in table.schema().fields}
     for field in Schema.from_arrow(columns).fields:
         if field.name not in there:

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from millrace.connectors.lakes.iceberg_catalog import open_catalog
 from millrace.connectors.lakes.iceberg_history import is_first
+from millrace.connectors.lakes.partitions import StagedFile
 from millrace.connectors.lakes.table import Commits, epoch_of
 from millrace.connectors.lakes.table_files import TableFiles
 from millrace.model.errors import CheckpointMismatch, MillraceError, PipelineError
@@ -106,9 +107,9 @@ class IcebergCommits(Commits):
             )
         return int(table.properties.get(_EPOCH, -1)) >= epoch
 
-    def _add(self, table: Any, epoch: int, names: list[str]) -> None:
+    def _add(self, table: Any, epoch: int, files: list[StagedFile]) -> None:
         root = _root(table)
-        files = [f"{root}/{name}" for name in self._files.place(names, "data")]
+        placed = self._files.place([file.name for file in files], "data")
         says = {_OWNER: self._owner, _EPOCH: str(epoch)}
         # In this process only: a commit sends what it changes.
         quick = table.metadata.properties | _NO_RETRY
@@ -116,7 +117,11 @@ class IcebergCommits(Commits):
         with table.transaction() as commit:
             commit.set_properties(says)
             # That none of them is in the table, the epoch says.
-            commit.add_files(files, snapshot_properties=says, check_duplicate_files=False)
+            commit.add_files(
+                [f"{root}/{name}" for name in placed],
+                snapshot_properties=says,
+                check_duplicate_files=False,
+            )
         self._files.sync(_written(table))
 
     def _remove(self, table: Any, after: int, until: int) -> None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from millrace.connectors.lakes.partitions import PartitionedWriter, StagedFile, staged_files
 from millrace.connectors.lakes.table_files import TableFiles
 from millrace.connectors.parquet.files import FILE_LIMITS, STAGING
 from millrace.model.errors import MillraceError, PipelineError, SinkError
@@ -70,7 +71,10 @@ class Commits:
         table = self._open()
         return table is not None and self._has(table, epoch)
 
-    def append(self, epoch: int, names: list[str]) -> None:
+    #: Columns by which the table's rows are parted.
+    partitions: tuple[str, ...] = ()
+
+    def append(self, epoch: int, files: list[StagedFile]) -> None:
         """Add an epoch's records in one durable commit, unless the table has the epoch.
 
         A driver that was superseded in this epoch, and woke up, may be doing the same: one of the
@@ -78,7 +82,7 @@ class Commits:
 
         Args:
             epoch: The epoch.
-            names: Of the files in the staging directory that count.
+            files: That tasks have written, and that count.
 
         Raises:
             SinkError: Others keep changing the table, or have made of it what cannot take the rows.
@@ -92,7 +96,7 @@ class Commits:
                     return
                 if why := self._refused(table):
                     raise self._error(epoch, why)
-                self._add(table, epoch, names)
+                self._add(table, epoch, files)
             except FileNotFoundError:
                 # Another driver has added the epoch meanwhile, and removed what was staged.
                 if not self.has(epoch):
@@ -183,7 +187,7 @@ class Commits:
         """Return why rows cannot be added to a table; empty if they can."""
         raise NotImplementedError
 
-    def _add(self, table: Any, epoch: int, names: list[str]) -> None:
+    def _add(self, table: Any, epoch: int, files: list[StagedFile]) -> None:
         """Commit an epoch, and make the commit durable."""
         raise NotImplementedError
 
@@ -271,7 +275,9 @@ class TableSink:
 
     def for_tasks(self) -> TaskWriter:
         """Return what tasks write with; they need no more than PyArrow."""
-        return self._files.writer(repr(self))
+        writer = self._files.writer(repr(self))
+        columns = () if self._table is None or self.key else self._table.partitions
+        return PartitionedWriter(writer, columns) if columns else writer
 
     def publish(self, epoch: int, receipts: list[bytes]) -> None:
         """Add the records of an epoch to the table, unless it has that epoch: the same rows.
@@ -281,14 +287,14 @@ class TableSink:
         """
         table = self._bound()
         with self._files.refusing(f"{self!r}, epoch {epoch}"):
-            table.append(epoch, [receipt.decode() for receipt in receipts])
+            table.append(epoch, staged_files(receipts))
             self._files.clear(epoch)
 
     def publish_again(self, epoch: int, receipts: list[bytes]) -> None:
         """Publish the mark that completed last, if its driver has not; see :meth:`publish`."""
         with self._files.refusing(f"{self!r}, epoch {epoch}"):
             there = self._bound().has(epoch) or any(
-                self._files.exists(f"{STAGING}/{receipt.decode()}") for receipt in receipts
+                self._files.exists(f"{STAGING}/{file.name}") for file in staged_files(receipts)
             )
         if there:
             self.publish(epoch, receipts)

@@ -127,25 +127,28 @@ class ParquetFile:
     Args:
         out: Where its bytes go.
         where: The sink and the epoch, for messages.
+
+    Attributes:
+        waiting: Bytes of rows that are in memory.
     """
 
     def __init__(self, out: Staged, where: str) -> None:
         self._out = out
         self._where = where
         self._waiting: list[pa.RecordBatch] = []
-        self._bytes = 0
+        self.waiting = 0
         self._writer: pq.ParquetWriter | None = None
 
     def write(self, rows: pa.RecordBatch) -> None:
         """Take rows; they may stay in memory for now."""
         self._waiting.append(rows)
-        self._bytes += rows.nbytes
-        if self._bytes >= _ROW_GROUP_BYTES:
-            self._flush()
+        self.waiting += rows.nbytes
+        if self.waiting >= _ROW_GROUP_BYTES:
+            self.flush()
 
     def close(self) -> bytes:
         """Return the name of the file, which is whole and durable."""
-        self._flush()
+        self.flush()
         with refusing(self._where):
             assert self._writer is not None, "a file is begun for rows"
             self._writer.close()
@@ -156,11 +159,12 @@ class ParquetFile:
         """Remove the file; if the disk refuses that, too, the next publication does."""
         self._out.drop()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Write the rows that are in memory: a row group."""
         if not self._waiting:
             return
         rows = pa.Table.from_batches(self._waiting)
-        self._waiting, self._bytes = [], 0
+        self._waiting, self.waiting = [], 0
         with refusing(self._where):
             if self._writer is None:
                 # Types as Spark infers them from the columns themselves, for all readers alike.
