@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import shutil
 import sys
 from pathlib import Path
@@ -338,12 +339,68 @@ def test_a_directory_may_be_called_what_a_uri_would_quote(tmp_path: Path) -> Non
         made(tmp_path / "a#b")
 
 
-def test_a_partitioned_table_is_refused(root: Path) -> None:
-    there = make(root, list(COLUMNS.arrow))
-    with there.update_spec() as spec:
-        spec.add_identity("_key")
-    with pytest.raises(PipelineError, match=r"is partitioned by \['_key'\]"):
-        sink(root)
+AT = dt.datetime(2026, 11, 29, 23, 59, 59, 999999, tzinfo=dt.UTC)
+ROWS = [
+    (1, "k", AT), (2, "", AT), (3, "k", AT + dt.timedelta(microseconds=1)),
+    (4, "a very long name/ü=%, longer than bounds", AT),
+    (5, "k", AT.replace(year=1969)), (6, "k", AT),
+]  # fmt: skip
+
+
+def parted(root: Path, *by: tuple[str, str]) -> mr.sinks.Iceberg:
+    """Return the sink of a table that somebody has made with partitions, unless it is there."""
+    catalog = load_catalog(**of(root))
+    catalog.create_namespace_if_not_exists("lake")
+    schema = pa.schema(list(COLUMNS.arrow))
+    table = catalog.create_table_if_not_exists(NAME, schema, location=f"file://{root}")
+    if not table.spec().fields:
+        with table.update_spec() as change:
+            for column, transform in by:
+                change.add_field(column, transform, f"{column}_{transform}".replace("[", "_"))
+    return sink(root)
+
+
+@pytest.mark.parametrize(
+    ("by", "files"),
+    [
+        ([("_key", "identity")], 3),
+        ([("_timestamp", "day")], 3),
+        ([("_timestamp", "year"), ("_key", "identity")], 4),
+        ([("_timestamp", "hour"), ("value", "identity")], 6),
+        ([("_timestamp", "month")], 2),
+    ],
+)
+def test_a_partitioned_table_gets_a_file_for_each_partition_of_a_task(
+    by: list[tuple[str, str]], files: int, root: Path
+) -> None:
+    out = parted(root, *by)
+    file = out.for_tasks().begin(3, 0)
+    names = list(COLUMNS.arrow.names)
+    for value, key, at in ROWS:
+        row = dict(zip(names, (value, key, at, b"i"), strict=True))
+        file.write(pa.RecordBatch.from_pylist([row], schema=pa.schema(list(COLUMNS.arrow))))
+    receipt = file.close()
+
+    for _ in range(2):
+        sink(root).publish_again(3, [receipt])
+
+    assert left(root) == []
+    table = opened(root).scan().to_arrow()
+    found = zip(*(table.column(name).to_pylist() for name in names[:3]), strict=True)
+    assert sorted(found) == ROWS
+    assert len(list(opened(root).scan().plan_files())) == files
+    assert len(list(opened(root).scan(row_filter="_key == ''").to_arrow())) > 0
+    day = "_timestamp >= '2026-11-29T00:00:00+00:00' and _timestamp < '2026-11-30T00:00:00+00:00'"
+    assert sorted(opened(root).scan(row_filter=day).to_arrow().column("value").to_pylist()) == [
+        1, 2, 4, 6,
+    ]  # fmt: skip
+    sink(root).take_back(2, 3)
+    assert seen(root) == []
+
+
+def test_partitions_by_other_transforms_are_refused(root: Path) -> None:
+    with pytest.raises(PipelineError, match=r"partitioned by bucket\[4\] of '_key'"):
+        parted(root, ("_key", "bucket[4]"))
 
 
 def test_a_column_more_that_may_be_null_is_left_so(root: Path) -> None:

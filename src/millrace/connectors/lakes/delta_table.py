@@ -35,7 +35,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from millrace.connectors.lakes.delta_log import LOG, actions_of, is_version, log_file
-from millrace.connectors.lakes.partitions import StagedFile, not_partitions
+from millrace.connectors.lakes.partitions import Part, StagedFile, not_partitions
 from millrace.connectors.lakes.table import Commits, epoch_of
 from millrace.connectors.lakes.table_files import TableFiles
 from millrace.connectors.latest import newest, retracted
@@ -149,10 +149,12 @@ class DeltaCommits(Commits):
         partition_by: Sequence[str] = (),
     ) -> None:
         super().__init__(files, columns, sink)
-        self.partitions = tuple(partition_by)
+        self.partitions = tuple(map(Part, partition_by))
         self._application = f"millrace-{owner}"
         self._key = key
         self._opened: Any = None
+
+    whole = False
 
     def check(self) -> None:
         """Refuse a table that cannot take the rows.
@@ -191,7 +193,7 @@ class DeltaCommits(Commits):
             self._files.location,
             Schema.from_arrow(self._columns),
             mode="ignore",
-            partition_by=list(self.partitions),
+            partition_by=self._columns_of_partitions,
             storage_options=self._files.storage_options,
         )
         self._sync(0)
@@ -209,7 +211,7 @@ class DeltaCommits(Commits):
             tables = (self._staged(file.name) for file in files)
             merge(table, tables, self._key, properties, f"{self._sink}, epoch {epoch}")
             self._settle_merge(table)
-        elif any(tuple(file.partition) != self.partitions for file in files):
+        elif any(list(file.partition) != self._columns_of_partitions for file in files):
             raise self._error(
                 epoch, "the table has other partitions than when its files were written."
             )
@@ -301,24 +303,28 @@ class DeltaCommits(Commits):
             added,
             "append",
             Schema.from_arrow(self._columns),
-            partition_by=list(self.partitions),
+            partition_by=self._columns_of_partitions,
             commit_properties=properties,
         )
 
     def _refused(self, table: Any) -> str:
-        by = tuple(table.metadata().partition_columns)
-        if self.partitions and by != self.partitions:
+        by, own = list(table.metadata().partition_columns), self._columns_of_partitions
+        if own and by != own:
             return (
-                f"the table is partitioned by {list(by)}, and the sink by {list(self.partitions)}. "
-                "Leave partition_by= out, or name another table."
+                f"the table is partitioned by {by}, and the sink by {own}. Leave partition_by= "
+                "out, or name another table."
             )
-        self.partitions = by
-        why = refused(table, self._columns) or not_partitions(by, self._columns)
+        self.partitions = tuple(map(Part, by))
+        why = refused(table, self._columns) or not_partitions(self.partitions, self._columns)
         if why or not self._key:
             return why
         if table.metadata().configuration.get("delta.appendOnly") == "true":
             return "'delta.appendOnly' is set, and a record replaces the row of its key. Unset it."
         return rewritten(self._files, table)
+
+    @property
+    def _columns_of_partitions(self) -> list[str]:
+        return [part.column for part in self.partitions]
 
     def _staged(self, name: str) -> pa.Table:
         with self._files.open(f"{STAGING}/{name}") as file:

@@ -31,8 +31,8 @@ class Iceberg(TableSink):
 
     Args:
         table: Its name in the catalog, with its namespace: ``"lake.totals"``. It is made if it is
-            not there. One that exists needs the columns, and others that may be null; it has no
-            partitions.
+            not there. One that exists needs the columns, and others that may be null. It may have
+            partitions by value, or by year, month, day or hour.
         path: Iceberg's location, which driver and workers reach: a local or mounted path, or a URL
             of a bucket, as :class:`~millrace.sinks.Delta` has it. PyIceberg reads its own keys
             from the catalog's properties, such as ``s3.endpoint``, or the environment.

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from millrace.connectors.lakes.iceberg_catalog import open_catalog
 from millrace.connectors.lakes.iceberg_history import is_first
-from millrace.connectors.lakes.partitions import StagedFile
+from millrace.connectors.lakes.partitions import Part, StagedFile, not_partitions
 from millrace.connectors.lakes.table import Commits, epoch_of
 from millrace.connectors.lakes.table_files import TableFiles
 from millrace.model.errors import CheckpointMismatch, MillraceError, PipelineError
@@ -169,13 +169,37 @@ class IcebergCommits(Commits):
                 f"the table's location is {table.location()}, and not {self._files.location}. Name "
                 "that one."
             )
-        return refused(table, self._columns)
+        parts, why = parts_of_spec(table, self._columns)
+        self.partitions = parts
+        return why or refused(table, self._columns)
 
     def _settle(self, table: Any) -> None:
         self._files.sync_folder("metadata", lambda _: True)
 
     def _conflicts(self) -> type[Exception]:
         return Exception  # of the catalog, whichever it is
+
+
+def parts_of_spec(table: Any, columns: pa.Schema) -> tuple[tuple[Part, ...], str]:
+    """Return by what a table is partitioned, and why rows cannot be; empty if they can.
+
+    Args:
+        table: A ``pyiceberg.table.Table``.
+        columns: Of the rows.
+    """
+    parts = list[Part]()
+    for field in table.spec().fields:
+        column, transform = table.schema().find_column_name(field.source_id), str(field.transform)
+        if transform not in ("identity", *_UNITS):
+            return (), (
+                f"the table is partitioned by {transform} of {column!r}. Expected partitions by "
+                f"value, or by {', '.join(_UNITS)}. Name another table."
+            )
+        parts.append(Part(column, "" if transform == "identity" else transform))
+    return tuple(parts), not_partitions(parts, columns)
+
+
+_UNITS: Final = ("year", "month", "day", "hour")
 
 
 def refused(table: Any, columns: pa.Schema) -> str:
@@ -187,8 +211,6 @@ def refused(table: Any, columns: pa.Schema) -> str:
     """
     from pyiceberg.io.pyarrow import pyarrow_to_schema
 
-    if by := [field.name for field in table.spec().fields]:
-        return f"the table is partitioned by {by}. Name one that is not."
     if "write.metadata.path" in table.properties:
         return "'write.metadata.path' is set, and metadata is looked for at the table's location."
     there = {field.name: field for field in table.schema().fields}

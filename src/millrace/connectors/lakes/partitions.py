@@ -1,6 +1,10 @@
-"""Partitions of a table: a task writes a file for each, without the columns that make it.
+"""Partitions of a table: a task writes a file for each.
 
-Source: the Delta transaction protocol, "Partition Value Serialization".
+Delta's log says what they are, so their columns are not in the files. Iceberg's manifests do, too,
+and PyIceberg finds it out from the files, which have all columns.
+
+Source: the Delta transaction protocol, "Partition Value Serialization"; the Iceberg table
+specification, "Partition Transforms".
 """
 
 from __future__ import annotations
@@ -34,6 +38,18 @@ class StagedFile(NamedTuple):
     partition: dict[str, str | None]
 
 
+class Part(NamedTuple):
+    """What rows of one partition have in common.
+
+    Attributes:
+        column: Its name.
+        unit: ``year``, ``month``, ``day`` or ``hour`` of its time; empty: its value.
+    """
+
+    column: str
+    unit: str = ""
+
+
 def staged_files(receipts: Sequence[bytes]) -> list[StagedFile]:
     """Return the files that receipts of tasks name.
 
@@ -50,24 +66,22 @@ def staged_files(receipts: Sequence[bytes]) -> list[StagedFile]:
     return files
 
 
-def not_partitions(columns: Sequence[str], schema: pa.Schema) -> str:
-    """Return why rows cannot be parted by columns; empty if they can.
+def not_partitions(parts: Sequence[Part], schema: pa.Schema) -> str:
+    """Return why rows cannot be parted; empty if they can.
 
     Args:
-        columns: Their names.
+        parts: By what; a time's part is of a time.
         schema: Of the rows.
     """
-    for name in columns:
+    for name, unit in parts:
         if name not in schema.names:
             return f"the records have no column {name!r} to be parted by. They have {schema.names}."
         kind = schema.field(name).type
-        if not any(is_one(kind) for is_one in _KINDS):
+        if not unit and not any(is_one(kind) for is_one in _KINDS):
             return (
                 f"records cannot be parted by {name!r}, which is {kind}. Expected text, an "
                 "integer, a boolean or a date."
             )
-    if columns and len(set(columns)) == len(schema.names):
-        return "all columns of the records part them, and none is left."
     return ""
 
 
@@ -83,11 +97,13 @@ class PartitionedWriter:
 
     Attributes:
         files: Begins each.
-        columns: By which rows are parted.
+        parts: By which rows are parted.
+        whole: Whether the files have all columns.
     """
 
     files: TaskWriter
-    columns: tuple[str, ...]
+    parts: tuple[Part, ...]
+    whole: bool
 
     def begin(self, epoch: int, task: int) -> PartitionedFiles:
         """Return the files of an attempt at a task."""
@@ -97,7 +113,7 @@ class PartitionedWriter:
             assert isinstance(file, ParquetFile), "it writes Parquet"
             return file
 
-        return PartitionedFiles(begin, self.columns)
+        return PartitionedFiles(begin, self.parts, whole=self.whole)
 
 
 class PartitionedFiles:
@@ -105,17 +121,21 @@ class PartitionedFiles:
 
     Args:
         begin: Begins a file.
-        columns: By which rows are parted.
+        parts: By which rows are parted.
+        whole: Whether the files have all columns.
     """
 
-    def __init__(self, begin: Callable[[], ParquetFile], columns: Sequence[str]) -> None:
+    def __init__(
+        self, begin: Callable[[], ParquetFile], parts: Sequence[Part], *, whole: bool
+    ) -> None:
         self._begin = begin
-        self._columns = columns
+        self._parts = parts
+        self._whole = whole
         self._files: dict[tuple[str | None, ...], ParquetFile] = {}
 
     def write(self, rows: pa.RecordBatch) -> None:
         """Take rows; they may stay in memory for now."""
-        for values, part in parts_of(rows, self._columns):
+        for values, part in parts_of(rows, self._parts, whole=self._whole):
             file = self._files.get(values)
             if file is None:
                 file = self._files[values] = self._begin()
@@ -125,8 +145,9 @@ class PartitionedFiles:
 
     def close(self) -> bytes:
         """Return the names of the files and their partitions; they are whole and durable."""
+        columns = [] if self._whole else [part.column for part in self._parts]
         named = [
-            (file.close().decode(), dict(zip(self._columns, values, strict=True)))
+            (file.close().decode(), dict(zip(columns, values, strict=False)))
             for values, file in self._files.items()
         ]
         return json.dumps(named).encode()
@@ -138,27 +159,33 @@ class PartitionedFiles:
 
 
 def parts_of(
-    rows: pa.RecordBatch, columns: Sequence[str]
+    rows: pa.RecordBatch, parts: Sequence[Part], *, whole: bool
 ) -> Iterator[tuple[tuple[str | None, ...], pa.RecordBatch]]:
-    """Yield the values of each partition, as text, and its rows, without these columns.
+    """Yield the values of each partition, as text, and its rows.
 
     Args:
         rows: Some rows.
-        columns: By which they are parted; see :func:`not_partitions`.
+        parts: By which they are parted; see :func:`not_partitions`.
+        whole: Whether the rows keep these columns. If they do not, it is as Delta has it: an empty
+            text is null.
 
     >>> rows = pa.record_batch({"day": ["mon", None, "mon"], "n": [1, 2, 3]})
-    >>> [(values, part.to_pydict()) for values, part in parts_of(rows, ["day"])]
+    >>> [(values, some.to_pydict()) for values, some in parts_of(rows, [Part("day")], whole=False)]
     [(('mon',), {'n': [1, 3]}), ((None,), {'n': [2]})]
     """
-    # An empty text is null in Delta, whoever writes it.
     texts = [
-        pc.if_else(pc.equal(text, ""), None, text)
-        for text in (rows.column(name).cast(pa.string()) for name in columns)
+        (pc.floor_temporal(rows.column(name), unit=unit) if unit else rows.column(name)).cast(
+            pa.string()
+        )
+        for name, unit in parts
     ]
+    if not whole:
+        texts = [pc.if_else(pc.equal(text, ""), None, text) for text in texts]
     keys = list(zip(*(text.to_pylist() for text in texts), strict=True))
     places: dict[tuple[str | None, ...], list[int]] = {}
     for n, values in enumerate(keys):
         places.setdefault(values, []).append(n)
-    own = rows.select([name for name in rows.schema.names if name not in columns])
+    left_out = set[str]() if whole else {part.column for part in parts}
+    own = rows.select([name for name in rows.schema.names if name not in left_out])
     for values, chosen in places.items():
         yield values, own if len(chosen) == len(rows) else own.take(pa.array(chosen, pa.int64()))

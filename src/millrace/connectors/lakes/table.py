@@ -19,7 +19,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from millrace.connectors.lakes.partitions import PartitionedWriter, StagedFile, staged_files
+from millrace.connectors.lakes.partitions import (
+    Part,
+    PartitionedWriter,
+    StagedFile,
+    staged_files,
+)
 from millrace.connectors.lakes.table_files import TableFiles
 from millrace.connectors.parquet.files import FILE_LIMITS, STAGING
 from millrace.model.errors import MillraceError, PipelineError, SinkError
@@ -71,8 +76,10 @@ class Commits:
         table = self._open()
         return table is not None and self._has(table, epoch)
 
-    #: Columns by which the table's rows are parted.
-    partitions: tuple[str, ...] = ()
+    #: By which the table's rows are parted.
+    partitions: tuple[Part, ...] = ()
+    #: Whether its files have the columns by which they are parted.
+    whole = True
 
     def append(self, epoch: int, files: list[StagedFile]) -> None:
         """Add an epoch's records in one durable commit, unless the table has the epoch.
@@ -276,8 +283,10 @@ class TableSink:
     def for_tasks(self) -> TaskWriter:
         """Return what tasks write with; they need no more than PyArrow."""
         writer = self._files.writer(repr(self))
-        columns = () if self._table is None or self.key else self._table.partitions
-        return PartitionedWriter(writer, columns) if columns else writer
+        table = self._table
+        if table is None or self.key or not table.partitions:
+            return writer
+        return PartitionedWriter(writer, table.partitions, table.whole)
 
     def publish(self, epoch: int, receipts: list[bytes]) -> None:
         """Add the records of an epoch to the table, unless it has that epoch: the same rows.
