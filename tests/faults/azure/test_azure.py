@@ -12,14 +12,19 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import deltalake
+import pyarrow as pa
 import pytest
 from azure_server import AzureServer
 from killed_store import check_run_with_killed_store, check_writer_with_killed_store
 from logs import append
 from store_contract import contract
 
+import millrace as mr
 from millrace.model.errors import PipelineError, StoreError
 from millrace.model.time import SECOND
+from millrace.runtime.sink_contract import Binding
+from millrace.runtime.values import SinkColumns
 from millrace.store import (
     BucketOptions,
     BucketUrl,
@@ -96,3 +101,45 @@ def test_the_store_is_killed_in_mid_run(
 ) -> None:
     spark_url = "abfss://checkpoints@millrace.dfs.core.windows.net/"
     check_run_with_killed_store(tmp_path, azure, azure_server, hadoop_url=spark_url)
+
+
+TRIPS = SinkColumns(int, mr.coders.Msgpack(int))
+
+
+@pytest.mark.parametrize("key", [(), ("_key",)], ids=["appended", "by key"])
+def test_a_table_of_delta(azure: str, key: tuple[str, ...]) -> None:
+    url = f"{azure}/table"
+    for epoch in (1, 2):
+        sink = mr.sinks.Delta(url, key=key)
+        sink.bind(Binding("p", "s", "me", TRIPS))
+        sink.claim(1, 0)
+        file = sink.for_tasks().begin(epoch, 0)
+        at = pa.array([epoch], pa.timestamp("us", "UTC"))
+        columns = [pa.array([epoch]), pa.array(["k"]), at, pa.array([b"i"])]
+        file.write(pa.RecordBatch.from_arrays(columns, list(TRIPS.arrow.names)))
+        receipt = file.close()
+        sink.publish(epoch, [receipt])
+        sink.publish_again(epoch, [receipt])
+    table = deltalake.DeltaTable(url).to_pyarrow_table()
+    assert sorted(table.column("value").to_pylist()) == ([2] if key else [1, 2])
+    if key:
+        return
+    source = mr.sources.Delta(url, schema="value long")
+    (process,) = source.processes()
+    start = source.advance(process, None).offset
+    end = source.advance(process, start).offset
+    read = [
+        row for piece in source.split(process, start, end) for row in source.read(process, *piece)
+    ]
+    assert sorted(read) == [(1,), (2,)]
+
+
+def test_files(azure: str) -> None:
+    blobs = ObjectBlobs(BucketUrl.parse(azure), PATIENT)
+    blobs.replace("1 a.json", b'{"n": 1}\n{"n": 2}\n')
+    blobs.replace("_half.json", b'{"n": 3}\n')
+    source = mr.sources.Files(azure, schema="n long")
+    offset = source.advance(azure, None).offset
+    assert [
+        row for piece in source.split(azure, None, offset) for row in source.read(azure, *piece)
+    ] == [(1,), (2,)]
