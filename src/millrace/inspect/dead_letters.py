@@ -14,7 +14,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from millrace.connectors.lakes.delta_log import require_deltalake
+from millrace.connectors.lakes.delta_log import LOG, require_deltalake
+from millrace.connectors.lakes.table_files import table_files
 from millrace.epochlog.entries import Completion
 from millrace.injectors.dead_letters import PROCESS, LetterLog, letters_read
 from millrace.inspect.checkpoint import state_at
@@ -23,7 +24,7 @@ from millrace.kernel.user_errors import reason_of
 from millrace.model.declarations import AGAIN
 from millrace.model.errors import InputLost, PipelineError
 from millrace.model.record import DeadLetter
-from millrace.store import HardState
+from millrace.store import HardState, is_object_store
 
 Location = str | os.PathLike[str]
 
@@ -184,11 +185,21 @@ def _batches(given: Any, names: list[str]) -> Iterator[pa.RecordBatch]:
 
 def _dataset(path: str) -> Any:
     """Return the letters that a sink has written to a path."""
-    if (Path(path) / "_delta_log").is_dir():
+    if is_object_store(path) or (Path(path) / LOG).is_dir():
         require_deltalake("send_dead_letters", "here")
         from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
 
-        return DeltaTable(path).to_pyarrow_dataset()
+        files = table_files(path, "send_dead_letters")
+        try:
+            table = DeltaTable(files.location, storage_options=files.storage_options)
+        except (DeltaError, OSError) as error:
+            raise PipelineError(
+                f"{path}: no dead letters can be read there: {files.words(error)}. Expected a "
+                "Delta table on the dead-letter stream. A table of Iceberg is sent from Python: "
+                "mr.ops.send_dead_letters(checkpoint, table.scan().to_arrow())."
+            ) from None
+        return table.to_pyarrow_dataset()
     if next((Path(path) / "metadata").glob("*.metadata.json"), None) is not None:
         raise PipelineError(
             f"{path} is an Iceberg table, whose catalog knows which of its files count. Send them "

@@ -247,6 +247,21 @@ def test_letters_are_sent_from_a_delta_table(millrace: Any, tmp_path: Path) -> N
     assert millrace(*send).output == "0 dead letters are sent again; 4 were sent before\n"
 
 
+def test_letters_are_sent_from_a_table_in_a_bucket(millrace: Any, tmp_path: Path, s3: str) -> None:
+    run = Run(tmp_path)
+    run.feeds.limit = 8
+    run.epoch(Halving)
+    table_of(run, mr.sinks.Delta(f"{s3}/table"))
+    send = ("dead-letters", str(run.checkpoint), "--send")
+
+    assert millrace(*send, f"{s3}/table").output == "4 dead letters are sent again\n"
+    run.epoch(Mended)
+    assert run.halves == [0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5]
+    refused = millrace(*send, f"{s3}/nothing")
+    assert refused.exit_code == 1
+    assert "nothing: no dead letters can be read there" in refused.output
+
+
 def test_letters_of_an_iceberg_table_are_given_as_arrow(millrace: Any, tmp_path: Path) -> None:
     from pyiceberg.catalog import load_catalog
 
