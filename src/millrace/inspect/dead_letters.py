@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from millrace.connectors.lakes.delta_log import LOG, require_deltalake
-from millrace.connectors.lakes.table_files import table_files
+from millrace.connectors.table_files import table_files
 from millrace.epochlog.entries import Completion
 from millrace.injectors.dead_letters import PROCESS, LetterLog, letters_read
 from millrace.inspect.checkpoint import state_at

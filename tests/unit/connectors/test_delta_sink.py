@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import millrace as mr
-from millrace.connectors.lakes import delta_table, table_files
+from millrace.connectors import table_files
+from millrace.connectors.lakes import delta_table
 from millrace.connectors.parquet.files import STAGING
 from millrace.model.errors import CheckpointMismatch, PipelineError, SinkError
 from millrace.runtime.sink_contract import Binding

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
-from millrace.connectors.lakes import table_files
+from millrace.connectors import table_files
 from millrace.connectors.parquet.files import STAGING
 from millrace.model.errors import CheckpointMismatch, PipelineError, SinkError
 from millrace.runtime.sink_contract import Binding

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import obstore
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from obstore.store import S3Store
 
@@ -42,6 +44,8 @@ class Lake:
     def made(self) -> Any:
         if self.kind == "Iceberg":
             return mr.sinks.Iceberg("lake.totals", self.url, catalog=self.catalog)
+        if self.kind == "Parquet":
+            return mr.sinks.Parquet(self.url)
         return mr.sinks.Delta(self.url, key=self._key)
 
     @property
@@ -71,20 +75,28 @@ class Lake:
         if self.kind == "Iceberg":
             table = load_catalog(**self.catalog).load_table("lake.totals")
             return sorted(table.scan().to_arrow().column("value").to_pylist())
+        if self.kind == "Parquet":
+            files = [name for name in self.names() if name.startswith("epoch=")]
+            data = [name for name in files if not name.rpartition("/")[2].startswith("_")]
+            tables = [pq.read_table(io.BytesIO(self.store.get(name).bytes())) for name in data]
+            return sorted(v for table in tables for v in table.column("value").to_pylist())
         table = deltalake.DeltaTable(self.url)
         return sorted(table.to_pyarrow_table().column("value").to_pylist())
 
+    @property
+    def store(self) -> S3Store:
+        bucket, _, prefix = self.url.removeprefix("s3://").partition("/")
+        return S3Store(bucket, prefix=prefix, client_options={"allow_http": True})
+
     def names(self) -> list[str]:
         """Return the names of all objects of the table."""
-        bucket, _, prefix = self.url.removeprefix("s3://").partition("/")
-        store = S3Store(bucket, prefix=prefix, client_options={"allow_http": True})
-        return sorted(entry["path"] for page in obstore.list(store) for entry in page)
+        return sorted(entry["path"] for page in obstore.list(self.store) for entry in page)
 
     def left(self) -> list[str]:
         return [name for name in self.names() if name.startswith("_staging/")]
 
 
-@pytest.fixture(params=["Delta", "Delta by key", "Iceberg"])
+@pytest.fixture(params=["Delta", "Delta by key", "Iceberg", "Parquet"])
 def lake(request: pytest.FixtureRequest, s3: str, tmp_path: Path) -> Lake:
     return Lake(request.param, s3, tmp_path)
 
@@ -144,6 +156,33 @@ def test_two_drivers_publish_an_epoch_and_one_adds_it(lake: Lake) -> None:
     new.publish(3, receipts)
     old.publish(3, receipts)  # what was staged is gone, and the epoch is there
     assert lake.seen() == [1, 2]
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_of_two_drivers_with_files_of_their_own_one_publishes_its(
+    s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, after: bool
+) -> None:
+    """One is paused as it says which files count; meanwhile the other publishes the epoch."""
+    lake = Lake("Parquet", s3, tmp_path)
+    old, new = lake.sink(), lake.sink()
+    theirs, others = [lake.written(1), lake.written(2, task=1)], [lake.written(1), lake.written(2)]
+    put = ObjectBlobs.put_if_absent
+
+    def paused(*arguments: Any) -> bool:
+        monkeypatch.setattr(ObjectBlobs, "put_if_absent", put)
+        if after:
+            won = put(*arguments)
+            new.publish(3, others)
+            return won
+        new.publish(3, others)
+        return put(*arguments)
+
+    monkeypatch.setattr(ObjectBlobs, "put_if_absent", paused)
+    old.publish(3, theirs)
+    lake.sink().publish_again(3, others)
+
+    assert lake.seen() == [1, 2]
+    assert lake.left() == []
 
 
 def test_it_takes_back_what_epochs_have_added(lake: Lake) -> None:

@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from millrace.connectors.files.formats import open_parquet, row_batches
 from millrace.connectors.lakes.appends import File
-from millrace.connectors.lakes.table_files import TableFiles, open_file
+from millrace.connectors.table_files import TableFiles, open_file
 from millrace.injectors.columns import arrow_schema, conformed
 from millrace.model.errors import InputLost, PipelineError
 from millrace.store import is_object_store, local_path

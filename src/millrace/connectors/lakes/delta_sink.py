@@ -10,9 +10,9 @@ from millrace.compile.sink_limits import SinkLimits
 from millrace.connectors.lakes.delta_log import require_deltalake
 from millrace.connectors.lakes.delta_table import DELETED, DeltaCommits
 from millrace.connectors.lakes.table import TableSink
-from millrace.connectors.lakes.table_files import table_files
 from millrace.connectors.latest import check_key
 from millrace.connectors.parquet.files import FILE_LIMITS
+from millrace.connectors.table_files import table_files
 from millrace.model.declarations import names
 
 if TYPE_CHECKING:

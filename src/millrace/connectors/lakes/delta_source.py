@@ -17,7 +17,7 @@ import pyarrow as pa
 from millrace.connectors.lakes.appends import Appends, CommitFiles
 from millrace.connectors.lakes.delta_history import DeltaHistory, DeltaOffset
 from millrace.connectors.lakes.delta_log import Log, require_deltalake, rows_of
-from millrace.connectors.lakes.table_files import table_files
+from millrace.connectors.table_files import table_files
 from millrace.model.errors import PipelineError
 from millrace.model.time import Instant, timestamp_us
 

@@ -37,9 +37,9 @@ import pyarrow.parquet as pq
 from millrace.connectors.lakes.delta_log import LOG, actions_of, is_version, log_file
 from millrace.connectors.lakes.partitions import Part, StagedFile, not_partitions
 from millrace.connectors.lakes.table import Commits, epoch_of
-from millrace.connectors.lakes.table_files import TableFiles
 from millrace.connectors.latest import newest, retracted
 from millrace.connectors.parquet.files import STAGING
+from millrace.connectors.table_files import TableFiles
 from millrace.model.errors import PipelineError
 
 #: Column that says which keys' rows are deleted. No field of a record may have its name.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from millrace.connectors.lakes.iceberg_catalog import require_pyiceberg
 from millrace.connectors.lakes.iceberg_table import IcebergCommits
 from millrace.connectors.lakes.table import TableSink
-from millrace.connectors.lakes.table_files import table_files
+from millrace.connectors.table_files import table_files
 from millrace.model.errors import PipelineError
 
 if TYPE_CHECKING:

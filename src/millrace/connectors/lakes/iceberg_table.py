@@ -22,7 +22,7 @@ from millrace.connectors.lakes.iceberg_catalog import open_catalog
 from millrace.connectors.lakes.iceberg_history import is_first
 from millrace.connectors.lakes.partitions import Part, StagedFile, not_partitions
 from millrace.connectors.lakes.table import Commits, epoch_of
-from millrace.connectors.lakes.table_files import TableFiles
+from millrace.connectors.table_files import TableFiles
 from millrace.model.errors import CheckpointMismatch, MillraceError, PipelineError
 
 #: Properties of the table, and of a snapshot's summary.

@@ -25,8 +25,8 @@ from millrace.connectors.lakes.partitions import (
     StagedFile,
     staged_files,
 )
-from millrace.connectors.lakes.table_files import TableFiles
 from millrace.connectors.parquet.files import FILE_LIMITS, STAGING
+from millrace.connectors.table_files import TableFiles
 from millrace.model.errors import MillraceError, PipelineError, SinkError
 
 if TYPE_CHECKING:

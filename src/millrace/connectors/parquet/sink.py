@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from millrace.connectors.latest import check_key
 from millrace.connectors.ownership import claim_directory
+from millrace.connectors.parquet import objects
 from millrace.connectors.parquet.files import (
     FILE_LIMITS,
     ParquetWriter,
@@ -24,6 +25,7 @@ from millrace.connectors.parquet.files import (
     say_gone,
     take_back,
 )
+from millrace.connectors.table_files import BucketFiles, BucketWriter, bucket_files
 from millrace.model.declarations import names
 from millrace.model.errors import PipelineError
 from millrace.model.time import MINUTE, Duration, duration_us
@@ -38,14 +40,14 @@ if TYPE_CHECKING:
 class Parquet:
     """One directory of Parquet files an epoch, or a table of the latest rows by key.
 
-    Without a key an epoch's directory appears whole or not at all.
-
     ``spark.read.parquet(path)`` reads all epochs, with a column ``epoch``. An epoch without records
-    leaves no directory; on a local path ``epoch=-1`` has the columns, and no rows, before there is
-    any other. No field may be called ``epoch``, in whatever case. On a local path (or a mounted
-    one) each task of the last level writes a file aside, in the job of the epoch. The driver
-    renames them into place. Elsewhere (``s3a://``, ``hdfs://``, ...) Spark's committer writes the
-    directory in place, and replaces it when the epoch is retried.
+    leaves no directory; ``epoch=-1`` has the columns, and no rows, before there is any other. No
+    field may be called ``epoch``, in whatever case. Each task of the last level writes a file
+    aside, in the job of the epoch. On a local path (or a mounted one) the driver renames them into
+    place: an epoch's directory appears whole or not at all. In a bucket (``s3://``, ``az://``) it
+    copies them, one after the other; which of them count is decided first, and once. Elsewhere
+    (``s3a://``, ``hdfs://``, ...) Spark's committer writes the directory in place, and replaces it
+    when the epoch is retried; there is no ``epoch=-1``.
 
     With a key the driver makes the whole table anew in each epoch that has records. Then it points
     ``<path>/latest`` at it: ``spark.read.parquet(f"{path}/latest")`` reads the row of each key, of
@@ -54,7 +56,8 @@ class Parquet:
     a larger one there are :class:`~millrace.sinks.Delta` and :class:`~millrace.sinks.PostgreSQL`.
 
     Args:
-        path: A local path or, without a key, any URL that Spark can write to.
+        path: A local path or, without a key, ``s3://bucket/prefix`` or ``az://container/prefix``
+            with the credentials of the environment, or any URL that Spark can write to.
         key: Columns that identify a row, such as ``"_key"`` or ``("_key", "_window_start")``.
         keep: With a key: how long a table that was replaced stays, for readers that have begun.
 
@@ -85,11 +88,14 @@ class Parquet:
             )
         self._columns: pa.StructType
         self._local = None if remote else local_path(self.path)
+        self._bucket: BucketFiles | None = None
+        if self.path.startswith(("s3://", "az://")):
+            self._bucket = bucket_files(self.path)
 
     @property
     def takes_back(self) -> bool:
         """Whether a checkpoint may go back to a savepoint, and this sink with it."""
-        return self._local is not None
+        return self._local is not None or self._bucket is not None
 
     def take_back(self, after: int, until: int) -> None:
         """Remove the directories of epochs; a table by key goes on as it is.
@@ -101,7 +107,10 @@ class Parquet:
         Raises:
             SinkError: The disk refuses.
         """
-        if self._local is not None and not self.key:
+        if self._bucket is not None:
+            with self._bucket.refusing(repr(self)):
+                objects.take_back(self._bucket, after, until)
+        elif self._local is not None and not self.key:
             take_back(self._local, after, until, repr(self))
 
     def bind(self, binding: Binding) -> str:
@@ -117,6 +126,9 @@ class Parquet:
         """
         check_key(self.key, binding.columns.arrow, repr(self))
         self._columns = binding.columns.arrow
+        if self._bucket is not None:
+            self._bucket.claim(binding.owner, repr(self))
+            return repr(self)
         if self._local is None:
             return repr(self)
         check_kind(self._local, by_key=bool(self.key), sink=repr(self))
@@ -134,6 +146,9 @@ class Parquet:
         Raises:
             SinkError: The disk refuses.
         """
+        if self._bucket is not None:
+            with self._bucket.refusing(repr(self)):
+                objects.make_empty(self._bucket, self._columns)
         if self._local is None:
             return
         with refusing(repr(self)):
@@ -142,8 +157,10 @@ class Parquet:
             else:
                 make_empty_epoch(self._local, self._columns)
 
-    def for_tasks(self) -> ParquetWriter | None:
+    def for_tasks(self) -> ParquetWriter | BucketWriter | None:
         """Return what tasks write with; None where only Spark's file systems get."""
+        if self._bucket is not None:
+            return self._bucket.writer(repr(self))
         return None if self._local is None else ParquetWriter(str(self._local), repr(self))
 
     def publish(self, epoch: int, receipts: list[bytes]) -> None:
@@ -152,6 +169,10 @@ class Parquet:
         Raises:
             SinkError: The disk refuses, or a record has no key.
         """
+        if self._bucket is not None:
+            with self._bucket.refusing(f"{self!r}, epoch {epoch}"):
+                objects.publish(self._bucket, epoch, [receipt.decode() for receipt in receipts])
+            return
         root, epoch, names, where = self._written(epoch, receipts)
         if self.key:
             publish_version(root, epoch, names, self.key, self._keep_us, where)
@@ -160,6 +181,16 @@ class Parquet:
 
     def publish_again(self, epoch: int, receipts: list[bytes]) -> None:
         """Publish the mark that completed last, if its driver has not; see :meth:`publish`."""
+        if self._bucket is not None:
+            where = f"{self!r}, epoch {epoch}"
+            with self._bucket.refusing(where):
+                names = [receipt.decode() for receipt in receipts]
+                known = objects.is_published(self._bucket, epoch, names)
+            if known:
+                self.publish(epoch, receipts)
+            else:
+                say_gone(where)
+            return
         root, epoch, names, where = self._written(epoch, receipts)
         if not self.key:
             publish_again(root, epoch, names, where)

@@ -1,4 +1,4 @@
-"""Where a table of a lake has its files: on a path that is mounted, or in a bucket.
+"""Where a table has its files: on a path that is mounted, or in a bucket.
 
 ::
 
@@ -195,13 +195,25 @@ def table_files(location: str, who: str) -> TableFiles:
     's3://lake/trips'
     """
     if is_object_store(location):
-        return BucketFiles(BucketUrl.parse(location, _SUBJECT), BucketOptions.from_environment())
+        return bucket_files(location)
     if not location or ("://" in location and not location.startswith("file://")):
         raise PipelineError(
             f"{who}: expected a local or mounted path, or s3://bucket/prefix, gs://bucket/prefix "
             "or az://container/prefix, which driver and workers reach."
         )
     return MountedFiles(local_path(location))
+
+
+def bucket_files(location: str) -> BucketFiles:
+    """Return the files of a table in a bucket.
+
+    Args:
+        location: The URL.
+
+    Raises:
+        PipelineError: It is none.
+    """
+    return BucketFiles(BucketUrl.parse(location, _SUBJECT), BucketOptions.from_environment())
 
 
 def open_file(location: str) -> BinaryIO:
@@ -399,9 +411,21 @@ class BucketFiles:
         """See :meth:`TableFiles.writer`."""
         return BucketWriter(self.url, self.options, sink)
 
+    def placed(self, staged: str, folder: str = "") -> str:
+        """Return the name that a file of the staging folder gets."""
+        return f"{folder}/{_given(staged)}" if folder else _given(staged)
+
+    def folders(self) -> list[str]:
+        """Return the names of the folders. Cost: a list."""
+        return [folder.rstrip("/") for folder in self._blobs.entries("", deep=False)[1]]
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove files that may be there. Cost: a delete each."""
+        self._blobs.remove(names)
+
     def place(self, staged: Sequence[str], folder: str = "") -> list[str]:
         """See :meth:`TableFiles.place`. Cost: a copy each."""
-        names = [f"{folder}/{_given(name)}" if folder else _given(name) for name in staged]
+        names = [self.placed(name, folder) for name in staged]
         pairs = [(f"{STAGING}/{name}", given) for name, given in zip(staged, names, strict=True)]
         self._blobs.map(lambda pair: self._blobs.copy(*pair), pairs)
         return names
