@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, BinaryIO, Final, NamedTuple, Protocol
+from typing import IO, TYPE_CHECKING, BinaryIO, Final, NamedTuple, Protocol, TypeVar
 
 from millrace.connectors.buckets import BucketPath, client, open_object
 from millrace.connectors.ownership import claim_bucket, claim_directory, replace_text
@@ -48,6 +48,9 @@ _SUBJECT: Final = "table"
 _QUERY: Final = re.compile(r"\?[^\s)]+")
 #: Rows of a task's file are in memory up to so many bytes, then in a temporary file.
 _IN_MEMORY: Final = 16 << 20
+
+
+Answer = TypeVar("Answer")
 
 
 class About(NamedTuple):
@@ -156,6 +159,10 @@ class TableFiles(Protocol):
 
     def names(self, folder: str) -> list[str]:
         """Return the names of the files in a folder."""
+        ...
+
+    def map(self, call: Callable[[str], Answer], names: Sequence[str]) -> list[Answer]:
+        """Return what a function answers of each name; where answers take long, at a time."""
         ...
 
     def put_new(self, name: str, data: bytes) -> None:
@@ -317,6 +324,10 @@ class MountedFiles:
         """See :meth:`TableFiles.names`."""
         return sorted(f"{folder}/{file.name}" for file in (self.root / folder).iterdir())
 
+    def map(self, call: Callable[[str], Answer], names: Sequence[str]) -> list[Answer]:
+        """See :meth:`TableFiles.map`."""
+        return [call(name) for name in names]
+
     def put_new(self, name: str, data: bytes) -> None:
         """See :meth:`TableFiles.put_new`."""
         file = self.root / name
@@ -420,8 +431,8 @@ class BucketFiles:
         return [folder.rstrip("/") for folder in self._blobs.entries("", deep=False)[1]]
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove files that may be there. Cost: a delete each."""
-        self._blobs.remove(names)
+        """Remove files that may be there, in no order. Cost: a delete each."""
+        self._blobs.map(lambda name: self._blobs.remove([name]), list(names))
 
     def place(self, staged: Sequence[str], folder: str = "") -> list[str]:
         """See :meth:`TableFiles.place`. Cost: a copy each."""
@@ -432,11 +443,8 @@ class BucketFiles:
 
     def clear(self, epoch: int) -> None:
         """See :meth:`TableFiles.clear`. Cost: a list, and a delete each."""
-        self._blobs.remove(
-            name
-            for name in self._blobs.names(STAGING)
-            if is_left(name.removeprefix(f"{STAGING}/"), epoch)
-        )
+        staged = self._blobs.names(STAGING)
+        self.remove(name for name in staged if is_left(name.removeprefix(f"{STAGING}/"), epoch))
 
     def exists(self, name: str) -> bool:
         """See :meth:`TableFiles.exists`. Cost: a head."""
@@ -464,6 +472,10 @@ class BucketFiles:
     def names(self, folder: str) -> list[str]:
         """See :meth:`TableFiles.names`. Cost: a list for each 1,000, in folders of it, too."""
         return [name for name in self._blobs.names(folder) if "/" not in name[len(folder) + 1 :]]
+
+    def map(self, call: Callable[[str], Answer], names: Sequence[str]) -> list[Answer]:
+        """See :meth:`TableFiles.map`."""
+        return self._blobs.map(call, names)
 
     def put_new(self, name: str, data: bytes) -> None:
         """See :meth:`TableFiles.put_new`. Cost: a put."""

@@ -39,7 +39,7 @@ from millrace.connectors.lakes.partitions import Part, StagedFile, not_partition
 from millrace.connectors.lakes.table import Commits, epoch_of
 from millrace.connectors.latest import newest, retracted
 from millrace.connectors.parquet.files import STAGING
-from millrace.connectors.table_files import TableFiles
+from millrace.connectors.table_files import About, TableFiles
 from millrace.model.errors import PipelineError
 
 #: Column that says which keys' rows are deleted. No field of a record may have its name.
@@ -208,7 +208,7 @@ class DeltaCommits(Commits):
 
         properties = CommitProperties(app_transactions=[Transaction(self._application, epoch)])
         if self._key:
-            tables = (self._staged(file.name) for file in files)
+            tables = self._files.map(self._staged, [file.name for file in files])
             merge(table, tables, self._key, properties, f"{self._sink}, epoch {epoch}")
             self._settle_merge(table)
         elif any(list(file.partition) != self._columns_of_partitions for file in files):
@@ -285,10 +285,8 @@ class DeltaCommits(Commits):
 
         added = []
         placed = self._files.place([file.name for file in files])
-        for name, staged in zip(placed, files, strict=True):
-            about = self._files.about(name)
-            with self._files.open(name) as file:
-                rows = pq.read_metadata(file).num_rows
+        known = self._files.map(self._known, placed)
+        for name, staged, (about, rows) in zip(placed, files, known, strict=True):
             added.append(
                 AddAction(
                     path=name,
@@ -321,6 +319,11 @@ class DeltaCommits(Commits):
         if table.metadata().configuration.get("delta.appendOnly") == "true":
             return "'delta.appendOnly' is set, and a record replaces the row of its key. Unset it."
         return rewritten(self._files, table)
+
+    def _known(self, name: str) -> tuple[About, int]:
+        """Return what is known of a file, and how many rows it has."""
+        with self._files.open(name) as file:
+            return self._files.about(name), pq.read_metadata(file).num_rows
 
     @property
     def _columns_of_partitions(self) -> list[str]:
