@@ -1,6 +1,7 @@
 """A program that reads tables of a lake while others append to them: by epochs, and in real time.
 
-One of them is in a bucket, and some of what is written. Its cases are those of ``test_live_tables.py``.
+One of them is in a bucket, and some of what is written. Its cases are those of
+``test_live_tables.py``.
 """
 
 from __future__ import annotations

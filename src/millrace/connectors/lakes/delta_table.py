@@ -35,7 +35,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from millrace.connectors.lakes.delta_log import LOG, actions_of, is_version, log_file
-from millrace.connectors.lakes.partitions import Part, StagedFile, not_partitions
+from millrace.connectors.lakes.partitions import PartitionField, StagedFile, not_partitions
 from millrace.connectors.lakes.table import Commits, epoch_of
 from millrace.connectors.latest import newest, retracted
 from millrace.connectors.parquet.files import STAGING
@@ -149,7 +149,7 @@ class DeltaCommits(Commits):
         partition_by: Sequence[str] = (),
     ) -> None:
         super().__init__(files, columns, sink)
-        self.partitions = tuple(map(Part, partition_by))
+        self.partitions = tuple(map(PartitionField, partition_by))
         self._application = f"millrace-{owner}"
         self._key = key
         self._opened: Any = None
@@ -312,7 +312,7 @@ class DeltaCommits(Commits):
                 f"the table is partitioned by {by}, and the sink by {own}. Leave partition_by= "
                 "out, or name another table."
             )
-        self.partitions = tuple(map(Part, by))
+        self.partitions = tuple(map(PartitionField, by))
         why = refused(table, self._columns) or not_partitions(self.partitions, self._columns)
         if why or not self._key:
             return why

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from millrace.connectors.lakes.iceberg_catalog import open_catalog
 from millrace.connectors.lakes.iceberg_history import is_first
-from millrace.connectors.lakes.partitions import Part, StagedFile, not_partitions
+from millrace.connectors.lakes.partitions import PartitionField, StagedFile, not_partitions
 from millrace.connectors.lakes.table import Commits, epoch_of
 from millrace.connectors.table_files import TableFiles
 from millrace.model.errors import CheckpointMismatch, MillraceError, PipelineError
@@ -180,14 +180,14 @@ class IcebergCommits(Commits):
         return Exception  # of the catalog, whichever it is
 
 
-def parts_of_spec(table: Any, columns: pa.Schema) -> tuple[tuple[Part, ...], str]:
+def parts_of_spec(table: Any, columns: pa.Schema) -> tuple[tuple[PartitionField, ...], str]:
     """Return by what a table is partitioned, and why rows cannot be; empty if they can.
 
     Args:
         table: A ``pyiceberg.table.Table``.
         columns: Of the rows.
     """
-    parts = list[Part]()
+    parts = list[PartitionField]()
     for field in table.spec().fields:
         column, transform = table.schema().find_column_name(field.source_id), str(field.transform)
         if transform not in ("identity", *_UNITS):
@@ -195,7 +195,7 @@ def parts_of_spec(table: Any, columns: pa.Schema) -> tuple[tuple[Part, ...], str
                 f"the table is partitioned by {transform} of {column!r}. Expected partitions by "
                 f"value, or by {', '.join(_UNITS)}. Name another table."
             )
-        parts.append(Part(column, "" if transform == "identity" else transform))
+        parts.append(PartitionField(column, "" if transform == "identity" else transform))
     return tuple(parts), not_partitions(parts, columns)
 
 

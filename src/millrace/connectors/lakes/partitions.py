@@ -38,7 +38,7 @@ class StagedFile(NamedTuple):
     partition: dict[str, str | None]
 
 
-class Part(NamedTuple):
+class PartitionField(NamedTuple):
     """What rows of one partition have in common.
 
     Attributes:
@@ -66,7 +66,7 @@ def staged_files(receipts: Sequence[bytes]) -> list[StagedFile]:
     return files
 
 
-def not_partitions(parts: Sequence[Part], schema: pa.Schema) -> str:
+def not_partitions(parts: Sequence[PartitionField], schema: pa.Schema) -> str:
     """Return why rows cannot be parted; empty if they can.
 
     Args:
@@ -102,7 +102,7 @@ class PartitionedWriter:
     """
 
     files: TaskWriter
-    parts: tuple[Part, ...]
+    parts: tuple[PartitionField, ...]
     whole: bool
 
     def begin(self, epoch: int, task: int) -> PartitionedFiles:
@@ -126,7 +126,7 @@ class PartitionedFiles:
     """
 
     def __init__(
-        self, begin: Callable[[], ParquetFile], parts: Sequence[Part], *, whole: bool
+        self, begin: Callable[[], ParquetFile], parts: Sequence[PartitionField], *, whole: bool
     ) -> None:
         self._begin = begin
         self._parts = parts
@@ -159,7 +159,7 @@ class PartitionedFiles:
 
 
 def parts_of(
-    rows: pa.RecordBatch, parts: Sequence[Part], *, whole: bool
+    rows: pa.RecordBatch, parts: Sequence[PartitionField], *, whole: bool
 ) -> Iterator[tuple[tuple[str | None, ...], pa.RecordBatch]]:
     """Yield the values of each partition, as text, and its rows.
 
@@ -170,7 +170,10 @@ def parts_of(
             text is null.
 
     >>> rows = pa.record_batch({"day": ["mon", None, "mon"], "n": [1, 2, 3]})
-    >>> [(values, some.to_pydict()) for values, some in parts_of(rows, [Part("day")], whole=False)]
+    >>> [
+    ...     (values, some.to_pydict())
+    ...     for values, some in parts_of(rows, [PartitionField("day")], whole=False)
+    ... ]
     [(('mon',), {'n': [1, 3]}), ((None,), {'n': [2]})]
     """
     texts = [

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from millrace.connectors.lakes.partitions import (
-    Part,
+    PartitionField,
     PartitionedWriter,
     StagedFile,
     staged_files,
@@ -77,7 +77,7 @@ class Commits:
         return table is not None and self._has(table, epoch)
 
     #: By which the table's rows are parted.
-    partitions: tuple[Part, ...] = ()
+    partitions: tuple[PartitionField, ...] = ()
     #: Whether its files have the columns by which they are parted.
     whole = True
 
