@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from millrace.connectors.lakes.partitions import (
-    PartitionField,
     PartitionedWriter,
+    PartitionField,
     StagedFile,
     staged_files,
 )
