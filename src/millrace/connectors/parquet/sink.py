@@ -127,8 +127,7 @@ class Parquet:
         check_key(self.key, binding.columns.arrow, repr(self))
         self._columns = binding.columns.arrow
         if self._bucket is not None:
-            self._bucket.claim(binding.owner, repr(self))
-            return repr(self)
+            return self._bucket.claim(binding.owner, repr(self))
         if self._local is None:
             return repr(self)
         check_kind(self._local, by_key=bool(self.key), sink=repr(self))
