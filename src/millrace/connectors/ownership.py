@@ -41,6 +41,7 @@ def claim_directory(directory: Path, owner: str, sink: str) -> str:
             "or choose another."
         ) from error
     _check(known, owner, sink)
+    return f"the directory {str(directory.resolve())!r}"
 
 
 def claim_bucket(blobs: ObjectBlobs, owner: str, sink: str) -> None:
@@ -75,7 +76,6 @@ def _check(known: str, owner: str, sink: str) -> None:
             f"{owner}). Was the checkpoint deleted and its output kept, or is it that of an "
             "earlier batch? Write to another path, or delete this one."
         )
-    return f"the directory {str(directory.resolve())!r}"
 
 
 def replace_text(path: Path, text: str) -> None:
