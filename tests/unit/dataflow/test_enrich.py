@@ -1,5 +1,6 @@
 """Values with the row of their key: in a table that changes, and in one that does not."""
 
+import datetime as dt
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -8,9 +9,10 @@ import msgspec
 import pytest
 
 import millrace as mr
-from millrace.dataflow.joins.table_join import LARGEST
+from millrace.dataflow.joins.table_join import LARGEST, Lookup
 from millrace.kernel.cells import BoundMap
 from millrace.model.errors import PipelineError, RecordRejected
+from millrace.model.stream import by
 
 
 class Sale(msgspec.Struct, frozen=True):
@@ -281,6 +283,26 @@ def test_a_key_of_another_type_than_the_tables_is_refused_at_its_record() -> Non
         pytest.raises(RecordRejected, match=r"key is 1 \(int\), and the table's keys are str"),
     ):
         h.inject("sales", [(Sale("tea", 1), 3)])
+
+
+@pytest.mark.parametrize(
+    ("row_key", "equal", "others"),
+    [
+        (1, 1, [1.0, True]),
+        (True, True, [1, 1.0]),
+        (-0.0, 0.0, [0, False]),
+        (float("nan"), float("nan"), [0]),
+        (("tea", float("nan")), ("tea", float("nan")), []),
+        (dt.date(2026, 11, 22), dt.date(2026, 11, 22), []),
+    ],
+)
+def test_keys_of_a_table_are_equal_as_all_keys_are(row_key: Any, equal: Any, others: Any) -> None:
+    find = Lookup({row_key: "row"}, by(lambda key: key), "left")
+
+    assert find(equal) == [(equal, "row")]
+    for other in others:
+        with pytest.raises(PipelineError, match="never equal to it"):
+            find(other)
 
 
 class Frame(SimpleNamespace):

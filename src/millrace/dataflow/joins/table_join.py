@@ -27,7 +27,8 @@ from millrace.model.computation import Computation
 from millrace.model.copies import own_copy
 from millrace.model.declarations import DerivedFormat
 from millrace.model.equality import equalities
-from millrace.model.errors import RAISED, PipelineError, brief
+from millrace.model.errors import RAISED, CoderError, PipelineError, brief
+from millrace.model.keys import encode_key
 from millrace.model.pane import Pane, PanedCoder, Window
 from millrace.model.record import Record, Timer
 from millrace.model.state import MapState, ValueState
@@ -326,15 +327,15 @@ class Lookup:
                 "lookup goes by the key that is chosen directly before: "
                 'stream.key_by("field").lookup(table).'
             )
-        self._rows = dict(rows)
+        self._rows = {_slot(key): row for key, row in rows.items()}
         self._extractor = extractor
         self._left = how == "left"
-        self._kinds = {type(key) for key in self._rows}
+        self._kinds = {type(key) for key in rows}
 
     def __call__(self, value: Any) -> list[tuple[Any, Any]]:
         """Return the pair, or nothing."""
         key = self._extractor(value, None)
-        row = self._rows.get(key)
+        row = self._rows.get(_slot(key))
         if row is None:
             if self._kinds and key is not None and type(key) not in self._kinds:
                 raise PipelineError(
@@ -349,6 +350,14 @@ class Lookup:
 
     def __repr__(self) -> str:
         return f"Lookup({len(self._rows)} rows, {self._extractor!r})"
+
+
+def _slot(key: Any) -> Any:
+    """Return what two keys share if, and only if, they are equal as the keys of records are."""
+    try:
+        return encode_key(key)
+    except CoderError:  # It cannot be a record's: a date, say. Then its own equality counts.
+        return type(key), key
 
 
 def rows_of(table: Any, key: str | None) -> Mapping[Any, Any]:
