@@ -8,7 +8,8 @@ The hold of one key: an instant before which the low watermark must not pass, by
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any
+import operator
+from typing import Any, Final
 
 import msgspec
 
@@ -75,6 +76,8 @@ class KeyHold:
 
 
 _DOMAINS = tuple(TimeDomain)
+#: What a counter is counted with has 64 bits.
+_COUNT_END: Final = 1 << 63
 
 
 class UserApi:
@@ -266,6 +269,9 @@ class UserApi:
         self._timers.delete(encode_key(tag), int(domain))
 
     def _increment(self, counter: str, n: int = 1) -> None:
+        if type(counter) is not str or type(n) is not int or not -_COUNT_END <= n < _COUNT_END:
+            # It would be refused where reports are written: after the commit, and without a name.
+            n = _count(counter, n)
         self.counts[counter] = self.counts.get(counter, 0) + n
 
     def _set_hold(self, at: Instant | None) -> None:
@@ -276,6 +282,21 @@ def _panes(topology: Topology, stream: str) -> PanedCoder | None:
     """Return the coder of a stream whose values carry panes; None if they do not."""
     coder = topology.streams[stream].coder
     return coder if isinstance(coder, PanedCoder) else None
+
+
+def _count(counter: Any, n: Any) -> int:
+    """Return what is added to a counter, as an int."""
+    try:
+        count = operator.index(n)
+    except TypeError:
+        count = _COUNT_END
+    if not isinstance(counter, str) or not -_COUNT_END <= count < _COUNT_END:
+        more = "" if type(n) is int and n == 1 else f", {brief(n, 120)}"
+        raise PipelineError(
+            f"increment({brief(counter, 120)}{more}): expected the name of a counter, and what to "
+            'add, an int of 64 bits: self.increment("bytes", len(record.value)).'
+        )
+    return count
 
 
 def _instant(at: Any, call: str) -> int:

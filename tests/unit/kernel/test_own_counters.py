@@ -1,5 +1,10 @@
 """What a computation counts itself: once for each key, and not for what failed."""
 
+from typing import Any
+
+import numpy as np
+import pytest
+
 import millrace as mr
 
 
@@ -35,3 +40,22 @@ def test_what_a_failed_record_counted_is_forgotten() -> None:
     with mr.testing.Harness(pipeline(letters=True), intervals=1) as h:
         h.inject("events", [(1, 0), (-2, 0), (2, 0), (3, 0)])
         assert h.counters("Counting").counted == {"seen": 3, "sum": 6}
+
+
+@pytest.mark.parametrize("counted", [(3,), ("seen", 1.5), ("seen", "2"), ("seen", 1 << 63)])
+def test_what_cannot_be_counted_is_refused_at_its_record(counted: Any) -> None:
+    class Wrong(Counting):
+        def process_record(self, record: mr.Record) -> None:
+            if record.value:
+                self.increment(*counted)
+            self.increment("seen", np.int64(2))
+
+    p = mr.Pipeline("wrong")
+    p.inject("events", format=int)
+    p.add(Wrong, name="Wrong")
+    p.dead_letter("letters")
+    with mr.testing.Harness(p, intervals=1) as h:
+        h.inject("events", [(1, 0), (0, 0)])
+        assert h.counters("Wrong").counted == {"seen": 2}
+        [letter] = h.outputs("letters")
+        assert f"increment({', '.join(map(repr, counted))}" in letter.value.reason
