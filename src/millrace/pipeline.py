@@ -141,7 +141,10 @@ class Pipeline(Declarations):
                 f"stream {stream!r} is injected twice in {self!r}. Inject a second source under "
                 "another name, and let consumers subscribe to both."
             )
-        names_expected = names(expected)
+        several = isinstance(expected, Iterable) and not isinstance(expected, str)
+        names_expected = names(
+            map(str, expected) if several else expected, f"inject({stream!r}, expected"
+        )
         _check_injection(stream, source, timestamp, unit, id, slack, process, names_expected)
         # A class has the methods of a policy, too.
         if low_watermark is not None and (
@@ -160,14 +163,14 @@ class Pipeline(Declarations):
             format,
             duration_us(ahead, "inject(ahead)"),
             process,
-            tuple(str(name) for name in names_expected),
+            names_expected,
             None if idle is None else duration_us(idle, "inject(idle)"),
             None if skew is None else duration_us(skew, "inject(skew)"),
             id,
             _SLACK_US if slack is None else duration_us(slack, "inject(slack)"),
             time_unit(unit, f"inject({stream!r}, unit)"),
             timestamp is INGRESS,
-            names(was),
+            names(was, f"inject({stream!r}, was"),
             plain_types(source),
         )
         return Stream(self, stream)
@@ -225,6 +228,7 @@ class Pipeline(Declarations):
         >>> sorted((out.value, out.timestamp) for out in h.outputs("beats"))[:2]
         [('here is alive', 1000000), ('here is alive', 2000000)]
         """
+        was = names(was, f"p.add({name or computation!r}, was")
         super().add(
             computation,
             name=name,
@@ -242,7 +246,7 @@ class Pipeline(Declarations):
         added = list(self.computations)[-1]
         stream = f"{added}.keys"
         try:
-            earlier = [f"{name}.keys" for name in names(was)]
+            earlier = [f"{name}.keys" for name in was]
             self.inject(
                 stream, Keys(added, keys), timestamp="at", unit="us", format=bytes, was=earlier
             )

@@ -358,14 +358,15 @@ def check_steps(pipeline: Declarations) -> None:
 
 def checked_percentiles(name: str, computation: Computation) -> frozenset[int]:
     """Return the percentiles that a computation declares, or refuse those that are none."""
-    for percentile in computation.percentiles:
+    declared: Any = computation.percentiles
+    for percentile in declared if isinstance(declared, Iterable) else (None,):
         if type(percentile) is not int or not 1 <= percentile <= 99:
             raise PipelineError(
-                f"computation {name!r}, percentiles = {computation.percentiles!r}: {percentile!r} "
-                "is no percentile. Expected whole numbers from 1 to 99; 100, the low watermark "
-                "itself, is always there."
+                f"computation {name!r}, percentiles = {declared!r}: {percentile!r} is no "
+                "percentile. Expected whole numbers from 1 to 99, (90,) or (90, 99); 100, the low "
+                "watermark itself, is always there."
             )
-    return frozenset(computation.percentiles)
+    return frozenset(declared)
 
 
 def late_bound_us(name: str, computation: Computation) -> int:

@@ -653,9 +653,10 @@ class WindowedStream(Stream, Aggregating["WindowedStream"]):
         grouping = computations[self._grouping]
         assert isinstance(grouping, GroupByKeyAndWindow)
         parts = computations.get(parts_of(self._grouping))
+        was = names(was, f"{self!r}.to({name!r}, was")
         if isinstance(parts, CombineByPart):
             grouping.inputs = {parts_of(name): by_key()}  # type: ignore[misc]  # of this instance
-            earlier = [parts_of(name) for name in names(was)]
+            earlier = [parts_of(name) for name in was]
             renamed = parts.renamed(parts_of(name))
             self.pipeline.rename(parts.output, parts_of(name), renamed, was=earlier)
         self.pipeline.rename(self._grouping, name, grouping.renamed(name, format), was=was)

@@ -309,14 +309,15 @@ def _instant(at: Any, call: str) -> int:
             more = ' For so long from now on say after="10 s".' if call == "set_timer" else ""
             raise PipelineError(f"{call}: {wrong}{more}") from None
     try:
-        at_us = at.__index__() if not isinstance(at, bool) else None
+        at_us = at.__index__() if not isinstance(at, bool | TimeDomain) else None
     except AttributeError:
         at_us = None
     if at_us is None or not -MAX_TIMESTAMP <= at_us <= MAX_TIMESTAMP:
+        more = f" Did you mean domain=mr.{at.name}?" if isinstance(at, TimeDomain) else ""
         raise PipelineError(
             f"{call}: {brief(at, 120)} is not a time. Expected microseconds since 1970 (UTC) as an "
             "int, for seconds multiply by mr.SECOND; a datetime with a time zone; or text such as "
-            '"2026-11-22T10:00:00Z".'
+            f'"2026-11-22T10:00:00Z".{more}'
         )
     return int(at_us)
 

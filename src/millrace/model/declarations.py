@@ -37,13 +37,24 @@ from millrace.model.time import TimeUnit, format_timestamp
 Migration = Callable[[Any], Any]
 
 
-def names(given: str | Iterable[str]) -> tuple[str, ...]:
+def names(given: str | Iterable[str], where: str) -> tuple[str, ...]:
     """Return names, of which one or several are given.
 
-    >>> names("Counts"), names(["Counts", "Tallies"])
+    Args:
+        given: As the user wrote it.
+        where: The call up to the argument, for the message.
+
+    Raises:
+        PipelineError: It is neither.
+
+    >>> names("Counts", "p.add(Counts, was"), names(["Counts", "Tallies"], "p.add(Counts, was")
     (('Counts',), ('Counts', 'Tallies'))
     """
-    return (given,) if isinstance(given, str) else tuple(given)
+    several = given if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
+    checked = tuple(several)
+    if not all(isinstance(name, str) for name in checked):
+        raise PipelineError(f"{where}={given!r}): expected a name, or several in a list.")
+    return checked
 
 
 @dataclass(frozen=True)
@@ -72,10 +83,13 @@ class Evolution:
 
         Raises:
             PipelineError: A migration is no function with a name, by which a checkpoint knows that
-                it has run.
+                it has run; or there are no names where some are wanted.
         """
-        if isinstance(dropped, str):
-            dropped = (dropped,)
+        if migrations is not None and not isinstance(migrations, Mapping):
+            raise PipelineError(
+                f"p.add({name}, migrate={migrations!r}): expected functions by cell, "
+                'migrate={"total": to_cents}.'
+            )
         for cell, function in (migrations or {}).items():
             known = getattr(function, "__name__", "<lambda>")
             if not callable(function) or known == "<lambda>":
@@ -84,7 +98,11 @@ class Evolution:
                     "a name of its own, def to_cents(old): ...; by the name a checkpoint knows "
                     "that it has run."
                 )
-        return cls(names(was), frozenset(dropped), dict(migrations or {}))
+        return cls(
+            names(was, f"p.add({name}, was"),
+            frozenset(names(dropped, f"p.add({name}, dropped")),
+            dict(migrations or {}),
+        )
 
 
 class Ingress(Enum):
@@ -298,7 +316,8 @@ class Declarations:
         del self.computations[old]
         guarantees, evolution = self.guarantees.pop(old), self.evolutions.pop(old)
         self.add(computation, name=new)
-        self.guarantees[new], self.evolutions[new] = guarantees, replace(evolution, was=names(was))
+        evolution = replace(evolution, was=names(was, f"to({new!r}, was"))
+        self.guarantees[new], self.evolutions[new] = guarantees, evolution
 
     def call(self, old: str, new: str) -> None:
         """Give a computation, whose name was made up, another; its outputs stay what they are."""

@@ -8,6 +8,7 @@ everything is a plain ``int``.
 from __future__ import annotations
 
 import datetime as dt
+import enum
 import re
 from contextlib import suppress
 from fractions import Fraction
@@ -72,7 +73,7 @@ def duration_us(duration: Duration, where: str = "") -> int:
     >>> duration_us("5 min"), duration_us("1h 30m") == 90 * MINUTE, duration_us(7)
     (300000000, True, 7)
     """
-    if isinstance(duration, bool):
+    if isinstance(duration, bool | enum.Enum):  # mr.WALL_TIME is an int, too
         us = None
     elif isinstance(duration, int):
         us = duration
@@ -128,7 +129,7 @@ def timestamp_us(instant: Instant) -> int:
     >>> timestamp_us("1970-01-01T00:00:01Z"), timestamp_us("1970-01-01 02:00+02:00")
     (1000000, 0)
     """
-    if isinstance(instant, int) and not isinstance(instant, bool):
+    if isinstance(instant, int) and not isinstance(instant, bool | enum.Enum):
         return instant
     at = instant
     if isinstance(at, str):

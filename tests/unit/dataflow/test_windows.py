@@ -92,6 +92,7 @@ def test_sessions_merge_below_the_gap(second: int, merged: list[mr.Window]) -> N
         (lambda: mr.SequenceOf("now"), "Expected triggers"),
         (lambda: mr.Punctuation("end"), "expected a function"),
         (lambda: mr.AtPeriod("1 s", domain="wall"), "expected mr.LOW_WATERMARK"),
+        (lambda: mr.AtPeriod("1 s", mr.LOW_WATERMARK), "domain=mr.LOW_WATERMARK"),
     ],
 )
 def test_what_cannot_be_is_refused_where_it_is_written(make: Any, complaint: str) -> None:

@@ -151,3 +151,19 @@ def test_a_timer_is_set_at_an_instant_in_text_or_after_a_while() -> None:
 def test_what_is_no_time_for_a_timer_is_said(given: dict[str, Any], says: str) -> None:
     with pytest.raises(mr.MillraceError, match=says):
         alarms().inject("orders", [(given, 1)])
+
+
+def test_a_clock_in_the_place_of_a_time_is_refused() -> None:
+    class Swapped(mr.Computation):
+        inputs = {"orders": mr.by(str)}
+
+        def process_record(self, record: mr.Record) -> None:
+            self.set_timer("alarm", mr.WALL_TIME)  # by mistake at 1, by the low watermark
+
+        def process_timer(self, timer: mr.Timer) -> None: ...
+
+    p = mr.Pipeline("swapped")
+    p.inject("orders", format=int)
+    p.add(Swapped)
+    with pytest.raises(mr.MillraceError, match=r"is not a time.*Did you mean domain=mr\.WALL_TIME"):
+        mr.testing.Harness(p).inject("orders", [(7, 1)])

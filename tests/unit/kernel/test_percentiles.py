@@ -230,6 +230,9 @@ def test_a_declaration_that_is_no_percentile_is_refused_when_built(percentile):
     p.add(Wrong)
     with pytest.raises(mr.MillraceError, match="is no percentile"):
         p.build()
+    Wrong.percentiles = percentile
+    with pytest.raises(mr.MillraceError, match=r"Expected whole numbers.*\(90,\)"):
+        p.build()
 
 
 def test_a_pipeline_without_percentiles_keeps_no_count(harness):

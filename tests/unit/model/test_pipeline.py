@@ -64,6 +64,30 @@ def test_an_id_is_the_name_of_a_column(p):
         p.inject("words", id=0)
 
 
+@pytest.mark.parametrize("given", [3, None, [3], {"a": 1}.values()], ids=repr)
+def test_earlier_names_are_names(p, given):
+    with pytest.raises(PipelineError, match=r"inject\('words', was=.*expected a name, or several"):
+        p.inject("words", was=given)
+    with pytest.raises(PipelineError, match=r"p\.add\(.*Echo.*, was=.*expected a name, or several"):
+        p.add(Echo, was=given)
+    with pytest.raises(PipelineError, match=r"p\.add\(Echo, dropped=.*expected a name, or several"):
+        p.add(Echo, dropped=given)
+    with pytest.raises(PipelineError, match=r"Parquet\(key=.*expected a name, or several"):
+        mr.sinks.Parquet("out", key=given)
+
+
+def test_expected_processes_are_several(p):
+    p.inject("words", process="partition", expected=[0, 1])
+    assert p.injections["words"].expected == ("0", "1")
+    with pytest.raises(PipelineError, match=r"expected=3.*expected a name, or several"):
+        p.inject("lines", process="partition", expected=3)
+
+
+def test_migrations_are_named_by_cell(p):
+    with pytest.raises(PipelineError, match=r"migrate=<class 'int'>.*cell"):
+        p.add(Echo, migrate=int)
+
+
 def test_a_slack_without_ids_keeps_nothing(p):
     with pytest.raises(PipelineError, match='Name their column: id="event_id"'):
         p.inject("words", slack="2 h")

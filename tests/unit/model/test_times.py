@@ -45,7 +45,7 @@ def test_a_duration_may_be_written_as(written, us):
 @pytest.mark.parametrize(
     "written",
     ["", " ", "5", "min", "5 parsecs", "-5 min", "5 min later", "1e3 s", -1, 1.5, True, None,
-     dt.timedelta(microseconds=-1)],
+     dt.timedelta(microseconds=-1), mr.WALL_TIME],
     ids=repr,
 )  # fmt: skip
 def test_what_is_no_duration_is_refused(written):
@@ -98,7 +98,9 @@ def test_a_datetime_without_a_zone_names_no_instant():
         timestamp_us("2024-05-01")
 
 
-@pytest.mark.parametrize("written", ["yesterday", 1.5, True, None, dt.date(2024, 5, 1)], ids=repr)
+@pytest.mark.parametrize(
+    "written", ["yesterday", 1.5, True, None, dt.date(2024, 5, 1), mr.LOW_WATERMARK], ids=repr
+)
 def test_what_is_no_instant_is_refused(written):
     with pytest.raises(PipelineError, match="is not an instant"):
         timestamp_us(written)

@@ -108,7 +108,7 @@ class Kafka(NumberedInjector, BoundInjector):
             raise PipelineError(
                 f"Kafka(records_per_epoch={records_per_epoch}): expected 1 or more."
             )
-        self.topics = names(topics)
+        self.topics = names(topics, "Kafka(topics")
         if not self.topics:
             raise PipelineError("Kafka(topics=()): expected the name of a topic, or several.")
         for topic in self.topics:

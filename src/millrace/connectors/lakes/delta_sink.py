@@ -55,8 +55,8 @@ class Delta(TableSink):
     ) -> None:
         require_deltalake("Delta", "on the driver")
         self.path = str(path)
-        self.key = names(key)
-        self._partition_by = names(partition_by)
+        self.key = names(key, "Delta(key")
+        self._partition_by = names(partition_by, "Delta(partition_by")
         super().__init__(table_files(self.path, repr(self)))
 
     def commits(self, binding: Binding) -> DeltaCommits:

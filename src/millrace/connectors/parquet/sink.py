@@ -75,7 +75,7 @@ class Parquet:
         self, path: str | Path, *, key: str | Sequence[str] = (), keep: Duration = MINUTE
     ) -> None:
         self.path = str(path)
-        self.key = names(key)
+        self.key = names(key, "Parquet(key")
         self._keep_us = duration_us(keep, "Parquet(keep)")
         if not self.path:
             raise PipelineError("Parquet(''): expected a path to write to.")

@@ -243,7 +243,7 @@ class PostgreSQL:
     ) -> None:
         self.conninfo = checked(conninfo)
         self.table = table
-        self.key = names(key)
+        self.key = names(key, "mr.sinks.PostgreSQL(key")
         self.workspace = workspace
         self.retry_us = duration_us(retry)
         if not all(table.split(".")) or table.count(".") > 1:

@@ -78,6 +78,11 @@ class AtPeriod(_ClockTrigger):
     ) -> None:
         super().__init__(domain)
         self.period_us = positive_us(period, "AtPeriod(period)")
+        if isinstance(reference, TimeDomain):
+            raise PipelineError(
+                f"AtPeriod({period!r}, mr.{reference.name}): the reference, one of the instants, "
+                f"comes before the clock. Write AtPeriod({period!r}, domain=mr.{reference.name})."
+            )
         self.reference_us = timestamp_us(reference)
 
     def _after(self, now_us: int) -> int:
