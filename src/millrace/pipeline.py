@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from millrace import spark as on_spark
 from millrace.compile.build import build
-from millrace.compile.callables import never_runs, parameters_refusing
+from millrace.compile.callables import never_runs
 from millrace.compile.change.plan import ChangePlan
 from millrace.compile.explanation import PipelineExplanation
 from millrace.compile.graph import graph_svg
@@ -28,6 +28,7 @@ from millrace.injectors.signal_injector import SignalInjector, streams_called
 from millrace.injectors.watermark_policy import LowWatermarkPolicy
 from millrace.inspect.checkpoint import plan_of
 from millrace.model.computation import Computation, DeliveryMode, ProductionMode
+from millrace.model.coroutines import parameters_refusing
 from millrace.model.declarations import (
     AGAIN,
     INGRESS,

@@ -209,20 +209,3 @@ def _name(function: Any, *, short: bool = False) -> str:
     name = getattr(plain, "__qualname__", None) or type(plain).__qualname__
     name = name.rpartition("<locals>.")[2]
     return name.rpartition(".")[2] if short else name
-
-
-def parameters_refusing(function: Any, count: int) -> inspect.Signature | None:
-    """Return a function's parameters if so many positional arguments do not fit them; else None.
-
-    >>> parameters_refusing(lambda rows, epoch: None, 1), parameters_refusing(print, 2)
-    (<Signature (rows, epoch)>, None)
-    """
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):  # some that are written in C have none
-        return None
-    try:
-        signature.bind(*[None] * count)
-    except TypeError:
-        return signature
-    return None

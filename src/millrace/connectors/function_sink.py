@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from millrace.compile.callables import parameters_refusing
+from millrace.model.coroutines import parameters_refusing
 from millrace.model.errors import PipelineError, SinkError
 from millrace.runtime.by_value import pickle_by_value
 

@@ -19,7 +19,7 @@ import msgspec
 
 from millrace.dataflow.value import text
 from millrace.model.coder import BytesCoder, Coder, coder_for, struct_fields, type_name
-from millrace.model.coroutines import truth
+from millrace.model.coroutines import refuse_parameters, truth
 from millrace.model.declarations import Declarations
 from millrace.model.errors import CoderError, PipelineError, brief
 from millrace.model.pane import PanedCoder
@@ -231,6 +231,7 @@ def picker(chosen: Chosen, kind: Any = Any) -> Callable[[Any], Any]:
             return attrgetter(chosen)
         return partial(by(chosen), key=None)
     if callable(chosen):
+        refuse_parameters(chosen, "an aggregation by (", "element")
         return chosen
     raise PipelineError(
         f"{chosen!r} chooses nothing to aggregate. Expected a column name, a function of the "

@@ -58,6 +58,7 @@ from millrace.dataflow.windows.assignment import Assign, AssignedWindows
 from millrace.dataflow.windows.window_fn import WindowFn
 from millrace.model.calls import BatchPolicy, CallPolicy, takes_table
 from millrace.model.computation import Computation, DeliveryMode, ProductionMode
+from millrace.model.coroutines import parameters_refusing, refuse_parameters
 from millrace.model.declarations import DerivedFormat, names
 from millrace.model.errors import PipelineError
 from millrace.model.pane import PanedCoder
@@ -566,6 +567,12 @@ class Stream(Joining["Stream"]):
         for argument, given in (("function", function), ("setup", setup or function)):
             if not callable(given):
                 raise PipelineError(f"{self!r}.{kind}({argument}={given!r}): it cannot be called.")
+        arguments = ["values" if batch else "value"]
+        if setup is not None:
+            refuse_parameters(setup, f"{self!r}.{kind}(setup=")
+            arguments.insert(0, "client")
+        if batch or parameters_refusing(function, len(arguments) + 1) is not None:
+            refuse_parameters(function, f"{self!r}.{kind}(", *arguments)
         target = name or self._free_name(kind)
         stream, extractor = keyed(self)
         if isinstance(extractor, ByKey) and keyless(self.pipeline, stream):

@@ -1,8 +1,9 @@
-"""Results of hooks and functions that are refused: those that stand for code which has not run."""
+"""Users' functions that are refused: by their parameters, or by a result whose code has not run."""
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from types import BuiltinMethodType, FunctionType, MethodType
 from typing import Any, Final
 
@@ -10,6 +11,51 @@ from millrace.model.errors import PipelineError, brief
 
 #: What most hooks return; to ask the rest takes as long as a short hook.
 _PLAIN: Final = frozenset({bool, bytes, dict, float, int, list, str, tuple, type(None)})
+
+
+def parameters_refusing(function: Callable[..., Any], count: int) -> inspect.Signature | None:
+    """Return a function's parameters if so many positional arguments do not fit them; else None.
+
+    >>> parameters_refusing(lambda rows, epoch: None, 1), parameters_refusing(print, 2)
+    (<Signature (rows, epoch)>, None)
+    """
+    try:
+        # What is called is a decorator's own function, whatever that has round it.
+        signature = inspect.signature(function, follow_wrapped=False)
+    except (TypeError, ValueError):  # some that are written in C have none
+        return None
+    try:
+        signature.bind(*[None] * count)
+    except TypeError:
+        return signature
+    return None
+
+
+def refuse_parameters(function: Callable[..., Any], taken_by: str, *arguments: str) -> None:
+    """Refuse a function that cannot be called with what it will be called with.
+
+    Args:
+        function: A user's.
+        taken_by: What takes it, up to its place there: ``"map("``.
+        arguments: Names of what it is called with.
+
+    Raises:
+        PipelineError: It takes more or fewer.
+
+    >>> refuse_parameters(len, "map(", "value")
+    >>> refuse_parameters(lambda: 1, "map(", "value")
+    Traceback (most recent call last):
+        ...
+    millrace.model.errors.PipelineError: map(<lambda>) would be called with (value), and has the \
+parameters ().
+    """
+    parameters = parameters_refusing(function, len(arguments))
+    if parameters is not None:
+        name = getattr(function, "__name__", None) or brief(function, 120)
+        raise PipelineError(
+            f"{taken_by}{name}) would be called with ({', '.join(arguments)}), and has the "
+            f"parameters {parameters}."
+        )
 
 
 def unrun(result: Any) -> str | None:

@@ -11,8 +11,9 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Self
+from typing import Any, Final, Self
 
+from millrace.model.coroutines import refuse_parameters
 from millrace.model.declarations import Before, Declarations, DerivedFormat, Since
 from millrace.model.errors import PipelineError
 from millrace.model.expression import (
@@ -26,6 +27,9 @@ from millrace.model.expression import (
 from millrace.model.pane import PanedCoder
 from millrace.model.stream import TimeSetter, by, of_record
 from millrace.model.time import Duration, Instant, TimeUnit, duration_us, time_unit, timestamp_us
+
+#: Steps whose function is called with the value; those of others, extractors look at themselves.
+_OF_VALUES: Final = frozenset({"map", "flat_map", "filter"})
 
 
 class PlainStream:
@@ -185,6 +189,8 @@ class PlainStream:
     ) -> Self:
         if not callable(function):
             raise PipelineError(f"{self!r}.{kind}: {function!r} cannot be called with a value.")
+        if kind in _OF_VALUES:
+            refuse_parameters(function, f"{self!r}.{kind}(", "value")
         return self._next(self.pipeline.add_step(self.name, kind, function, backwards_us))
 
     def _next(self, name: str) -> Self:

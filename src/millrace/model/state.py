@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any, Final, Generic, NamedTuple, NoReturn, TypeVar, overload
 
 from millrace.model.coder import coder_for, is_immutable, shape_of
+from millrace.model.coroutines import refuse_parameters
 from millrace.model.errors import PipelineError
 from millrace.model.record import LOW_WATERMARK, TimeDomain
 from millrace.model.stream import KeyExtractor, by, by_key
@@ -264,6 +265,8 @@ class CombiningState(StateDescriptor[T]):
                 f"CombiningState(add={add!r}): it cannot be called. Expected sum, min, max, or a "
                 "function (accumulator, item) -> accumulator."
             )
+        if add not in _BUILTIN:
+            refuse_parameters(add, "CombiningState(add=", "accumulator", "item")
         self.function = add
         self._add = _BUILTIN.get(add, add)
         self.initial = initial

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import msgspec
 
-from millrace.model.coroutines import truth
+from millrace.model.coroutines import refuse_parameters, truth
 from millrace.model.errors import PipelineError
 from millrace.model.expression import Expression, Result, alone, is_expression
 from millrace.model.keys import hash_key
@@ -120,6 +120,7 @@ def of_record(function: Callable[[Element], Any]) -> Any:
     """
     if not callable(function):
         raise PipelineError(f"of_record({function!r}): it cannot be called with a record.")
+    refuse_parameters(function, "of_record(", "record")
     return OfRecord(function)
 
 
@@ -270,6 +271,7 @@ def by(*chosen: str | Callable[[Any], Any]) -> KeyExtractor:
     if len(chosen) == 1 and is_expression(chosen[0]):
         return ByFunction(Result((alone(chosen[0]),)))
     if len(chosen) == 1 and callable(chosen[0]):
+        refuse_parameters(chosen[0], "by(", "value")
         return ByFunction(chosen[0])
     if not chosen or not all(isinstance(field, str) and field for field in chosen):
         raise PipelineError(

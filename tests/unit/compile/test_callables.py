@@ -53,11 +53,11 @@ NEVER = {
     "async": (ask, "an async function"),
     "async generator": (ask_all, "an async generator function"),
     "generator": (spread, "a generator function"),
-    "partial": (functools.partial(ask, 1), "an async function"),
-    "partial of a partial": (functools.partial(functools.partial(spread), 1), "a generator"),
+    "partial": (functools.partial(ask), "an async function"),
+    "partial of a partial": (functools.partial(functools.partial(spread)), "a generator"),
     "bound": (Asking().method, "an async function"),
     "callable": (Asking(), "an async function"),
-    "partial of a callable": (functools.partial(Asking(), 1), "an async function"),
+    "partial of a callable": (functools.partial(Asking()), "an async function"),
     "cached": (functools.cache(spread), "a generator function"),
 }
 
@@ -355,3 +355,53 @@ def test_hook_without_letters_names_itself():
     p.add(type("Lambda", (Plain,), {"process_record": lambda _self, _r: spread(1)}))
     with mr.testing.Harness(p) as h, pytest.raises(UserCodeError, match="returned a generator"):
         h.inject("in", [({"k": "a"}, 1)])
+
+
+def _two(first, second):
+    return first
+
+
+def _none():
+    return 1
+
+
+WRONG = {
+    "map": lambda s: s.map(_two),
+    "flat_map": lambda s: s.flat_map(_none),
+    "filter": lambda s: s.filter(_none),
+    "key_by": lambda s: s.key_by(_two),
+    "with_timestamps": lambda s: s.with_timestamps(_none),
+    "of_record": lambda s: s.map(mr.of_record(_none)),
+    "by": lambda _: mr.by(_none),
+    "OnSignal": lambda _: mr.OnSignal("in", _none),
+    "Punctuation": lambda _: mr.Punctuation(_none),
+    "WindowFn": lambda _: mr.WindowFn(_none),
+    "merge": lambda _: mr.WindowFn(spread, _none),
+    "sum": lambda s: s.key_by("k").window(mr.FixedWindows(5)).sum(_none),
+    "top": lambda s: s.key_by("k").window(mr.FixedWindows(5)).top(1, key=_none),
+    "where": lambda _: mr.agg.count(where=_none),
+    "CombiningState": lambda _: mr.CombiningState(int, spread),
+    "map_async": lambda s: s.map_async(_none),
+    "client": lambda s: s.map_async(spread, setup=_none),
+    "map_batches": lambda s: s.map_batches(_two),
+    "setup": lambda s: s.map_batches(_two, setup=spread),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_function_of_other_parameters_is_refused_where_it_is_given(name):
+    stream = mr.Pipeline("p").inject("in", format=int)
+    with pytest.raises(PipelineError, match=r"would be called with .*, and has the parameters \("):
+        WRONG[name](stream)
+
+
+def test_decorated_function_is_judged_by_what_is_called():
+    @functools.wraps(_two)
+    def run(value):
+        return _two(value, 1)
+
+    p = mr.Pipeline("p")
+    p.inject("in", format=int).map(run).map_async(_two).to("out", int)
+    with mr.testing.Harness(p) as h:
+        h.inject("in", [(3, 0)])
+        assert [output.value for output in h.outputs("out")] == [3]

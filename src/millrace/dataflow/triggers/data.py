@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from millrace.dataflow.triggers.trigger import Trigger
-from millrace.model.coroutines import truth
+from millrace.model.coroutines import refuse_parameters, truth
 from millrace.model.errors import PipelineError
 
 
@@ -85,6 +85,7 @@ class Punctuation(Trigger):
                 f"Punctuation({predicate!r}): expected a function of an element, such as "
                 'lambda value: value == "end".'
             )
+        refuse_parameters(predicate, "Punctuation(", "element")
         self.predicate = predicate
 
     def on_element(self, ctx: Any) -> None:

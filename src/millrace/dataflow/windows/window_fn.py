@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from millrace.dataflow.value import Value, last_word, text
+from millrace.model.coroutines import refuse_parameters
 from millrace.model.errors import PipelineError, brief
 from millrace.model.pane import Window
 from millrace.model.record import Record
@@ -168,6 +169,9 @@ class WindowFn(Value):
                 raise PipelineError(
                     f"WindowFn({name}={function!r}): expected a function that returns windows."
                 )
+        refuse_parameters(assign, "WindowFn(assign=", "record")
+        if merge is not None:
+            refuse_parameters(merge, "WindowFn(merge=", "windows")
         self._assign, self._merge = assign, merge
         self.merges = merge is not None
 
