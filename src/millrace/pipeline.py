@@ -21,6 +21,7 @@ from millrace.compile.explanation import PipelineExplanation
 from millrace.compile.graph import graph_svg
 from millrace.compile.topology import Topology
 from millrace.dataflow.stream import Stream
+from millrace.dataflow.value import positive_us
 from millrace.injectors.columns import arrow_schema, plain_types
 from millrace.injectors.dead_letters import Letters
 from millrace.injectors.key_injector import Keys
@@ -165,7 +166,7 @@ class Pipeline(Declarations):
             duration_us(ahead, "inject(ahead)"),
             process,
             names_expected,
-            None if idle is None else duration_us(idle, "inject(idle)"),
+            None if idle is None else positive_us(idle, "inject(idle)"),
             None if skew is None else duration_us(skew, "inject(skew)"),
             id,
             _SLACK_US if slack is None else duration_us(slack, "inject(slack)"),

@@ -212,7 +212,11 @@ class Harness:
         lift: bool = False,
         epoch_time: Duration = 0,
     ) -> None:
-        self._topology = bind_sinks(with_taps(pipeline), "harness")
+        self._topology = _bound(pipeline)
+        if type(intervals) is not int or intervals < 1 or intervals & (intervals - 1):
+            raise PipelineError(
+                f"Harness(intervals={intervals!r}): expected a power of two, such as 4."
+            )
         self._mailbox = Mailbox(MemoryBlobs())
         self._intervals = intervals
         self._publish = publish
@@ -256,14 +260,20 @@ class Harness:
         Raises:
             RecordRejected: A value or timestamp is refused, and there is no dead-letter stream.
         """
+        injection = injection_of(self._topology, stream)
+        has_processes = injection.process is not None or isinstance(injection.source, Injector)
+        if not isinstance(process, str) or (process != ONLY and not has_processes):
+            raise PipelineError(
+                f"inject({stream!r}, ..., process={process!r}): expected the name of a process, of "
+                'a stream that has some: p.inject(..., process="partition").'
+            )
         told = {}
         if low_watermark is not None:
             told[process] = ProcessState(
                 process_watermark_us=min(timestamp_us(low_watermark), MAX_TIMESTAMP)
             )
-        injection = injection_of(self._topology, stream)
         given = []
-        for record in records:
+        for record in records if isinstance(records, Iterable) else (records,):
             if not isinstance(record, tuple | list) or len(record) not in (2, 3):
                 raise PipelineError(
                     f"inject({stream!r}): {brief(record)} is no record. Expected "
@@ -415,7 +425,7 @@ class Harness:
             CheckpointMismatch: It cannot go on there. The Harness goes on with the pipeline it had.
         """
         before = self._topology
-        self._topology = bind_sinks(with_taps(pipeline), "harness")
+        self._topology = _bound(pipeline)
         try:
             self._recover()
         except Exception:
@@ -603,3 +613,10 @@ class Harness:
 
     def _script(self, scripted: Mapping[int, Mapping[str, int]]) -> None:
         self._scripted = self._process.driver.scripted = scripted
+
+
+def _bound(pipeline: Declarations) -> Topology:
+    """Return the topology of a pipeline, with a tap on every stream."""
+    if not isinstance(pipeline, Declarations):
+        raise PipelineError(f"Harness({pipeline!r}): expected an mr.Pipeline, as p.")
+    return bind_sinks(with_taps(pipeline), "harness")

@@ -83,6 +83,11 @@ def test_expected_processes_are_several(p):
         p.inject("lines", process="partition", expected=3)
 
 
+def test_a_process_that_is_idle_at_once_is_refused(p):
+    with pytest.raises(PipelineError, match=r"inject\(idle\): 0 is no time at all"):
+        p.inject("words", idle=0)
+
+
 def test_migrations_are_named_by_cell(p):
     with pytest.raises(PipelineError, match=r"migrate=<class 'int'>.*cell"):
         p.add(Echo, migrate=int)

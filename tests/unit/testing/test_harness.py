@@ -71,8 +71,8 @@ def test_a_stream_that_is_not_there_is_named_with_those_that_are(h):
 
 @pytest.mark.parametrize(
     "records",
-    [[event()], (event(), 5), [(event(),)], [(event(), 5, "e1", 1)], ["ab"], event()],
-    ids=["value", "one pair", "no time", "too much", "text", "no list"],
+    [[event()], (event(), 5), [(event(),)], [(event(), 5, "e1", 1)], ["ab"], event(), 5],
+    ids=["value", "one pair", "no time", "too much", "text", "no list", "number"],
 )
 def test_what_is_no_record_is_refused_with_what_one_is(h, records):
     with pytest.raises(PipelineError, match=r"inject\('events'.*\[\(value, timestamp\), \.\.\.\]"):
@@ -103,6 +103,26 @@ def test_only_injected_streams_are_fed(h, stream):
 def test_a_pipeline_that_cannot_run_is_refused_when_the_harness_opens():
     with pytest.raises(PipelineError):
         Harness(mr.Pipeline("empty")).inject("events", [])
+
+
+@pytest.mark.parametrize("given", [mr.Pipeline, Echo, 3], ids=["class", "computation", "number"])
+def test_what_is_no_pipeline_is_refused(h, given):
+    with pytest.raises(PipelineError, match=r"expected an mr\.Pipeline"):
+        Harness(given)
+    with pytest.raises(PipelineError, match=r"expected an mr\.Pipeline"):
+        h.update(given)
+
+
+@pytest.mark.parametrize("intervals", [0, 3, -4, 4.0, "4", True])
+def test_key_intervals_are_a_power_of_two(p, intervals):
+    with pytest.raises(PipelineError, match=rf"intervals={intervals!r}.*power of two"):
+        Harness(p, intervals=intervals)
+
+
+@pytest.mark.parametrize("process", [3, "0"], ids=["number", "not declared"])
+def test_a_process_is_a_name_of_a_stream_that_has_some(h, process):
+    with pytest.raises(PipelineError, match=rf"process={process!r}\): .*process="):
+        h.inject("events", [(event(), 5)], process=process)
 
 
 def test_a_low_watermark_that_moves_back_is_refused_with_both_values(h):
