@@ -20,9 +20,9 @@ from millrace.kernel.router import Router, RowsBuilder
 from millrace.kernel.timers import KeyRows, KeyTimers
 from millrace.kernel.user_errors import late_production
 from millrace.model.computation import Computation, lacks_hook
-from millrace.model.errors import LateProduction, PipelineError, brief
+from millrace.model.errors import RAISED, LateProduction, PipelineError, brief, brief_error
 from millrace.model.keys import encode_key
-from millrace.model.pane import Pane, Paned, PanedCoder, Window
+from millrace.model.pane import Pane, Paned, PanedCoder, Window, decode_pane, encode_pane
 from millrace.model.record import LOW_WATERMARK, WALL_TIME, TimeDomain
 from millrace.model.time import (
     EARLIEST_RECORD,
@@ -116,6 +116,7 @@ class UserApi:
         self._outputs = {stream: _panes(topology, stream) for stream in spec.outputs}
         self._waits_for = spec.percentiles
         self._alone = spec.fed_by_timers
+        self._checks_panes = type(user).__module__.partition(".")[0] != "millrace"
         self._has_process_timer = not lacks_hook(user, "process_timer")
         self._output_watermark_us = MIN_TIMESTAMP
         self._floor_us = MIN_TIMESTAMP
@@ -201,6 +202,12 @@ class UserApi:
         retraction: bool | None,
     ) -> Any:
         """Return a value with the pane that it is produced as; without, if it is none."""
+        if retraction is not None and type(retraction) is not bool:
+            raise PipelineError(
+                f"produce(retraction={brief(retraction, 120)}): expected True or False."
+            )
+        if pane is not None and self._checks_panes:
+            pane = _readable(pane)
         if pane is None:
             pane = self.pane_at_hand
             if pane is None and not retraction:
@@ -240,11 +247,8 @@ class UserApi:
                 f"set_timer({brief(tag, 120)}): {self._spec.title} has no process_timer, so the "
                 "timer could not fire. Define process_timer(self, timer)."
             )
-        if domain is not LOW_WATERMARK and domain not in _DOMAINS:
-            raise PipelineError(
-                f"set_timer({brief(tag, 120)}, domain={brief(domain, 120)}): expected "
-                "LOW_WATERMARK or WALL_TIME."
-            )
+        if domain is not LOW_WATERMARK:
+            _check_domain("set_timer", tag, domain)
         if percentile != 100 and (domain != LOW_WATERMARK or percentile not in self._waits_for):
             raise PipelineError(
                 f"set_timer({brief(tag, 120)}, percentile={brief(percentile, 120)}): expected one "
@@ -266,13 +270,20 @@ class UserApi:
         return min(now_us + duration_us(after, "set_timer(after)"), MAX_TIMESTAMP)
 
     def _delete_timer(self, tag: Any, domain: TimeDomain = LOW_WATERMARK) -> None:
+        _check_domain("delete_timer", tag, domain)
         self._timers.delete(encode_key(tag), int(domain))
 
     def _increment(self, counter: str, n: int = 1) -> None:
-        if type(counter) is not str or type(n) is not int or not -_COUNT_END <= n < _COUNT_END:
+        counts = self.counts
+        if (
+            type(n) is not int
+            or not -_COUNT_END <= n < _COUNT_END
+            or type(counter) is not str
+            or counter not in counts
+        ):
             # It would be refused where reports are written: after the commit, and without a name.
             n = _count(counter, n)
-        self.counts[counter] = self.counts.get(counter, 0) + n
+        counts[counter] = counts.get(counter, 0) + n
 
     def _set_hold(self, at: Instant | None) -> None:
         self._hold.changed = (None if at is None else _instant(at, "hold"),)
@@ -284,13 +295,37 @@ def _panes(topology: Topology, stream: str) -> PanedCoder | None:
     return coder if isinstance(coder, PanedCoder) else None
 
 
+def _check_domain(call: str, tag: Any, domain: Any) -> None:
+    """Refuse what is no clock."""
+    if domain not in _DOMAINS:
+        raise PipelineError(
+            f"{call}({brief(tag, 120)}, domain={brief(domain, 120)}): expected LOW_WATERMARK or "
+            "WALL_TIME."
+        )
+
+
+def _readable(pane: Any) -> Pane:
+    """Return a user's pane, or refuse it: what was committed, consumers must be able to read."""
+    try:
+        if isinstance(pane, Pane) and (decoded := decode_pane(encode_pane(pane))) is not None:
+            return decoded
+        refused = "it is no mr.Pane"
+    except RAISED as error:  # msgspec's of several kinds
+        refused = brief_error(error)
+    raise PipelineError(
+        f"produce(pane={brief(pane, 200)}): {refused}. Expected that of a record, or mr.Pane("
+        "mr.Window(start, end)) with both in microseconds."
+    )
+
+
 def _count(counter: Any, n: Any) -> int:
     """Return what is added to a counter, as an int."""
     try:
         count = operator.index(n)
-    except TypeError:
-        count = _COUNT_END
-    if not isinstance(counter, str) or not -_COUNT_END <= count < _COUNT_END:
+        is_name = isinstance(counter, str) and bool(counter.encode())
+    except (TypeError, UnicodeEncodeError):
+        is_name = False
+    if not is_name or not -_COUNT_END <= count < _COUNT_END:
         more = "" if type(n) is int and n == 1 else f", {brief(n, 120)}"
         raise PipelineError(
             f"increment({brief(counter, 120)}{more}): expected the name of a counter, and what to "

@@ -42,7 +42,9 @@ def test_what_a_failed_record_counted_is_forgotten() -> None:
         assert h.counters("Counting").counted == {"seen": 3, "sum": 6}
 
 
-@pytest.mark.parametrize("counted", [(3,), ("seen", 1.5), ("seen", "2"), ("seen", 1 << 63)])
+@pytest.mark.parametrize(
+    "counted", [(3,), ([],), ("a\ud800",), ("seen", 1.5), ("seen", "2"), ("seen", 1 << 63)]
+)
 def test_what_cannot_be_counted_is_refused_at_its_record(counted: Any) -> None:
     class Wrong(Counting):
         def process_record(self, record: mr.Record) -> None:

@@ -140,3 +140,36 @@ def test_a_refused_production_that_user_code_survives_leaves_nothing(harness):
 
     assert [o.value for o in h.outputs("out")] == ["fine"]
     assert (h.counters("Good").records, h.counters("Picky").records) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"retraction": 1},
+        {"retraction": "yes"},
+        {"pane": 3},
+        {"pane": mr.Pane(mr.Window(0, 1.5))},
+        {"pane": mr.Pane(mr.Window("now", 5))},
+        {"pane": mr.Pane(None)},
+        {"pane": mr.Pane(mr.Window(0, 5), trigger=7)},
+        {"pane": mr.Pane(mr.Window(0, 1 << 70))},
+    ],
+    ids=str,
+)
+def test_a_pane_that_no_consumer_could_read_is_refused_where_it_is_made(given):
+    class Wrong(mr.Computation):
+        inputs = {"events": mr.by(str)}
+        outputs = {"out": mr.coders.Paned(int, retracts=True)}
+
+        def process_record(self, record):
+            self.produce("out", 1, **(given if record.value else {}))
+
+    p = mr.Pipeline("wrong")
+    p.inject("events", format=int)
+    p.add(Wrong)
+    p.dead_letter("letters")
+    with mr.testing.Harness(p) as h:
+        h.inject("events", [(1, 0), (0, 1)])
+        assert [out.timestamp for out in h.outputs("out")] == [1]
+        [letter] = h.outputs("letters")
+        assert f"produce({next(iter(given))}=" in letter.value.reason

@@ -321,3 +321,5 @@ def test_what_is_no_time_is_refused_where_the_timer_is_set(harness, at):
 def test_what_is_no_domain_is_refused_where_the_timer_is_set(harness):
     with pytest.raises(UserCodeError, match="expected LOW_WATERMARK or WALL_TIME"):
         do(harness(Commanded), ["set_timer", "t", 10, 2])
+    with pytest.raises(UserCodeError, match=r"delete_timer.*expected LOW_WATERMARK or WALL_TIME"):
+        do(harness(Commanded), ["delete_timer", "t", 2])
