@@ -313,6 +313,25 @@ def test_done_must_be_declared(grouping: Any) -> None:
     assert g.add((1, 1), (2, 2)) == ["[0, 10) 1 EARLY", "[0, 10) 2 EARLY"]
 
 
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda ctx: ctx.trigger(mr.DISCARDING), "expected mr.FireMode.ACCUMULATE, CLEAR or DEF"),
+        (lambda ctx: ctx.trigger("clear"), "expected mr.FireMode.ACCUMULATE, CLEAR or DEFAULT"),
+        (lambda ctx: ctx.set_timer("t", 5, "wall"), "expected mr.LOW_WATERMARK or mr.WALL_TIME"),
+        (lambda ctx: ctx.now("wall"), "expected mr.LOW_WATERMARK or mr.WALL_TIME"),
+        (lambda ctx: ctx.set_timer("t", 5, percentile=90), r"percentiles = frozenset\(\{90\}\)"),
+    ],
+)
+def test_what_a_trigger_asks_for_must_be_there(grouping: Any, call: Any, message: str) -> None:
+    class Wrong(mr.Trigger):
+        def on_element(self, ctx: Any) -> None:
+            call(ctx)
+
+    with pytest.raises(mr.MillraceError, match=message):
+        grouping(mr.FixedWindows(10), trigger=Wrong()).add((1, 1))
+
+
 def test_windows_that_merge_need_a_trigger_that_can(grouping: Any) -> None:
     with pytest.raises(mr.MillraceError, match="when windows merge"):
         grouping(mr.Sessions(10), trigger=mr.Repeat(OnRise()))

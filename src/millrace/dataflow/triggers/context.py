@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from millrace.model.errors import PipelineError
+from millrace.model.errors import PipelineError, brief
 from millrace.model.pane import Window
-from millrace.model.record import LOW_WATERMARK, TimeDomain, Timer
+from millrace.model.record import LOW_WATERMARK, WALL_TIME, TimeDomain, Timer
 from millrace.model.time import MAX_TIMESTAMP, Instant, timestamp_us
 
 if TYPE_CHECKING:
@@ -33,6 +33,14 @@ class FireMode(enum.IntEnum):
     ACCUMULATE = 1
     #: Clear them, also in the accumulating modes.
     CLEAR = 2
+
+
+def _check_clock(call: str, domain: TimeDomain) -> None:
+    if domain not in (LOW_WATERMARK, WALL_TIME):
+        raise PipelineError(
+            f"ctx.{call}(..., domain={brief(domain, 120)}): expected mr.LOW_WATERMARK or "
+            "mr.WALL_TIME."
+        )
 
 
 @dataclass(frozen=True)
@@ -98,6 +106,7 @@ class TriggerContext:
 
     def now(self, domain: TimeDomain = LOW_WATERMARK) -> int:
         """Return where a clock stands, in microseconds."""
+        _check_clock("now", domain)
         return self._call.clocks.now(domain)
 
     def peek(self) -> Any:
@@ -129,6 +138,14 @@ class TriggerContext:
 
         A percentile of the low watermark must be among the trigger's ``percentiles``.
         """
+        _check_clock("set_timer", domain)
+        trigger = self._call.tree.triggers[self._node]
+        if percentile != 100 and (domain == WALL_TIME or percentile not in trigger.percentiles):
+            raise PipelineError(
+                f"ctx.set_timer({brief(tag, 120)}, ..., percentile={brief(percentile, 120)}): "
+                f"nothing of {trigger!r} waits for that of the low watermark. Declare it in its "
+                "class: percentiles = frozenset({90})."
+            )
         clock = self._call.clocks.number(domain, percentile)
         self._call.row.set_timer(self._node, tag, min(timestamp_us(at), MAX_TIMESTAMP), clock)
 
@@ -145,6 +162,11 @@ class TriggerContext:
 
     def trigger(self, mode: FireMode = FireMode.DEFAULT) -> None:
         """Emit a pane when this callback is over; of a child, tell the parent."""
+        if not isinstance(mode, FireMode):
+            raise PipelineError(
+                f"ctx.trigger({brief(mode, 120)}): expected mr.FireMode.ACCUMULATE, CLEAR or "
+                "DEFAULT."
+            )
         self.triggered = True
         self.mode = mode
 
