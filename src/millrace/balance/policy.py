@@ -23,6 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from millrace.model.errors import PipelineError
 from millrace.watermark.intervals import IntervalMap, KeyInterval
 from millrace.watermark.map_change import Merge, Remapped, Split
 
@@ -49,6 +50,9 @@ class Balance:
         splits: Splits a round, and as many merges.
         intervals: How many intervals there are to be; for a time there are twice as many.
 
+    Raises:
+        PipelineError: One cannot be that.
+
     Source: MillWheel, "Architecture" (7.1).
 
     >>> import millrace as mr
@@ -59,6 +63,18 @@ class Balance:
     above: float = 1.25
     splits: int = 8
     intervals: int = 64
+
+    def __post_init__(self) -> None:
+        whole = (self.splits, self.intervals)
+        if (
+            type(self.above) not in (int, float)
+            or not self.above >= 1
+            or any(type(number) is not int or number < 1 for number in whole)
+        ):
+            raise PipelineError(
+                f"{self!r}: expected above=, so many times a task's share, of 1 or more, and whole "
+                "numbers from 1 on as splits= and intervals=."
+            )
 
 
 #: A key with so much of its interval gets one of its own.

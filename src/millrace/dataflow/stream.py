@@ -455,9 +455,10 @@ class Stream(Joining["Stream"]):
     ) -> Self:
         """Replace each value by what a call to a service returns for it; other keys go on.
 
-        The record's key, time and windows stay. A retraction calls for the value that is taken
-        back, so a service should answer it as it did before. The low watermark waits for what is in
-        flight. After a failure a call may be made again, with the same id; its result counts once.
+        The record's key, time and windows stay; one without a key gets the number of one of 64
+        parts. A retraction calls for the value that is taken back, so a service should answer it as
+        it did before. The low watermark waits for what is in flight. After a failure a call may be
+        made again, with the same id; its result counts once.
 
         Args:
             function: An ``async def``; a plain function is called in a thread. It is given the

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from millrace.injectors.refusals import Refusal, column_of, refusals_of, with_refusals
 from millrace.injectors.typed_values import ToInstant, array_of, microsecond_instant
-from millrace.model.errors import PipelineError
+from millrace.model.errors import PipelineError, brief
 
 _FAMILIES = (
     pa.types.is_boolean,
@@ -199,7 +199,6 @@ def column_names(ddl: str) -> list[str]:
     return [name for name, _ in _parts(ddl)]
 
 
-@lru_cache(maxsize=64)
 def arrow_schema(ddl: str) -> pa.Schema:
     """Return a schema as Arrow has it; a ``timestamp`` is in microseconds, UTC.
 
@@ -213,6 +212,15 @@ def arrow_schema(ddl: str) -> pa.Schema:
       child 0, item: int32
     at: timestamp[us, tz=UTC]
     """
+    if not isinstance(ddl, str):
+        raise PipelineError(
+            f'schema={brief(ddl, 120)}: expected columns as text, "user string, at timestamp".'
+        )
+    return _arrow_schema(ddl)
+
+
+@lru_cache(maxsize=64)
+def _arrow_schema(ddl: str) -> pa.Schema:
     return pa.schema(_fields(ddl, ddl))
 
 

@@ -305,6 +305,8 @@ def test_what_a_function_returns_is_refused_by_the_same_rule(kind, value):
         ("v timestamp_ntz", "has no time zone"),
         ("v struct<at: timestamp_ntz>", "has no time zone"),
         ("v map<struct<a: int>, string>", "keys that no dict of Python can have"),
+        (["v int"], r"schema=\[.v int.\]: expected columns as text"),
+        (pa.schema([("v", pa.int64())]), "expected columns as text"),
     ],
 )
 def test_a_schema_that_no_line_can_fill_is_refused_when_the_injector_is_made(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import millrace as mr
 from millrace.model.errors import PipelineError
 from millrace.spark.driven_engine import DrivenSetup
 from millrace.spark.microbatch_engine import MicroBatchSetup, free_name
@@ -47,8 +49,15 @@ def test_two_runs_of_one_name_in_a_session() -> None:
         (check_clock, [5, "now"], r"clock=.*: expected a function"),
         (batch_ms, [0, "1 us"], r"spark_batch=.*: expected a millisecond or more"),
         (marks_us, [0, "0 s"], r"marks=.*: expected a time above 0"),
+        (mr.spark.realtime_settings, [0, "2", (1, 8)], r"realtime_settings\(tasks=.*1 or more"),
+        (mr.ops.Balance, [0.5, -1, "x", math.nan], r"Balance\(above=.*: expected above="),
+        (lambda n: mr.ops.Balance(splits=n), [0, 1.5, "8"], r"splits=.*whole numbers from 1 on"),
+        (lambda n: mr.ops.Balance(intervals=n), [0, None], r"intervals=.*whole numbers from 1"),
     ],
-    ids=["attempts", "intervals", "clock", "spark_batch", "marks"],
+    ids=[
+        *("attempts", "intervals", "clock", "spark_batch", "marks", "tasks", "above", "splits"),
+        "intervals to come",
+    ],
 )
 def test_what_is_no_value_of_an_option(check: Any, refused: list[Any], said: str) -> None:
     for value in refused:

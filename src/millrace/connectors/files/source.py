@@ -171,9 +171,9 @@ class Files(Injector):
         self._directory = Directory(
             self.path, pattern=pattern, recursive=recursive, created=created, rotated=rotated
         )
-        self._grows_us = duration_us(grows)
+        self._grows_us = duration_us(grows, "Files(grows)")
         self._bytes = bytes_per_epoch
-        self._forget_us = duration_us(forget)
+        self._forget_us = duration_us(forget, "Files(forget)")
         self._clock = clock
 
     def __repr__(self) -> str:

@@ -245,7 +245,7 @@ class PostgreSQL:
         self.table = table
         self.key = names(key, "mr.sinks.PostgreSQL(key")
         self.workspace = workspace
-        self.retry_us = duration_us(retry)
+        self.retry_us = duration_us(retry, "mr.sinks.PostgreSQL(retry)")
         if not all(table.split(".")) or table.count(".") > 1:
             raise PipelineError(
                 f"mr.sinks.PostgreSQL(table={table!r}): expected 'table' or 'schema.table'."

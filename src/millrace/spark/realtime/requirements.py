@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from millrace.model.errors import PipelineError
+
 #: What Spark's tasks reserve for each reader's connection, in the budget of a writer.
 _CONNECTION_BYTES = (32 << 10) + 512
 #: Bytes of a buffer between two tasks: fewer than a row has, so that each row leaves at once.
@@ -35,9 +37,16 @@ def realtime_settings(tasks: int = 2) -> dict[str, str]:
     Args:
         tasks: How many tasks a level will have.
 
+    Raises:
+        PipelineError: It is no number of tasks.
+
     >>> realtime_settings(tasks=2)["spark.python.udf.pipelined.enabled"]
     'true'
     """
+    if type(tasks) is not int or tasks < 1:
+        raise PipelineError(
+            f"realtime_settings(tasks={tasks!r}): expected a number of tasks a level, 1 or more."
+        )
     writer = tasks * (_CONNECTION_BYTES + _ROWS_ON_THE_WAY * _BUFFER_BYTES)
     return {
         "spark.python.udf.pipelined.enabled": "true",
