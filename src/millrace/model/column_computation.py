@@ -148,11 +148,12 @@ class KeyBlock:
                 values themselves.
             key_of: Of each value, the position of its key in ``keys``. By default there is a value
                 for each record, with that record's key.
-            timestamps: Of each value, microseconds. By default that of the record; with ``key_of``
-                that of the key's newest record in the block.
+            timestamps: Of each value, microseconds or instants, of NumPy in UTC. By default that of
+                the record; with ``key_of`` that of the key's newest record in the block.
 
         Raises:
-            PipelineError: The columns are not as long as they must be.
+            PipelineError: The columns are not as long as they must be, or no times, or no
+                positions.
         """
         where = f"{self._schema.title}: produce({stream!r}, ...)"
         values = self._values(stream, columns, where)
@@ -160,7 +161,7 @@ class KeyBlock:
             _fits(len(values), len(self), "records", where)
             positions = self.key_of
         else:
-            positions = np.asarray(key_of, dtype=np.int64)
+            positions = _integers(key_of, f"{where}, key_of")
             _fits(len(positions), len(values), "values", f"{where}, key_of")
             if len(positions) and not 0 <= positions.min() <= positions.max() < len(self.keys):
                 raise PipelineError(
@@ -168,7 +169,7 @@ class KeyBlock:
                     f"Expected positions of the block's {len(self.keys)} keys, counted from 0."
                 )
         if timestamps is not None:
-            at_us = np.asarray(timestamps, dtype=np.int64)
+            at_us = _times_us(timestamps, f"{where}, timestamps")
             _fits(len(at_us), len(values), "values", f"{where}, timestamps")
         elif key_of is None:
             at_us = self.timestamps
@@ -320,9 +321,34 @@ def _array(column: Column, kind: pa.DataType | None, where: str) -> pa.Array:
         if not isinstance(array, pa.Array):
             return pa.array(array, kind)
         return array if kind is None or array.type == kind else array.cast(kind)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as refused:
+    except (TypeError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as refused:
         wanted = "a column" if kind is None else f"a column of {kind}"
         raise PipelineError(f"{where}: {wanted} was expected: {refused}.") from None
+
+
+def _integers(column: Column, where: str) -> Ints:
+    """Return a column of integers; a float that is one counts as one."""
+    array = _array(column, None, where)
+    if not (pa.types.is_integer(array.type) or pa.types.is_floating(array.type)):
+        raise PipelineError(f"{where}: a column of integers was expected, not of {array.type}.")
+    return _known(_array(array, pa.int64(), where), where)
+
+
+def _times_us(column: Column, where: str) -> Ints:
+    """Return a column of times in microseconds; of instants, parts below are cut off."""
+    array = _array(column, None, where)
+    if not pa.types.is_timestamp(array.type):
+        return _integers(array, where)
+    if array.type.tz is None and not isinstance(column, np.ndarray):
+        raise PipelineError(f"{where}: {array.type} has no time zone, so it names no instants.")
+    return _known(array.cast(pa.timestamp("us", array.type.tz), safe=False).view(pa.int64()), where)
+
+
+def _known(array: pa.Array, where: str) -> Ints:
+    if array.null_count:
+        raise PipelineError(f"{where}: {array.null_count} of its {len(array)} values are null.")
+    values: Ints = array.to_numpy()
+    return values
 
 
 def _fits(length: int, wanted: int, what: str, where: str) -> None:
