@@ -319,11 +319,32 @@ def _array(column: Column, kind: pa.DataType | None, where: str) -> pa.Array:
         if isinstance(array, pa.ChunkedArray):
             array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], kind)
         if not isinstance(array, pa.Array):
-            return pa.array(array, kind)
-        return array if kind is None or array.type == kind else array.cast(kind)
-    except (TypeError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as refused:
+            inferred = None if isinstance(array, np.ndarray) else _with_loss(array, kind)
+            if inferred is None:
+                return pa.array(array, kind)
+            array = inferred
+        if kind is None or array.type == kind:
+            return array
+        if pa.types.is_timestamp(kind) and getattr(array.type, "tz", kind.tz) is None:
+            raise PipelineError(f"{where}: {array.type} has no time zone, so it names no instants.")
+        return array.cast(kind)
+    except (TypeError, OverflowError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as refused:
         wanted = "a column" if kind is None else f"a column of {kind}"
         raise PipelineError(f"{where}: {wanted} was expected: {refused}.") from None
+
+
+def _with_loss(column: Column, kind: pa.DataType | None) -> pa.Array | None:
+    """Return a list as what it is, if Arrow makes it a kind with loss; else None.
+
+    It would cut off the fractions of floats, and take datetimes without a zone for such in UTC.
+    """
+    if kind is not None and pa.types.is_integer(kind):
+        inferred = pa.array(column)
+        return inferred if pa.types.is_floating(inferred.type) else None
+    if kind is not None and pa.types.is_timestamp(kind):
+        inferred = pa.array(column)
+        return inferred if pa.types.is_timestamp(inferred.type) else None
+    return None
 
 
 def _integers(column: Column, where: str) -> Ints:

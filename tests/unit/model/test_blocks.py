@@ -76,3 +76,32 @@ def test_what_is_no_column_of_times_or_positions_is_refused(
     times, [reason] = produced(**columns)
     assert times == []
     assert re.search(message, reason)
+
+
+@pytest.mark.parametrize(
+    ("kind", "column", "message"),
+    [
+        (int, [1.5], "column of int64 was expected: .*truncated"),
+        (int, [1 << 64], "column of int64 was expected"),
+        (int, [True], "column of int64 was expected"),
+        (int, ["5"], "column of int64 was expected"),
+        (dt.datetime, [dt.datetime(2026, 11, 22)], "no time zone"),
+        (dt.datetime, pa.array([AT], pa.timestamp("us")), "no time zone"),
+    ],
+)
+def test_state_that_a_cell_would_refuse_is_refused(kind: Any, column: Any, message: str) -> None:
+    class Keeping(mr.ColumnComputation):
+        inputs = {"readings": mr.by("key")}
+        cell = mr.ValueState(kind)
+
+        def process_batch(self, block: mr.KeyBlock) -> None:
+            block.set_state(cell=column)
+
+    p = mr.Pipeline("p")
+    p.inject("readings", format=Reading)
+    p.add(Keeping)
+    p.dead_letter("letters")
+    with mr.testing.Harness(p) as h:
+        h.inject("readings", [(Reading("a"), AT)])
+        assert re.search(message, h.outputs("letters")[0].value.reason)
+        assert list(h.checkpoint()["Keeping"].scan()) == []
