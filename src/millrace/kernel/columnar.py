@@ -59,9 +59,6 @@ class ColumnarMachine(Machine):
             assert keyed is not None, "only records can be refused"
             key = records.keys[int(keyed.key_of[n])]
             self._set_aside(self._failures.of_record(bundle, key, error, first + n), key)
-        for encoded, at_us, error in done.failed:
-            key = decode_key(encoded)
-            self._set_aside(self._failures.of_timer(bundle, key, error, Timer(at_us, at_us)), key)
         counters.counted.update(done.counted)
         for emitted in done.emitted:
             self._send(bundle, emitted)

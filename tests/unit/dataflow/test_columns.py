@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import pytest
 
 import millrace as mr
 from millrace.dataflow.columnar import sessions, windows
@@ -76,16 +77,42 @@ def test_what_pins_the_low_watermark_is_named() -> None:
     assert "elements" in explained
 
 
-def test_a_sum_beyond_64_bits_is_set_aside_and_the_other_keys_are_not() -> None:
+def test_a_sum_that_no_int_can_be_is_set_aside_and_the_other_keys_are_not() -> None:
     with mr.testing.Harness(sums(), intervals=1) as h:
-        large = [("a", 2**62), ("b", 5), ("a", 2**62), ("a", 1)]
+        large = [("a", 2**63), ("b", 5), ("a", 2**62), ("a", 2**63), ("c", 2**62), ("c", 2**62)]
         h.inject("elements", [({"key": key, "value": value}, 5) for key, value in large])
+        h.crash()
         h.advance_watermark("elements", 10)
 
-        assert [(out.key, out.value) for out in h.outputs("sums")] == [("b", 5)]
-        letters = [out.value for out in h.outputs("letters")]
-        assert [letter.key for letter in letters] == ["'a'"] * 3
-        assert "beyond 64 bits" in letters[0].reason
+        sums_of = {out.key: out.value for out in h.outputs("sums")}
+        assert sums_of == {"b": 5, "c": 2**63}
+        [letter] = [out.value for out in h.outputs("letters")]
+        assert letter.key == "'a'"
+        assert str(2**64 + 2**62) in letter.reason
+
+
+@pytest.mark.parametrize("bundles", [1, 3])
+@pytest.mark.parametrize(
+    "window_fn", [mr.FixedWindows(10), mr.SlidingWindows(10, 5), mr.Sessions(10)], ids=repr
+)
+def test_a_mean_does_not_depend_on_whether_its_sum_has_64_bits(
+    window_fn: mr.WindowFn, bundles: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(windows, "MERGE_EVERY", 2)
+    monkeypatch.setattr(sessions, "MERGE_EVERY", 2)
+    p = mr.Pipeline("means")
+    keyed = p.inject("elements", format=int).key_by(lambda n: n % 2)
+    keyed.window(window_fn).aggregate(mean=mr.agg.mean(), n=mr.agg.count()).to("means")
+    values = [sign * (2**61 + n) for n in range(12) for sign in (1, -1)]
+    values = [n for n in values if n > 0 or n % 2]  # those of one key beyond, those of one within
+    with mr.testing.Harness(p, intervals=1) as h:
+        for n in range(bundles):
+            h.inject("elements", [(value, 6) for value in values[n::bundles]])
+        h.crash()
+        h.advance_watermark("elements", mr.MAX_TIMESTAMP)
+        results = {(out.key, out.value["mean"], out.value["n"]) for out in h.outputs("means")}
+    parts = [[n for n in values if n % 2 == key] for key in (0, 1)]
+    assert results == {(key, sum(part) / len(part), len(part)) for key, part in enumerate(parts)}
 
 
 def test_keys_that_share_a_hash_do_not_share_a_sum() -> None:

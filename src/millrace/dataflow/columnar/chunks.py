@@ -19,11 +19,11 @@ import numpy.typing as npt
 
 from millrace.dataflow.aggregations import VectorFold
 from millrace.dataflow.aggregations.fields import KeyFields
-from millrace.dataflow.aggregations.vector import Columns, Mask, Positions, Starts, fits, within
+from millrace.dataflow.aggregations.vector import Columns, Mask, Positions, Starts, fits
 from millrace.dataflow.element_types import Picks, SideBySide, itself
 from millrace.dataflow.partials.partial import Partial
 from millrace.dataflow.windows.window_fn import Ints, WindowFn
-from millrace.model.errors import RAISED, CoderError
+from millrace.model.errors import RAISED, CoderError, brief
 from millrace.model.keys import decode_key
 from millrace.model.pane import Pane, Window
 
@@ -135,7 +135,6 @@ class Done:
         removed: Rows of chunks that are not needed any more.
         added: Instant -> chunks that are wanted then; after the low watermark.
         refused: Position of a record -> why it was not taken.
-        failed: Key, instant and reason of what could not be kept any more.
         counted: Counters.
     """
 
@@ -143,7 +142,6 @@ class Done:
     removed: list[bytes] = field(default_factory=list)
     added: dict[int, list[bytes]] = field(default_factory=dict)
     refused: dict[int, BaseException] = field(default_factory=dict)
-    failed: list[tuple[bytes, int, Exception]] = field(default_factory=list)
     counted: dict[str, int] = field(default_factory=dict)
 
 
@@ -163,14 +161,16 @@ class Columnar(Protocol):
 
 #: What the numbers of a column are in a chunk: integers or floats, little-endian.
 DTYPES = {"i": np.dtype("<i8"), "f": np.dtype("<f8")}
+#: The kind of integers beyond 64 bits, which are text in a chunk: a mean may need their sum.
+_WIDE = "w"
 
 
 @dataclass(frozen=True)
 class Accumulators:
     """Accumulators, one a row.
 
-    Their *kinds* say of each column whether its numbers are integers, ``i``, or floats, ``f``. In
-    memory a column may have both, as Python's objects.
+    Their *kinds* say of each column whether its numbers are integers, ``i``, integers beyond 64
+    bits, ``w``, or floats, ``f``. In memory a column may have all three, as Python's objects.
     """
 
     columns: Columns
@@ -200,24 +200,20 @@ class Accumulators:
 
     # -- in a chunk --------------------------------------------------------------------------------
 
-    def by_kinds(self) -> tuple[dict[str, Starts], Starts]:
-        """Return the positions of those of the same kinds, and of those that no column can hold."""
-        if all(column.dtype != object for column in self.columns):
-            kinds = "".join(column.dtype.kind for column in self.columns)
-            return {kinds: np.arange(len(self))}, np.array([], np.intp)
-        good = np.logical_and.reduce([within(column) for column in self.columns])
-        rows = [["if"[type(n) is float] for n in column.tolist()] for column in self.columns]
+    def by_kinds(self) -> dict[str, Starts]:
+        """Return the positions of those of the same kinds."""
+        if all(column.dtype.kind in DTYPES for column in self.columns):
+            return {"".join(column.dtype.kind for column in self.columns): np.arange(len(self))}
+        rows = [list(map(_kind, column.tolist())) for column in self.columns]
         kinds_of = np.array(["".join(row) for row in zip(*rows, strict=True)])
-        by_kind = {
-            str(kind): np.flatnonzero(good & (kinds_of == kind))
-            for kind in np.unique(kinds_of[good])
-        }
-        return by_kind, np.flatnonzero(~good)
+        return {str(kinds): np.flatnonzero(kinds_of == kinds) for kinds in np.unique(kinds_of)}
 
     def encoded(self, kinds: str) -> list[bytes]:
         """Return the columns as bytes; all rows are of these kinds."""
         return [
-            column.astype(DTYPES[kind]).tobytes()
+            b" ".join(b"%d" % number for number in column.tolist())
+            if kind == _WIDE
+            else column.astype(DTYPES[kind]).tobytes()
             for kind, column in zip(kinds, self.columns, strict=True)
         ]
 
@@ -225,12 +221,33 @@ class Accumulators:
     def decoded(cls, kinds: str, columns: Iterable[bytes]) -> Accumulators:
         """Return what :meth:`encoded` made the columns of."""
         pairs = zip(kinds, columns, strict=True)
-        return cls(tuple(np.frombuffer(column, DTYPES[kind]) for kind, column in pairs))
+        return cls(
+            tuple(
+                np.array(list(map(int, column.split())), object)
+                if kind == _WIDE
+                else np.frombuffer(column, DTYPES[kind])
+                for kind, column in pairs
+            )
+        )
 
 
-def too_large() -> CoderError:
-    """Return what to say of a number that a column cannot hold."""
-    return CoderError("the accumulator cannot be stored: a number in it is beyond 64 bits.")
+def _kind(number: Any) -> str:
+    """Return what a number is in a chunk.
+
+    >>> _kind(1.0), _kind(7), _kind(1 << 63)
+    ('f', 'i', 'w')
+    """
+    if type(number) is float:
+        return "f"
+    return "i" if fits(number) or type(number) is bool else _WIDE
+
+
+def no_number(part: Any) -> CoderError:
+    """Return what to say of a part of an accumulator that no column can hold."""
+    return CoderError(
+        f"the accumulator cannot be stored: {brief(part, 120)} ({type(part).__name__}) in it is "
+        "no int and no float."
+    )
 
 
 def exact() -> CoderError:
@@ -388,8 +405,9 @@ def _one_by_one(
                 value.accumulator if type(value) is Partial else fold.add(fold.create(), value)
             )
             row = fold.split(accumulator)
-            if not all(map(fits, row)):
-                raise exact() if any(type(part) is Decimal for part in row) else too_large()
+            for part in row:
+                if type(part) is not int and type(part) is not float:
+                    raise exact() if type(part) is Decimal else no_number(part)
         except RAISED as error:  # whatever the value is
             refused[n] = error
             continue
@@ -399,7 +417,7 @@ def _one_by_one(
         return
     columns = tuple(np.array(column, dtype=object) for column in zip(*rows, strict=True))
     accumulators, where = Accumulators(columns), np.array(several)
-    for kinds, chosen in accumulators.by_kinds()[0].items():
+    for kinds, chosen in accumulators.by_kinds().items():
         encoded = accumulators.take(chosen).encoded(kinds)
         _add(parts, where[chosen], Accumulators.decoded(kinds, encoded))
 

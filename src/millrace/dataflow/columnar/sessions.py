@@ -31,7 +31,6 @@ from millrace.dataflow.columnar.chunks import (
     PlainGrouping,
     Stored,
     brought,
-    too_large,
     weights,
 )
 from millrace.dataflow.partials.columns import by_code
@@ -327,10 +326,7 @@ def _stretches(chunk: SessionChunk) -> _Stretches:
 
 def _put(stretches: _Stretches, done: Done, at_us: int | None = None) -> None:
     """Add stretches as chunks, wanted when the first may be over, or at an instant."""
-    by_kind, beyond = stretches.accumulators.by_kinds()
-    for n in beyond.tolist():
-        done.failed.append((stretches.keys[n], int(stretches.ends[n]), too_large()))
-    for kinds, chosen in by_kind.items():
+    for kinds, chosen in stretches.accumulators.by_kinds().items():
         some = stretches.take(chosen[np.argsort(stretches.hashes[chosen], kind="stable")])
         chunk = SessionChunk(
             kinds,

@@ -21,7 +21,6 @@ from millrace.dataflow.columnar.chunks import (
     PlainGrouping,
     Stored,
     brought,
-    too_large,
     weights,
 )
 from millrace.dataflow.partials.columns import alike_segments
@@ -60,7 +59,7 @@ class _Folded(NamedTuple):
 
     def chunks(self, start: int) -> Iterator[bytes]:
         """Yield them as chunks, one of each kind."""
-        for kinds, chosen in self.accumulators.by_kinds()[0].items():
+        for kinds, chosen in self.accumulators.by_kinds().items():
             yield _encode(
                 WindowChunk(
                     kinds,
@@ -129,12 +128,8 @@ class WindowColumns(PlainGrouping):
         for part in parts:
             chosen = np.flatnonzero(kept[part.positions] & taken[part.positions])
             positions, accumulators = part.positions[chosen], part.accumulators.take(chosen)
-            while len(positions):
-                bad = self._fold(positions, accumulators, records, at_us, low_watermark_us, done)
-                done.refused.update(dict.fromkeys(positions[bad].tolist(), too_large()))
-                if not bad.any():
-                    break
-                positions, accumulators = positions[~bad], accumulators.take(np.flatnonzero(~bad))
+            if len(positions):
+                self._fold(positions, accumulators, records, at_us, low_watermark_us, done)
 
     def _fold(
         self,
@@ -144,8 +139,8 @@ class WindowColumns(PlainGrouping):
         at_us: Ints,
         low_watermark_us: int,
         done: Done,
-    ) -> npt.NDArray[np.bool_]:
-        """Add the chunks of elements; or add nothing, and return which are beyond a column."""
+    ) -> None:
+        """Add the chunks of elements."""
         # Those of one key that are in the same windows are put together first, so that an element
         # in many windows costs little more than one in a single.
         keys, at_us = records.key_of[positions], at_us[positions]
@@ -160,7 +155,7 @@ class WindowColumns(PlainGrouping):
             live = ends > low_watermark_us
             rows, starts, ends = rows[live], starts[live], ends[live]
         if not len(rows):
-            return np.zeros(len(positions), dtype=bool)
+            return
         # By window, and by key in each.
         order = np.lexsort((rows, starts, ends))
         rows, starts, ends = rows[order], starts[order], ends[order]
@@ -170,17 +165,6 @@ class WindowColumns(PlainGrouping):
         made = of_segment.take(rows)
         if len(begins) < len(rows):
             made = made.reduced(self.fold, begins)
-        _, beyond = made.by_kinds()
-        if len(beyond):
-            window = np.repeat(np.arange(len(begins)), np.diff(begins, append=len(rows)))
-            bad_segments = np.unique(rows[np.isin(window, beyond)])
-            bad = np.zeros(len(positions), dtype=bool)
-            segment = np.repeat(
-                np.arange(len(segments_of_windows)),
-                np.diff(segments_of_windows.starts, append=len(segments_of_windows.order)),
-            )
-            bad[segments_of_windows.order] = np.isin(segment, bad_segments)
-            return bad
         keys = keys[begins]
         cuts = np.flatnonzero(np.concatenate(([True], other[begins[1:] - 1], [True]))).tolist()
         for first_key, stop in itertools.pairwise(cuts):
@@ -192,7 +176,6 @@ class WindowColumns(PlainGrouping):
             )
             start_us, end_us = int(starts[begins[first_key]]), int(ends[begins[first_key]])
             done.added.setdefault(end_us, []).extend(folded.chunks(start_us))
-        return np.zeros(len(positions), dtype=bool)
 
     # -- panes -------------------------------------------------------------------------------------
 
@@ -222,21 +205,19 @@ class WindowColumns(PlainGrouping):
         for end_us, those in waiting.items():
             added = done.added.get(end_us, [])
             if len(those) + len(added) > 2:  # one for integers, one for floats
-                merged = self._merged(end_us, [*(stored.chunk for stored in those), *added])
-                if merged is not None:
-                    done.added[end_us] = merged
-                    done.removed += [stored.row for stored in those]
+                done.added[end_us] = self._merged(
+                    end_us, [*(stored.chunk for stored in those), *added]
+                )
+                done.removed += [stored.row for stored in those]
 
-    def _merged(self, end_us: int, chunks: Sequence[bytes]) -> list[bytes] | None:
-        """Return fewer chunks that say the same; None if one would be beyond a column."""
+    def _merged(self, end_us: int, chunks: Sequence[bytes]) -> list[bytes]:
+        """Return fewer chunks that say the same."""
         by_window: dict[_Ends, list[WindowChunk]] = {}
         _by_window(by_window, end_us, chunks)
         merged: list[bytes] = []
         for (_, start_us), parts in by_window.items():
             for kinds in sorted({part.kinds for part in parts}):
                 folded = self._together([part for part in parts if part.kinds == kinds])
-                if len(folded.accumulators.by_kinds()[1]):
-                    return None
                 merged += folded.chunks(start_us)
         return merged
 
