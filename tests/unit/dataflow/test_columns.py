@@ -92,18 +92,20 @@ def test_a_sum_that_no_int_can_be_is_set_aside_and_the_other_keys_are_not() -> N
 
 
 @pytest.mark.parametrize("bundles", [1, 3])
+@pytest.mark.parametrize("lateness", [0, 1], ids=["columns", "rows"])
 @pytest.mark.parametrize(
     "window_fn", [mr.FixedWindows(10), mr.SlidingWindows(10, 5), mr.Sessions(10)], ids=repr
 )
 def test_a_mean_does_not_depend_on_whether_its_sum_has_64_bits(
-    window_fn: mr.WindowFn, bundles: int, monkeypatch: pytest.MonkeyPatch
+    window_fn: mr.WindowFn, lateness: int, bundles: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(windows, "MERGE_EVERY", 2)
     monkeypatch.setattr(sessions, "MERGE_EVERY", 2)
     p = mr.Pipeline("means")
     keyed = p.inject("elements", format=int).key_by(lambda n: n % 2)
-    keyed.window(window_fn).aggregate(mean=mr.agg.mean(), n=mr.agg.count()).to("means")
-    values = [sign * (2**61 + n) for n in range(12) for sign in (1, -1)]
+    windowed = keyed.window(window_fn, allowed_lateness=lateness)
+    windowed.aggregate(mean=mr.agg.mean(), n=mr.agg.count()).to("means")
+    values = [sign * (2**61 + n) for n in range(24) for sign in (1, -1)]
     values = [n for n in values if n > 0 or n % 2]  # those of one key beyond, those of one within
     with mr.testing.Harness(p, intervals=1) as h:
         for n in range(bundles):

@@ -9,6 +9,8 @@ from typing import Any, Final
 import numpy as np
 
 from millrace.dataflow.aggregations.vector import (
+    LARGEST,
+    SMALLEST,
     Column,
     Columns,
     Mask,
@@ -22,6 +24,8 @@ from millrace.model.errors import PipelineError, brief
 #: So many digits a sum of Decimals may have; none of them is ever rounded.
 _DIGITS_MAX: Final = 1_000
 _exact = Context(prec=_DIGITS_MAX, traps=[Inexact])
+#: What the first of two integers counts that are a sum beyond 64 bits.
+_UPPER: Final = 1 << 62
 #: A mean of Decimals is rounded to 28 digits, half to even, whatever the process's context is.
 _rounded = Context(prec=28)
 
@@ -116,14 +120,35 @@ class Count(FoldOfItself):
         return int
 
 
+def _packed(added: Any) -> Any:
+    """Return a sum as an accumulator has it: an integer beyond 64 bits as two."""
+    if type(added) is int and not SMALLEST <= added <= LARGEST:
+        return divmod(added, _UPPER)
+    return added
+
+
+def _unpacked(added: Any) -> Any:
+    """Return the sum that was packed.
+
+    >>> [_unpacked(_packed(n)) == n for n in (1 << 63, -(1 << 63) - 1, -(1 << 70), 7, 0.5)]
+    [True, True, True, True, True]
+    """
+    if type(added) is tuple or type(added) is list:
+        upper, lower = added
+        return upper * _UPPER + lower
+    return added
+
+
 class Mean(VectorFold):
     """The arithmetic mean of numbers, a float; of Decimals a Decimal of 28 digits; None for none.
+
+    A sum beyond 64 bits, as instants have, is two integers in the accumulator: msgpack's have 64.
 
     >>> Mean().extract(Mean().add(Mean().add(Mean().create(), 1), 2))
     1.5
     """
 
-    accumulator = tuple[int | float | Decimal, int]
+    accumulator = tuple[int | float | Decimal | tuple[int, int], int]
     inverts = True
     folds = (np.add, np.add)
     numbers_only = True
@@ -135,23 +160,30 @@ class Mean(VectorFold):
     def add(self, accumulator: Any, value: Any) -> Any:
         """Add to sum and count."""
         added, count = accumulator
-        return total(added, number(value, "mean"), "mean"), count + 1
+        if type(added) is int and type(value) is int and SMALLEST <= added + value <= LARGEST:
+            return added + value, count + 1
+        return _packed(total(_unpacked(added), number(value, "mean"), "mean")), count + 1
 
     def merge(self, accumulator: Any, other: Any) -> Any:
         """Add sums and counts."""
-        return total(accumulator[0], other[0], "mean"), accumulator[1] + other[1]
+        added = total(_unpacked(accumulator[0]), _unpacked(other[0]), "mean")
+        return _packed(added), accumulator[1] + other[1]
 
     def uncombine(self, accumulator: Any, value: Any) -> Any:
         """Take from sum and count."""
         added, count = accumulator
-        return total(added, _negative(value, "mean"), "mean"), count - 1
+        return _packed(total(_unpacked(added), _negative(value, "mean"), "mean")), count - 1
 
     def extract(self, accumulator: Any) -> float | Decimal | None:
         """Return the quotient."""
-        added, count = accumulator
+        added, count = _unpacked(accumulator[0]), accumulator[1]
         if type(added) is Decimal and count:
             return _rounded.divide(added, count)
         return added / count if count else None
+
+    def split(self, accumulator: Any) -> tuple[Any, ...]:
+        """Return sum and count."""
+        return _unpacked(accumulator[0]), accumulator[1]
 
     def extracted(self, columns: Columns) -> list[Any] | None:
         """Return the quotients."""
