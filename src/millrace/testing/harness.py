@@ -35,7 +35,12 @@ from millrace.inspect.overview import dead_letters_of
 from millrace.kernel.execution import Execution
 from millrace.kernel.results import Counters
 from millrace.model.declarations import Declarations
-from millrace.model.errors import PipelineError, WatermarkRegression, brief
+from millrace.model.errors import (
+    CheckpointMismatch,
+    PipelineError,
+    WatermarkRegression,
+    brief,
+)
 from millrace.model.record import LateRecord
 from millrace.model.stream import KeyExtractor
 from millrace.model.time import MAX_TIMESTAMP, Duration, Instant, duration_us, timestamp_us
@@ -424,8 +429,13 @@ class Harness:
         Raises:
             CheckpointMismatch: It cannot go on there. The Harness goes on with the pipeline it had.
         """
-        before = self._topology
-        self._topology = _bound(pipeline)
+        before, after = self._topology, _bound(pipeline)
+        if after.name != before.name:
+            raise CheckpointMismatch(
+                f"update({pipeline!r}): the checkpoint belongs to pipeline {before.name!r}, this "
+                f"pipeline is {after.name!r}. Each needs its own, and keeps its name."
+            )
+        self._topology = after
         try:
             self._recover()
         except Exception:

@@ -6,6 +6,7 @@ import pytest
 
 import millrace as mr
 from millrace.model.errors import (
+    CheckpointMismatch,
     InvariantViolation,
     PipelineError,
     RecordRejected,
@@ -111,6 +112,16 @@ def test_what_is_no_pipeline_is_refused(h, given):
         Harness(given)
     with pytest.raises(PipelineError, match=r"expected an mr\.Pipeline"):
         h.update(given)
+
+
+def test_a_pipeline_of_another_name_does_not_go_on(h):
+    other = mr.Pipeline("q")
+    other.inject("events")
+    other.add(Echo)
+    with pytest.raises(CheckpointMismatch, match="belongs to pipeline 'p', this pipeline is 'q'"):
+        h.update(other)
+    h.inject("events", [(event(1), 5)])
+    assert len(h.outputs("echoes")) == 1
 
 
 @pytest.mark.parametrize("intervals", [0, 3, -4, 4.0, "4", True])
