@@ -199,6 +199,19 @@ def column_names(ddl: str) -> list[str]:
     return [name for name, _ in _parts(ddl)]
 
 
+def check_schema(ddl: Any) -> None:
+    """Refuse what is no text.
+
+    Raises:
+        PipelineError: It is none.
+    """
+    if not isinstance(ddl, str):
+        raise PipelineError(
+            f'schema={brief(ddl, 120)}: expected columns as text, "user string, at timestamp".'
+        )
+
+
+@lru_cache(maxsize=64)
 def arrow_schema(ddl: str) -> pa.Schema:
     """Return a schema as Arrow has it; a ``timestamp`` is in microseconds, UTC.
 
@@ -212,15 +225,6 @@ def arrow_schema(ddl: str) -> pa.Schema:
       child 0, item: int32
     at: timestamp[us, tz=UTC]
     """
-    if not isinstance(ddl, str):
-        raise PipelineError(
-            f'schema={brief(ddl, 120)}: expected columns as text, "user string, at timestamp".'
-        )
-    return _arrow_schema(ddl)
-
-
-@lru_cache(maxsize=64)
-def _arrow_schema(ddl: str) -> pa.Schema:
     return pa.schema(_fields(ddl, ddl))
 
 

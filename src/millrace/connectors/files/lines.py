@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millrace.injectors.columns import arrow_schema, batch_of, rows_batch
+from millrace.injectors.columns import arrow_schema, batch_of, check_schema, rows_batch
 from millrace.injectors.refusals import Refusal, with_refusals
 from millrace.injectors.typed_values import microsecond_instant, whole
 from millrace.model.errors import PipelineError
@@ -128,6 +128,7 @@ class RowMaker:
         # Only to tell milliseconds from microseconds: that this goes with an instance, and not with
         # the clock, keeps what is read the same for as long as it is read.
         self._latest_us = time.time_ns() // 1000 + DAY
+        check_schema(schema)
         self._schema = schema
         columns = arrow_schema(schema)
         self._names = columns.names
