@@ -15,12 +15,12 @@ Source: docs/design/2026-11-28-calls.md.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import msgspec
 from msgspec.structs import replace
@@ -29,6 +29,7 @@ from millrace.compile.change.identity import Routes
 from millrace.compile.topology import ComputationSpec, Topology
 from millrace.kernel import timer_families
 from millrace.kernel.bundle import Bundle, KeyedRecords, KeyGroup
+from millrace.kernel.cells import read_only
 from millrace.kernel.timers import KeyRows, KeyTimers
 from millrace.kernel.user_api import UserApi
 from millrace.model.async_computation import AsyncComputation
@@ -122,6 +123,8 @@ class _Again:
 
 
 _AGAIN: Final = _Again()
+#: What a computation calls on itself.
+_CALLS: Final = ("produce", "set_timer", "delete_timer", "hold", "increment")
 _NONE: Final[dict[bytes, PendingRecord]] = {}
 _NONE_POISONED: Final[dict[Any, DeadLetter]] = {}
 _NONE_COUNTED: Final[dict[bytes, int]] = {}
@@ -141,6 +144,7 @@ class CallHooks:
         timers: Likewise.
         key_rows: Likewise.
         cell: The hidden map.
+        cells: Those of the user's.
         around: Calls each hook that is given a record, if something is to.
 
     Attributes:
@@ -162,6 +166,7 @@ class CallHooks:
         timers: KeyTimers,
         key_rows: KeyRows,
         cell: Any,
+        cells: Iterable[Any],
         around: Callable[[Callable[[Any], Any], Any, Any], Any] | None,
     ) -> None:
         self._streams = topology.streams
@@ -179,6 +184,10 @@ class CallHooks:
         self._timers = timers
         self._rows = key_rows
         self._cell = cell
+        #: Each cell, its class, and that which it has while a request is made.
+        self._cells = [(bound, type(bound), read_only(type(bound))) for bound in cells]
+        self._api_calls = {name: vars(user)[name] for name in _CALLS}
+        self._refused_calls = {name: partial(_refuse, spec.title, name) for name in _CALLS}
         self._around = around
         self._paned = spec.paned
         self._one_by_one = user._reads_state and user.calls.order == "key"
@@ -385,18 +394,23 @@ class CallHooks:
 
     def _requested(self, pending: PendingRecord) -> Any:
         """Return what user code asks for a record."""
-        api, user = self._api, self._user
-        api.at_hand_us = pending.timestamp_us
-        produced = api.productions.edges
-        before = len(produced)
+        user = self._user
+        self._api.at_hand_us = pending.timestamp_us
         record, around = self._record(pending), self._around
-        request = user.request(record) if around is None else around(user.request, user.key, record)
+        # It may be called again after a failure: what it changed would be changed twice.
+        for cell, _, reading in self._cells:
+            cell.__class__ = reading
+        vars(user).update(self._refused_calls)
+        try:
+            if around is None:
+                request = user.request(record)
+            else:
+                request = around(user.request, user.key, record)
+        finally:
+            for cell, kind, _ in self._cells:
+                cell.__class__ = kind
+            vars(user).update(self._api_calls)
         refuse_unrun(request, "request")
-        if len(produced) > before:
-            raise PipelineError(
-                f"{self._spec.title}.request produced a value. It may be called again after a "
-                "failure, so it must change nothing. Produce in process_response."
-            )
         return request
 
     def _answer(self, pending: PendingRecord, response: Any) -> None:
@@ -503,6 +517,15 @@ class CallHooks:
         del self._cell[name]
         self._more -= 1
         self._timers.delete(_tag(name), WALL_TIME)
+
+
+def _refuse(title: str, call: str, *_arguments: Any, **_options: Any) -> NoReturn:
+    """Refuse a call of a request on itself."""
+    done = "produced a value" if call == "produce" else f"called {call}"
+    raise PipelineError(
+        f"{title}.request {done}. It may be called again after a failure, so it must change "
+        "nothing. Do that in process_response."
+    )
 
 
 _HERE: Final = f"{Path(__file__).parent}/"

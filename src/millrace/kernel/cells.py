@@ -14,7 +14,8 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from functools import cache
+from typing import Any, NoReturn, Protocol
 
 import msgspec
 from sortedcontainers import SortedDict
@@ -56,6 +57,21 @@ class Bound(StateDescriptor[Any]):
         except CoderError as refused:
             where = "" if entry is None else f"[{brief(decode_key(entry), 120)}]"
             raise CoderError(f"{self.owner}.{self.name}{where}: {refused}") from None
+
+
+@cache
+def read_only(kind: type[Bound]) -> type[Bound]:
+    """Return the class that a bound cell has while its hook must change nothing."""
+
+    def refuse(self: Bound, *_arguments: Any, **_options: Any) -> NoReturn:
+        raise PipelineError(
+            f"{self.owner}.request changed {self.name}. It may be called again after a failure, so "
+            "it must change nothing. Change state in process_response."
+        )
+
+    writes = ("add", "clear", "set", "__setitem__", "__delitem__")
+    refused = {name: refuse for name in writes if hasattr(kind, name)}
+    return type(f"ReadOnly{kind.__name__}", (kind,), {"__slots__": (), **refused})
 
 
 class BoundBag(Bound, BagState[Any]):

@@ -30,7 +30,7 @@ from millrace.kernel import families, timer_families
 from millrace.kernel.broadcast import DeferredRecords, SideTables, signal_streams, with_signals
 from millrace.kernel.bundle import Bundle, KeyGroup, key_groups_of
 from millrace.kernel.calls import OUTCOMES, CallHooks, PendingChange
-from millrace.kernel.cells import CellBinding, assigned_to
+from millrace.kernel.cells import Bound, CellBinding, assigned_to
 from millrace.kernel.migration import Reshaping
 from millrace.kernel.results import NO_LOAD, Counters, FirstLate, HookTimer, Load
 from millrace.kernel.router import Router, RowsBuilder
@@ -276,9 +276,11 @@ class Machine:
         vars(user).update(self._cells.by_name)
         self._asking: CallHooks | None = None
         if isinstance(user, AsyncComputation):
-            cell = self._cells.by_name[PENDING]
+            cells = dict(self._cells.by_name)
+            pending = cells.pop(PENDING)
+            bound = [cell for cell in cells.values() if isinstance(cell, Bound)]
             self._asking = CallHooks(
-                topology, spec, user, calls, self._timers, self._rows, cell, around
+                topology, spec, user, calls, self._timers, self._rows, pending, bound, around
             )
             self._cells.collections.append(self._asking)
         self._process_record, self._waiting = hooked(

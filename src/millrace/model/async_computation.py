@@ -58,8 +58,9 @@ class AsyncComputation(Computation[Produced]):
         """Return what to ask the service for a record of the current key.
 
         Called once for each record, in order of arrival within a key, and again after a failure
-        before its response. It reads state and changes nothing. With ``order="key"`` the records of
-        the key before this one have their responses.
+        before its response. It reads state and changes nothing: writing cells, productions, timers,
+        holds and counters are refused. With ``order="key"`` the records of the key before this one
+        have their responses.
 
         Returns:
             The request; None if no call is needed: then ``process_response`` gets None.

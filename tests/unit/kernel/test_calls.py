@@ -408,6 +408,61 @@ def test_a_request_must_not_produce() -> None:
         h.inject("asked", [("a", 0)])
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda self: self.value.set(7),
+        lambda self: self.value.clear(),
+        lambda self: self.sum.add(7),
+        lambda self: self.map.update(b=7),
+        lambda self: self.map.pop("a"),
+        lambda self: self.map.clear(),
+        lambda self: self.bag.add(7),
+        lambda self: self.expiring.set(7),
+        lambda self: self.increment("asked"),
+        lambda self: self.hold(0),
+    ],
+)
+def test_a_request_must_not_change_anything(change: Any) -> None:
+    class Eager(mr.AsyncComputation):
+        inputs = {"asked": mr.by(lambda value: value[0])}
+        outputs = {"told": list}
+        value, sum, map = mr.ValueState(int), mr.CombiningState(int), mr.MapState(int)
+        bag, expiring = mr.BagState(int), mr.ValueState(int, expires="1 h")
+
+        def state(self) -> list[Any]:
+            single = [self.value.get(), self.sum.get(), self.expiring.get()]
+            return [*single, list(self.map.items()), list(self.bag)]
+
+        def request(self, record: mr.Record) -> Any:
+            if record.value[1]:
+                change(self)
+            return self.state()
+
+        async def call(self, request: Any) -> Any:
+            return request
+
+        def process_response(self, record: mr.Record, response: Any) -> None:
+            self.produce("told", [response, self.state()])
+            self.value.set(1)
+            self.expiring.set(1)
+            self.sum.add(1)
+            self.map["a"] = 1
+            self.bag.add(1)
+
+    p = mr.Pipeline("eager")
+    p.inject("asked", format=tuple)
+    p.add(Eager)
+    p.dead_letter("letters")
+    with mr.testing.Harness(p) as h:
+        h.inject("asked", [(("k", n == 1), n) for n in range(3)])
+        before, after = [None, None, None, [], []], [1, 1, 1, [["a", 1]], [1]]
+        assert [output.value for output in h.outputs("told")] == [[before] * 2, [after] * 2]
+        [letter] = h.outputs("letters")
+        assert "must change nothing" in letter.value.reason
+        assert h.counters("Eager").counted == {}
+
+
 def test_what_could_never_run_is_refused() -> None:
     class Timed(mr.AsyncComputation):
         inputs = {"asked": mr.by(lambda value: value)}
