@@ -76,7 +76,8 @@ def remapped(intervals: IntervalMap, remaps: Iterable[Remap], *, first_id: int) 
 
     Raises:
         ValueError: One is of an interval that is not there, or is in another; a split is at no
-            hash inside its interval; a merge is of intervals that are no neighbours.
+            hash inside its interval; a merge is of intervals that are no neighbours; or it is
+            neither.
 
     >>> halves = IntervalMap.uniform(2)
     >>> made = remapped(halves, [Split(0, 5)], first_id=2)
@@ -110,7 +111,7 @@ def remapped(intervals: IntervalMap, remaps: Iterable[Remap], *, first_id: int) 
             case Split(interval, at):
                 split = taken(interval, remap)
                 middle = (split.start + split.end) // 2 if at is None else at
-                if not split.start < middle < split.end:
+                if not (isinstance(middle, int) and split.start < middle < split.end):
                     raise ValueError(
                         f"{remap!r}: expected a hash above {split.start} and below {split.end}."
                     )
@@ -123,4 +124,6 @@ def remapped(intervals: IntervalMap, remaps: Iterable[Remap], *, first_id: int) 
                         f"{high.start}; expected neighbours, the lower one first."
                     )
                 replace((low, high), [low.start, high.end])
+            case _:
+                raise ValueError(f"{remap!r}: expected mr.ops.Split(3) or mr.ops.Merge(3, 4).")
     return Remapped(IntervalMap(list(known.values())), parents)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from millrace.watermark.intervals import HASH_SPACE, IntervalMap
-from millrace.watermark.map_change import Merge, Remap, Split, remapped
+from millrace.watermark.map_change import Merge, Split, remapped
 
 QUARTERS = IntervalMap.uniform(4)
 QUARTER = HASH_SPACE // 4
@@ -33,8 +35,10 @@ def test_children_have_new_ids_and_their_parents_hashes() -> None:
         ([Merge(1, 1)], "interval 1 is in another"),
         ([Merge(0, 1), Split(0, 7)], "interval 0 is in another"),
         ([Split(9)], "interval 9 is not there"),
+        ([Split(0, "7")], "expected a hash above 0 and below"),
+        ([3], r"3: expected mr\.ops\.Split\(3\) or mr\.ops\.Merge\(3, 4\)"),
     ],
 )
-def test_what_is_no_remap_of_the_map_is_refused(remaps: list[Remap], said: str) -> None:
+def test_what_is_no_remap_of_the_map_is_refused(remaps: list[Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         remapped(QUARTERS, remaps, first_id=10)
