@@ -50,8 +50,8 @@ def names(given: str | Iterable[str], where: str) -> tuple[str, ...]:
     >>> names("Counts", "p.add(Counts, was"), names(["Counts", "Tallies"], "p.add(Counts, was")
     (('Counts',), ('Counts', 'Tallies'))
     """
-    several = given if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
-    checked = tuple(several)
+    is_single = isinstance(given, str) or not isinstance(given, Iterable)
+    checked: tuple[Any, ...] = (given,) if is_single else tuple(given)
     if not all(isinstance(name, str) for name in checked):
         raise PipelineError(f"{where}={given!r}): expected a name, or several in a list.")
     return checked

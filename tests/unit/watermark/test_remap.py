@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -35,7 +35,7 @@ def test_children_have_new_ids_and_their_parents_hashes() -> None:
         ([Merge(1, 1)], "interval 1 is in another"),
         ([Merge(0, 1), Split(0, 7)], "interval 0 is in another"),
         ([Split(9)], "interval 9 is not there"),
-        ([Split(0, "7")], "expected a hash above 0 and below"),
+        ([Split(0, cast(Any, "7"))], "expected a hash above 0 and below"),
         ([3], r"3: expected mr\.ops\.Split\(3\) or mr\.ops\.Merge\(3, 4\)"),
     ],
 )
