@@ -15,7 +15,7 @@ import heapq
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, cast
 
 import msgspec
 from sortedcontainers import SortedDict
@@ -71,7 +71,8 @@ def read_only(kind: type[Bound]) -> type[Bound]:
 
     writes = ("add", "clear", "set", "__setitem__", "__delitem__")
     refused = {name: refuse for name in writes if hasattr(kind, name)}
-    return type(f"ReadOnly{kind.__name__}", (kind,), {"__slots__": (), **refused})
+    reading = type(f"ReadOnly{kind.__name__}", (kind,), {"__slots__": (), **refused})
+    return cast("type[Bound]", reading)
 
 
 class BoundBag(Bound, BagState[Any]):
