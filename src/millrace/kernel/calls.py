@@ -29,7 +29,7 @@ from millrace.compile.change.identity import Routes
 from millrace.compile.topology import ComputationSpec, Topology
 from millrace.kernel import timer_families
 from millrace.kernel.bundle import Bundle, KeyedRecords, KeyGroup
-from millrace.kernel.cells import read_only
+from millrace.kernel.cells import Bound, read_only
 from millrace.kernel.timers import KeyRows, KeyTimers
 from millrace.kernel.user_api import UserApi
 from millrace.model.async_computation import AsyncComputation
@@ -166,7 +166,7 @@ class CallHooks:
         timers: KeyTimers,
         key_rows: KeyRows,
         cell: Any,
-        cells: Iterable[Any],
+        cells: Iterable[Bound],
         around: Callable[[Callable[[Any], Any], Any, Any], Any] | None,
     ) -> None:
         self._streams = topology.streams

@@ -14,7 +14,6 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache
 from typing import Any, NoReturn, Protocol, cast
 
 import msgspec
@@ -59,9 +58,14 @@ class Bound(StateDescriptor[Any]):
             raise CoderError(f"{self.owner}.{self.name}{where}: {refused}") from None
 
 
-@cache
+#: Class of bound cells -> that of which nothing is written.
+_READING: dict[type[Bound], type[Bound]] = {}
+
+
 def read_only(kind: type[Bound]) -> type[Bound]:
     """Return the class that a bound cell has while its hook must change nothing."""
+    if (known := _READING.get(kind)) is not None:
+        return known
 
     def refuse(self: Bound, *_arguments: Any, **_options: Any) -> NoReturn:
         raise PipelineError(
@@ -72,7 +76,8 @@ def read_only(kind: type[Bound]) -> type[Bound]:
     writes = ("add", "clear", "set", "__setitem__", "__delitem__")
     refused = {name: refuse for name in writes if hasattr(kind, name)}
     reading = type(f"ReadOnly{kind.__name__}", (kind,), {"__slots__": (), **refused})
-    return cast("type[Bound]", reading)
+    _READING[kind] = cast("type[Bound]", reading)
+    return _READING[kind]
 
 
 class BoundBag(Bound, BagState[Any]):

@@ -307,7 +307,8 @@ def _check_domain(call: str, tag: Any, domain: Any) -> None:
 def _readable(pane: Any) -> Pane:
     """Return a user's pane, or refuse it: what was committed, consumers must be able to read."""
     try:
-        if isinstance(pane, Pane) and (decoded := decode_pane(encode_pane(pane))) is not None:
+        if isinstance(pane, Pane):
+            decoded: Pane = decode_pane(encode_pane(pane))
             return decoded
         refused = "it is no mr.Pane"
     except RAISED as error:  # msgspec's of several kinds
