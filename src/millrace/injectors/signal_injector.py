@@ -134,6 +134,8 @@ def backlog_of(injector: Injector, offsets: Mapping[str, SourceOffset]) -> Backl
     return Backlog.together(found) if found else None
 
 
+#: The one process, by which a completed epoch knows how far calls were read.
+_PROCESS: Final = "millrace-calls"
 #: Calls that one advance takes: an offset names the keys of all of them.
 _MOST: Final = 100
 #: How often is asked whether somebody has rung, where the mailbox is in an object store and that is
@@ -197,7 +199,7 @@ class SignalInjector(Injector):
 
     def processes(self) -> list[str]:
         """Return the one there is."""
-        return ["calls"]
+        return [_PROCESS]
 
     def advance(self, process: str, offset: Any) -> Advance:
         """Return the calls since, if it is time to look again; or that there are none."""
@@ -229,8 +231,7 @@ class SignalInjector(Injector):
         if self._watch is not None and offset[0] >= self._found and not self._watch.due():
             return offset
         numbers = calls_in(self._mailbox, self._stream)
-        # Without the last call the mailbox is another, as a copy's is, and its numbers begin anew.
-        last, keys = offset[0] if offset[0] in numbers else 0, list[str]()
+        last, keys = offset[0], list[str]()
         # What an offset names is durable when another is asked for.
         old = [_name(self._stream, number) for number in numbers if number < last]
         if old:
@@ -288,6 +289,22 @@ def calls_in(mailbox: Mailbox, stream: str) -> list[int]:
     """
     prefix = _prefix(stream)
     return [int(name.removeprefix(prefix)) for name in mailbox.names() if name.startswith(prefix)]
+
+
+def reserve_numbers(mailbox: Mailbox, source_offsets: SourceOffsets) -> None:
+    """Give a copy's mailbox the last call of each stream, which asks for nothing any more.
+
+    So the numbers of new calls go on where the copy's offsets stand.
+
+    Args:
+        mailbox: Of the copy; it has no calls.
+        source_offsets: As far as injectors have read by the epoch that the copy is of.
+    """
+    for stream, offsets in source_offsets.items():
+        if _PROCESS in offsets:
+            number, _keys = Advances.of(offsets[_PROCESS].offset).last or [0, []]
+            if number:
+                mailbox.put(_name(stream, number), msgspec.json.encode(_Call([], "copy")))
 
 
 def _prefix(stream: str) -> str:

@@ -52,6 +52,7 @@ from millrace.epochlog.entries import Claim, Completion, Restoration, encode_ent
 from millrace.epochlog.fence import seal_left
 from millrace.epochlog.reader import LogTail, claim_before, end_of
 from millrace.epochlog.run_log import LogWriter
+from millrace.injectors.signal_injector import reserve_numbers
 from millrace.inspect.checkpoint import Checkpoint, open_checkpoint, state_at
 from millrace.inspect.dead_letters import copy_letters, forget_letters
 from millrace.inspect.overview import ended
@@ -143,6 +144,7 @@ def copy_checkpoint(
     base = completion.base if files else completion.epoch + 1
     copy_files(files)
     copy_letters(state, made, completion)
+    reserve_numbers(made.mailbox, completion.source_offsets)
     made.epochs.append(2, encode_entry(replace(whole, base=base)))
     made.epochs.append(3, encode_entry(replace(claim, base=base, ids=ids)))
     return completion.epoch

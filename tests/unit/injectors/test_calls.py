@@ -7,7 +7,14 @@ import pytest
 from obstore.store import MemoryStore
 
 from millrace.injectors import signal_injector
-from millrace.injectors.signal_injector import SignalInjector, put_call
+from millrace.injectors.advance import Advance, Advances
+from millrace.injectors.offsets import SourceOffset
+from millrace.injectors.signal_injector import (
+    SignalInjector,
+    calls_in,
+    put_call,
+    reserve_numbers,
+)
 from millrace.model.errors import StoreError
 from millrace.store import BucketOptions, BucketUrl, LocalHardState, Mailbox, ObjectBlobs
 
@@ -56,15 +63,22 @@ def test_what_offsets_hold_is_removed_and_its_number_never_given_again(
     assert calls(tmp_path).advance("calls", offset).offset == [4, ["7364"]]
 
 
+@pytest.mark.parametrize("made", [1, 57, 58])
 def test_a_copy_of_a_checkpoint_that_had_calls_has_calls_of_its_own(
-    tmp_path: Any, mailbox: Mailbox
+    tmp_path: Any, mailbox: Mailbox, made: int
 ) -> None:
-    offset: Any = [57, ["7361"]]  # the original's; a copy begins without messages
-    for number, key in enumerate((b"sb", b"sc"), 1):
-        put_call(mailbox, STREAM, [key])
-        offset = calls(tmp_path).advance("calls", offset).offset
-        assert offset == [number, [key.hex()]]
-        assert calls(tmp_path).advance("calls", offset).offset == offset
+    """As many as the original had, or fewer or more; and one that was read in part, too."""
+    read = [57, ["7361"]]
+    reserve_numbers(mailbox, {STREAM: {"millrace-calls": SourceOffset(0, read)}, "other": {}})
+    for _ in range(made):
+        put_call(mailbox, STREAM, [b"sb"])
+    offset: Any = calls(tmp_path).advance("calls", read).offset
+    assert offset == [57 + made, ["7362"] * made]
+    assert calls(tmp_path).advance("calls", offset).offset == offset
+
+    within = Advances(read).decided(Advance([59, ["7361"]])).offset
+    reserve_numbers(mailbox, {"next.calls": {"millrace-calls": SourceOffset(0, within)}})
+    assert calls_in(mailbox, "next.calls") == [59]
 
 
 def test_two_streams_do_not_take_each_others_calls(tmp_path: Any, mailbox: Mailbox) -> None:

@@ -15,6 +15,7 @@ from obstore.store import LocalStore
 
 import millrace as mr
 from millrace.cli.main import main
+from millrace.injectors.signal_injector import SignalInjector, put_call
 from millrace.inspect import checkpoint_copies
 from millrace.model.errors import (
     CheckpointMismatch,
@@ -240,6 +241,52 @@ def test_in_a_bucket_what_is_left_of_a_savepoint_is_none(
     assert mr.ops.savepoints("s3://bucket/ckpt") == {"there": 2}
     mr.ops.remove_savepoint("s3://bucket/ckpt", "gone")
     assert mr.ops.add_savepoint("s3://bucket/ckpt", "gone") == 2
+
+
+class Desk:
+    """A run by epochs whose counts are taken when somebody calls."""
+
+    def __init__(self, path: Path) -> None:
+        self.kept, self.path, p = Kept(), path, mr.Pipeline("desk")
+        rows = [("red", 1_000_000 * n) for n in range(ROWS)]
+        events = p.inject("events", Feeds("team string, at long", {"p0": rows}), timestamp="at")
+        trigger = mr.Repeat(mr.OnCall("look"))
+        events.key_by("team").window(trigger=trigger).count().to("look")
+        p.sink("look", self.kept)
+        for injection in p.injections.values():
+            if isinstance(injection.source, SignalInjector):
+                injection.source.bind(str(path))
+        self.live = Live(p, tasks=1, state=open_location(path, pipeline="desk"))
+        self.epochs = InEpochs(self.live)
+
+    def calls(self, count: int, limit: int) -> list[int]:
+        """Return what is reported after so many calls, and as many rows have come."""
+        self.live.feed(limit)
+        self.epochs.run(self.live.clock_us)
+        for _ in range(count):
+            put_call(self.live.state.mailbox, "look.calls", [b"sred"])
+        before = len(self.kept.rows)
+        self.epochs.run(self.live.clock_us)
+        return [row["value"] for row in self.kept.rows[before:]]
+
+
+def test_a_copy_is_called_before_its_first_epoch_as_often_as_its_original_was(
+    tmp_path: Path,
+) -> None:
+    """The original's calls are read in the copy, too, and new ones are none of them."""
+    desk = Desk(tmp_path / "ckpt")
+    assert desk.calls(2, limit=5) == [5]
+    assert desk.calls(0, limit=7) == []
+    assert desk.calls(1, limit=7) == [7]  # a call after the epoch that is copied
+    mr.ops.copy_checkpoint(tmp_path / "ckpt", tmp_path / "copy", epoch=3)
+    for _ in range(2):
+        put_call(open_location(tmp_path / "copy", pipeline="desk").mailbox, "look.calls", [b"sred"])
+
+    copy = Desk(tmp_path / "copy")
+    assert copy.calls(0, limit=7) == []
+    assert [row["value"] for row in copy.kept.rows] == [7]
+    assert copy.calls(1, limit=9) == [9]
+    assert desk.calls(1, limit=8) == [8]
 
 
 def test_what_cannot_be_copied_is_said(shop: Shop, tmp_path: Path) -> None:
