@@ -183,7 +183,7 @@ def test_four_faults_are_found_and_mended_while_the_run_goes_on(
     run._starter.load = lambda _: pipeline(parts=True)
     said = CliRunner().invoke(main, ["update", "flights.py:parts", tools.checkpoint])
     assert (said.exit_code, "has taken over" in said.output) == (0, True), said.output
-    fly("east west", range(660, 960))
+    fly("east west", range(660, 960), count=5)
     operator.wait(lambda: 0 < operator.metric("hottest_key_ratio", "spans in parts.parts") < 0.3)
 
     # A call hangs; it is ended at its limit, and its flight is set aside.

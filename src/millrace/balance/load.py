@@ -27,6 +27,9 @@ from millrace.watermark.map_change import Remapped
 KEPT: Final = 0.8
 
 _KEYS: Final = 64
+#: Records of a computation in whose sample keys are hot or not. One in 128 is looked at, so each of
+#: the twenty samples is a share of 5 %: of fewer records, one sample would make its key hot.
+_ENOUGH: Final = 2_560.0
 
 
 class HotKey(NamedTuple):
@@ -80,6 +83,13 @@ class Loads:
     [90, 30, 0]
     >>> [(key, round(share, 2)) for key, share in loads.hottest()]
     [(b'a', 0.5)]
+
+    Of few records no key is named:
+
+    >>> few = Loads()
+    >>> few.add({0: Load(records=100, hottest={b"a": 128})})
+    >>> few.hottest()
+    []
     """
 
     def __init__(self) -> None:
@@ -95,8 +105,11 @@ class Loads:
     def add(self, loads: dict[int, Load]) -> None:
         """Take an epoch's: interval -> its load; the others did nothing."""
         self._epoch += 1
-        self._records *= KEPT
-        hot = {key: records * KEPT for key, records in self._hot.items()}
+        # What counts less and less are epochs, and where those have few records, records.
+        faded = max(self._records * KEPT, min(self._records, _ENOUGH))
+        ratio = faded / self._records if self._records else 1.0
+        self._records = faded
+        hot = {key: records * ratio for key, records in self._hot.items()}
         for interval, load in loads.items():
             before = self._known.get(interval)
             self.seconds += load.seconds
@@ -107,9 +120,9 @@ class Loads:
             self._records += load.records
             for key, records in load.hottest.items():
                 hot[key] = hot.get(key, 0.0) + records
-            faded = _NEVER if before is None else self.lately(interval)
+            lately = _NEVER if before is None else self.lately(interval)
             weight = 1.0 if before is None else 1.0 - KEPT
-            self._known[interval] = self._epoch, _after(faded, load, weight)
+            self._known[interval] = self._epoch, _after(lately, load, weight)
         self._hot = _heaviest(hot)
 
     def open(self, repair: Repair) -> None:
@@ -204,7 +217,9 @@ class Loads:
         self.forget(known)
 
     def hottest(self, most: int = 5) -> list[HotKey]:
-        """Return the keys with the most recent records, the most first."""
+        """Return the keys with the most recent records, the most first; of few records none."""
+        if self._records < _ENOUGH:
+            return []
         # An epoch may be added meanwhile: it makes a new dict.
         shares = _shares(self._hot, self._records)
         shares.sort(key=lambda item: (-item[1], item[0]))

@@ -28,8 +28,8 @@ class Counter(mr.Computation):
 def hottest(*keys):
     """Return the load of a run whose records are of these keys, and how they are shown."""
     loads = Loads()
-    share = {encode_key(key): 100 // len(keys) for key in keys}
-    loads.add({0: Load(100, seconds=1.0, hottest=share, times=HookTimes({-10: 100}, 0.1))})
+    share = {encode_key(key): 10_000 // len(keys) for key in keys}
+    loads.add({0: Load(10_000, seconds=1.0, hottest=share, times=HookTimes({-10: 100}, 0.1))})
     load = load_of_run({"Counter": loads})
     return load, [hot.key for hot in load["Counter"].hottest]
 
