@@ -44,6 +44,8 @@ import traceback
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 
 class MillraceError(Exception):
     """Base of every exception that Millrace raises on purpose."""
@@ -164,6 +166,36 @@ class LeaseReleased(MillraceError):
 
 class InvariantViolation(MillraceError, AssertionError):
     """The kernel broke one of its own rules. Always a bug in Millrace, never the user's."""
+
+
+#: What is raised again when the same input comes again; rarely it is not. Python and msgspec raise
+#: the same of wrong code and of wrong data, whoever calls it: a hook, a source, a sink.
+_OF_CODE: Final = (
+    UserCodeError,
+    RecordRejected,
+    InputLost,
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    NameError,
+    NotImplementedError,
+    RecursionError,
+    TypeError,
+    ValueError,
+    msgspec.MsgspecError,
+)
+
+
+def is_of_code(error: BaseException) -> bool:
+    """Return whether an exception is one of code or data, and not of an outage, which ends.
+
+    >>> is_of_code(KeyError("zone")), is_of_code(ConnectionResetError("by peer"))
+    (True, False)
+    """
+    # ssl.SSLCertVerificationError is both, and requests.JSONDecodeError.
+    return isinstance(error, _OF_CODE) and not isinstance(error, OSError)
 
 
 #: Characters of a key, value or reason in a dead letter or late record: each is some lines of a

@@ -27,7 +27,7 @@ from multiprocessing.connection import (
 )
 from typing import Any, Final
 
-from millrace.model.errors import MillraceError, message_of
+from millrace.model.errors import MillraceError, UserCodeError, is_of_code, message_of
 from millrace.runtime.realtime.messages import (
     TaskReady,
     ToDriver,
@@ -455,8 +455,9 @@ def packed_error(error: BaseException) -> bytes:
         packed = pickle.dumps(_Raised(error, text))
         pickle.loads(packed)
     except Exception:  # noqa: BLE001  what user code raises may refuse either in any way
+        kind = UserCodeError if is_of_code(error) else MillraceError
         said = f"{type(error).__name__}: {message_of(error)}"
-        packed = pickle.dumps(_Raised(MillraceError(said), text))
+        packed = pickle.dumps(_Raised(kind(said), text))
     return packed
 
 

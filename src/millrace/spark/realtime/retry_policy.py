@@ -13,28 +13,15 @@ from typing import Final
 from millrace.model.errors import (
     CheckpointMismatch,
     DeadLettersExceeded,
-    InputLost,
-    InvariantViolation,
     PipelineError,
-    RecordRejected,
-    UserCodeError,
-    WatermarkRegression,
     ZombieWriter,
+    is_of_code,
 )
 from millrace.runtime.realtime.coordinator import TaskKey
 from millrace.spark.realtime.liveness import TaskHung
 
 #: To try again would change nothing.
 _FINAL = (ZombieWriter, CheckpointMismatch, DeadLettersExceeded)
-#: What is raised again when the same input comes again; rarely it is not.
-_OWN = (
-    UserCodeError,
-    PipelineError,
-    RecordRejected,
-    InputLost,
-    WatermarkRegression,
-    InvariantViolation,
-)
 
 _SHORTEST_S, _LONGEST_S = 0.1, 10.0
 #: So often is the shortest doubled until it is longer than the longest, whatever lasts for days.
@@ -46,11 +33,13 @@ class RetryPolicy:
 
     What comes from outside (a worker that is killed, a disk that is full, a server that is away) is
     tried again for as long as it takes, if an incarnation of this run has ever begun; what the
-    pipeline's own code raises, and a hang that may be its own, so many times.
+    pipeline's own code raises, that of sources and sinks too, and a hang that may be its own, so
+    many times.
 
     Args:
         attempts: How often the same may be tried without a mark completed between.
 
+    >>> from millrace.model.errors import CheckpointUnwritable, UserCodeError
     >>> policy = RetryPolicy(attempts=2)
     >>> policy.well()
     >>> policy.after(UserCodeError("no")), policy.after(UserCodeError("no"))
@@ -58,7 +47,6 @@ class RetryPolicy:
 
     A full disk is waited for:
 
-    >>> from millrace.model.errors import CheckpointUnwritable
     >>> policy.well()
     >>> [policy.after(CheckpointUnwritable("full")) for _ in range(9)][-3:]
     [6.4, 10.0, 10.0]
@@ -95,7 +83,7 @@ class RetryPolicy:
         """Return for how many seconds to wait after a failure; None to give up."""
         self._all += 1
         hung = isinstance(error, TaskHung) and not error.outside
-        own = hung or isinstance(error, _OWN)
+        own = hung or is_of_code(error)
         self._own += own
         counted = self._own if own else 0 if self._ever else self._all
         if isinstance(error, _FINAL) or counted >= self._attempts:

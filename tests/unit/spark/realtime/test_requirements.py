@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 import socket
+import ssl
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,11 +16,14 @@ import pytest
 
 from millrace.model.errors import (
     CheckpointMismatch,
+    CheckpointUnwritable,
     PipelineError,
+    SinkError,
     StoreError,
     UserCodeError,
     ZombieWriter,
 )
+from millrace.spark.realtime.control_connection import packed_error
 from millrace.spark.realtime.pacemaker import check_spark, pacemaker_of
 from millrace.spark.realtime.requirements import realtime_settings, slots_needed, wrong_settings
 from millrace.spark.realtime.retry_policy import RetryPolicy
@@ -182,3 +187,42 @@ def test_trouble_from_outside_is_waited_out_however_many_hours_it_takes() -> Non
     patience = RetryPolicy(attempts=2)
     patience.begun()
     assert {patience.after(OSError("full")) for _ in range(2000)} >= {0.1, 10.0}
+
+
+class BadReading(ValueError):
+    """Cannot be pickled, like what is defined in a program itself."""
+
+    def __init__(self, meter: str, value: int) -> None:
+        super().__init__(f"{meter}: {value}")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        TypeError("no"), AttributeError("no"), NameError("no"), ImportError("no"), KeyError("no"),
+        IndexError("no"), ValueError("no"), UnicodeError("no"), NotImplementedError("no"),
+        AssertionError("no"), ZeroDivisionError("no"), RecursionError("no"), BadReading("m", 7),
+    ],
+    ids=lambda error: type(error).__name__,
+)  # fmt: skip
+def test_what_python_raises_of_wrong_code_is_tried_so_many_times(error: Exception) -> None:
+    """As of ``Injector.read``, whose rows come again; it was tried for ever."""
+    patience = RetryPolicy(attempts=3)
+    patience.begun()
+    of_task = pickle.loads(packed_error(error))
+    assert [patience.after(of_task) for _ in range(3)] == [0.1, 0.2, None]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConnectionResetError("no"), TimeoutError("no"), PermissionError("no"), EOFError("no"),
+        ssl.SSLCertVerificationError("no"), RuntimeError("no"), MemoryError("no"),
+        CheckpointUnwritable("no"), SinkError("no"), Exception("no"),
+    ],
+    ids=lambda error: type(error).__name__,
+)  # fmt: skip
+def test_what_may_be_an_outage_is_waited_for(error: Exception) -> None:
+    patience = RetryPolicy(attempts=2)
+    patience.begun()
+    assert None not in [patience.after(pickle.loads(packed_error(error))) for _ in range(5)]
