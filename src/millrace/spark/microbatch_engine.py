@@ -198,6 +198,7 @@ class MicroBatchEngine(EpochEngine):
 
     def _run_batch(self, rows: DataFrame, number: int) -> None:
         turn, session = self._begin_turn(), rows.sparkSession
+        splitting = self._splitting.keep(self._check_stopped)
         if turn == 1:
             # The batches' session is the query's own copy of the user's.
             for name, value in SETTINGS.items():
@@ -218,8 +219,12 @@ class MicroBatchEngine(EpochEngine):
             offsets,
             with_pieces,
             read_by_spark=True,
-            splitting=self._splitting.settings(),
+            splitting=splitting,
         )
+
+    def _check_stopped(self) -> None:
+        if self.run.stopping:
+            raise NotBegun
 
 
 class MicroBatchSetup(EpochSetup):

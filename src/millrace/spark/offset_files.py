@@ -30,7 +30,7 @@ from millrace.compile.topology import Topology
 from millrace.injectors.advance import Backlog
 from millrace.injectors.injector import Injector
 from millrace.model.errors import PipelineError
-from millrace.spark.compat import FILE_MANAGER
+from millrace.spark.compat import FILE_MANAGER, lend
 from millrace.store import BucketUrl, is_object_store, local_path
 from millrace.store.durable_files import sync_directory, translated
 
@@ -131,7 +131,7 @@ class ProgressFiles:
     def __init__(self, location: str, spark: SparkSession) -> None:
         self._root = None if "://" in location else Path(location)
         self._spark = spark
-        self._lent = False
+        self._return: Callable[[], None] | None = None
         self._durable: set[Path] = set()
 
     def begin(self) -> None:
@@ -141,16 +141,17 @@ class ProgressFiles:
         of its sources go by the session's, when it makes them: between its start and its first
         batch. A choice that the user made stands.
         """
-        if self._root is not None and self._spark.conf.get(_SETTING, None) is None:
-            self._spark.conf.set(_SETTING, FILE_MANAGER)
-            self._lent = True
+        if self._root is None or self._return is not None:
+            return
+        # Another query of the session may have lent it, and give it back before this has begun.
+        if self._spark.conf.get(_SETTING, None) in (None, FILE_MANAGER):
+            self._return = lend(self._spark, {_SETTING: FILE_MANAGER})
 
     def give_back(self) -> None:
         """Set the session as the user had it."""
-        if self._lent:
-            self._lent = False
-            with contextlib.suppress(Exception):  # a session that was stopped has no settings
-                self._spark.conf.unset(_SETTING)
+        give_back, self._return = self._return, None
+        if give_back is not None:
+            give_back()
 
     def sync(self) -> None:
         """Fsync what was written since the last call: offsets, and the sources' own logs.

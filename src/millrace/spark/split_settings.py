@@ -11,11 +11,17 @@ Source: MillWheel 6.1.1: the id of a record is the same whenever it is delivered
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
 
 from pyspark.sql import SparkSession
 
 from millrace.spark.parallelism import tasks_for
+
+_log = logging.getLogger("millrace")
 
 _LEAST = "spark.sql.files.minPartitionNum"
 _SETTINGS = (
@@ -28,8 +34,39 @@ _SETTINGS = (
 _INSTEAD = "spark.sql.leafNodeDefaultParallelism"
 
 
+@dataclass(eq=False)
+class _Loan:
+    """How a session splits files for those that keep it so.
+
+    Attributes:
+        users: What the user had before.
+        values: The settings now.
+        holders: How many runs keep them.
+        claimants: How many wait to set others.
+    """
+
+    users: dict[str, str]
+    values: dict[str, str]
+    holders: int = 1
+    claimants: int = 0
+
+
+_changed = threading.Condition()
+#: Id of a session -> how it splits files while epochs are under way.
+_loans: dict[int, _Loan] = {}
+#: How often who waits for others looks whether to go on waiting.
+_LOOK_S: Final = 0.1
+
+
+def _go_on() -> None:
+    """Let nothing keep a call from waiting."""
+
+
 class SplitSettings:
     """The settings of a session by which files are split.
+
+    Runs of one session share them. An epoch keeps them as they are until its files are read, and
+    one that is repeated with others waits for that.
 
     The least number of partitions is set, if the user has not, to what it is by default: how many
     tasks the session can run at once. Left to Spark, it would be looked up for each scan, and be
@@ -41,32 +78,78 @@ class SplitSettings:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        self._users: dict[str, str] | None = None
-        if spark.conf.get(_LEAST, None) is None:
-            spark.conf.set(_LEAST, spark.conf.get(_INSTEAD, None) or str(tasks_for(spark)))
-
-    def settings(self) -> dict[str, str]:
-        """Return them; one that has no value is left out."""
-        values = {name: self._spark.conf.get(name, None) for name in _SETTINGS}
-        return {name: value for name, value in values.items() if value is not None}
+        self._loan: _Loan | None = None
+        with _changed:
+            # Of a session that another run splits otherwise for a time, that run has set it.
+            if id(spark) not in _loans and spark.conf.get(_LEAST, None) is None:
+                spark.conf.set(_LEAST, spark.conf.get(_INSTEAD, None) or str(tasks_for(spark)))
 
     def repeat(self, wanted: Mapping[str, str]) -> None:
         """Split as an epoch was split before, until :meth:`give_back`.
 
+        It waits while epochs of other runs are under way that are split otherwise.
+
         Args:
             wanted: Its settings; nothing of a checkpoint that is older than they are.
         """
-        values = self.settings()
-        if wanted and values != wanted:
-            self._users = self._users or values
-            self._set(wanted)
+        if wanted:
+            self._borrow(wanted, _go_on)
+
+    def keep(self, check: Callable[[], None] = _go_on) -> dict[str, str]:
+        """Return how files are split, and keep it so until :meth:`give_back`.
+
+        It waits while another run waits to repeat an epoch.
+
+        Args:
+            check: Is called again and again meanwhile, and raises what is to end the wait.
+        """
+        return dict(self._borrow(None, check).values)
 
     def give_back(self) -> None:
-        """Set the session as the user had it."""
-        if self._users is not None:
-            users, self._users = self._users, None
-            with contextlib.suppress(Exception):  # a session that was stopped has no settings
-                self._set(users)
+        """Set the session as the user had it, when no other run needs it otherwise."""
+        with _changed:
+            loan, self._loan = self._loan, None
+            if loan is None:
+                return
+            loan.holders -= 1
+            if loan.holders:
+                return
+            del _loans[id(self._spark)]
+            _changed.notify_all()
+            if loan.values != loan.users:
+                with contextlib.suppress(Exception):  # a session that was stopped has no settings
+                    self._set(loan.users)
+
+    def _borrow(self, wanted: Mapping[str, str] | None, check: Callable[[], None]) -> _Loan:
+        """Return the loan that this run has, or has from now on."""
+        with _changed:
+            if self._loan is not None:
+                return self._loan
+            while (loan := _loans.get(id(self._spark))) is not None:
+                if loan.values == wanted or (wanted is None and not loan.claimants):
+                    loan.holders += 1
+                    break
+                self._wait(loan, wanted is not None)
+                check()
+            else:
+                values = {name: self._spark.conf.get(name, None) for name in _SETTINGS}
+                users = {name: value for name, value in values.items() if value is not None}
+                loan = _Loan(users, users if wanted is None else dict(wanted))
+                if loan.values != users:
+                    self._set(loan.values)
+                _loans[id(self._spark)] = loan
+            self._loan = loan
+            return loan
+
+    @staticmethod
+    def _wait(loan: _Loan, claims: bool) -> None:
+        if claims and not loan.claimants:
+            _log.info("an epoch is read again when those under way in the session have ended")
+        loan.claimants += claims
+        try:
+            _changed.wait(_LOOK_S)
+        finally:
+            loan.claimants -= claims
 
     def _set(self, wanted: Mapping[str, str]) -> None:
         for name in _SETTINGS:
