@@ -15,7 +15,7 @@ leaves nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
@@ -252,11 +252,25 @@ def overview_of_log(found: Ended) -> Overview:
 
 
 def dead_letters_of(overview: Overview) -> dict[str, int]:
-    """Return computation or injected stream -> its dead letters, of those that have some."""
-    found = {stream.name: stream.dead_letters for stream in overview.streams.values()}
-    for computation in overview.computations.values():
-        found[computation.name] = found.get(computation.name, 0) + computation.counters.dead_letters
-    return {name: count for name, count in found.items() if count}
+    """Return computation or injected stream -> its dead letters, of those that have some.
+
+    A stream that has the name of a computation is called ``stream NAME``.
+    """
+    computations = overview.computations.values()
+    letters = {computation.name: computation.counters.dead_letters for computation in computations}
+    streams = {
+        origin_of(stream.name, letters): stream.dead_letters for stream in overview.streams.values()
+    }
+    return {name: count for name, count in (letters | streams).items() if count}
+
+
+def origin_of(stream: str, computations: Container[str]) -> str:
+    """Return by which name dead letters of an injected stream are counted beside computations'.
+
+    >>> origin_of("clicks", {"Spikes"}), origin_of("clicks", {"clicks"})
+    ('clicks', 'stream clicks')
+    """
+    return f"stream {stream}" if stream in computations else stream
 
 
 def reasons_of(overview: Overview) -> Reasons:

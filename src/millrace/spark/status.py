@@ -49,7 +49,7 @@ class Status:
         newest: Injected stream -> latest timestamp read.
         injected: Injected stream -> records read since the beginning.
         dead_letters: Computation, or injected stream that refused them -> dead letters since the
-            beginning.
+            beginning. A stream with the name of a computation is ``stream NAME``.
         refused_low_watermarks: Injected stream -> low watermarks of its processes that were
             refused since the beginning.
         dropped: Injected stream -> records that its source was told to drop, such as tombstones,

@@ -7,6 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from millrace.injectors.advance import Backlog
+from millrace.inspect.overview import origin_of
 from millrace.kernel.results import CallStats
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, SECOND, format_timestamp
 from millrace.spark.plain_text import PlainTable, count, in_words, size, text_of
@@ -160,9 +161,7 @@ def _streams(status: Status) -> PlainTable:
     columns: dict[str, dict[str, str]] = {
         "records": {name: f"{n:,}" for name, n in status.injected.items()},
         "bytes": {name: size(n) for name, n in status.injected_bytes.items() if n},
-        "dead letters": {
-            name: f"{n:,}" for name, n in status.dead_letters.items() if name not in status.counters
-        },
+        "dead letters": {name: f"{n:,}" for name, n in _refused(status).items()},
         "low watermarks refused": {
             name: f"{n:,}" for name, n in status.refused_low_watermarks.items()
         },
@@ -184,6 +183,16 @@ def _streams(status: Status) -> PlainTable:
             for name in names
         ],
     ).without_noughts(_RARE)
+
+
+def _refused(status: Status) -> dict[str, int]:
+    """Return injected stream -> its dead letters."""
+    shared = {origin_of(name, status.counters): name for name in status.counters}
+    return {
+        shared.get(name, name): letters
+        for name, letters in status.dead_letters.items()
+        if name not in status.counters
+    }
 
 
 def waits(backlog: Backlog) -> str:

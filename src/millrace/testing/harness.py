@@ -522,8 +522,8 @@ class Harness:
         """Return how many dead letters there are.
 
         Args:
-            where: The computation that failed, or the injected stream that refused records; by
-                default all together.
+            where: The computation that failed, or the injected stream that refused records,
+                ``stream NAME`` if a computation has its name; by default all together.
         """
         found = dead_letters_of(self.checkpoint().overview)
         return sum(found.values()) if where is None else found.get(where, 0)

@@ -39,6 +39,13 @@ class Touchy(mr.Computation):
         )
 
 
+class Refuses(mr.Computation):
+    inputs = {"events": mr.by("key")}
+
+    def process_record(self, record):
+        raise ValueError("never")
+
+
 def events(*numbers, key="k"):
     return [({"key": key, "n": n}, abs(n)) for n in numbers]
 
@@ -123,6 +130,18 @@ def test_what_was_there_before_the_bundle_stays(h):
     h.advance_watermark("events", 10)
 
     assert out(h)[1:] == [["fired", 1], [1001, [1], [1], 1]]
+
+
+def test_letters_of_a_stream_and_of_a_computation_of_its_name_are_two_counts():
+    p = mr.Pipeline("p")
+    p.inject("events", format=dict)
+    p.add(Refuses, name="events")
+    p.dead_letter("dead")
+    with mr.testing.Harness(p) as h:
+        h.inject("events", [({"key": "a"}, 1), ({}, 1), ({}, 1)])
+        assert h.dead_letters("events") == h.counters("events").dead_letters == 1
+        assert h.dead_letters("stream events") == 2
+        assert h.dead_letters() == len(h.outputs("dead")) == 3
 
 
 def test_letters_are_counted(h):

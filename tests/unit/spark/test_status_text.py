@@ -273,3 +273,18 @@ def test_calls_to_services_are_two_columns() -> None:
     assert "service" not in str(BEFORE_ANYTHING)
     assert "1,200 (3 retried, paused for 1 min 1.5 s: the service is down)" in shown
     assert "p50, p95, p99 of a service" in shown
+
+
+def test_dead_letters_of_a_stream_are_shown_where_a_computation_has_its_name() -> None:
+    one = status(
+        injected={"events": 9, "other": 1},
+        dead_letters={"events": 1, "stream events": 2, "other": 3},
+        counters={"events": Counters(records=7, dead_letters=1)},
+    )
+    lines = [line.split() for line in str(one).splitlines()]
+    at = next(n for n, words in enumerate(lines) if words[:2] == ["injected", "stream"])
+    assert lines[at][2:5] == ["records", "dead", "letters"]
+    assert [words[:3] for words in lines[at + 1 : at + 3]] == [
+        ["events", "9", "2"],
+        ["other", "1", "3"],
+    ]
