@@ -41,7 +41,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         name: Its name.
         kind: ``ValueState``, ``MapState``, ``BagState`` or ``CombiningState``; ``SideInput``: its
-            rows are under the key ``"all keys"``, once in each key interval.
+            rows are under the key ``"all keys"``.
         format: Schema of its values, as :mod:`millrace.compile.change.schemas` describes them.
     """
 
@@ -258,7 +258,7 @@ class ComputationInspection:
         return self._earliest(lambda report: report.hold_us)
 
     def get(self, key: Any) -> dict[str, Any]:
-        """Return the state of a key, by the names of cells.
+        """Return the state of a key, by the names of cells; of ``"all keys"`` also side inputs.
 
         Returns:
             Cell -> its value; for a map the dict of its entries, for a bag the list of its items. A
@@ -268,7 +268,12 @@ class ComputationInspection:
             CoderError: That cannot be a key.
             NotKept: The run has gone on, and what was after this epoch is not kept any more.
         """
-        return self._of_key(key, self._state_of) or self._cells.empty()
+        state = self._of_key(key, self._state_of) or self._cells.empty()
+        if self._intervals and encode_key(key) == row_codec.ALL_KEYS:
+            with self._checkpoint.rows(self.name, self._intervals[0]) as view:
+                tables = self._state_of(view, row_codec.ALL_KEYS_ROW)
+            state |= {name: table for name, table in tables.items() if table}
+        return state
 
     def scan(self) -> Iterator[KeyState]:
         """Yield every key of which state is kept, with its state, in the order of their hashes.
@@ -372,7 +377,10 @@ class ComputationInspection:
         return narrowed
 
     def _kept(self, without: Container[_Extent] = ()) -> Iterator[tuple[bytes, _Stored]]:
-        """Yield the row of every key, and its rows of cells, but for those of some intervals."""
+        """Yield the row of every key, and its rows of cells, but for those of some intervals.
+
+        What stands for all keys is the same in every interval, and comes of the first.
+        """
         for interval in self._intervals:
             if _extent(interval) in without:
                 continue
@@ -380,7 +388,8 @@ class ComputationInspection:
                 scans = (row_codec.scan(view, family) for family in _FAMILIES)
                 merged = heapq.merge(*scans, key=_key_row)
                 for key_row, entries in itertools.groupby(merged, key=_key_row):
-                    yield key_row, list(entries)
+                    if interval.start == 0 or key_row != row_codec.ALL_KEYS_ROW:
+                        yield key_row, list(entries)
 
     def _state_in(self, key_row: bytes, entries: _Stored) -> KeyState:
         encoded = row_codec.key_in(key_row)

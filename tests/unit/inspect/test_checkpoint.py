@@ -1,6 +1,7 @@
 """A checkpoint read without its pipeline: cells by name, timers, holds, chunks, ids."""
 
 import pickle
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -305,3 +306,56 @@ def test_it_reads_and_does_not_claim(h):
 
     assert [log.read(n) for n in range(log.first(), log.last() + 1)] == before
     assert any(isinstance(decode_entry(entry), Completion) for entry in before if entry)
+
+
+class Converted(mr.Computation):
+    inputs = {"events": mr.by("key")}
+    outputs = {}
+    rates = mr.SideInput("rates", "currency")
+    seen = mr.ValueState(int)
+
+    def process_record(self, record):
+        self.seen.set(record.value["n"]) if record.value["n"] else self.seen.clear()
+
+
+def test_the_table_of_a_side_input_is_read_once_under_the_key_that_means_all(harness):
+    """Each interval has it. A user's key may have that name, and has its own hash."""
+    h = harness(Converted, streams=("events", "rates"))
+    h.inject("rates", [({"currency": "USD", "euros": 9}, 1)])
+    h.advance_watermark("rates", 5)
+    found = opened(h)["Converted"]
+    table = {"USD": [({"currency": "USD", "euros": 9}, 1)]}
+    assert len(found.intervals) == 4
+    assert found.get("all keys")["rates"] == table
+    assert found.get("all keys")["seen"] is None
+
+    keys = [f"k{n}" for n in range(8)]
+    h.inject("events", [({"key": key, "n": 7}, 2) for key in (*keys, "all keys")])
+    h.advance_watermark("events", 3)
+    found = opened(h)["Converted"]
+    assert (found.get("all keys")["rates"], found.get("all keys")["seen"]) == (table, 7)
+    assert found.get("k1")["rates"] == {}
+    scanned = list(found.scan())
+    assert [state.hash for state in scanned] == sorted(state.hash for state in scanned)
+    assert Counter(state.key for state in scanned) == Counter([*keys, *2 * ["all keys"]])
+    apart = [state for n in range(4) for state in found.only(n).scan()]
+    assert apart == scanned
+
+
+def test_what_became_of_a_side_input_is_told_once(harness):
+    h = harness(Converted, streams=("events", "rates"))
+    h.inject("rates", [({"currency": "USD", "euros": 9}, 1)])
+    h.advance_watermark("rates", 5)
+    keys = [f"k{n}" for n in range(8)]
+    h.inject("events", [({"key": key, "n": 7}, 2) for key in keys])
+    h.advance_watermark("events", 3)
+    before = opened(h)["Converted"]
+    h.inject("events", [({"key": key, "n": 0}, 4) for key in keys])
+    h.advance_watermark("events", 5)
+    h.inject("rates", [({"currency": "USD", "euros": 8}, 6)])
+
+    changes = {change.key: change for change in opened(h)["Converted"].changes_since(before)}
+    assert changes.keys() == {*keys, "all keys"}
+    table = changes.pop("all keys")
+    assert [len(side["rates"]["USD"]) for side in (table.before, table.after)] == [1, 2]
+    assert [change.after for change in changes.values()] == [None] * 8

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 import millrace as mr
+from millrace.kernel.row_codec import ALL_KEYS_ROW
 from millrace.model.errors import PipelineError, UserCodeError
 
 
@@ -52,6 +53,16 @@ def rates(h: Any, *changes: tuple[int, int], currency: str = "USD") -> None:
     h.inject("rates", [(Rate(currency, percent), at) for percent, at in changes])
 
 
+def tables_of(h: Any) -> list[dict[str, Any]]:
+    """Return what each key interval keeps for all keys."""
+    checkpoint = h.checkpoint()
+    inspection, tables = checkpoint["C"], []
+    for interval in inspection.intervals:
+        with checkpoint.rows("C", interval) as view:
+            tables.append(inspection._state_of(view, ALL_KEYS_ROW))
+    return tables
+
+
 def euros(h: Any) -> list[tuple[Any, int]]:
     """Return what came of shop "a", with its time; the other shops have the same."""
     by_shop: dict[str, list[Any]] = {}
@@ -83,7 +94,7 @@ def test_what_is_kept_of_a_table_is_what_may_be_asked_for() -> None:
         for stream in ("sales", "rates"):
             h.advance_watermark(stream, 20)
         rates(h, (4, 40))
-        tables = [one.cells for one in h.checkpoint()["C"].scan() if one.key == "all keys"]
+        tables = tables_of(h)
 
         assert len(tables) == 4  # one a key interval
         rows = tables[0]["rates"]["USD"]
@@ -252,8 +263,7 @@ def test_a_row_is_read_and_written_once_for_all_intervals_of_a_task(computation:
                 h.advance_watermark(stream, 10)
             sale(h, 2, currency="C99")
             assert euros(h) == [(20, 2)]
-            scanned = h.checkpoint()["C"].scan()
-            tables = [one.cells["rates"] for one in scanned if one.key == "all keys"]
+            tables = [cells["rates"] for cells in tables_of(h)]
             assert len(tables) == intervals
             assert all(table == tables[0] and len(table) == 100 for table in tables)
     assert asked[0] == asked[1]
