@@ -30,6 +30,7 @@ from millrace.dashboard.panes import groupings
 from millrace.dashboard.plain import behind, cut, millis, typed, without_secrets
 from millrace.dashboard.points import Points
 from millrace.dashboard.pulse import Pulse
+from millrace.injectors.rate_limit import held_in
 from millrace.inspect import Checkpoint, Interval, explain_watermark, read_latest
 from millrace.model.errors import MillraceError
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
@@ -165,7 +166,7 @@ class Watcher:
         self._points = Points()
         self._last_sent: dict[str, Any] = {}
         self._culprit: dict[str, Any] | None = None
-        self._culprit_of: int | None = None
+        self._culprit_of: tuple[int, dict[str, str]] | None = None
         self._culprit_again = 0.0
         self._lock = threading.Lock()
         self._wanted = 0.0
@@ -312,8 +313,9 @@ class Watcher:
 
     def _explained(self, checkpoint: Checkpoint) -> dict[str, Any] | None:
         """Return what pins the watermark; not again at once where finding it took long."""
-        now = time.monotonic()
-        if checkpoint.epoch == self._culprit_of or now < self._culprit_again:
+        now, generation = time.monotonic(), checkpoint.overview.generation
+        about = checkpoint.epoch, held_in(self._state.mailbox, generation)
+        if about == self._culprit_of or now < self._culprit_again:
             return self._culprit
         if checkpoint.epoch < 0:
             return None
@@ -325,7 +327,7 @@ class Watcher:
                 "kind": "", "node": "", "way": [], "at": None, "unmoved": None,
                 "lines": [str(error)],
             }  # fmt: skip
-        self._culprit_of = checkpoint.epoch
+        self._culprit_of = about
         self._culprit_again = now + (time.thread_time() - begun) / _SHARE
         return self._culprit
 

@@ -8,6 +8,8 @@ Skew limiting: a process that is too far ahead of the low watermark waits until 
 Whatever is read beyond the low watermark has to be kept in state until the low watermark gets
 there. So what is not read keeps state small: its bound is what the allowed span of time holds.
 
+Held streams: what an operator holds back in a run, for who looks into its checkpoint.
+
 Source: MillWheel, "Low Watermarks" (4.5): state that waits for the low watermark;
 docs/injectors.md, "Skew".
 """
@@ -18,7 +20,13 @@ from collections.abc import Iterable, Mapping
 from math import ceil
 from typing import Final
 
+import msgspec
+
 from millrace.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, SECOND
+from millrace.store import Mailbox
+
+#: Letters sort behind the digits that requests begin with, of which old ones are removed.
+_PREFIX: Final = "held-"
 
 #: Who comes late to read what it might have read may read more for it, up to so much: the rate is
 #: kept also where nobody looks at the very moment.
@@ -143,3 +151,31 @@ def too_far(
         for name, us in processes.items()
         if us != MIN_TIMESTAMP and us > low_watermark_us + skew_us
     )
+
+
+def publish_held(mailbox: Mailbox, generation: int, held: Mapping[str, str]) -> None:
+    """Say in a mailbox what a run holds back; what earlier runs left there is removed.
+
+    Args:
+        mailbox: Of the run's checkpoint.
+        generation: Of the run.
+        held: Stream -> what is asked of it, as :meth:`Throttle.descriptions` has it.
+
+    >>> from millrace.store import MemoryBlobs
+    >>> mailbox = Mailbox(MemoryBlobs())
+    >>> publish_held(mailbox, 1, {"trips": "paused"})
+    >>> held_in(mailbox, 1), held_in(mailbox, 2)
+    ({'trips': 'paused'}, {})
+    """
+    name = f"{_PREFIX}{generation}"
+    old = [other for other in mailbox.names() if other.startswith(_PREFIX)]
+    if held:
+        mailbox.replace(name, msgspec.json.encode(held))
+        old = [other for other in old if other != name]
+    mailbox.remove(old)
+
+
+def held_in(mailbox: Mailbox, generation: int) -> dict[str, str]:
+    """Return what a run holds back: stream -> ``paused``, or a rate."""
+    data = mailbox.read(f"{_PREFIX}{generation}")
+    return {} if data is None else msgspec.json.decode(data, type=dict[str, str])

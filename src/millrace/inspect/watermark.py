@@ -19,12 +19,12 @@ import msgspec
 from millrace.compile.topology import INJECTOR, moved_back
 from millrace.dataflow.grouping.panes import address_of
 from millrace.epochlog.entries import Claim, Completion, InjectorEntry, SourceStats
-from millrace.injectors.rate_limit import too_far
+from millrace.injectors.rate_limit import held_in, too_far
 from millrace.inspect.checkpoint import Checkpoint, read_latest
 from millrace.inspect.computation import ComputationInspection, Interval
 from millrace.inspect.interval_state import CALL, PendingHold, PendingTimer, WindowState, hold_of
 from millrace.inspect.json_text import shortened
-from millrace.inspect.overview import ComputationOverview
+from millrace.inspect.overview import ComputationOverview, run_end
 from millrace.kernel import families, row_codec, timer_families
 from millrace.model.errors import PipelineError
 from millrace.model.record import LOW_WATERMARK
@@ -166,6 +166,16 @@ def _injector_lines(found: WatermarkExplanation) -> list[str]:
     else:
         published = format_timestamp(pin.timestamp)
         lines = [f"Pinned by {where}, which published {published}{policy}."]
+    if pin.held_back == "paused":
+        lines.append(
+            "It is paused: nothing of it is read, so its low watermark stands still. "
+            "`millrace resume` has it read again."
+        )
+    elif pin.held_back is not None:
+        lines.append(
+            f"It is limited to {pin.held_back}, and its low watermark moves no faster. "
+            "`millrace resume` lifts the limit."
+        )
     if pin.idle is not None:
         silence = _seconds(found.wall_time - (pin.received or 0))
         return [
@@ -291,6 +301,7 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
         idle: The time-out after which all processes of the injector are idle, in microseconds;
             None where one of them is not.
         backwards: Of an injector, as of a :class:`Hop`.
+        held_back: What an operator asked of the injected stream: ``paused``, or a rate.
     """
 
     kind: str
@@ -309,6 +320,7 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
     received: int | None = None
     idle: int | None = None
     backwards: int = 0
+    held_back: str | None = None
 
 
 class WatermarkExplanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -384,7 +396,7 @@ def _explained(checkpoint: Checkpoint, computation: str | None) -> WatermarkExpl
         if pin is None:
             name, backwards_us = sender, back.get(sender, 0)
             if name.startswith(INJECTOR):
-                pin = _injector_pin(claim, completion, name, backwards_us)
+                pin = _injector_pin(checkpoint, claim, completion, name, backwards_us)
     pinned = INJECTOR + pin.where if pin.kind == INJECTED else path[-1].computation
     moved = completion.moved.get(pinned)
     return WatermarkExplanation(
@@ -470,7 +482,9 @@ def _window(
     return None
 
 
-def _injector_pin(claim: Claim, completion: Completion, sender: str, backwards_us: int) -> Pin:
+def _injector_pin(
+    checkpoint: Checkpoint, claim: Claim, completion: Completion, sender: str, backwards_us: int
+) -> Pin:
     stream = sender.removeprefix(INJECTOR)
     entry = claim.injectors.get(stream, InjectorEntry("", (), None))
     output_us = completion.after.outputs[sender]
@@ -486,7 +500,15 @@ def _injector_pin(claim: Claim, completion: Completion, sender: str, backwards_u
         received=None if known.received_us == MIN_TIMESTAMP else known.received_us,
         idle=entry.idle_us if slowest is None else None,
         backwards=backwards_us,
+        held_back=_held_back(checkpoint, claim.generation, stream),
     )
+
+
+def _held_back(checkpoint: Checkpoint, generation: int, stream: str) -> str | None:
+    """Return what an operator asked of a stream; None if nothing, or if the run has ended."""
+    mailbox = checkpoint.state.mailbox
+    held = held_in(mailbox, generation).get(stream)
+    return None if held is None or run_end(mailbox, generation) is not None else held
 
 
 def is_idle(claim: Claim, completion: Completion, stream: str) -> bool:

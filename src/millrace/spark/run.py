@@ -22,10 +22,17 @@ from millrace.balance.preparation import Preparation
 from millrace.compile.topology import Topology
 from millrace.dataflow.triggers.signal import called
 from millrace.injectors.injector import Injector
-from millrace.injectors.rate_limit import Throttle
+from millrace.injectors.rate_limit import Throttle, publish_held
 from millrace.injectors.signal_injector import BacklogProbe, asking, put_call
 from millrace.inspect import add_savepoint, check_savepoint, savepoints
-from millrace.model.errors import MillraceError, NotKept, PipelineError, StoreError, ZombieWriter
+from millrace.model.errors import (
+    MillraceError,
+    NotKept,
+    PipelineError,
+    StoreError,
+    ZombieWriter,
+    message_of,
+)
 from millrace.model.time import SECOND, Duration, duration_us
 from millrace.runtime.reports import TaskReport
 from millrace.spark.asks import OUTLIVING, Listener, acts_of
@@ -123,6 +130,8 @@ class Run:
             self.engine.hang_up()
             raise
         self._backlog.add(self.engine.backlog())
+        if self.publisher.throttle.descriptions():  # it takes over from a run that was asked
+            self._publish_held()
         threading.Thread(target=self._look_after, name="millrace-run", daemon=True).start()
 
     def publish(self, update: Callable[[str, Mapping[str, Any]], str]) -> None:
@@ -256,7 +265,16 @@ class Run:
         """Change what a stream is held back by, and wait until tasks go by it."""
         check_holdable(self.topology, stream)
         change(self.publisher.throttle)
+        self._publish_held()
         self.engine.hold_back()
+
+    def _publish_held(self) -> None:
+        """Say in the checkpoint what is held back, for who asks why a low watermark is low."""
+        held = self.publisher.throttle.descriptions()
+        try:
+            publish_held(self.parts.mailbox, self.run_log.generation, held)
+        except (StoreError, OSError) as error:
+            _log.warning("explain-watermark does not know of it: %s", message_of(error))
 
     def fire(self, name: str, keys: Iterable[Any]) -> None:
         """Have triggers fire, for some keys or for all."""

@@ -13,6 +13,7 @@ from millrace.dashboard.metrics_file import calls_in, interval_shares, over_time
 from millrace.dashboard.points import Points
 from millrace.dashboard.pulse import Pulse
 from millrace.dashboard.watcher import CELLS, heat_of, stuck_in
+from millrace.injectors.rate_limit import publish_held
 from millrace.inspect import Checkpoint, Interval, key_text, shortened
 from millrace.inspect.overview import RunEnd, leave_run_end
 from millrace.watermark.propagation import LowWatermarks
@@ -181,6 +182,16 @@ def test_a_stream_that_is_a_table_is_not_behind(page, tmp_path):
         "rates": (None, "nothing waits for it"),
         "prices": (None, "idle"),
     }
+
+
+def test_a_stream_that_an_operator_holds_back_is_told_before_the_next_epoch(page, harness):
+    h = harness(Tally, streams=("sales",))
+    h.advance_watermark("sales", 5)
+    shown, generation = page(h._durable), h.checkpoint().overview.generation
+    assert "paused" not in str(shown.now()["culprit"])
+    publish_held(h._durable.mailbox, generation, {"sales": "paused"})
+    shown.watcher._culprit_again = 0.0  # or it would wait, as it costs something to find it
+    assert "It is paused: nothing of it is read" in str(shown.now()["culprit"]["lines"])
 
 
 def test_the_culprit_is_lit_with_the_way_to_it(page, flown):

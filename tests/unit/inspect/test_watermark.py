@@ -5,7 +5,9 @@ import pytest
 import millrace as mr
 from millrace.epochlog.entries import encode_entry
 from millrace.epochlog.run_log import RunLog
+from millrace.injectors.rate_limit import publish_held
 from millrace.inspect import Hop, explain_watermark
+from millrace.inspect.overview import RunEnd, leave_run_end
 from millrace.model.time import format_timestamp
 from millrace.store import MemoryCache, MemoryHardState, SnapshotHead, bring, encode_snapshot
 from millrace.watermark.report import Report
@@ -258,6 +260,48 @@ def test_it_says_when_all_processes_of_an_injector_are_idle():
         assert (found.pin.idle, found.pin.process, found.pin.timestamp) == (5_000_000, "b", 2_000)
         assert "All its processes are idle: each has been silent for longer than" in str(found)
         assert "The last that was heard, process 'b', sent nothing for 58 s." in str(found)
+
+
+@pytest.mark.parametrize(
+    ("held", "said"),
+    [
+        (
+            "paused",
+            "It is paused: nothing of it is read, so its low watermark stands still. "
+            "`millrace resume` has it read again.",
+        ),
+        (
+            "100 records a second",
+            "It is limited to 100 records a second, and its low watermark moves no faster. "
+            "`millrace resume` lifts the limit.",
+        ),
+    ],
+)
+def test_an_injector_that_an_operator_holds_back(h, held, said):
+    advance(h, events=100, others=60)
+    mailbox, generation = h._durable.mailbox, h.checkpoint().overview.generation
+    publish_held(mailbox, generation, {"others": held, "else": "paused"})
+    found = h.explain_watermark()
+    assert (found.pin.where, found.pin.held_back) == ("others", held)
+    assert said in str(found)
+
+    advance(h, others=200)
+    assert h.explain_watermark().pin.held_back is None
+    advance(h, events=300)
+    assert h.explain_watermark().pin.held_back == held
+    publish_held(mailbox, generation, {})
+    assert h.explain_watermark().pin.held_back is None
+
+
+def test_what_a_run_before_or_one_that_has_ended_held_back_is_not_told(h):
+    advance(h, events=100, others=60)
+    mailbox, generation = h._durable.mailbox, h.checkpoint().overview.generation
+    publish_held(mailbox, generation - 1, {"others": "paused"})
+    assert h.explain_watermark().pin.held_back is None
+    publish_held(mailbox, generation, {"others": "paused"})
+    assert mailbox.names() == [f"held-{generation}"]
+    leave_run_end(mailbox, generation, RunEnd("stopped", 2, 0))
+    assert h.explain_watermark().pin.held_back is None
 
 
 def test_an_interval_that_has_not_reported():

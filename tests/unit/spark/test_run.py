@@ -15,6 +15,7 @@ from millrace.balance.preparation import Preparation
 from millrace.balance.task_count import TaskRange
 from millrace.compile.build import build
 from millrace.epochlog.run_log import RunLog
+from millrace.injectors.rate_limit import held_in
 from millrace.injectors.watermark_publisher import WatermarkPublisher
 from millrace.inspect.lease import Lease
 from millrace.model.declarations import Declarations
@@ -254,3 +255,30 @@ def test_what_may_be_asked_for_is_one_table_for_every_engine(started: Any) -> No
     with pytest.raises(PipelineError, match="a run by hand has no tasks that stay in a process"):
         run.hosts  # noqa: B018
     assert acts["stop"]("") == "stopped"
+
+
+def test_who_looks_into_the_checkpoint_is_told_what_is_held_back(
+    started: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = started(Driven(tries=0))
+    mailbox, generation = Mailbox(LocalBlobs(tmp_path)), run.status().generation
+    run.limit_rate("in", 2.5)
+    assert held_in(mailbox, generation) == {"in": "2.5 records a second"}
+    run.pause("in")
+    assert held_in(mailbox, generation) == run.status().held_back == {"in": "paused"}
+
+    # It takes over from a run that was asked before.
+    run._run.launch()
+    assert held_in(mailbox, generation) == {"in": "paused"}
+    run.resume("in")
+    assert held_in(mailbox, generation) == {}
+
+    def fails(*_: Any) -> None:
+        raise StoreError("no route")
+
+    monkeypatch.setattr(Mailbox, "replace", fails)
+    run.pause("in")
+    assert run.status().held_back == {"in": "paused"}
+    assert "explain-watermark does not know of it: no route" in caplog.text
+    monkeypatch.undo()
+    run.stop()
