@@ -19,7 +19,7 @@ import pytest
 from greenlet import getcurrent
 
 from millrace.compile.topology import injector_name
-from millrace.epochlog import fence, reader
+from millrace.epochlog import claims, fence, reader
 from millrace.epochlog.entries import encode_entry
 from millrace.epochlog.run_log import LogWriter, RunLog
 from millrace.kernel import execution, families, timer_families
@@ -437,13 +437,12 @@ def a_zombie_driver_goes_on_at_the_next_number(patch):
 
 @mutant
 def a_claim_that_is_there_is_taken_for_its_own(patch):
-    append = LogWriter.append
+    claim_of = claims.claim_of
 
-    def trusting(self, *arguments):
-        self._tried = True
-        append(self, *arguments)
+    def owned_by_all(*arguments):
+        return msgspec.structs.replace(claim_of(*arguments), owner="anybody")
 
-    patch.setattr(LogWriter, "append", trusting)
+    patch.setattr(claims, "claim_of", owned_by_all)
 
 
 @mutant

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Protocol, Required, TypedDict, TypeVar, Unpack
+from uuid import uuid4
 
 from msgspec.structs import replace
 
@@ -66,9 +67,8 @@ class LogWriter:
         self._log = log
         self.last = last
         self.generation = generation
-        # Bytes not known to be in the log, what to do when they are; whether they perhaps are.
+        # Bytes that are perhaps not in the log, and what to do when they are.
         self._unwritten: tuple[bytes, Callable[[], None]] | None = None
-        self._tried = False
 
     def append(self, entry: Entry, then: Callable[[], None]) -> None:
         """Write an entry, and do something once it is in the log.
@@ -87,12 +87,11 @@ class LogWriter:
             return
         data, then = self._unwritten
         number = self.last + 1
-        # A write that failed has perhaps been one all the same. Where none has failed, an equal
-        # entry is another run's: two that start at once have equal claims.
-        again, self._tried = self._tried, True
-        if not self._log.append(number, data) and not (again and self._log.read(number) == data):
+        # A write that failed has perhaps been one all the same. No other run has an equal entry:
+        # claims have owners, and all others the generation of a claim.
+        if not self._log.append(number, data) and not self._log.has(number, data):
             raise superseded_run(self.generation)
-        self._unwritten, self._tried, self.last = None, False, number
+        self._unwritten, self.last = None, number
         then()
 
     def ours(self, work: Callable[[], _Made]) -> _Made:
@@ -174,7 +173,7 @@ class RunLog:
             yet; a power of two.
         claim_entries: After how many entries of the log the claim is repeated; by default 200.
         end: Of the epoch log, as it was looked at before; by default it is looked at now.
-        owner: See :class:`~millrace.epochlog.entries.Claim`.
+        owner: See :class:`~millrace.epochlog.entries.Claim`; by default one of its own.
 
     Raises:
         CheckpointMismatch: The checkpoint belongs to another topology; nothing has been written.
@@ -209,11 +208,11 @@ class RunLog:
         intervals: int,
         claim_entries: int | None = None,
         end: LogTail | None = None,
-        owner: str = "",
+        owner: str | None = None,
     ) -> None:
         end = end_of(state.epochs) if end is None else end
         self.state = state
-        self._owner = owner
+        self._owner = owner or uuid4().hex
         self.topology = topology = claims.under_known_names(end.claim, topology)
         self.registry = claims.registry_after(None, topology)
         self.completed = -1

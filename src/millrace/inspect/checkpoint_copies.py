@@ -394,7 +394,8 @@ def remap_checkpoint(
     log = LogWriter(state.epochs, end.last, generation)
     # First the claim: from here on no other driver writes an entry, or uses these ids.
     ids = ids_after(claim.ids, made)
-    log.append(replace(claim, generation=generation, ids=ids), lambda: None)
+    taken = replace(claim, generation=generation, ids=ids, owner=uuid.uuid4().hex)
+    log.append(taken, lambda: None)
     if completion.live is not None:
         seal_left(state.incarnations)
     whole = replace(completion, generation=generation, since=None)
@@ -449,7 +450,8 @@ def restore_checkpoint(checkpoint: Location, savepoint: str, *, accept: bool = F
     maps, ids = _new_maps(end, then.claim, then.completion)
     generation = end.claim.generation + 1
     # First of all that it is not whole: a start would go on where the other history ended.
-    fence = replace(end.claim, generation=generation, ids=ids, copying=True)
+    owner = uuid.uuid4().hex
+    fence = replace(end.claim, generation=generation, ids=ids, owner=owner, copying=True)
     number = end.last + 1
     if not state.epochs.append(number, encode_entry(fence)):
         raise ZombieWriter(
@@ -479,6 +481,7 @@ def restore_checkpoint(checkpoint: Location, savepoint: str, *, accept: bool = F
     claim = replace(
         then.claim,
         generation=generation,
+        owner=owner,
         base=base,
         ids=ids,
         registry=then.claim.registry.with_numbers_of(end.claim.registry),

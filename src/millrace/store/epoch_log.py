@@ -98,6 +98,13 @@ class EpochLog:
         data = self._blobs.read(name)
         return None if data is None else _without_line(f"{self._blobs.where}/{name}", number, data)
 
+    def has(self, number: int, entry: bytes) -> bool:
+        """Return whether ``entry`` is at ``number``, by an :meth:`append` that said it failed.
+
+        One that was put where others had been removed is none, as by :meth:`append`.
+        """
+        return self.read(number) == entry and not self._was_collected(number)
+
     def exists(self, number: int) -> bool:
         """Return whether an entry is at ``number``."""
         return self._blobs.exists(_name(number))

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from millrace.epochlog.reader import end_of
 from millrace.inspect import open_checkpoint, state_at
 from millrace.model.errors import ZombieWriter
 from millrace.model.keys import encode_key, hash_key
@@ -26,6 +27,8 @@ def test_a_stopped_checkpoint_is_remapped_and_keeps_what_it_had(
     where = 0 if at < 1 << 63 else 1
     path = str(checkpoint.path)
 
+    owners = {"", end_of(state_at(path).epochs).claim.owner}
+
     done = millrace("remap", path, NAME, "--stopped", "--split", str(where), "--at", str(at))
     assert done.output == f"{NAME} has 3 key intervals\n"
     assert (3, at) in intervals(checkpoint)
@@ -39,6 +42,8 @@ def test_a_stopped_checkpoint_is_remapped_and_keeps_what_it_had(
     listed = millrace("remap", path, NAME).output.splitlines()
     assert [int(line.split()[0]) for line in listed] == [one for one, _ in intervals(checkpoint)]
 
+    # Whoever started the run that had it does not take this for a claim of its own.
+    assert end_of(state_at(path).epochs).claim.owner not in owners
     # The run that had it is superseded.
     with pytest.raises(ZombieWriter):
         checkpoint.epoch("home", low_watermark=0)

@@ -77,6 +77,15 @@ def test_every_new_run_raises_the_generation(state):
     assert [open_epochs(state).generation for _ in range(3)] == [1, 2, 3]
 
 
+def test_of_two_runs_of_one_pipeline_that_start_at_once_one_goes_on(state):
+    """Their claims say the same but for their owners."""
+    end = end_of(state.epochs)
+    first = RunLog(topology(), state, intervals=2, end=end)
+    with pytest.raises(ZombieWriter):
+        RunLog(topology(), state, intervals=2, end=end)
+    begin(first)
+
+
 def test_a_begun_epoch_is_begun_again_with_the_manifest_it_had(epochs):
     first = begin(epochs, wall_time_us=10, watermark=5)
 

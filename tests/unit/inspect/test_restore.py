@@ -15,6 +15,7 @@ from click.testing import CliRunner
 import millrace as mr
 from millrace.cli.main import main
 from millrace.connectors.lakes.iceberg_catalog import open_catalog
+from millrace.epochlog.reader import end_of
 from millrace.inspect import state_at
 from millrace.inspect.overview import RunEnd, leave_run_end
 from millrace.model.errors import (
@@ -163,6 +164,7 @@ def test_a_checkpoint_goes_back_in_place_and_its_sinks_with_it(
     shop.epoch(12)
     assert mr.ops.add_savepoint(ckpt, "before") == 1
     then, kept = seen(place), [*mr.ops.open_checkpoint(ckpt)["Counted"].scan()]
+    owners = {"", end_of(shop.state.epochs).claim.owner}
     shop.epoch(18)
     shop.epoch(20)
     leave_run_end(shop.state.mailbox, 1, RunEnd("stopped", 3, 0))
@@ -173,6 +175,7 @@ def test_a_checkpoint_goes_back_in_place_and_its_sinks_with_it(
     assert "is as savepoint before was, after epoch 1." in said.output
     assert run("verify", ckpt).exit_code == 0
     assert [*mr.ops.open_checkpoint(ckpt)["Counted"].scan()] == kept
+    assert end_of(shop.state.epochs).claim.owner not in owners
     Shop(ckpt, place.make())
     if not place.keyed:
         assert seen(place) == then
