@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 import millrace as mr
+from millrace.epochlog.reader import end_of
 from millrace.model.errors import CheckpointMismatch, PipelineError, UserCodeError
 
 KEYS = ["tea", "rum", "gin", "oat", "fig", "soy"]
@@ -151,14 +152,42 @@ def test_cells_that_are_named_go_with_their_rows_and_one_has_another_name() -> N
         h.update(shop(Fewer, dropped=["bag", "sold"]))
         assert state(h, "rum")["rum"].keys() == {"cost", "per_day"}
         assert told(h) == [[key, float(n), n] for key, n in sorted_keys()]
-        for _ in range(3):  # intervals without records take the change, too
-            h.advance_clock(h._wall_time_us + 1)
+        _run_three_epochs(h)
         families = {row[:1] for row in _rows(h)}
         assert families == {b"V", b"M"}
         # They may stay named, and one that comes back begins empty.
         h.update(shop(Fewer, dropped=["bag", "sold"]))
         h.update(shop(Back, dropped=["bag"]))
         assert told(h, "rum") == [["rum", 1.0, None]]
+
+
+def test_a_dropped_cell_leaves_its_number_unused_and_no_name() -> None:
+    h = after(Many)
+
+    def numbers() -> dict[str, int]:
+        claim = end_of(h._durable.epochs).claim
+        assert claim is not None
+        return claim.registry.cells["Shop"]
+
+    with h:
+        before = numbers()
+        highest = max(before.values())
+        for n in range(3):  # each that comes back is another
+            h.update(shop(Fewer, dropped=["bag", "sold"]))
+            names = numbers()
+            assert names.keys() == {"cost", "per_day"}
+            assert (names["cost"], names["per_day"]) == (before["price"], before["per_day"])
+            _run_three_epochs(h)
+            h.update(shop(Back, dropped=["bag"]))
+            assert numbers() == names | {"sold": highest + 1 + n}
+            assert told(h, "rum")[-1] == ["rum", 1.0, None]
+            _run_three_epochs(h)
+
+
+def _run_three_epochs(h: mr.testing.Harness) -> None:
+    """Let intervals without records take a change, too."""
+    for _ in range(3):
+        h.advance_clock(h._wall_time_us + 1)
 
 
 class Back(Fewer):

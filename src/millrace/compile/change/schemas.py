@@ -276,6 +276,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
         gone: Numbers of maps and bags that were dropped with this version.
         migrated: Number of a cell -> how its values were made for this version.
         done: ``cell: function`` of all migrations that have run, or had nothing to do.
+        given: How many numbers its cells were given, up to the last that dropped some.
     """
 
     version: int = 0
@@ -283,6 +284,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     gone: list[int] = []
     migrated: dict[int, Migrated] = {}
     done: list[str] = []
+    given: int = 0
 
 
 @dataclass(frozen=True)
@@ -332,7 +334,7 @@ def shape_after(
     Args:
         known: The shape so far.
         stored: What the checkpoint says of the computation; None if it is new.
-        numbers: Cell -> its number; of those that were dropped, too, under names that no cell has.
+        numbers: Cell -> its number.
         spec: The computation of the program.
     """
     state: Schema = {} if stored is None else stored["state"]
@@ -344,14 +346,14 @@ def shape_after(
         return msgspec.structs.replace(known, done=done), found
     for cell, old in olds.items():
         found[cell] = found.pop(old)
+    following = max(known.given, 1 + max(found.values(), default=-1))
     dropped = [cell for cell in state if cell in spec.evolution.dropped]
+    given = following if dropped else known.given
     gone = []
     for cell in dropped:
         number = found.pop(cell)
-        found[f"{cell} (dropped: {number})"] = number
         if state[cell]["cell"] not in SCALARS:
             gone.append(number)
-    following = 1 + max(found.values(), default=-1)
     for cell in sorted(spec.cells.keys() - found.keys()):
         found[cell], following = following, following + 1
     before = sorted(numbers[cell] for cell, said in state.items() if said["cell"] in SCALARS)
@@ -362,9 +364,11 @@ def shape_after(
     }
     after = scalars_of(spec, found)
     if not migrated and not gone and _lies(before, after):
-        return msgspec.structs.replace(known, done=done), found
+        return msgspec.structs.replace(known, done=done, given=given), found
     version = known.version + 1
-    shape = Shape(version=version, before=before, gone=gone, migrated=migrated, done=done)
+    shape = Shape(
+        version=version, before=before, gone=gone, migrated=migrated, done=done, given=given
+    )
     return shape, found
 
 
