@@ -6,6 +6,7 @@ read, is JSON text.
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
@@ -29,10 +30,21 @@ class _Column(NamedTuple):
     of: Callable[[Any], Any]
 
 
+class _NoInstant(ValueError):
+    """A datetime without a time zone, which Arrow would take for one in UTC."""
+
+
+def _instant(value: Any) -> Any:
+    if isinstance(value, dt.datetime) and value.tzinfo is None:
+        raise _NoInstant(f"{value!r} has no time zone, so it names no instant, and")
+    return value
+
+
 def _text(value: Any) -> Any:
     return None if value is None else as_json(value).decode()
 
 
+_INSTANT: Final = _Column(pa.timestamp("us", tz="UTC"), _instant)
 _JSON: Final = _Column(pa.string(), _text)
 _SAME: Final[dict[str, pa.DataType]] = {
     "int": pa.int64(),
@@ -41,7 +53,6 @@ _SAME: Final[dict[str, pa.DataType]] = {
     "bool": pa.bool_(),
     "bytes": pa.binary(),
     "date": pa.date32(),
-    "datetime": pa.timestamp("us", tz="UTC"),
 }
 _LISTS: Final = ("list", "set", "frozenset", "vartuple")
 
@@ -92,7 +103,7 @@ def batches(computation: ComputationInspection, what: str = "cells") -> Iterator
 
     Raises:
         NotKept: The run has gone on, and what was after this epoch is not kept any more.
-        PipelineError: An int does not fit in 64 bits with a sign.
+        PipelineError: An int does not fit in 64 bits with a sign, or a datetime has no time zone.
     """
     schema = columns_of(computation, what)
     rows = _cell_rows(computation) if what == "cells" else _fixed_rows(computation, what)
@@ -110,12 +121,19 @@ def _does_not_fit(block: list[dict[str, Any]], schema: pa.Schema) -> PipelineErr
             try:
                 pa.array([row[field.name]], field.type)
             except (OverflowError, pa.ArrowException):
-                return PipelineError(
-                    f"{field.name!r} of key {row['key']}: {brief(row[field.name], 120)} does not "
-                    f"fit in a column of type {field.type}. Read it with `millrace state get`, or "
-                    "in Python by mr.ops.open_checkpoint(...)[computation].get(key)."
+                what = (
+                    f"{brief(row[field.name], 120)} does not fit in a column of type {field.type}"
                 )
+                return _elsewhere(field.name, row["key"], what)
     raise AssertionError("a value of these rows does not fit")
+
+
+def _elsewhere(cell: str, key: str | None, why: str) -> PipelineError:
+    """Return the error that says where to read what is none for a column."""
+    return PipelineError(
+        f"{cell!r} of key {key}: {why}. Read it with `millrace state get`, or in Python by "
+        "mr.ops.open_checkpoint(...)[computation].get(key)."
+    )
 
 
 def rows_of(computation: ComputationInspection, what: str) -> Iterable[dict[str, Any]]:
@@ -143,8 +161,15 @@ def rows_of(computation: ComputationInspection, what: str) -> Iterable[dict[str,
 def _cell_rows(computation: ComputationInspection) -> Iterator[dict[str, Any]]:
     cells = [(name, _of_cell(cell).of) for name, cell in computation.cells.items()]
     for row in rows_of(computation, "cells"):
-        made = {name: of(row["cells"][name]) for name, of in cells}
-        yield {"key": _key(row["key"]), "hash": _signed(row["hash"]), **made}
+        key, values = _key(row["key"]), dict[str, Any]()
+        for name, of in cells:
+            try:
+                values[name] = of(row["cells"][name])
+            except _NoInstant as naive:
+                raise _elsewhere(
+                    name, key, f"{naive} does not fit in a column of instants"
+                ) from None
+        yield {"key": key, "hash": _signed(row["hash"]), **values}
 
 
 def _fixed_rows(computation: ComputationInspection, what: str) -> Iterator[dict[str, Any]]:
@@ -183,6 +208,8 @@ def _of_type(node: Schema, types: Schema, inside: tuple[str, ...]) -> _Column:
             return _JSON
         return _of_type(types[node["ref"]], types, (*inside, node["ref"]))
     kind = node["kind"]
+    if kind == "datetime":
+        return _INSTANT
     if kind in _SAME:
         return _Column(_SAME[kind], _nothing_else)
     if kind in _LISTS:

@@ -157,3 +157,56 @@ def test_a_side_input_is_a_map_with_its_rows(harness):
         [{"currency": "USD", "euros": 9}, 1],
         [{"currency": "USD", "euros": 8}, 2],
     ]
+
+
+class Clock(mr.Computation):
+    """Keeps a time of day, in a zone or in none."""
+
+    inputs = {"events": mr.by("key")}
+    outputs = {}
+    seen = mr.ValueState(dt.datetime)
+
+    def process_record(self, record):
+        hours = record.value["zone"]
+        zone = None if hours is None else dt.timezone(dt.timedelta(hours=hours))
+        self.see(dt.datetime(2026, 1, 2, 3, tzinfo=zone))
+
+    def see(self, at):
+        self.seen.set(at)
+
+
+class Within(Clock):
+    seen = mr.MapState(Visit)
+
+    def see(self, at):
+        self.seen["a"] = Visit("a", at, within=Visit("b", at))
+
+
+def test_a_datetime_of_any_zone_is_its_instant(harness):
+    h = harness(Clock, Within)
+    h.inject("events", [({"key": "a", "zone": 2}, 1)])
+
+    instant = dt.datetime(2026, 1, 2, 1, tzinfo=dt.UTC)
+    (row,) = rows(h.checkpoint()["Clock"], "cells")
+    assert row["seen"] == instant
+    (row,) = rows(h.checkpoint()["Within"], "cells")
+    ((_, visit),) = row["seen"]
+    assert visit["at"] == instant
+    assert json.loads(visit["within"])["at"] == "2026-01-02T01:00:00Z"
+
+
+@pytest.mark.parametrize("computation", [Clock, Within])
+def test_a_datetime_without_a_zone_is_not_shown_as_one_in_utc(harness, computation):
+    """It names no instant, and a column of instants has no other form for it."""
+    h = harness(computation)
+    h.inject("events", [({"key": "a", "zone": None}, 1)])
+    found = h.checkpoint()[computation.__name__]
+
+    with pytest.raises(PipelineError) as refused:
+        rows(found, "cells")
+    assert str(refused.value) == (
+        "'seen' of key a: datetime.datetime(2026, 1, 2, 3, 0) has no time zone, so it names no "
+        "instant, and does not fit in a column of instants. Read it with `millrace state get`, or "
+        "in Python by mr.ops.open_checkpoint(...)[computation].get(key)."
+    )
+    assert "2026, 1, 2, 3, 0)" in repr(found.get("a")["seen"])
