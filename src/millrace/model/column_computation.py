@@ -17,7 +17,7 @@ import pyarrow as pa
 from millrace.model.computation import Computation
 from millrace.model.coroutines import refuse_returned
 from millrace.model.errors import PipelineError
-from millrace.model.expression import listed
+from millrace.model.expression import column_of, listed
 from millrace.model.record import Produced, Record
 
 Ints = npt.NDArray[np.int64]
@@ -102,7 +102,7 @@ class KeyBlock:
         """A table with a row for each record and a column for each field."""
         return pa.table(
             {
-                name: pa.array([_field(value, name) for value in self.values], kind)
+                name: column_of([_field(value, name) for value in self.values], kind)
                 for name, kind in self._schema.fields.items()
             }
         )
@@ -291,7 +291,7 @@ class ColumnComputation(Computation[Produced]):
     ) -> KeyBlock:
         """Return a block of records, and of the state of their keys by cell."""
         schema = self.schema
-        table = {name: pa.array(state[name], kind) for name, kind in schema.cells.items()}
+        table = {name: column_of(state[name], kind) for name, kind in schema.cells.items()}
         whole = pa.table(table) if table else pa.table({"": pa.nulls(len(keys))}).select([])
         return KeyBlock(
             keys,
@@ -318,6 +318,8 @@ def _array(column: Column, kind: pa.DataType | None, where: str) -> pa.Array:
         array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
         if isinstance(array, pa.ChunkedArray):
             array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], kind)
+        if isinstance(array, list | tuple):
+            return column_of(array, kind)
         if not isinstance(array, pa.Array):
             inferred = None if isinstance(array, np.ndarray) else _with_loss(array, kind)
             if inferred is None:

@@ -138,6 +138,27 @@ def as_field_column(array: pa.Array | pa.ChunkedArray) -> pa.Array:
     return array if array.type == kind else array.cast(kind)
 
 
+def column_of(values: Sequence[Any], kind: pa.DataType | None) -> pa.Array:
+    """Return values of Python's as a column.
+
+    Args:
+        values: Of one type.
+        kind: Of the column; None: what Arrow makes of them.
+
+    Raises:
+        ValueError: A datetime has no time zone. Arrow would take it for one in UTC.
+    """
+    column = pa.array(values, kind)
+    if pa.types.is_timestamp(column.type):
+        for value in values:
+            if isinstance(value, dt.datetime) and value.tzinfo is None:
+                raise ValueError(
+                    f"{value!r} has no time zone, so it names no instant. Give it one, such as "
+                    "tzinfo=datetime.timezone.utc."
+                )
+    return column
+
+
 def without_nanoseconds(array: pa.Array | pa.ChunkedArray) -> Any:
     """Return a column whose times Python holds: what is finer than a microsecond is cut off, down.
 
@@ -264,7 +285,7 @@ class Expression:
     def gathered(self, values: Sequence[Any]) -> dict[str, pa.Array]:
         """Return the fields of values that it names, as columns."""
         return {
-            name: pa.array([_field(value, name) for value in values], kind)
+            name: column_of([_field(value, name) for value in values], kind)
             for name, kind in self._types.items()
         }
 
