@@ -156,6 +156,9 @@ class _Call(msgspec.Struct):
     by: str
 
 
+_encode = msgspec.json.Encoder().encode
+
+
 class SignalInjector(Injector):
     """Brings the keys that were called for, encoded; and promises the end of time.
 
@@ -270,7 +273,7 @@ def put_call(mailbox: Mailbox, stream: str, keys: Iterable[bytes]) -> None:
         stream: That the calls are injected as.
         keys: To fire; one that is empty where the stream is for every key.
     """
-    data = msgspec.json.encode(_Call([key.hex() for key in keys], uuid.uuid4().hex))
+    data = _encode(_Call([key.hex() for key in keys], uuid.uuid4().hex))
     number = max(calls_in(mailbox, stream), default=0) + 1
     while not mailbox.put(_name(stream, number), data):
         number += 1
@@ -300,11 +303,38 @@ def reserve_numbers(mailbox: Mailbox, source_offsets: SourceOffsets) -> None:
         mailbox: Of the copy; it has no calls.
         source_offsets: As far as injectors have read by the epoch that the copy is of.
     """
+    for stream, advances in _streams_read(source_offsets):
+        number, _keys = advances.last or [0, []]
+        _silence(mailbox, stream, number)
+
+
+def forget_calls(mailbox: Mailbox, source_offsets: SourceOffsets) -> None:
+    """Let a checkpoint that goes back to an earlier epoch read no call again.
+
+    What was not read before is read then.
+
+    Args:
+        mailbox: Of the checkpoint.
+        source_offsets: As far as injectors have read before it goes back.
+    """
+    for stream, advances in _streams_read(source_offsets):
+        number, _keys = advances.start or [0, []]
+        _silence(mailbox, stream, number)
+        old = [other for other in calls_in(mailbox, stream) if other < number]
+        mailbox.remove(_name(stream, other) for other in old)
+
+
+def _silence(mailbox: Mailbox, stream: str, number: int) -> None:
+    """Keep the number of the last call that was read, without what it asked for."""
+    if number:
+        mailbox.replace(_name(stream, number), _encode(_Call([], "")))
+
+
+def _streams_read(source_offsets: SourceOffsets) -> Iterator[tuple[str, Advances]]:
+    """Yield the streams of calls, and how far each was read."""
     for stream, offsets in source_offsets.items():
         if _PROCESS in offsets:
-            number, _keys = Advances.of(offsets[_PROCESS].offset).last or [0, []]
-            if number:
-                mailbox.put(_name(stream, number), msgspec.json.encode(_Call([], "copy")))
+            yield stream, Advances.of(offsets[_PROCESS].offset)
 
 
 def _prefix(stream: str) -> str:

@@ -52,7 +52,7 @@ from millrace.epochlog.entries import Claim, Completion, Restoration, encode_ent
 from millrace.epochlog.fence import seal_left
 from millrace.epochlog.reader import LogTail, claim_before, end_of
 from millrace.epochlog.run_log import LogWriter
-from millrace.injectors.signal_injector import reserve_numbers
+from millrace.injectors.signal_injector import forget_calls, reserve_numbers
 from millrace.inspect.checkpoint import Checkpoint, open_checkpoint, state_at
 from millrace.inspect.dead_letters import copy_letters, forget_letters
 from millrace.inspect.overview import ended
@@ -477,6 +477,7 @@ def restore_checkpoint(checkpoint: Location, savepoint: str, *, accept: bool = F
         whole = carried(whole, name, after, read, state.snapshots, whole=True)
     copy_files(files)
     forget_letters(state, then.completion)
+    forget_calls(state.mailbox, end.completion.source_offsets)
     state.epochs.append(number + 1, encode_entry(whole))
     claim = replace(
         then.claim,

@@ -289,6 +289,26 @@ def test_a_copy_is_called_before_its_first_epoch_as_often_as_its_original_was(
     assert desk.calls(1, limit=8) == [8]
 
 
+@pytest.mark.parametrize("unread", [False, True])
+def test_a_checkpoint_that_goes_back_reads_no_call_again_but_one_that_was_not_read(
+    tmp_path: Path, unread: bool
+) -> None:
+    """What somebody called for has been answered, in the history that is left."""
+    desk = Desk(tmp_path / "ckpt")
+    assert desk.calls(2, limit=5) == [5]
+    assert desk.calls(0, limit=7) == []
+    mr.ops.add_savepoint(tmp_path / "ckpt", "before")
+    assert desk.calls(2, limit=8) == [8]
+    if unread:
+        put_call(desk.live.state.mailbox, "look.calls", [b"sred"])
+    mr.ops.restore_checkpoint(tmp_path / "ckpt", "before", accept=True)
+
+    desk = Desk(tmp_path / "ckpt")
+    assert desk.calls(0, limit=7) == []
+    assert [row["value"] for row in desk.kept.rows] == [7] * unread
+    assert desk.calls(1, limit=9) == [9]
+
+
 def test_what_cannot_be_copied_is_said(shop: Shop, tmp_path: Path) -> None:
     for source, epoch, words in (
         (tmp_path / "nowhere", None, "no checkpoint"),
