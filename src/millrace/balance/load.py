@@ -175,13 +175,21 @@ class Loads:
                 self.state_bytes -= lately[1].state_bytes
 
     def weights(self, intervals: IntervalMap) -> dict[int, Weight]:
-        """Return interval id -> what it costs, for the balancer: by time, where that was taken."""
+        """Return interval id -> what it costs, for the balancer: by time, where that was taken.
+
+        Of few records, what was not looked at is taken to be of other keys: few samples do not say
+        which of them are hot.
+        """
+        least = _ENOUGH * (1.0 - KEPT)
         lately = [(interval.id, self.lately(interval.id)) for interval in intervals.intervals]
         timed = any(load.seconds for _, load in lately)
         return {
             interval: Weight(
                 load.seconds if timed else load.records,
-                tuple((hash_key(key), share) for key, share in _shares(load.hottest, load.records)),
+                tuple(
+                    (hash_key(key), share)
+                    for key, share in _shares(load.hottest, max(least, load.records))
+                ),
             )
             for interval, load in lately
         }

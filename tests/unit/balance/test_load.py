@@ -9,7 +9,7 @@ import pytest
 
 import millrace as mr
 from millrace.balance.load import Loads
-from millrace.balance.policy import Weight
+from millrace.balance.policy import Weight, where
 from millrace.inspect import load_of_run
 from millrace.kernel.bundle import KeyedRecords, ReceivedRecords
 from millrace.kernel.results import (
@@ -218,7 +218,7 @@ def test_children_of_a_split_have_what_is_known_of_their_parent_by_key_and_by_wi
     hot = encode_key("tea")
     at = hash_key(hot)
     loads, whole = Loads(), IntervalMap.uniform(1)
-    loads.add({0: Load(100, 50, 2.0, 10, 1000, {hot: 60})})
+    loads.add({0: Load(10_000, 50, 2.0, 10, 1000, {hot: 6_000})})
     made = remapped(whole, [Split(0, 1 << 63)], first_id=1)
     loads.remap(made)
     weights = loads.weights(made.intervals)
@@ -312,6 +312,21 @@ def test_a_cache_that_stood_where_an_interval_began_is_a_hit() -> None:
     for repair in (NOTHING, Repair(damaged=1), Repair(deltas_applied=2), Repair(rebuilt=True)):
         loads.open(repair)
     assert (loads.cache_hits, loads.cache_misses) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("records", "sampled", "share"), [(20, 128, 0.25), (400, 128, 0.25), (1_000, 600, 0.6)]
+)
+def test_a_single_sample_is_no_hot_key_to_part_an_interval_by(
+    records: int, sampled: int, share: float
+) -> None:
+    loads, whole = Loads(), IntervalMap.uniform(1)
+    loads.add({0: Load(records, seconds=1.0, hottest={b"sa": sampled})})
+    weight = loads.weights(whole)[0]
+    assert weight.hottest == ((hash_key(b"sa"), pytest.approx(share)),)
+    # A key of its own it gets by 40 %, and else the middle is near.
+    (interval,) = whole.intervals
+    assert (where(interval, weight.hottest) == hash_key(b"sa")) == (share > 0.4)
 
 
 def test_shares_of_hot_keys_are_never_more_than_all() -> None:
