@@ -27,8 +27,7 @@ Source: MillWheel, section 6.1.1: "the system garbage collects" what has been ac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -108,8 +107,15 @@ class Collectable(msgspec.Struct, frozen=True):
     given: Mapping[str, Given] = {}
 
 
-def _was_remapped(given: Given, interval: int) -> bool:
-    return interval < given.before and interval not in given.there
+_Gone = Callable[[int], bool]
+_Listed = Mapping[int, Sequence[int]]
+
+
+def _gone(given: Given | None) -> _Gone:
+    """Return whether an interval was split or merged away, or its making cut off."""
+    if given is None:
+        return lambda _: False
+    return lambda interval: interval < given.before and interval not in given.there
 
 
 def removable(
@@ -182,14 +188,15 @@ class Collector:
             # A listing is a request that costs money: without commits nothing has become old.
             if self._looked_at.get(computation) != numbers:
                 now = dict(numbers)
-                self._collect(computation, now, collected)
+                gone = _gone(collectable.given.get(computation))
+                self._collect(computation, now, gone, collected)
                 self._looked_at[computation] = now
         for computation in sorted(collectable.dropped - self._dropped):
             self._collect_all(computation, collected, lambda _: True)
             self._dropped.add(computation)
         for computation, given in collectable.given.items():
             if self._given.get(computation) != given:
-                self._collect_all(computation, collected, partial(_was_remapped, given))
+                self._collect_all(computation, collected, _gone(given))
                 self._given[computation] = given
         self._collect_grown(collectable, collected)
         first = collectable.first_entry
@@ -197,11 +204,16 @@ class Collector:
             collected.entries += self._state.epochs.remove_before(first)
         return collected
 
-    def _collect(self, computation: str, numbers: Mapping[int, int], collected: Collected) -> None:
+    def _collect(
+        self, computation: str, numbers: Mapping[int, int], gone: _Gone, collected: Collected
+    ) -> None:
         floors: dict[int, int] = {}
-        for interval, there in self._state.snapshots.numbers(computation).items():
+        snapshots = self._state.snapshots.numbers(computation)
+        # Whose writer was late comes after all of its interval was collected.
+        self._remove_snapshots(computation, snapshots, gone, collected)
+        for interval, there in snapshots.items():
             usable = [number for number in there if number <= numbers.get(interval, 0)]
-            if len(usable) < KEPT_SNAPSHOTS:
+            if gone(interval) or len(usable) < KEPT_SNAPSHOTS:
                 continue
             floor = usable[-KEPT_SNAPSHOTS]
             if self._floors.get((computation, interval)) == floor:
@@ -213,24 +225,34 @@ class Collector:
         if not floors:
             return
         commits = self._state.commits.numbers(computation)
+        self._remove_commits(computation, commits, gone, collected)
         for interval, floor in floors.items():
             old = [number for number in commits.get(interval, ()) if number <= floor]
             collected.commits += self._state.commits.remove(computation, interval, old)
             self._floors[computation, interval] = floor
         self._state.commits.thin(computation, self._kept, self._left)
 
-    def _collect_all(
-        self, computation: str, collected: Collected, gone: Callable[[int], bool]
-    ) -> None:
+    def _collect_all(self, computation: str, collected: Collected, gone: _Gone) -> None:
         """Remove all of intervals that are no more: commits last, so that a listing has them."""
-        for interval, there in self._state.snapshots.numbers(computation).items():
-            if gone(interval):
-                self._state.snapshots.remove(computation, interval, there)
-                collected.snapshots += len(there)
-        for interval, there in self._state.commits.numbers(computation).items():
-            if gone(interval):
-                collected.commits += self._state.commits.remove(computation, interval, there)
-                self._floors[computation, interval] = max(there, default=0)
+        snapshots = self._state.snapshots.numbers(computation)
+        self._remove_snapshots(computation, snapshots, gone, collected)
+        commits = self._state.commits.numbers(computation)
+        self._remove_commits(computation, commits, gone, collected)
+
+    def _remove_snapshots(
+        self, computation: str, listed: _Listed, gone: _Gone, collected: Collected
+    ) -> None:
+        for interval in filter(gone, listed):
+            self._state.snapshots.remove(computation, interval, listed[interval])
+            collected.snapshots += len(listed[interval])
+
+    def _remove_commits(
+        self, computation: str, listed: _Listed, gone: _Gone, collected: Collected
+    ) -> None:
+        for interval in filter(gone, listed):
+            old = listed[interval]
+            collected.commits += self._state.commits.remove(computation, interval, old)
+            self._floors[computation, interval] = max(old, default=0)
 
     def _collect_grown(self, collectable: Collectable, collected: Collected) -> None:
         if not collectable.incarnation or not (self._floors or collectable.segments):

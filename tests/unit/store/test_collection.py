@@ -14,6 +14,7 @@ from millrace.store import (
     Collectable,
     Collector,
     Commit,
+    Given,
     HardState,
     MemoryBlobs,
     MemoryCache,
@@ -108,6 +109,28 @@ def test_what_a_zombie_put_after_collection_goes_with_the_next_collection(
     snapshot(state, cache)
     collector.collect(Collectable({"count": {0: 6}}, 0))
     assert listed(state) == ([4, 6], [5, 6])
+
+
+def test_what_is_written_late_of_an_interval_that_was_split_goes_with_the_next_collection(
+    state: HardState,
+) -> None:
+    cache = MemoryCache("count", 0)
+    for _ in range(2):
+        extend(state, cache, 2)
+        snapshot(state, cache)
+    split = {"count": Given(3, frozenset({1, 2}))}
+    collector = Collector(state)
+    collector.collect(Collectable({"count": {1: 5, 2: 5}}, 0, given=split))
+    assert listed(state) == ([], [])
+    snapshot_of = [b"written by a process that was late"]
+    assert state.snapshots.put("count", 0, 4, snapshot_of)
+    assert append(state, [Commit("count", 0, 5, 5, 1, [(b"Sn", b"5")])]) == [True]
+    for number in (5, 6):
+        state.snapshots.put("count", 1, number, snapshot_of)
+    collected = collector.collect(Collectable({"count": {1: 6, 2: 5}}, 0, given=split))
+    assert (collected.snapshots, collected.commits) == (1, 1)
+    assert listed(state) == ([], [])
+    assert state.snapshots.numbers("count") == {1: [5, 6]}
 
 
 def test_entries_before_the_first_needed_go(state: HardState) -> None:
