@@ -1,7 +1,8 @@
 """What is asked of a run from any shell: put into its checkpoint's mailbox, and answered there.
 
 A request names the generation of the run that it is for, so that none is taken by a later one: who
-stops a run that has just died does not stop the next.
+stops a run that has just died does not stop the next. Only a run that took over from it in the same
+program, as after an update, goes on with what was asked.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from millrace.inspect.overview import RunEnd, leave_run_end
-from millrace.model.errors import StoreError, message_of
+from millrace.model.errors import PipelineError, StoreError, message_of
 from millrace.model.keys import decode_key
 from millrace.store.mailbox import Mailbox, MailboxWatch
 from millrace.watermark.map_change import Merge, Split
@@ -28,6 +29,13 @@ if TYPE_CHECKING:
     from millrace.spark.run import KeptSavepoint, Run
 
 _log = logging.getLogger("millrace")
+
+#: What is still done when the run that was asked has ended; for the rest, who closes it answers.
+OUTLIVING: Final = frozenset({"update", "remap", "savepoint", "snapshot", "fire"})
+#: What is asked of whatever goes on: a run that takes over meanwhile does it, too, and answers.
+LASTING: Final = frozenset({"stop", "drain", "pause", "resume", "rate-limit"})
+#: What the end of the run is the answer to.
+_ENDING: Final = frozenset({"stop", "drain", "status"})
 
 _REQUEST: Final = ".request"
 _ANSWER: Final = ".answer"
@@ -146,6 +154,19 @@ def ask(
     return msgspec.json.decode(data, type=Answer)
 
 
+class RunRequests:
+    """What was asked of the runs of one program, each of which took over from the one before.
+
+    Attributes:
+        generations: Of the runs.
+        under_way: Names of the requests that one of them carries out now.
+    """
+
+    def __init__(self) -> None:
+        self.generations: set[int] = set()
+        self.under_way: set[str] = set()
+
+
 class Listener:
     """Takes requests to one run, in a thread of its own.
 
@@ -159,8 +180,9 @@ class Listener:
         every_s: How often it looks whether somebody has rung. It lists the mailbox then, and now
             and then without.
         seen: Given the names of all messages each time.
-        outliving: What is still done when the run that was asked has ended; who closes the run
-            answers for the others.
+        requests: To the runs that this one took over from, and to those that take over from it.
+        handed_over: Returns whether another run has taken over, or is about to. It carries out
+            what was under way, too, if that is :data:`LASTING`.
     """
 
     def __init__(
@@ -173,10 +195,13 @@ class Listener:
         epoch: Callable[[], int],
         every_s: float,
         seen: Callable[[Sequence[str]], None] = lambda _names: None,
-        outliving: Collection[str] = (),
+        requests: RunRequests | None = None,
+        handed_over: Callable[[], bool] = bool,
     ) -> None:
         self._seen = seen
-        self._outliving = outliving
+        self._requests = requests or RunRequests()
+        self._requests.generations.add(generation)
+        self._handed_over = handed_over
         self._mailbox = mailbox
         self._generation = generation
         self._acts = acts
@@ -185,7 +210,8 @@ class Listener:
         self._every_s = every_s
         self._watch = MailboxWatch(mailbox)
         self._closed = threading.Event()
-        self._under_way: str | None = None
+        # The name of the request that ends with the run, and what it is.
+        self._under_way: tuple[str, str] | None = None
         self._thread = threading.Thread(target=self._run, name="millrace-mailbox", daemon=True)
 
     def start(self) -> None:
@@ -211,14 +237,16 @@ class Listener:
     def close(self) -> None:
         """Look no more; say in the mailbox how the run ended.
 
-        A request that ended it is answered before this returns.
+        A request that ended it, or that it has ended, is answered before this returns.
         """
         self._closed.set()
-        name, state = self._under_way, self._ended()
+        under_way, state = self._under_way, self._ended()
         end = RunEnd(state, self._epoch(), time.time_ns() // 1000)
         try:
-            if name is not None:
-                self._answer(name, done=True, said=state)
+            if under_way is not None and not self._is_left(under_way[1]):
+                name, verb = under_way
+                ends = verb in _ENDING
+                self._answer(name, done=ends, said=state if ends else f"the run is {state}")
             leave_run_end(self._mailbox, self._generation, end)
         except (StoreError, OSError) as error:
             _log.warning("how the run ended cannot be said in its checkpoint: %s", error)
@@ -246,22 +274,41 @@ class Listener:
         except msgspec.MsgspecError as error:
             self._answer(name, done=False, said=f"it cannot be read: {error}")
             return
-        act = self._acts.get(request.what)
-        if request.generation != self._generation:
+        if request.generation > self._generation:
+            return  # that run has claimed the checkpoint, and looks when it has begun
+        verb, mine = request.what, request.generation == self._generation
+        act = self._acts.get(verb)
+        if not mine and request.generation in self._requests.generations:
+            # Who was asked carries it out, or has, or did not come to it before this run took over.
+            if name in self._requests.under_way or self._mailbox.read(name + _ANSWER) is not None:
+                return
+        elif not mine:
             said = f"it is for run {request.generation}, and run {self._generation} has taken over"
             self._answer(name, done=False, said=said)
-        elif act is None:
-            said = f"this run cannot {request.what!r}; it can {', '.join(sorted(self._acts))}"
+            return
+        if act is None:
+            said = f"this run cannot {verb!r}; it can {', '.join(sorted(self._acts))}"
             self._answer(name, done=False, said=said)
-        else:
-            _log.info("%s was asked for by %s", request.what, request.by)
-            self._under_way = None if request.what in self._outliving else name
-            try:
-                self._answer(name, done=True, said=act(request.about))
-            except Exception as error:  # noqa: BLE001  whoever asked is told
-                self._answer(name, done=False, said=f"it failed: {message_of(error)}")
-            finally:
-                self._under_way = None
+            return
+        _log.info("%s was asked for by %s", verb, request.by)
+        self._under_way = None if verb in OUTLIVING else (name, verb)
+        self._requests.under_way.add(name)
+        try:
+            done, said = True, act(request.about)
+        except Exception as error:  # noqa: BLE001  whoever asked is told
+            done, said = False, f"it failed: {message_of(error)}"
+        try:
+            if not self._is_left(verb):
+                self._answer(name, done=done, said=said)
+        finally:
+            self._under_way = None
+            self._requests.under_way.discard(name)
+        if self._is_left(verb):
+            self._mailbox.ring()  # who has taken over may have looked before
+
+    def _is_left(self, verb: str) -> bool:
+        """Return whether a request is left to the run that takes over."""
+        return verb in LASTING and self._handed_over()
 
     def _answer(self, name: str, *, done: bool, said: str) -> None:
         answer = Answer(done, said, self._epoch(), time.time_ns() // 1000)
@@ -287,6 +334,8 @@ def _status(run: Run, _: str) -> str:
 
 
 def _held(run: Run, stream: str) -> str:
+    if not run.active:
+        raise PipelineError(f"the run is {run.status().state}, and reads nothing.")
     return f"{stream}: {run.publisher.throttle.descriptions().get(stream, 'read as it comes')}"
 
 
@@ -349,8 +398,6 @@ _VERBS: Final[Mapping[str, Callable[[Run, str], str]]] = {
     "snapshot": _snapshot,
     "remap": _remap,
 }
-#: What is still done when the run that was asked has ended.
-OUTLIVING: Final = frozenset({"update", "remap", "savepoint", "snapshot"})
 
 
 def acts_of(

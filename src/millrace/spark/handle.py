@@ -38,7 +38,7 @@ from millrace.model.errors import (
     ZombieWriter,
 )
 from millrace.model.time import SECOND, Duration, duration_us
-from millrace.spark.asks import ask
+from millrace.spark.asks import RunRequests, ask
 from millrace.spark.engine import Successor, UpdateResult
 from millrace.spark.progress_display import LiveCell
 from millrace.spark.realtime.retry_policy import RetryPolicy
@@ -114,6 +114,7 @@ class Handle:
         self._lost: MillraceError | None = None
         self._stopped = threading.Event()
         self._updated: UpdateResult | None = None
+        self._requests = RunRequests()
         self._cell = LiveCell(self.status, self._goes_on)
 
     def _begin(self, pipeline: Declarations, starter: Starter, *, again: bool = False) -> None:
@@ -123,7 +124,7 @@ class Handle:
     def _have(self, run: Run, pipeline: Declarations, starter: Starter) -> None:
         self._run, self._pipeline, self._starter = run, pipeline, starter
         run.engine.scale = partial(self._scale, run)
-        run.publish(self._update_from_outside)
+        run.publish(self._update_from_outside, self._requests)
 
     def wait(self, timeout: Duration | None = None) -> bool:
         """Wait until the run ends; return whether it has.
@@ -267,6 +268,7 @@ class Handle:
         except BaseException:
             run.updating.release()
             raise
+        heir._requests = self._requests
         try:
             begun = run.engine.hand_over(successor, timeout)
         except Exception as problem:

@@ -35,7 +35,7 @@ from millrace.model.errors import (
 )
 from millrace.model.time import SECOND, Duration, duration_us
 from millrace.runtime.reports import TaskReport
-from millrace.spark.asks import OUTLIVING, Listener, acts_of
+from millrace.spark.asks import Listener, RunRequests, acts_of
 from millrace.spark.engine import Engine, RemapResult, RunParts
 from millrace.spark.failure import failed, headline
 from millrace.spark.metrics.opentelemetry import observe
@@ -134,12 +134,15 @@ class Run:
             self._publish_held()
         threading.Thread(target=self._look_after, name="millrace-run", daemon=True).start()
 
-    def publish(self, update: Callable[[str, Mapping[str, Any]], str]) -> None:
+    def publish(
+        self, update: Callable[[str, Mapping[str, Any]], str], requests: RunRequests
+    ) -> None:
         """Show progress, and answer those who ask for metrics or something else, from now on.
 
         Args:
             update: Has the application that a request names take the place of this one, with other
                 options; returns for how long nothing was under way.
+            requests: To this run, and to those that it took over from.
         """
         self._listener = Listener(
             self.parts.mailbox,
@@ -149,7 +152,8 @@ class Run:
             epoch=lambda: self.run_log.completed,
             every_s=_FAR_S if self.parts.mailbox.far else _NEAR_S,
             seen=self._listed,
-            outliving=OUTLIVING,
+            requests=requests,
+            handed_over=lambda: self.handed_over and not self.run_log.drained,
         )
         self._display.start()
         self._backlog.start()

@@ -11,7 +11,7 @@ from obstore.store import MemoryStore
 
 from millrace.model.errors import StoreError
 from millrace.spark import asks
-from millrace.spark.asks import Answer, Listener, Request, ask
+from millrace.spark.asks import Answer, Listener, Request, RunRequests, ask
 from millrace.store import BucketOptions, BucketUrl, LocalHardState, Mailbox, ObjectBlobs
 
 
@@ -99,23 +99,123 @@ def test_who_stops_a_run_is_answered_before_its_program_may_end(mailbox: Mailbox
     assert msgspec.json.decode(data, type=Answer).text == "stopped"
 
 
-def test_what_outlives_the_run_is_answered_when_it_is_done(mailbox: Mailbox) -> None:
+def put(mailbox: Mailbox, what: str, generation: int, name: str = "9") -> None:
+    request = Request(what, generation, "somebody", 0)
+    mailbox.put(f"{name}.request", msgspec.json.encode(request))
+
+
+def answered(mailbox: Mailbox, name: str = "9") -> Answer | None:
+    data = mailbox.read(f"{name}.answer")
+    return None if data is None else msgspec.json.decode(data, type=Answer)
+
+
+@pytest.mark.parametrize("what", ["update", "fire"])
+def test_what_outlives_the_run_is_answered_when_it_is_done(mailbox: Mailbox, what: str) -> None:
     by: Listener
 
     def update(_: str) -> str:
         by.close()  # the run that was asked has ended, and another begins
-        assert mailbox.read("1.answer") is None
+        assert answered(mailbox) is None
         return "another took over"
 
-    by = Listener(
-        mailbox, 3, {"update": update}, ended=lambda: "stopped", epoch=lambda: 41, every_s=1.0,
-        outliving={"update"},
-    )  # fmt: skip
-    mailbox.put("1.request", msgspec.json.encode(Request("update", 3, "somebody", 0)))
+    by = listener(mailbox, **{what: update})
+    put(mailbox, what, 3)
     by.look()
-    data = mailbox.read("1.answer")
-    assert data is not None
-    assert msgspec.json.decode(data, type=Answer).text == "another took over"
+    answer = answered(mailbox)
+    assert answer is not None
+    assert answer.text == "another took over"
+
+
+def test_a_run_that_ends_before_it_pauses_has_not_paused(mailbox: Mailbox) -> None:
+    by: Listener
+
+    def pause(_: str) -> str:
+        by.close()
+        return "in: paused"
+
+    by = listener(mailbox, pause=pause)
+    put(mailbox, "pause", 3)
+    by.look()
+    answer = answered(mailbox)
+    assert answer is not None
+    assert (answer.done, answer.text) == (False, "the run is stopped")
+
+
+def test_what_is_for_a_run_that_has_just_claimed_the_checkpoint_is_left_to_it(
+    mailbox: Mailbox,
+) -> None:
+    before = listener(mailbox, pause=lambda _: pytest.fail("it is for the run after it"))
+    put(mailbox, "pause", 4)
+    before.look()
+    assert answered(mailbox) is None
+    acts = {"pause": lambda _: "in: paused"}
+    Listener(mailbox, 4, acts, ended=str, epoch=lambda: 42, every_s=1.0).look()
+    answer = answered(mailbox)
+    assert answer is not None
+    assert (answer.done, answer.text) == (True, "in: paused")
+
+
+@pytest.mark.parametrize("what", ["pause", "stop"])
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_was_asked_of_a_run_that_is_taken_over_from_is_done_by_the_one_after_it(
+    mailbox: Mailbox, what: str, fails: bool
+) -> None:
+    requests, claimed = RunRequests(), threading.Event()
+    rung = list[bytes | None]()
+
+    def lost(_: str) -> str:
+        heir.look()  # beside it: whose request that is
+        assert answered(mailbox) is None
+        claimed.set()
+        before.close()
+        rung.append(mailbox.rung())
+        if fails:
+            raise RuntimeError("the run has ended")
+        return "nobody reads"
+
+    before = Listener(
+        mailbox, 3, {what: lost}, ended=lambda: "stopped", epoch=lambda: 41, every_s=1.0,
+        requests=requests, handed_over=claimed.is_set,
+    )  # fmt: skip
+    done = list[str]()
+    acts = {what: lambda _: done.append(what) or "done by the heir"}
+    heir = Listener(
+        mailbox, 4, acts, ended=lambda: "stopped", epoch=lambda: 42, every_s=1.0, requests=requests
+    )
+    put(mailbox, what, 3)
+    before.look()
+    assert answered(mailbox) is None
+    assert mailbox.rung() not in rung
+    heir.look()
+    answer = answered(mailbox)
+    assert answer is not None
+    assert (answer.done, answer.text, done) == (True, "done by the heir", [what])
+
+
+def test_what_came_just_before_another_run_of_the_program_took_over_is_done_by_that(
+    mailbox: Mailbox,
+) -> None:
+    requests = RunRequests()
+    Listener(mailbox, 3, {}, ended=str, epoch=lambda: 41, every_s=1.0, requests=requests)
+    acts = {"pause": lambda _: "in: paused"}
+    heir = Listener(mailbox, 4, acts, ended=str, epoch=lambda: 42, every_s=1.0, requests=requests)
+    assert asked(mailbox, heir, "pause").done
+    assert not asked(mailbox, heir, "pause", generation=2).done
+
+
+def test_what_was_answered_while_the_heir_looked_is_not_done_again(
+    mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests = RunRequests()
+    acts = {"fire": lambda _: "fired"}
+    before = Listener(mailbox, 3, acts, ended=str, epoch=lambda: 41, every_s=1.0, requests=requests)
+    again = {"fire": lambda _: pytest.fail("it has been fired")}
+    heir = Listener(mailbox, 4, again, ended=str, epoch=lambda: 42, every_s=1.0, requests=requests)
+    put(mailbox, "fire", 3)
+    names = mailbox.names()
+    before.look()
+    monkeypatch.setattr(mailbox, "names", lambda: names)
+    heir.look()
 
 
 def test_a_mailbox_is_listed_when_somebody_has_rung_and_now_and_then(

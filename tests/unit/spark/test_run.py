@@ -255,6 +255,8 @@ def test_what_may_be_asked_for_is_one_table_for_every_engine(started: Any) -> No
     with pytest.raises(PipelineError, match="a run by hand has no tasks that stay in a process"):
         run.hosts  # noqa: B018
     assert acts["stop"]("") == "stopped"
+    with pytest.raises(PipelineError, match="the run is stopped, and reads nothing"):
+        acts["pause"]("in")
 
 
 def test_who_looks_into_the_checkpoint_is_told_what_is_held_back(

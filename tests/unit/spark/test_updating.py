@@ -73,8 +73,8 @@ class Run:
     def went_on(self) -> UpdateResult:
         return UpdateResult("0.2 s: 0.2 s for it", 0.2)
 
-    def publish(self, update: Any) -> None:
-        self.update = update
+    def publish(self, update: Any, requests: Any) -> None:
+        self.update, self.requests = update, requests
 
     def wait_until(self, _reached: Any, _timeout: Any) -> bool:
         return True
@@ -147,6 +147,7 @@ def test_the_run_ends_and_the_changed_pipeline_begins_with_other_options() -> No
     before = program.run
     assert program.handle.updated is None
     heir = program.handle.update(more, timeout=7, tasks=3)
+    assert heir._run.requests is before.requests
     assert heir.updated == ("0.2 s: 0.2 s for it", 0.2)
     assert program.said == [("stop", 7), ("start", more, {"tasks": 3})]
     assert program.run is before
