@@ -191,7 +191,7 @@ def set_if_allowed(spark: SparkSession, name: str, value: str | None) -> None:
 
 _lending = threading.Lock()
 #: Session and setting that are lent -> what the user had, and how many have it now.
-_lent: dict[tuple[int, str], tuple[str | None, int]] = {}
+_lent: dict[tuple[str, str], tuple[str | None, int]] = {}
 
 
 def lend(spark: SparkSession, settings: Mapping[str, str]) -> Callable[[], None]:
@@ -203,22 +203,33 @@ def lend(spark: SparkSession, settings: Mapping[str, str]) -> Callable[[], None]
         spark: The user's session.
         settings: What is needed; a host may refuse it, as of :func:`set_if_allowed`.
     """
+    session = _identity(spark)
     with _lending:
+        # Before anything is noted: a session that has ended refuses to be asked.
+        before = {name: spark.conf.get(name, None) for name in settings}
         for name, value in settings.items():
-            users, holders = _lent.get((id(spark), name)) or (spark.conf.get(name, None), 0)
-            _lent[id(spark), name] = users, holders + 1
+            users, holders = _lent.get((session, name), (before[name], 0))
+            _lent[session, name] = users, holders + 1
             set_if_allowed(spark, name, value)
 
     def give_back() -> None:
         with _lending:
             for name in settings:
-                users, holders = _lent.pop((id(spark), name))
+                users, holders = _lent.pop((session, name))
                 if holders > 1:
-                    _lent[id(spark), name] = users, holders - 1
+                    _lent[session, name] = users, holders - 1
                 else:
                     set_if_allowed(spark, name, users)
 
     return give_back
+
+
+def _identity(spark: SparkSession) -> str:
+    """Return what all Python objects of a session share: ``SparkSession.active()`` makes more."""
+    internals: Any = spark
+    if is_connect(spark):
+        return str(internals.session_id)
+    return str(internals._jsparkSession.sessionUUID())
 
 
 def clone_session(spark: SparkSession) -> SparkSession:

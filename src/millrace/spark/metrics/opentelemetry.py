@@ -34,9 +34,9 @@ _SHARES: Final = (50, 95, 99)
 
 _lock = threading.Lock()
 _numbers = count()
-#: Provider, by its id -> the runs that it observes, by a number. A provider is there as soon as it
-#: has the instruments: each may be made once, whatever runs come and go.
-_runs: dict[int, dict[int, _Observed]] = {}
+#: Provider -> the runs that it observes, by a number. A provider is there as soon as it has the
+#: instruments: each may be made once, whatever runs come and go.
+_runs: dict[Any, dict[int, _Observed]] = {}
 
 
 class _Observed:
@@ -73,11 +73,11 @@ def observe(status: Callable[[], Status], provider: Any = None) -> Callable[[], 
 
     with _lock:
         number = next(_numbers)
-        if id(provider) not in _runs:
-            _runs[id(provider)] = {}
+        if provider not in _runs:
+            _runs[provider] = {}
             meter = metrics.get_meter("millrace", version(), provider)
-            _make(meter, _runs[id(provider)])
-        runs = _runs[id(provider)]
+            _make(meter, _runs[provider])
+        runs = _runs[provider]
         runs[number] = _Observed(status)
 
     def end() -> None:
