@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import confluent_kafka
@@ -146,6 +147,74 @@ def test_what_is_refused_before_it_is_sent_is_told_likewise(producers: list[Prod
     producers[0].raises = confluent_kafka.KafkaException(REFUSED)
     with pytest.raises(SinkError, match=r"topic 't' did not take 1 messages: Broker: Unknown"):
         writing.write(rows("a"), *HALVES)
+
+
+def test_of_messages_that_are_refused_together_the_one_that_is_too_large_is_named(
+    producers: list[Producer],
+) -> None:
+    """The broker refuses them all: they were one batch."""
+    writing = mr.sinks.Kafka("host:1", "t").live().begin(1, 1, 0)
+    producers[0].silent = True
+    writing.write(rows("a", "b"), *HALVES)
+    code = confluent_kafka.KafkaError.MSG_SIZE_TOO_LARGE
+    refused = confluent_kafka.KafkaError(code, "Broker: Message size too large")
+    sent = [
+        confluent_kafka.Message(topic="t", key=key, value=value)
+        for key, value in ((b"small", b"v"), (b"large", b"v" * 2000))
+    ]
+    first, second = producers[0].waiting
+    producers[0].poll = lambda _: (first(refused, sent[0]), second(refused, sent[1]))  # type: ignore[method-assign]
+    with pytest.raises(SinkError, match=r"message of 2000 bytes with key b'large'.*max.message"):
+        writing.flush()
+
+
+class Admin:
+    """Tells of one topic, which takes so many bytes at once; None: nobody may know."""
+
+    limit: int | None
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        pass
+
+    def list_topics(self, topic: str, _: float) -> Any:
+        there = SimpleNamespace(error=None, partitions={0: None})
+        return SimpleNamespace(topics={topic: there})
+
+    def describe_topics(self, *_: Any, **__: Any) -> dict[str, Any]:
+        return {}
+
+    def describe_configs(self, resources: list[Any], **_: Any) -> dict[Any, Any]:
+        def result() -> Any:
+            if self.limit is None:
+                raise confluent_kafka.KafkaException(REFUSED)
+            return {"max.message.bytes": SimpleNamespace(value=str(self.limit))}
+
+        return {resource: SimpleNamespace(result=result) for resource in resources}
+
+
+@pytest.mark.parametrize(
+    ("limit", "config", "size"),
+    [
+        (1_048_588, {}, None),
+        (32_768, {}, 32_768),
+        (None, {}, None),
+        (32_768, {"batch.size": 8_192}, 8_192),
+    ],
+)
+def test_messages_are_sent_in_batches_that_the_topic_takes(
+    producers: list[Producer],
+    monkeypatch: pytest.MonkeyPatch,
+    limit: int | None,
+    config: dict[str, Any],
+    size: int | None,
+) -> None:
+    monkeypatch.setattr("confluent_kafka.admin.AdminClient", Admin)
+    monkeypatch.setattr(Admin, "limit", limit, raising=False)
+    sink: Any = mr.sinks.Kafka("host:1", "t", config=config)
+    for _ in range(2):  # as after an update
+        sink.bind(SimpleNamespace(stream="s"))
+    sink.live().begin(1, 1, 0)
+    assert producers[0].config.get("batch.size") == size
 
 
 def test_a_producer_that_has_ended_says_why(producers: list[Producer]) -> None:

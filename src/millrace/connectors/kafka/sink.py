@@ -35,6 +35,8 @@ _log = logging.getLogger("millrace")
 _START_S = 10.0
 #: How long the brokers may take for what is on its way when an epoch or a mark ends.
 _PATIENCE_S = 60.0
+#: Bytes of messages that librdkafka sends together where nothing else is said.
+_BATCH_BYTES = 1_000_000
 #: The earliest time that a message can have: librdkafka takes 0 for "now".
 _FIRST_MS = 1
 
@@ -54,6 +56,10 @@ class KafkaSink:
     sent since the last epoch or mark that completed is sent again after a failure, with the ids it
     had. Who reads them counts each once by that: a pipeline with ``mr.sources.Kafka(...,
     schema="..., kafka_id string")`` and ``inject(id="kafka_id")``.
+
+    A message that is too large for the topic stops the run. The error has its key and size, and the
+    settings to raise; then the run goes on with it. It is no dead letter, as its record was
+    committed before it was encoded for Kafka.
 
     Args:
         servers: ``"host:port"`` of brokers, with commas between them.
@@ -93,7 +99,7 @@ class KafkaSink:
             "log_level": 2,
             **(config or {}),
         }
-        self._open = _Open(settings, topic, self.function)
+        self._given = self._open = _Open(settings, topic, self.function)
 
     def bind(self, binding: Binding) -> None:
         """Look whether the topic is there, and may be written.
@@ -117,6 +123,7 @@ class KafkaSink:
             partitions_of(admin, repr(self), self.topic, _START_S, errors)
             for described in describe_topics(admin, [self.topic], _START_S).values():
                 refuse_forbidden(described, repr(self), self.topic, "WRITE")
+            self._open = self._given.in_batches_of(_largest_batch(admin, self.topic))
         except InputLost:
             if str(self._open.config["allow.auto.create.topics"]).lower() != "true":
                 raise PipelineError(
@@ -142,6 +149,19 @@ class KafkaSink:
 
     def __repr__(self) -> str:
         return f"sinks.Kafka({self._open.config['bootstrap.servers']!r}, {self.topic!r})"
+
+
+def _largest_batch(admin: Any, topic: str) -> int | None:
+    """Return how many bytes of messages a topic takes at once; None if the brokers do not say."""
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]
+
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    try:
+        (asked,) = admin.describe_configs([resource], request_timeout=_START_S).values()
+        return int(asked.result()["max.message.bytes"].value)
+    except (KafkaException, KeyError):  # who writes need not be allowed to ask
+        return None
 
 
 def encode_rows(rows: pa.RecordBatch) -> list[bytes | None]:
@@ -184,6 +204,15 @@ class _Open:
     def lingering(self, ms: int) -> _Open:
         """Return it with a time that messages wait for others, unless the user has said one."""
         return replace(self, config={"linger.ms": ms, **self.config})
+
+    def in_batches_of(self, size: int | None) -> _Open:
+        """Return it with batches that the topic takes, unless the user has said how large.
+
+        The broker refuses a batch above the topic's limit with all messages in it.
+        """
+        if size is None or size >= _BATCH_BYTES:
+            return self
+        return replace(self, config={"batch.size": size, **self.config})
 
     def __call__(self) -> _Messages:
         from confluent_kafka import Producer
@@ -273,6 +302,9 @@ class _Messages:
         error, message = self._refused[0] if self._refused else (None, {})
         code = None if error is None else error.code()
         if code == KafkaError.MSG_SIZE_TOO_LARGE:
+            # With it the broker refuses all messages that were sent together.
+            refused = [message for error, message in self._refused if error.code() == code]
+            message = max(refused, key=lambda message: len(message.get("value") or b""))
             size = len(message.get("value") or b"")
             raise SinkError(
                 f"sinks.Kafka: topic {self._topic!r} does not take a message of {size} bytes with "
