@@ -268,12 +268,12 @@ def test_a_sealer_that_is_overtaken_while_it_looks_gets_none(tmp_path: Path, kin
     incarnations.grow(1, 1, 0, 1).append([COMMIT])
     sizes = incarnations._sizes
 
-    def overtaken() -> Any:
+    def overtaken(listed: Any = None) -> Any:
         if incarnations._sizes is overtaken:
             del incarnations._sizes
             assert incarnations.seal(3) is not None
             incarnations.grow(3, 1, 0, 1).append([LATER])
-        return sizes()
+        return sizes(listed)
 
     incarnations._sizes = overtaken  # type: ignore[method-assign]
     assert incarnations.seal(2) is None

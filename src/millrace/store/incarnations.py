@@ -245,7 +245,7 @@ class Incarnations:
         self.turns: AbstractContextManager[object] = blobs.turns()
         self._where = f"{blobs.where}/{FOLDER}"
         self._fixed = fixed
-        self._known: Seal | None = None
+        self._known = fixed
         self._pieces: dict[SegmentName, dict[int, int]] = {}
         self._seeds: dict[SegmentName, int] = {}
         #: Sealed segments that this object has removed since the last seal that it knows.
@@ -263,7 +263,7 @@ class Incarnations:
         ends looked for, deepest level first. So whatever was appended before its writer found
         itself not superseded is inside, and so is what it was made from.
 
-        Cost: six fsyncs, or four PUTs.
+        Cost: six fsyncs, or four PUTs; four lists, and one for each level down to the deepest.
 
         Args:
             incarnation: ``last() + 1`` as the caller knows it.
@@ -279,30 +279,35 @@ class Incarnations:
         blobs, begun = self.blobs, _begun(incarnation)
         if self.last() >= incarnation or not blobs.put_if_absent(begun, _unlike_others()):
             return None
-        if self.last() > incarnation:
+        markers = blobs.names(FOLDER)
+        if _last(markers) > incarnation:
             # It was free only because a later incarnation had removed it.
             blobs.remove([begun], durable=True)
             return None
-        earlier = [_begun(number) for number in self._numbers("begun") if number < incarnation]
+        earlier = [_begun(number) for number in _numbers("begun", markers) if number < incarnation]
         blobs.remove(earlier, durable=True)
-        seal = self._sealed_now(incarnation, self._last_seal())
+        # Listed anew: before it was fenced, another incarnation may have sealed those before it.
+        seal = self._sealed_now(incarnation, *self._last_seal())
         if not blobs.put_if_absent(_seal(incarnation), encode_seal(seal)):
             return None
         if self.superseded(incarnation):
             return None
         self._know(seal)
-        older = [_seal(number) for number in self._numbers("seal") if number < incarnation]
+        there = blobs.sizes(FOLDER)
+        older = [_seal(number) for number in _numbers("seal", there) if number < incarnation]
         blobs.remove(older, durable=True)
-        self._remove(
+        pieces = _pieces(there)
+        unsealed = [
             name
-            for name in sorted(self._listed())
+            for name in sorted(pieces)
             if name.incarnation < incarnation and str(name) not in seal.lengths
-        )
+        ]
+        self._remove(unsealed, pieces)
         return seal
 
     def last(self) -> int:
         """Return the number of the last incarnation that has begun; 0 if none has. Cost: a list."""
-        return max((*self._numbers("begun"), *self._numbers("seal")), default=0)
+        return _last(self.blobs.names(FOLDER))
 
     def superseded(self, incarnation: int) -> bool:
         """Return whether a later incarnation has begun. Cost: one open, or one HEAD.
@@ -334,17 +339,17 @@ class Incarnations:
             return known
         with self.turns:
             if self._known is None:
-                self._known = self._last_seal()
+                self._known, _ = self._last_seal()
             return self._known
 
     def names(self) -> list[SegmentName]:
         """Return the sealed segments that are still there, ascending, by the last seal there is.
 
-        Cost: two lists, and reading the seal.
+        Cost: a list, and reading the seal.
         """
-        seal = self._last_seal()
+        seal, there = self._last_seal()
         self._know(seal)
-        return [name for name in sorted(self._sizes()) if str(name) in seal.lengths]
+        return [name for name in sorted(self._sizes(there)) if str(name) in seal.lengths]
 
     def groups(self, name: SegmentName) -> Iterator[CommitGroup]:
         """Yield the sealed groups of a segment, in order.
@@ -365,7 +370,7 @@ class Incarnations:
     ) -> Iterator[tuple[SegmentName, Iterator[Commit]]]:
         """Yield some segments with their commits, in order; pass over those that are not there.
 
-        Cost: a list, and reading them.
+        Cost: a list, and reading the seal and them.
 
         Args:
             names: Of segments that are sealed, or whose marks are passed.
@@ -376,7 +381,8 @@ class Incarnations:
         wanted = list(names)
         if not wanted:
             return
-        sizes, seal = self._sizes(), self._last_seal()
+        seal, there = self._last_seal()
+        sizes = self._sizes(there)
         for name in wanted:
             if not (size := sizes.get(name, 0)):
                 continue
@@ -395,7 +401,8 @@ class Incarnations:
         For who looks at a checkpoint and takes no part in it: what an incarnation goes on to write,
         the result does not have. Cost: lists, reading the ends of those that are not sealed.
         """
-        return Incarnations(self.blobs, self._sealed_now(self.last() + 1, self._last_seal()))
+        seal, there = self._last_seal()
+        return Incarnations(self.blobs, self._sealed_now(_last(there) + 1, seal, there))
 
     def remove(self, names: Iterable[SegmentName]) -> None:
         """Remove segments, in the order given; pass over those that are not there.
@@ -405,7 +412,7 @@ class Incarnations:
         """
         wanted = list(names)
         if wanted:
-            self._remove(wanted)
+            self._remove(wanted, self._listed())
             # Others no seal names: a run that lasts has one of them a mark and task.
             sealed = self.sealed().lengths
             self.removed.update(name for name in wanted if str(name) in sealed)
@@ -499,14 +506,15 @@ class Incarnations:
 
     # -- where segments end ------------------------------------------------------------------------
 
-    def _sealed_now(self, incarnation: int, previous: Seal) -> Seal:
+    def _sealed_now(self, incarnation: int, previous: Seal, listed: Mapping[str, int]) -> Seal:
         """Return what the seal of an incarnation has to say.
 
         Args:
             incarnation: Its number. Every older one is fenced.
             previous: The last seal; what that one says stands.
+            listed: What there was when it was read, with sizes; older incarnations were fenced.
         """
-        there = self._sizes()
+        there = self._sizes(listed)
         names = {str(name) for name in there}
         seal = Seal(
             incarnation,
@@ -600,23 +608,20 @@ class Incarnations:
     # -- the blobs ---------------------------------------------------------------------------------
 
     def _listed(self) -> dict[SegmentName, dict[int, int]]:
-        """Return the pieces of all segments of which something is left, ascending."""
-        sizes: dict[SegmentName, dict[int, int]] = {}
-        for path, size in sorted(self.blobs.sizes(FOLDER).items()):
-            match = _BLOB.fullmatch(path)
-            name = match and SegmentName.parse(match[1])
-            if match and name:
-                sizes.setdefault(name, {})[int(match[2] or "0", 16)] = size
-        return sizes
+        """Return the pieces of all segments of which something is left. Cost: a list."""
+        return _pieces(self.blobs.sizes(FOLDER))
 
-    def _sizes(self) -> dict[SegmentName, int]:
+    def _sizes(self, listed: Mapping[str, int] | None = None) -> dict[SegmentName, int]:
         """Return the segments that are there -> their bytes; 0 where there is no group for sure.
+
+        Args:
+            listed: What there is, with sizes; by default that is listed now.
 
         Raises:
             DamagedStore: A piece is missing before others.
         """
         sizes: dict[SegmentName, int] = {}
-        there = self._listed()
+        there = self._listed() if listed is None else _pieces(listed)
         for name, pieces in there.items():
             if 0 not in pieces:
                 continue  # removed, or its removal has begun
@@ -636,9 +641,13 @@ class Incarnations:
         self._pieces = {name: there[name] for name in sizes}
         return sizes
 
-    def _remove(self, names: Iterable[SegmentName]) -> None:
-        """Remove segments, each from its beginning on, at the cost of a list of them all."""
-        there = self._listed()
+    def _remove(self, names: Iterable[SegmentName], there: Mapping[SegmentName, _Pieces]) -> None:
+        """Remove segments, each from its beginning on.
+
+        Args:
+            names: Which.
+            there: The pieces of each.
+        """
         for name in names:
             path = f"{FOLDER}/{name}"
             self.blobs.remove(piece_name(path, offset) for offset in sorted(there.get(name, ())))
@@ -653,19 +662,44 @@ class Incarnations:
                 self._known = seal
                 self.removed.clear()
 
-    def _numbers(self, kind: str) -> list[int]:
-        matches = map(_MARKER.fullmatch, self.blobs.names(FOLDER))
-        return sorted(int(match[1]) for match in matches if match and match[2] == kind)
+    def _last_seal(self) -> tuple[Seal, dict[str, int]]:
+        """Return the last seal, and what there was when it was looked for, with sizes.
 
-    def _last_seal(self) -> Seal:
-        if self._fixed is not None:
-            return self._fixed
-        while numbers := self._numbers("seal"):
-            name = _seal(numbers[-1])
+        What a seal names was there before it, and so is in the list, or has been collected.
+        """
+        while True:
+            listed = self.blobs.sizes(FOLDER)
+            if self._fixed is not None:
+                return self._fixed, listed
+            number = max(_numbers("seal", listed), default=0)
+            if not number:
+                return Seal(0), listed
+            name = _seal(number)
             data = self.blobs.read(name)
             if data is not None:  # or a later incarnation has removed it
-                return decode_seal(data, numbers[-1], f"{self.blobs.where}/{name}")
-        return Seal(0)
+                return decode_seal(data, number, f"{self.blobs.where}/{name}"), listed
+
+
+def _numbers(kind: str, listed: Iterable[str]) -> list[int]:
+    """Return the numbers of incarnations of which there is a marker, or a seal."""
+    matches = map(_MARKER.fullmatch, listed)
+    return [int(match[1]) for match in matches if match and match[2] == kind]
+
+
+def _last(listed: Collection[str]) -> int:
+    """Return the number of the last incarnation that has begun; 0 if none has."""
+    return max((*_numbers("begun", listed), *_numbers("seal", listed)), default=0)
+
+
+def _pieces(listed: Mapping[str, int]) -> dict[SegmentName, dict[int, int]]:
+    """Return the pieces of the segments in a listing, ascending: offset -> bytes."""
+    pieces: dict[SegmentName, dict[int, int]] = {}
+    for path, size in sorted(listed.items()):
+        match = _BLOB.fullmatch(path)
+        name = match and SegmentName.parse(match[1])
+        if match and name:
+            pieces.setdefault(name, {})[int(match[2] or "0", 16)] = size
+    return pieces
 
 
 class _Gone(Exception):

@@ -317,9 +317,9 @@ def test_sealing_while_tasks_of_the_incarnation_before_go_on(
     incarnations = state.incarnations
     sizes, written = incarnations._sizes, 0
 
-    def going_on() -> dict[SegmentName, int]:
+    def going_on(listed: dict[str, int] | None = None) -> dict[SegmentName, int]:
         nonlocal up, down, written
-        found = sizes()
+        found = sizes(listed)
         written += 1
         up = incarnations.grow(1, 1, 0, written + 1)
         up.append([Commit("up", 0, written, 1, 1, [])])

@@ -220,8 +220,12 @@ def test_what_grown_segments_cost_in_requests(store: Counting) -> None:
         if epoch < 3:
             segment.finish()
     assert store.requests == {"put": 3 * 3 + 2}
+    heir = store.state()
     store.requests.clear()
-    assert store.state().incarnations.seal(2) is not None
+    assert heir.incarnations.seal(2) is not None
+    # Which incarnations there are, before and after its marker; what is there once all are fenced,
+    # and for each level down to the deepest; and what is left to be removed.
+    assert store.requests["list"] == 2 + 1 + 2 + 1
     # Of the last one its header and its last group; of the others header and index.
     assert store.requests["get_range"] == 2 + 2 * 2
     store.requests.clear()
