@@ -34,6 +34,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
+from uuid import uuid4
 
 from obstore import exceptions
 from obstore.store import AzureStore, GCSStore, S3Store
@@ -266,6 +267,35 @@ class TakenByNothing(Exception):
     """A put was refused because the name is taken, and then nothing was there."""
 
 
+class ForeignAnswer(Exception):
+    """A page came in place of a store's answer, such as a proxy's that wants a login.
+
+    Args:
+        kind: Its content type.
+        title: Its title; empty if it has none.
+    """
+
+    def __init__(self, kind: str, title: str) -> None:
+        titled = f" with the title {title!r}" if title else ""
+        super().__init__(f"200, and a page of type {kind}{titled}, which is no store's answer")
+
+
+def _is_of_xml(store: Any) -> bool:
+    """Return whether a client takes any page that can be parsed for a list without objects."""
+    return isinstance(store, S3Store | GCSStore)
+
+
+def _title(page: bytes) -> str:
+    """Return the title of a page, in short and without a URL, which may be that of the request.
+
+    >>> _title(b"<html><title>Sign in to  proxy</title>"), _title(b"<title>http://a?sig=b</title>")
+    ('Sign in to proxy', '')
+    """
+    match = _TITLE.search(page[:_TITLE_BYTES].decode(errors="replace"))
+    words = match[1].split() if match else []
+    return " ".join(word for word in words if not _OF_URLS & {*word})[:80]
+
+
 def refuse_missing_bucket(error: FileNotFoundError) -> None:
     """Raise the error again if it is the bucket that is missing, and not an object in it."""
     code = _CODE.search(str(error))
@@ -296,6 +326,11 @@ def diagnose(error: Exception, url: BucketUrl) -> Diagnosis:
         return Diagnosis(
             "a put was refused as if the name were taken, and nothing is there", True,
             "See whether something else writes or deletes under the checkpoint's prefix",
+        )  # fmt: skip
+    if isinstance(error, ForeignAnswer):
+        return Diagnosis(
+            text, True,
+            f"See which proxy or login page answers, and {_ENDPOINTS[url.scheme]} if it is set",
         )  # fmt: skip
     if code in _NO_BUCKET:
         kind = "container" if url.scheme == "az" else "bucket"
@@ -371,10 +406,14 @@ _DOWNLOAD_PIECE_BYTES = 1 << 20
 # What the stores answer at a time.
 _LIST_NAMES = 1000
 
+_TITLE = re.compile(r"<title[^>]*>([^<]*)", re.IGNORECASE)
+_TITLE_BYTES = 4096
+_OF_URLS = frozenset(":/?&=")
+
 _Answer = TypeVar("_Answer")
 _Item = TypeVar("_Item")
 
-_REFUSALS = (exceptions.BaseError, TakenByNothing, ValueError, OSError)
+_REFUSALS = (exceptions.BaseError, TakenByNothing, ForeignAnswer, ValueError, OSError)
 
 
 class ObjectBlobs:
@@ -500,9 +539,12 @@ class ObjectBlobs:
 
         def attempt() -> Any | None:
             try:
-                return self._store.head(name)
+                known = self._store.head(name)
             except FileNotFoundError:
                 return None
+            if known.get("e_tag", "") is None:  # a store that takes puts tells the tags of all
+                self._refuse_page()
+            return known
 
         return self._tried("head", name, attempt)
 
@@ -526,11 +568,11 @@ class ObjectBlobs:
             raise FileNotFoundError(f"{self.url}/{name}")
 
     def names(self, folder: str) -> list[str]:
-        """See :meth:`millrace.store.Blobs.names`. Cost: a LIST for each 1,000."""
+        """See :meth:`millrace.store.Blobs.names`. Cost: a LIST for each 1,000, or one and a GET."""
         return sorted(entry["path"] for entry in self._listed(folder))
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """See :meth:`millrace.store.Blobs.sizes`. Cost: a LIST for each 1,000."""
+        """See :meth:`millrace.store.Blobs.sizes`. Cost: that of :meth:`names`."""
         return {entry["path"]: entry["size"] for entry in self._listed(folder)}
 
     def size(self, folder: str) -> int:
@@ -542,7 +584,10 @@ class ObjectBlobs:
 
         def attempt() -> str | None:
             pages = self._store.list(chunk_size=1)
-            return next((entry["path"] for page in pages for entry in page), None)
+            name = next((entry["path"] for page in pages for entry in page), None)
+            if name is None and _is_of_xml(self._store):
+                self._refuse_page()
+            return name
 
         return self._tried("list", "", attempt)
 
@@ -661,16 +706,37 @@ class ObjectBlobs:
 
         def attempt() -> tuple[list[Any], list[str]]:
             listed = self._transfers.list_with_delimiter(folder or None)
-            return list(listed["objects"]), list(listed["common_prefixes"])
+            objects, folders = list(listed["objects"]), list(listed["common_prefixes"])
+            self._check_list(len(objects) + len(folders))
+            return objects, folders
 
         return self._tried("list", folder, attempt)
 
     def _listed(self, folder: str) -> list[Any]:
         def attempt() -> list[Any]:
             pages = self._transfers.list(folder, chunk_size=_LIST_NAMES)
-            return [entry for page in pages for entry in page]
+            entries = [entry for page in pages for entry in page]
+            self._check_list(len(entries))
+            return entries
 
         return self._tried("list", folder, attempt)
+
+    def _check_list(self, entries: int) -> None:
+        """Raise if what is no list was perhaps taken for an empty one, or for an empty rest."""
+        if not entries % _LIST_NAMES and _is_of_xml(self._transfers):
+            self._refuse_page()
+
+    def _refuse_page(self) -> None:
+        """Raise if something else answers in place of the store. Cost: a GET.
+
+        It is asked for an object of which nobody knows: only a store says that it is not there.
+        """
+        try:
+            answer = self._store.get(f"nothing/{uuid4().hex}")
+        except (FileNotFoundError, exceptions.PermissionDeniedError):
+            return  # a user who may not list what is above the prefix is not told
+        kind = answer.attributes.get("Content-Type", "unknown")
+        raise ForeignAnswer(kind, _title(bytes(answer.bytes())))
 
     def _get(self, name: str) -> bytes | None:
         try:

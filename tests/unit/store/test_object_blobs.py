@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import itertools
 import os
+import threading
 import traceback
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from obstore import exceptions
-from obstore.store import MemoryStore
+from obstore.store import MemoryStore, S3Store
 
 from millrace.model.errors import PipelineError, StoreError
 from millrace.store import BucketOptions, BucketUrl, ObjectBlobs
@@ -133,3 +136,78 @@ def test_a_pause_grows_up_to_five_seconds_and_ends_in_time() -> None:
     assert 0.05 <= pauses[0] <= 0.1
     assert all(2.5 <= pause <= 5 for pause in pauses[6:])
     assert 115 <= sum(pauses) <= 120
+
+
+class LoginPage(BaseHTTPRequestHandler):
+    """Answers all that is asked with 200, as a proxy that wants a login; or with a store's list."""
+
+    page = b"<html><head><title>Sign in, please</title></head><body>?sig=c2VjcmV0</body></html>"
+    listed = b""
+
+    def do_GET(self) -> None:
+        data = self.listed if b"list-type" in self.path.encode() and self.listed else self.page
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(data)
+
+    do_HEAD = do_GET  # noqa: N815
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def behind_a_proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectBlobs]:
+    monkeypatch.setattr(LoginPage, "listed", b"")
+    with ThreadingHTTPServer(("127.0.0.1", 0), LoginPage) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        store = S3Store(
+            "bucket",
+            endpoint=f"http://127.0.0.1:{server.server_port}",
+            access_key_id="a",
+            secret_access_key="b",
+            region="us-east-1",
+            client_options={"allow_http": True},
+        )
+        yield ObjectBlobs(S3, BucketOptions(retry_for_us=0), store=store)
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda blobs: blobs.names("commits"),
+        lambda blobs: blobs.sizes("commits"),
+        lambda blobs: blobs.entries("commits", deep=False),
+        lambda blobs: blobs.any_name(),
+        lambda blobs: blobs.exists("incarnations/00000001.begun"),
+    ],
+)
+def test_a_login_page_is_no_answer_of_the_store(
+    behind_a_proxy: ObjectBlobs, ask: Callable[[ObjectBlobs], object]
+) -> None:
+    what = r"200, and a page of type text/html with the title 'Sign in, please', .*AWS_ENDPOINT_URL"
+    with pytest.raises(StoreError, match=what) as refused:
+        ask(behind_a_proxy)
+    assert "sig=" not in str(refused.value)
+
+
+def test_a_login_page_is_no_rest_of_a_long_list(
+    behind_a_proxy: ObjectBlobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = (
+        "<Contents><Key>c/{}</Key><LastModified>2013-02-08T01:02:03.000Z</LastModified>"
+        '<ETag>"0"</ETag><Size>1</Size></Contents>'
+    )
+    for count in (999, 1000):
+        entries = "".join(map(entry.format, range(count)))
+        listed = f"<ListBucketResult>{entries}</ListBucketResult>"
+        monkeypatch.setattr(LoginPage, "listed", listed.encode())
+        if count == 999:
+            assert len(behind_a_proxy.names("c")) == 999
+        else:
+            with pytest.raises(StoreError, match="no store's answer"):
+                behind_a_proxy.names("c")
