@@ -292,7 +292,12 @@ class _LimitedCoder:
         self._no_nul = not limits.nul
         self._columns: list[Any] = []
         # Who validates in Python wants to see the value itself; otherwise it is read once.
-        once = isinstance(coder, MsgpackCoder) and not _validates(coder.type)
+        once = (
+            isinstance(coder, MsgpackCoder)
+            and not (coder.loses and coder.exact is None)
+            and not _validates(coder.type)
+        )
+        self._exact = coder.exact if isinstance(coder, MsgpackCoder) and once else None
         self._encode = msgspec.msgpack.Encoder().encode if once else coder.encode
 
     def read_apart(self, bounded: Any) -> None:
@@ -315,6 +320,8 @@ class _LimitedCoder:
             self._coder.encode(value)  # refuses what is not of the format at all
             problems = filter(None, (self._not_json(value, name) for name in self._texts))
             raise _error(value, next(problems, str(refused))) from None
+        if self._exact is not None and type(value) is not self._exact:
+            self._coder.encode(value)  # refuses one of a subclass whose fields would be lost
         for name in self._untold:
             if check is not None and _is_surely_json(_field(value, name), nul):
                 continue

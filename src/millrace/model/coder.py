@@ -14,6 +14,7 @@ computation is begun.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import inspect
@@ -80,7 +81,7 @@ class MsgpackCoder:
     millrace.model.errors.CoderError: 'seven' (str) is not of format int: Expected `int`, got `str`.
     """
 
-    __slots__ = ("_check", "_decode", "_encode", "scalar", "type")
+    __slots__ = ("_check", "_decode", "_encode", "exact", "loses", "scalar", "type")
 
     def __init__(self, type: Any = Any) -> None:
         self.type = type
@@ -93,6 +94,10 @@ class MsgpackCoder:
             ) from None
         self._encode = msgspec.msgpack.Encoder().encode
         self.scalar = type if type in (int, float, str, bytes, bool) else None
+        #: The class whose own instances have all that they had when they are read; None: none has.
+        self.exact = kind = None if _holds_structs(type) else _class_with_fields(type)
+        #: Whether instances of other classes, which have more fields, may be among the values.
+        self.loses = kind is not None or _holds_structs(type)
 
     def encode(self, value: Any) -> bytes:
         """Return the value as msgpack, having checked it against the type."""
@@ -100,14 +105,29 @@ class MsgpackCoder:
             data = self._encode(value)
             # A value that could not be read back would poison the state or stream that holds it,
             # far from the line at fault. Scalars are checked by their type, the rest by reading.
-            if type(value) is not self.scalar:
-                self._check(data)
+            if (kind := type(value)) is not self.scalar:
+                read = self._check(data)
+                if kind is not self.exact and self.loses:
+                    self._refuse_loss(value, read, data)
         except (msgspec.ValidationError, TypeError, OverflowError, UnicodeError) as refused:
             place = "" if isinstance(refused, msgspec.ValidationError) else self._place(value)
             raise CoderError(
                 f"{_named(value)} is not of format {type_name(self.type)}: {refused}{place}."
             ) from None
         return data
+
+    def _refuse_loss(self, value: Any, read: Any, data: bytes) -> None:
+        """Refuse a value with an instance of a subclass, whose further fields would be lost."""
+        if self._encode(read) != data and (lost := _lost(value, read)) is not None:
+            path, part, names = lost
+            at = f" - at `${path}`" if path else ""
+            given, expected = type(part).__name__, type_name(self.type)
+            fields = ", ".join(map(repr, names))
+            raise CoderError(
+                f"{_named(value)} is not of format {expected}: {given} has fields that are not of "
+                f"the declared class, and would be lost: {fields}{at}. Declare {given}, or a union "
+                "of classes with tags."
+            )
 
     def _place(self, value: Any) -> str:
         """Return where in a value the part is that msgpack does not carry, as msgspec says it."""
@@ -343,6 +363,59 @@ def _parts(value: Any) -> Iterable[tuple[str, Any]]:
     if isinstance(value, set | frozenset):
         return [("[...]", part) for part in value]
     return []
+
+
+def _class_with_fields(kind: Any) -> type | None:
+    """Return a type's class if that is a Struct or a dataclass, which may have subclasses."""
+    kind = typing.get_origin(kind) or kind
+    fields = inspect.isclass(kind) and (
+        issubclass(kind, msgspec.Struct) or dataclasses.is_dataclass(kind)
+    )
+    return kind if fields else None
+
+
+def _holds_structs(kind: Any) -> bool:
+    """Return whether a part of a type's values may be a Struct or an instance of a dataclass."""
+    waiting, seen = list(_types_within(kind)), list[Any]()
+    while waiting:
+        part = waiting.pop()
+        if _class_with_fields(part) is not None:
+            return True
+        if part not in seen:
+            seen.append(part)
+            waiting += _types_within(part)
+    return False
+
+
+def _types_within(kind: Any) -> Iterable[Any]:
+    """Return the types of a type's parts."""
+    if isinstance(kind, typing.NewType):
+        return [kind.__supertype__]
+    if inspect.isclass(cls := typing.get_origin(kind) or kind):
+        if issubclass(cls, msgspec.Struct):
+            return [field.type for field in struct_fields(kind)]
+        if dataclasses.is_dataclass(cls) or typing.is_typeddict(cls) or hasattr(cls, "_fields"):
+            with contextlib.suppress(NameError, TypeError):  # then msgspec has refused it
+                return list(typing.get_type_hints(cls).values())
+    return typing.get_args(kind)
+
+
+def _lost(value: Any, read: Any, path: str = "") -> tuple[str, Any, list[str]] | None:
+    """Return a part that has fields which are not there when it is read: where, what and which."""
+    if isinstance(value, dict) and isinstance(read, dict):
+        pairs = zip(value.values(), read.values(), strict=False)
+        parts = ((f"{path}[...]", part, other) for part, other in pairs)
+    elif isinstance(value, list | tuple) and isinstance(read, list | tuple):
+        pairs = zip(value, read, strict=False)
+        parts = ((f"{path}[{n}]", part, other) for n, (part, other) in enumerate(pairs))
+    elif _class_with_fields(type(value)) and _class_with_fields(type(read)):
+        mine, others = (dict(_parts(each)) for each in (value, read))
+        if names := [name[1:] for name in mine if name not in others]:
+            return path, value, names
+        parts = ((path + name, part, others[name]) for name, part in mine.items())
+    else:
+        return None
+    return next(filter(None, (_lost(part, other, place) for place, part, other in parts)), None)
 
 
 def _named(value: Any) -> str:

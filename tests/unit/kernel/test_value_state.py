@@ -4,10 +4,15 @@ import msgspec
 import pytest
 
 import millrace as mr
+from millrace.model.errors import MillraceError
 
 
 class Box(msgspec.Struct):
     n: int
+
+
+class LabelledBox(Box):
+    label: str = ""
 
 
 @pytest.fixture
@@ -154,3 +159,11 @@ def test_several_cells_change_independently(harness):
         [None, "x", 5],
         [None, "x", 10],
     ]
+
+
+@pytest.mark.parametrize("cell", [mr.ValueState(Box), mr.ValueState(list[Box])])
+def test_fields_of_a_subclass_that_would_be_lost_are_refused_by_cell(steps, cell):
+    box = LabelledBox(3, "full")
+    value = box if cell.shape is Box else [box]
+    with pytest.raises(MillraceError, match=r"Stepped\.state: .*LabelledBox .*lost: 'label'"):
+        steps(cell, lambda s: s.set(value))

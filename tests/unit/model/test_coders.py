@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 import millrace as mr
+from millrace.compile.sink_limits import SinkLimits, limited
 from millrace.model.coder import coder_for, is_immutable
 from millrace.model.errors import CoderError
 
@@ -97,6 +98,58 @@ def test_an_int_that_msgpack_cannot_carry_is_refused():
 def test_a_part_that_msgpack_cannot_carry_is_named_by_its_place(value, place):
     with pytest.raises(CoderError, match=f"is not of format.* - at `{place}`"):
         mr.coders.Msgpack(type(value)).encode(value)
+
+
+class Counted(Count):
+    seen: int = 0
+
+
+class Shouted(Count):
+    def shout(self) -> str:
+        return self.word.upper()
+
+
+@dataclasses.dataclass
+class Point3(Point):
+    z: float = 0.0
+
+
+class Held(msgspec.Struct):
+    counts: dict[str, list[Count]]
+
+
+@pytest.mark.parametrize("limits", [None, SinkLimits(), SinkLimits(nul=False)])
+@pytest.mark.parametrize(
+    ("format", "value", "why"),
+    [
+        (Count, Counted("tea", 1, 2), "Counted has fields .* lost: 'seen'. Declare Counted"),
+        (Point, Point3(1.0, 2.0, 3.0), "Point3 has fields .* lost: 'z'"),
+        (list[Count], [Count("a", 1), Counted("b", 1)], r"'seen' - at `\$\[1\]`"),
+        (tuple[int, Count | None], (1, Counted("b", 1)), r"'seen' - at `\$\[1\]`"),
+        (Held, Held({"k": [Counted("b", 1)]}), r"'seen' - at `\$\.counts\[\.\.\.\]\[0\]`"),
+    ],
+)
+def test_a_subclass_whose_fields_would_be_lost_is_refused_with_their_names(
+    format, value, why, limits
+):
+    coder = mr.coders.Msgpack(format)
+    if limits is not None:
+        coder = limited(coder, limits)
+    with pytest.raises(CoderError, match=f"is not of format .*: .*{why}"):
+        coder.encode(value)
+
+
+@pytest.mark.parametrize(
+    ("format", "value", "read"),
+    [
+        (Count, Shouted("tea", 1), Count("tea", 1)),
+        (Held, Held({"k": [Shouted("c", 2)]}), Held({"k": [Count("c", 2)]})),
+        (list[Point], [Point(1, 2)], [Point(1.0, 2.0)]),
+    ],
+)
+def test_a_subclass_without_fields_of_its_own_is_written_as_the_class(format, value, read):
+    coder = mr.coders.Msgpack(format)
+    assert coder.decode(coder.encode(value)) == read
 
 
 def test_a_value_in_a_message_is_cut_short():
