@@ -215,7 +215,7 @@ def sessions_that_touch_become_one(patch):
 
     def touching(self, active, window):
         wider = type(window)(window.start, window.end + 1)
-        return with_window(self, active, wider if self._overlapping else window)
+        return with_window(self, active, wider if self.overlapping else window)
 
     patch.setattr(Merging, "with_window", touching)
 

@@ -1,5 +1,7 @@
 """GroupByKeyAndWindow: windows get values, panes come out, late elements, collection."""
 
+from collections.abc import Sequence
+from random import Random
 from typing import Any
 
 import pytest
@@ -7,7 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import millrace as mr
-from millrace.dataflow.grouping.window_state import Active, ActiveCoder, ActiveWindows, Merging
+from millrace.dataflow.grouping import window_state
+from millrace.dataflow.grouping.window_state import (
+    Active,
+    ActiveCoder,
+    ActiveWindows,
+    Merging,
+    PlaceCoder,
+    SpreadHead,
+)
 from millrace.dataflow.partials.partial import Partial, PartialCoder
 from millrace.model.time import LATEST_RECORD
 
@@ -547,6 +557,73 @@ def test_windows_that_count_are_those_of_a_list_walked_over_for_each(steps: Any)
             active.add(grown)
             plain = sorted([*plain, grown])
         assert active == plain == ActiveCoder().decode(ActiveCoder().encode(active))
+
+
+def sums_of_sessions(epochs: Sequence[Sequence[int]], *, lateness: int = 0) -> list[Any]:
+    """Return what elements, one for each time, of one key come to; the process dies in between."""
+    p = mr.Pipeline("sessions")
+    keyed = p.inject("elements", format=int).key_by(lambda _: "k")
+    keyed.window(
+        mr.Sessions(4), trigger=mr.Repeat(mr.FirstOf(mr.AtWatermark(), mr.AfterCount(3))),
+        allowed_lateness=lateness,
+    ).sum().to("sums")  # fmt: skip
+    with mr.testing.Harness(p) as h:
+        for n, times in enumerate(epochs):
+            h.inject("elements", [(1 << at_us % 30, at_us) for at_us in times])
+            if n % 3 == 1:
+                h.advance_watermark("elements", 12 * n)
+            if n % 4 == 2:
+                h.crash()
+        h.advance_watermark("elements", mr.MAX_TIMESTAMP)
+        return [(output.pane, output.value) for output in h.outputs("sums")]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_sessions_are_the_same_however_many_a_list_has(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = Random(seed)
+    spans = [0, 40, 200, 200, 60, 200, 30, 20, 8]
+    epochs = [[random.randrange(span or 1) for _ in range(random.randrange(12))] for span in spans]
+    listed = sums_of_sessions(epochs, lateness=50)
+    monkeypatch.setattr(window_state, "LISTED_MOST", 3)
+    monkeypatch.setattr(window_state, "SPREAD_LEAST", 2)
+    spread = list[SpreadHead]()
+    encode = ActiveCoder.encode
+
+    def encoded(self: ActiveCoder, value: Any) -> bytes:
+        if isinstance(value, SpreadHead):
+            spread.append(value)
+        return encode(self, value)
+
+    monkeypatch.setattr(ActiveCoder, "encode", encoded)
+    assert sums_of_sessions(epochs, lateness=50) == listed
+    assert spread
+
+
+def test_a_bundle_of_a_key_with_many_sessions_writes_none_of_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    written = list[int]()
+    for coder in (ActiveCoder, PlaceCoder):
+        encode = coder.encode
+
+        def encoded(self: Any, value: Any, encode: Any = encode) -> bytes:
+            data: bytes = encode(self, value)
+            written.append(len(data))
+            return data
+
+        monkeypatch.setattr(coder, "encode", encoded)
+    p = mr.Pipeline("sessions")
+    keyed = p.inject("elements", format=int).key_by(lambda _: "k")
+    keyed.window(mr.Sessions(4), trigger=mr.Repeat(mr.AfterCount(3))).sum().to("sums")
+    with mr.testing.Harness(p) as h:
+        h.inject("elements", [(1, 10 * n) for n in range(300)])
+        written.clear()
+        h.inject("elements", [(1, 1_005)])
+        assert sum(written) <= 100
+        h.inject("elements", [(1, 1_002), (1, 1_007)])
+        assert sum(written) <= 200
 
 
 @pytest.mark.parametrize("order", [1, -1])

@@ -16,7 +16,13 @@ from typing import Any, cast
 import msgspec
 
 from millrace.dataflow.grouping.panes import WATERMARK, Address, PaneEmitter, address_of, due_timer
-from millrace.dataflow.grouping.window_state import Active, ActiveWindows, WindowRow, blame
+from millrace.dataflow.grouping.window_state import (
+    Active,
+    ActiveWindows,
+    SpreadWindows,
+    WindowRow,
+    blame,
+)
 from millrace.dataflow.partials.partial import Partial
 from millrace.dataflow.triggers.context import FireMode
 from millrace.dataflow.triggers.tree import Fire
@@ -24,6 +30,8 @@ from millrace.dataflow.windows.window_fn import end_us
 from millrace.model.errors import RAISED
 from millrace.model.pane import Window
 from millrace.model.record import Record, Timer
+
+_Windows = ActiveWindows | SpreadWindows
 
 #: A window's row, and the rows that have just merged into it.
 _Found = tuple[Address, WindowRow, Sequence[WindowRow]]
@@ -107,7 +115,7 @@ class GroupByKeyAndWindow(PaneEmitter):
     def _whole(self, window: Window) -> Window:
         """Return the window of the key that an element's window has become part of."""
         if self._window_fn.merges:
-            for start, end, _ in self.active.get() or ():
+            for start, end, _ in self._kept.get():
                 if window.start is not None and start <= window.start and end_us(window) <= end:
                     return Window(start, end)
         return window
@@ -173,7 +181,7 @@ class GroupByKeyAndWindow(PaneEmitter):
         What triggers say of that is asked with the element, which the pane must have: merge and
         element are one step. Windows of a user's that merge besides are a step of their own.
         """
-        active = self.active.get() or ActiveWindows()
+        active = self._kept.get()
         *besides, (whole, old) = self._merging.with_window(active, window)
         for merge in besides:
             address, row, merged = self._merge(active, merge.whole, merge.old)
@@ -192,12 +200,12 @@ class GroupByKeyAndWindow(PaneEmitter):
             return old[0].address, self.windows[old[0].address], ()
         return self._merge(active, whole, old)
 
-    def _activate(self, active: ActiveWindows, whole: Window, address: int) -> None:
+    def _activate(self, active: _Windows, whole: Window, address: int) -> None:
         """Note a window among those of the key that still count."""
         active.add(_active(whole, address))
-        self.active.set(active)
+        self._kept.set(active)
 
-    def _merge(self, active: ActiveWindows, whole: Window, old: list[Active]) -> _Found:
+    def _merge(self, active: _Windows, whole: Window, old: list[Active]) -> _Found:
         """Make one row, under the address of the first, of those of several windows, by start."""
         addresses = [known.address for known in old]
         for known in old:
@@ -289,9 +297,9 @@ class GroupByKeyAndWindow(PaneEmitter):
             self._disarm(address, row)
         del self.windows[address]
         if self._window_fn.merges:
-            active = self.active.get() or ActiveWindows()
+            active = self._kept.get()
             active.discard(_active(row.window, address))
-            self.active.set(active or None)
+            self._kept.set(active)
 
 
 def _active(window: Window, address: Address) -> Active:

@@ -12,7 +12,10 @@ from millrace.dataflow.element_types import field_type, key_types, picker, plain
 from millrace.dataflow.grouping.window_state import (
     ActiveCoder,
     ActiveWindows,
+    KeptWindows,
     Merging,
+    PlaceCoder,
+    SpreadHead,
     WindowRow,
     WindowRowCodec,
 )
@@ -81,8 +84,15 @@ class DeclaredGrouping(Computation):
         self.outputs = {output: DerivedFormat(tuple(inputs), self._derive)}  # type: ignore[misc]
         self.windows: MapState[WindowRow] = MapState(WindowRowCodec(Any))
         if self._window_fn.merges:
-            self.active: ValueState[ActiveWindows] = ValueState(ActiveCoder())
+            self.active: ValueState[ActiveWindows | SpreadHead] = ValueState(ActiveCoder())
             self._merging = Merging(self._window_fn)
+            if self._merging.overlapping:
+                self.places: MapState[tuple[int, int]] = MapState(PlaceCoder())
+
+    @property
+    def _kept(self) -> KeptWindows:
+        """The windows of the current key that still count, where windows merge."""
+        return KeptWindows(self.active, self.places if self._merging.overlapping else None)
 
     @property
     def with_each(self) -> Fire | None:

@@ -2,7 +2,8 @@
 
 The row is read and written once a bundle, however many elements the bundle has: the map cell that
 holds rows notices that they changed in place. Where windows merge, a key has a list of those that
-still count. The kernel tells computation, key and element of an error; of windows it knows nothing.
+still count, or, where they are many, an entry of a map for each. The kernel tells computation, key
+and element of an error; of windows it knows nothing.
 
 Source: Dataflow patent, "On-disk state": user state, timers, the last emitted value, tombstones;
 FIG. 5, "MergeWindows".
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left, insort
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from millrace.dataflow.windows.window_fn import WindowFn, checked_merge, end_us,
 from millrace.model.coder import Coder, type_name
 from millrace.model.errors import AccumulatorRefused, PipelineError, brief
 from millrace.model.pane import Pane, Window
+from millrace.model.state import MapState, ValueState
 from millrace.model.time import MAX_TIMESTAMP, format_timestamp
 
 
@@ -256,6 +258,13 @@ class ActiveWindows(list[Active]):
             if self._addresses is not None:
                 del self._addresses[bisect_left(self._addresses, window.address)]
 
+    def overlapping(self, start: int, end: int) -> list[Active]:
+        """Return those that have a part of an interval, where no two of them overlap."""
+        first, stop = bisect_left(self, (start,)), bisect_left(self, (end,))
+        if first and self[first - 1].end > start:
+            first -= 1
+        return self[first:stop]
+
     def next_address(self) -> int:
         """Return an address above all others."""
         if self._addresses is None:
@@ -264,6 +273,114 @@ class ActiveWindows(list[Active]):
 
 
 _address = attrgetter("address")
+
+
+class SpreadHead(NamedTuple):
+    """What is kept in one place of the windows of a key that are too many for a list."""
+
+    size: int
+    next_address: int
+
+
+class SpreadWindows:
+    """The windows of a key that still count, each in an entry of its own, by its end.
+
+    So a window costs what it meets, and not what the key has. No two of them overlap.
+
+    Args:
+        head: What is kept of them in one place.
+        places: End of each -> its start and address.
+    """
+
+    def __init__(self, head: SpreadHead, places: MapState[tuple[int, int]]) -> None:
+        self.size, self._next_address = head
+        self._places = places
+
+    def __iter__(self) -> Iterator[Active]:
+        for end in self._places:
+            start, address = self._places[end]
+            yield Active(start, end, address)
+
+    def add(self, window: Active) -> None:
+        """Add a window."""
+        self._places[window.end] = window.start, window.address
+        self.size += 1
+        self._next_address = max(self._next_address, window.address + 1)
+
+    def discard(self, window: Active) -> None:
+        """Remove a window, if it is one of these."""
+        if self._places.get(window.end) == (window.start, window.address):
+            del self._places[window.end]
+            self.size -= 1
+
+    def overlapping(self, start: int, end: int) -> list[Active]:
+        """Return those that have a part of an interval."""
+        windows: list[Active] = []
+        places = self._places
+        for known_end in places.between(start + 1):
+            known_start, address = places[known_end]
+            if known_start >= end:
+                break
+            windows.append(Active(known_start, known_end, address))
+        return windows
+
+    def next_address(self) -> int:
+        """Return an address that none has."""
+        return self._next_address
+
+    @property
+    def head(self) -> SpreadHead:
+        """What is to be kept of them in one place."""
+        return SpreadHead(self.size, self._next_address)
+
+
+#: A list with more windows is spread, and of fewer a list is made again: it costs less to read.
+LISTED_MOST = 128
+SPREAD_LEAST = 32
+
+
+class KeptWindows:
+    """The windows of the current key that still count, as its cells have them.
+
+    Args:
+        listed: A list of them, or, where there are many, what is kept of them in one place.
+        places: Those of a key that has many; None if windows may overlap, and each has to be
+            compared with all.
+    """
+
+    def __init__(
+        self,
+        listed: ValueState[ActiveWindows | SpreadHead],
+        places: MapState[tuple[int, int]] | None,
+    ) -> None:
+        self._listed = listed
+        self._places = places
+
+    def get(self) -> ActiveWindows | SpreadWindows:
+        """Return the windows; :meth:`set` them when they have changed."""
+        value = self._listed.get()
+        if isinstance(value, SpreadHead):
+            assert self._places is not None, "a list was spread"
+            return SpreadWindows(value, self._places)
+        return ActiveWindows() if value is None else value
+
+    def set(self, windows: ActiveWindows | SpreadWindows) -> None:
+        """Keep the windows."""
+        if isinstance(windows, SpreadWindows):
+            if windows.size >= SPREAD_LEAST:
+                self._listed.set(windows.head)
+                return
+            together = ActiveWindows(windows)
+            for window in together:
+                windows.discard(window)
+            windows = together
+        elif self._places is not None and len(windows) > LISTED_MOST:
+            apart = SpreadWindows(SpreadHead(0, 0), self._places)
+            for window in windows:
+                apart.add(window)
+            self._listed.set(apart.head)
+            return
+        self._listed.set(windows or None)
 
 
 class WindowMerge(NamedTuple):
@@ -283,10 +400,12 @@ class Merging:
     def __init__(self, window_fn: WindowFn) -> None:
         self._window_fn = window_fn
         earlier = getattr(window_fn, "earlier", window_fn)
-        # Then only the neighbours of a new one need be looked at.
-        self._overlapping = joins_overlapping(earlier)
+        #: Then only the neighbours of a new one need be looked at.
+        self.overlapping = joins_overlapping(earlier)
 
-    def with_window(self, active: ActiveWindows, window: Window) -> list[WindowMerge]:
+    def with_window(
+        self, active: ActiveWindows | SpreadWindows, window: Window
+    ) -> list[WindowMerge]:
         """Return the merges that a new window makes; that of the window itself comes last.
 
         Args:
@@ -299,12 +418,9 @@ class Merging:
         start, end = window.start, end_us(window)
         if start is None:
             raise PipelineError(f"{self._window_fn!r}: the global window cannot merge with others.")
-        if self._overlapping:
+        if self.overlapping:
             # They do not overlap, so those that this one does stand together.
-            first, stop = bisect_left(active, (start,)), bisect_left(active, (end,))
-            if first and active[first - 1].end > start:
-                first -= 1
-            old = active[first:stop]
+            old = active.overlapping(start, end)
             if not old:
                 return [WindowMerge(window, old)]
             whole = Window(min(old[0].start, start), max(old[-1].end, end))
@@ -330,19 +446,26 @@ class Merging:
 _ENTRY = struct.Struct(">qqq")
 
 
+_SPREAD = struct.Struct(">qq")
+
+
 class ActiveCoder:
-    """Encodes the windows of a key, 24 bytes each."""
+    """Encodes the windows of a key, 24 bytes each, or what is kept of many in one place, in 16."""
 
     type = ActiveWindows
     #: Who changes them in place sets them, too: most bundles would compare them in vain.
     immutable = True
 
-    def encode(self, value: ActiveWindows) -> bytes:
+    def encode(self, value: ActiveWindows | SpreadHead) -> bytes:
         """Return the windows one after the other."""
+        if isinstance(value, SpreadHead):
+            return _SPREAD.pack(*value)
         return b"".join(_ENTRY.pack(*active) for active in value)
 
-    def decode(self, data: bytes) -> ActiveWindows:
+    def decode(self, data: bytes) -> ActiveWindows | SpreadHead:
         """Return the windows."""
+        if len(data) == _SPREAD.size:
+            return SpreadHead(*_SPREAD.unpack(data))
         return ActiveWindows(map(Active._make, _ENTRY.iter_unpack(data)))
 
     def describe(self) -> dict[str, Any]:
@@ -357,3 +480,32 @@ class ActiveCoder:
 
     def __repr__(self) -> str:
         return "ActiveCoder()"
+
+
+class PlaceCoder:
+    """Encodes start and address of a window, in 16 bytes."""
+
+    type = tuple
+    immutable = True
+
+    def encode(self, value: tuple[int, int]) -> bytes:
+        """Return both, one after the other."""
+        return _SPREAD.pack(*value)
+
+    def decode(self, data: bytes) -> tuple[int, int]:
+        """Return start and address."""
+        start, address = _SPREAD.unpack(data)
+        return start, address
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a checkpoint knows it by."""
+        return {"name": "place of a window"}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PlaceCoder)
+
+    def __hash__(self) -> int:
+        return hash(PlaceCoder)
+
+    def __repr__(self) -> str:
+        return "PlaceCoder()"
