@@ -564,19 +564,34 @@ class Harness:
     # -- one epoch ---------------------------------------------------------------------------------
 
     def _epoch(self, feed: Feed | None = None) -> None:
+        """Run an epoch, and those by which low watermarks move: on Spark, the alarm rings at once.
+
+        If one fails, the test goes on as if the call had not been: nothing of it is half-applied.
+        """
+        durable, wall_time_us = self._durable.copy(), self._wall_time_us
+        last_manifest, moments = self._last_manifest, list(self.history.moments)
+        lengths = {stream: len(outputs) for stream, outputs in self._outputs.items()}
+        try:
+            manifest = self._complete(feed)
+            while self._publish and not self._process.settled(manifest, self._wall_time_us):
+                manifest = self._complete(None)
+        except Exception:
+            self._durable, self._wall_time_us = durable, wall_time_us
+            self._last_manifest, self.history.moments = last_manifest, moments
+            for stream, length in lengths.items():
+                del self._outputs[stream][length:]
+            self._recover()
+            raise
+
+    def _complete(self, feed: Feed | None) -> Manifest:
+        """Run one epoch, again and again where the process dies; return its manifest."""
         before = copy.deepcopy(self._run_log.authority.low_watermarks)
-        durable = self._durable.copy()
         while True:
             try:
-                leaving = self._attempt(feed)
+                manifest, leaving = self._attempt(feed)
                 break
             except Crash:
                 self._recover()
-            except Exception:
-                # The test goes on as if the call had not been: nothing of it is half-applied.
-                self._durable = durable
-                self._recover()
-                raise
         try:
             self._process.housekeep()
         except Crash:
@@ -587,18 +602,18 @@ class Harness:
         check_low_watermarks(before, self._run_log.authority.low_watermarks)
         for stream, output in leaving:
             self._outputs[stream].append(output)
-        assert self._last_manifest is not None, "an epoch has been completed"
-        if self._publish and not self._process.settled(self._last_manifest, self._wall_time_us):
-            self._epoch()  # on Spark, the alarm rings at once
+        return manifest
 
-    def _attempt(self, feed: Feed | None) -> list[tuple[str, Output]]:
-        """Run the epoch that is open, or the next one; return what leaves for the taps."""
-        self._last_manifest, leaving = self._process.attempt(feed, self._wall_time_us)
-        return [
+    def _attempt(self, feed: Feed | None) -> tuple[Manifest, list[tuple[str, Output]]]:
+        """Run the epoch that is open, or the next one; return what leaves for the taps, too."""
+        manifest, rows = self._process.attempt(feed, self._wall_time_us)
+        self._last_manifest = manifest
+        leaving = [
             (stream, output)
-            for batch in leaving
-            for stream, output in tapped(self._topology, batch, self._last_manifest.wall_time_us)
+            for batch in rows
+            for stream, output in tapped(self._topology, batch, manifest.wall_time_us)
         ]
+        return manifest, leaving
 
     def _recover(self) -> None:
         self._call_pools.close()

@@ -8,6 +8,7 @@ import millrace as mr
 from millrace.model.errors import (
     CheckpointMismatch,
     InvariantViolation,
+    MillraceError,
     PipelineError,
     RecordRejected,
     WatermarkRegression,
@@ -245,6 +246,42 @@ def test_counters_survive_a_crash(h):
     h.inject("events", [(event(), 0)])
 
     assert (h.counters("Echo").records, h.counters("Echo").productions) == (2, 2)
+
+
+class Failing(mr.Computation):
+    """Its timers fail as long as a test wants them to."""
+
+    inputs = {"events": mr.by("key")}
+    outputs = {"done": int}
+    fails = True
+
+    def process_record(self, record):
+        self.produce("done", record.value["n"])
+        self.set_timer("end", record.timestamp)
+
+    def process_timer(self, timer):
+        if self.fails:
+            raise ValueError("not yet")
+        self.produce("done", 100)
+
+
+def test_a_call_of_which_the_second_epoch_fails_has_not_been(monkeypatch):
+    """The first takes a record, by which the low watermark moves; by the second a timer runs."""
+    p = mr.Pipeline("p")
+    p.inject("events", low_watermark=mr.BoundedDelay(0))
+    p.add(Failing)
+    with Harness(p, publish=True, epoch_time="1 s") as h:
+        for _ in range(2):
+            with pytest.raises(MillraceError, match="not yet"):
+                h.inject("events", [(event(1), 10)])
+            assert h.outputs("done") == h.outputs("events") == []
+            assert h.history.moments == []
+            assert h.counters("Failing").records == 0
+            assert h.low_watermark("Failing") == mr.MIN_TIMESTAMP
+        monkeypatch.setattr(Failing, "fails", False)
+        h.inject("events", [(event(2), 10)])
+        assert [output.value for output in h.outputs("done")] == [2, 100]
+        assert [output.wall_time for output in h.outputs("done")] == [0, mr.SECOND]
 
 
 def test_a_broken_invariant_is_found_when_the_harness_closes(h, monkeypatch):
