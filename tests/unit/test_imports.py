@@ -2,8 +2,10 @@
 
 import ast
 import inspect
+import re
 import typing
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import grimp
@@ -70,6 +72,24 @@ def test_the_process_that_spark_asks_for_offsets_imports_little(source: str) -> 
 
     assert not folders & {"compile", "dataflow", "epochlog", "kernel", "store", "watermark"}
     assert len(graph.find_upstream_modules(source)) < 20
+
+
+_IMPORT = re.compile(r"from (millrace\.[\w.]+) import (?:\(([^)]*)\)|([^\n(]*))")
+
+
+@pytest.mark.parametrize("package", ["store", "inspect"])
+def test_a_package_offers_no_names_that_nobody_imports_from_it(package: str) -> None:
+    folder, root = SOURCE / package, SOURCE.parents[1]
+    roots = [SOURCE, *(root / name for name in ("tests", "simulation", "benchmarks", "examples"))]
+    imported: set[str] = set()
+    for file in (file for top in roots for file in top.rglob("*.py")):
+        if not file.is_relative_to(folder):
+            for module, several, line in _IMPORT.findall(file.read_text()):
+                if module == f"millrace.{package}":
+                    imported |= set(re.findall(r"\w+", several or line))
+    offered = import_module(f"millrace.{package}").__all__
+
+    assert [name for name in offered if name not in imported] == []
 
 
 def by_name(file: Path) -> Iterator[str]:

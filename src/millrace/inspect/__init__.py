@@ -17,17 +17,14 @@ from millrace.inspect.checkpoint_copies import (
 )
 from millrace.inspect.columns import WHAT, batches, columns_of, rows_of
 from millrace.inspect.computation import (
-    Cell,
     ComputationInspection,
     Interval,
-    KeyState,
     StateDifference,
     windows_in,
 )
-from millrace.inspect.dead_letters import Sending, send_dead_letters
+from millrace.inspect.dead_letters import send_dead_letters
 from millrace.inspect.interval_state import (
     DeliveredIds,
-    PendingChunk,
     PendingHold,
     PendingTimer,
     WindowState,
@@ -36,7 +33,6 @@ from millrace.inspect.json_text import as_json, key_text, key_value, keys_of, sh
 from millrace.inspect.lease import Lease
 from millrace.inspect.overview import (
     ComputationLoad,
-    ComputationOverview,
     KeyShare,
     Overview,
     StreamOverview,
@@ -49,24 +45,19 @@ __all__ = [
     "ComputationLoad",
     "KeyShare",
     "WHAT",
-    "Cell",
     "StateDifference",
     "Checkpoint",
     "ComputationInspection",
-    "ComputationOverview",
     "DeliveredIds",
     "Encoded",
     "WatermarkExplanation",
     "Hop",
     "Interval",
     "Lease",
-    "KeyState",
     "Overview",
-    "PendingChunk",
     "PendingHold",
     "PendingTimer",
     "Pin",
-    "Sending",
     "StreamOverview",
     "WindowState",
     "add_savepoint",

@@ -13,19 +13,11 @@ from millrace.store.cache import (
     MemoryCaches,
     Size,
     View,
-    replay_cost,
 )
 from millrace.store.cache_eviction import CacheLimit
-from millrace.store.checkpoint_format import (
-    CheckpointFormat,
-    check_pipeline,
-    decode_format,
-    encode_format,
-    new_format,
-)
 from millrace.store.collection import Collectable, Collected, Collector, Given
-from millrace.store.commit import COMMIT_BYTES, Commit, Identity, chain_of, payload_bytes
-from millrace.store.commit_log import CommitLog, Covered, TaskCommits
+from millrace.store.commit import COMMIT_BYTES, Commit, Identity, chain_of
+from millrace.store.commit_log import CommitLog, TaskCommits
 from millrace.store.epoch_log import EpochLog
 from millrace.store.hard_state import HardState, looked_at
 from millrace.store.incarnations import GrownSegment, Incarnations, Seal, SegmentName
@@ -77,14 +69,12 @@ __all__ = [
     "CacheLimit",
     "CachePosition",
     "Caches",
-    "CheckpointFormat",
     "Collectable",
     "Collected",
     "Collector",
     "Commit",
     "CommitGroup",
     "CommitLog",
-    "Covered",
     "EpochLog",
     "Finding",
     "Given",
@@ -119,11 +109,8 @@ __all__ = [
     "View",
     "bring",
     "chain_of",
-    "check_pipeline",
-    "decode_format",
     "decode_segment",
     "decode_snapshot",
-    "encode_format",
     "encode_segment",
     "encode_snapshot",
     "is_object_store",
@@ -131,10 +118,7 @@ __all__ = [
     "location_of",
     "looked_at",
     "mailbox_at",
-    "new_format",
     "open_location",
-    "payload_bytes",
-    "replay_cost",
     "verify_epochs",
     "verify_incarnations",
     "verify_interval",

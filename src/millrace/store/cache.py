@@ -34,7 +34,7 @@ class CachePosition(NamedTuple):
         position: Number of the last commit applied; 0 when the cache is empty.
         chain: That commit's, see :func:`~millrace.store.chain_of`.
         debt: What it would cost to read again the commits since the last snapshot, in bytes;
-            see :func:`~millrace.store.replay_cost`.
+            see :func:`~millrace.store.cache.replay_cost`.
     """
 
     position: int = 0

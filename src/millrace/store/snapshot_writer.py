@@ -33,7 +33,7 @@ class SnapshotPolicy(msgspec.Struct, frozen=True):
     """When a snapshot is due: when reading the commits since the last one costs as much.
 
     A commit costs its bytes and 64 KiB, or in a grown segment its bytes alone, see
-    :func:`~millrace.store.replay_cost`; a snapshot costs the bytes of the state, and
+    :func:`~millrace.store.cache.replay_cost`; a snapshot costs the bytes of the state, and
     ``fixed_bytes``. So a small interval has one every 64 commits, one of a gigabyte when a gigabyte
     was committed, or 16,000 small commits.
 
