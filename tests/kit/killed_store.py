@@ -7,12 +7,12 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Protocol
 
 import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 from logs import append
+from store_server import StoreServer
 
 from millrace.store import Commit, ObjectBlobs, ObjectHardState
 
@@ -72,23 +72,9 @@ spark.stop()
 """
 
 
-class Server(Protocol):
-    """An object store of the tests."""
-
-    def environment(self) -> dict[str, str]:
-        """What a client needs in its environment."""
-        ...
-
-    def start(self) -> None:
-        """Start it again."""
-        ...
-
-    def kill(self) -> None:
-        """Kill it; what it has answered for stays."""
-        ...
-
-
-def check_run_with_killed_store(folder: Path, url: str, server: Server, *, hadoop_url: str) -> None:
+def check_run_with_killed_store(
+    folder: Path, url: str, server: StoreServer, *, hadoop_url: str
+) -> None:
     """Run a pipeline by epochs, kill the store meanwhile, and compare what came of it.
 
     One of its sinks is a table in the same store.
@@ -141,7 +127,7 @@ def check_run_with_killed_store(folder: Path, url: str, server: Server, *, hadoo
         assert sorted(zip(counts["_key"], counts["value"], strict=True)) == sorted(wanted)
 
 
-def check_writer_with_killed_store(blobs: ObjectBlobs, server: Server) -> None:
+def check_writer_with_killed_store(blobs: ObjectBlobs, server: StoreServer) -> None:
     """Write commits, kill the store meanwhile, and look whether each is there once."""
     state = ObjectHardState.create_or_open(blobs, pipeline="p")
     commits = [Commit("count", 0, n, n, 1, [(b"Sk", b"v")]) for n in range(1, 101)]

@@ -9,47 +9,40 @@ from __future__ import annotations
 import http.client
 import os
 import secrets
-import shutil
-import socket
 import subprocess
 import sys
-import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from store_server import StoreServer, set_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 JAR = ROOT / ".s3" / "s3proxy-4.1.0-jar-with-dependencies.jar"
 BUCKET = "checkpoints"
 
 
-class S3Server:
-    """S3Proxy on a free port of the loopback interface, with one bucket."""
+class S3Server(StoreServer):
+    """S3Proxy, with one bucket."""
 
     def __init__(self) -> None:
         if not JAR.exists():
             subprocess.run([sys.executable, str(ROOT / "scripts" / "jars.py")], check=True)
-        self._home = Path(tempfile.mkdtemp(prefix="millrace-s3-"))
-        (self._home / "data" / BUCKET).mkdir(parents=True)
+        super().__init__("S3Proxy")
+        (self.home / "data" / BUCKET).mkdir(parents=True)
         self.key, self.secret = secrets.token_hex(8), secrets.token_hex(16)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
-        settings = self._home / "s3proxy.conf"
-        settings.touch(0o600)
-        settings.write_text(
+        self._settings = self.home / "s3proxy.conf"
+        self._settings.touch(0o600)
+        self._settings.write_text(
             "s3proxy.authorization=aws-v2-or-v4\n"
             f"s3proxy.endpoint=http://127.0.0.1:{self.port}\n"
             f"s3proxy.identity={self.key}\n"
             f"s3proxy.credential={self.secret}\n"
             "jclouds.provider=filesystem-nio2\n"
-            f"jclouds.filesystem.basedir={self._home / 'data'}\n"
+            f"jclouds.filesystem.basedir={self.home / 'data'}\n"
         )
-        self._process: subprocess.Popen[bytes] | None = None
         self.start()
 
     def environment(self, port: int | None = None) -> dict[str, str]:
@@ -62,42 +55,13 @@ class S3Server:
             "AWS_ALLOW_HTTP": "true",
         }
 
-    def start(self) -> None:
-        """Start the server and wait until it answers."""
+    def command(self) -> list[str]:
         home = os.environ.get("JAVA_HOME")
-        with (self._home / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [
-                    f"{home}/bin/java" if home else "java",
-                    "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
-                    "-cp", str(JAR), "org.gaul.s3proxy.Main",
-                    "--properties", str(self._home / "s3proxy.conf"),
-                ],
-                stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and self._process.poll() is None:
-            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
-            try:
-                connection.request("GET", "/")
-                connection.getresponse().read()
-                return
-            except OSError:
-                time.sleep(0.05)
-            finally:
-                connection.close()
-        raise RuntimeError(f"S3Proxy did not start: {(self._home / 'log').read_text()[-2000:]}")
-
-    def kill(self) -> None:
-        """Kill the server; what it has answered for is on disk."""
-        assert self._process is not None
-        self._process.kill()
-        self._process.wait()
-
-    def close(self) -> None:
-        """Kill it and leave nothing."""
-        self.kill()
-        shutil.rmtree(self._home, ignore_errors=True)
+        return [
+            f"{home}/bin/java" if home else "java",
+            "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+            "-cp", str(JAR), "org.gaul.s3proxy.Main", "--properties", str(self._settings),
+        ]  # fmt: skip
 
 
 Fault = Callable[[str, str], str | None]
@@ -217,10 +181,7 @@ def s3_server() -> Iterator[S3Server]:
 @pytest.fixture
 def s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
     """The URL of an unused prefix of the server; how to reach it is in the environment."""
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    for name, value in s3_server.environment().items():
-        monkeypatch.setenv(name, value)
+    set_environment(monkeypatch, "AWS_", s3_server.environment())
     return f"s3://{BUCKET}/{secrets.token_hex(4)}"
 
 
