@@ -5,8 +5,9 @@ It only reads, so it may look at the checkpoint of a live run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -16,6 +17,10 @@ from millrace.model.errors import DamagedStore
 from millrace.store import EpochLog
 
 _Value = TypeVar("_Value")
+_Reader = Callable[[int], Entry]
+
+#: Entries that are read at a time, at the most, where each is a request.
+_TOGETHER_MOST = 16
 
 
 @dataclass
@@ -44,8 +49,15 @@ class LogTail:
         return together(self.completions) if self.completions else None
 
 
-def end_of(log: EpochLog) -> LogTail:
+def end_of(log: EpochLog, known: LogTail | None = None) -> LogTail:
     """Return what stands at the end of a log.
+
+    Cost: reading the entries from the last claim on, or from the last completion that is whole.
+    With what stood there before, reading those that came since.
+
+    Args:
+        log: The log.
+        known: What stood at its end before, if that is known.
 
     Raises:
         DamagedStore: An entry that is needed is gone or cannot be read.
@@ -53,7 +65,7 @@ def end_of(log: EpochLog) -> LogTail:
     while True:
         last = log.last()
         try:
-            return _end(log, last)
+            return _end(log, last, known if known is not None and known.last <= last else None)
         except DamagedStore:
             # A run may have gone on meanwhile, and collected what was being read.
             if log.last() == last:
@@ -94,7 +106,7 @@ def completion_of(log: EpochLog, epoch: int) -> Completion | None:
         if isinstance(entry, Completion) and entry.epoch == epoch:
             said, at = [entry], entry.since
             while at is not None and at >= first:
-                said += [earlier := _completion(log, at)]
+                said += [earlier := _completion(partial(_read, log), at)]
                 at = earlier.since
             return None if at is not None else together(said[::-1])
     return None
@@ -127,14 +139,14 @@ def completions_to(log: EpochLog, number: int, *, after: int = 0) -> list[Comple
     Raises:
         DamagedStore: One of them is gone or cannot be read.
     """
-    return [completion for _, completion in _back_from(log, number, after)][::-1]
+    return [completion for _, completion in _back_from(partial(_read, log), number, after)][::-1]
 
 
-def _end(log: EpochLog, last: int) -> LogTail:
-    end = LogTail(last)
-    first = max(1, log.first())
+def _end(log: EpochLog, last: int, known: LogTail | None) -> LogTail:
+    end, read = LogTail(last), _Entries(log)
+    first = max(1, log.first()) if known is None else known.last + 1
     for number in range(last, first - 1, -1):
-        entry = _read(log, number)
+        entry = read(number)
         if isinstance(entry, Claim):
             end.claim = end.claim or entry
         elif isinstance(entry, Completion):
@@ -145,25 +157,61 @@ def _end(log: EpochLog, last: int) -> LogTail:
         if end.claim is not None and end.completed:
             break
     else:
-        if first > 1:
+        if known is None and first > 1:
             raise _gone(log, first - 1)
-    completions = list(_back_from(log, end.completed))
-    if completions:
+    if known is None:
+        known = LogTail(0)
+    end.claim = end.claim or known.claim
+    if not end.completed:
+        end.completed, end.manifest = known.completed, end.manifest or known.manifest
+    after = end.completed if end.completed == known.completed else known.completed
+    completions = list(_back_from(read, end.completed, after))
+    end.completions = [completion for _, completion in reversed(completions)]
+    if completions and completions[-1][1].since is None:
         end.whole = completions[-1][0]
-        end.completions = [completion for _, completion in reversed(completions)]
+    else:  # what came since adds to it
+        end.whole, end.completions = known.whole, [*known.completions, *end.completions]
     return end
 
 
-def _back_from(log: EpochLog, number: int, after: int = 0) -> Iterator[tuple[int, Completion]]:
+class _Entries:
+    """Reads entries of a log, mostly one after the other towards the first: some at a time."""
+
+    def __init__(self, log: EpochLog) -> None:
+        self._log = log
+        self._together = 1
+        self._read: dict[int, bytes | DamagedStore | None] = {}
+
+    def __call__(self, number: int) -> Entry:
+        """Return an entry.
+
+        Raises:
+            DamagedStore: It is gone or cannot be read.
+        """
+        if number not in self._read:
+            first = max(1, number - self._together + 1)
+            numbers = [n for n in range(number, first - 1, -1) if n not in self._read]
+            self._read.update(zip(numbers, self._log.read_together(numbers), strict=True))
+            if self._log.far:  # few are read where few are needed
+                self._together = min(2 * self._together, _TOGETHER_MOST)
+        data = self._read[number]
+        if data is None:
+            raise _gone(self._log, number)
+        if isinstance(data, DamagedStore):
+            raise data
+        return decode_entry(data)
+
+
+def _back_from(read: _Reader, number: int, after: int = 0) -> Iterator[tuple[int, Completion]]:
     at: int | None = number
     while at and at != after:
-        entry = _completion(log, at)
+        entry = _completion(read, at)
         yield at, entry
         at = entry.since
 
 
-def _completion(log: EpochLog, number: int) -> Completion:
-    entry = _read(log, number)
+def _completion(read: _Reader, number: int) -> Completion:
+    entry = read(number)
     if not isinstance(entry, Completion):
         raise DamagedStore(f"entry {number} of the epoch log is no completion, and should be one.")
     return entry

@@ -199,6 +199,8 @@ class _Opening:
     follows = False
     slots = 0
     optional = False
+    #: Of which checkpoint the end of the epoch log was read, and what stood there.
+    _tail: tuple[str, LogTail | None] = "", None
 
     def __init__(
         self,
@@ -331,14 +333,15 @@ class _Opening:
         with self._given_up():
             self._scratch.mkdir(mode=0o700, exist_ok=True)
             state = self._state()
-            end = end_of(state.epochs)
+            end = self._read_end(state)
             if self.follows and (end.claim is None or end.claim.owner != self._owner):
                 raise superseded_run()
             self._setup.check_left(end.manifest, self._tasks)
             bound = bind_sinks(self._topology, state.uuid)
-            known = end if self.follows else None
+            if not self.follows:  # the run that has the checkpoint goes on until now
+                end = self._read_end(state)
             self._run_log = RunLog(
-                bound, state, intervals=self._intervals, end=known, owner=self._owner
+                bound, state, intervals=self._intervals, end=end, owner=self._owner
             )
             if self.optional and self._before is not None:
                 # Only now: the run before was told of pauses while the tasks of this one started.
@@ -450,7 +453,7 @@ class _Opening:
             generation: Of the run that has it; 0 if it has not begun, or has not said so.
         """
         state = self._state(beside=True)
-        end = end_of(state.epochs)
+        end = self._read_end(state)
         if not self._has_as_many(end):
             self._drop_started()
             self.prepare()
@@ -465,7 +468,7 @@ class _Opening:
 
     def _fits(self) -> bool:
         """Return whether live tasks have left nothing for another number of them."""
-        return not self._realtime or tasks_left(self._checkpoint) in (None, self._tasks)
+        return not self._realtime or self._tasks_left() in (None, self._tasks)
 
     def _has_as_many(self, end: LogTail) -> bool:
         """Return whether there are as many tasks here as live ones have left something for."""
@@ -502,7 +505,7 @@ class _Opening:
         allowed = self._allowed
         if not (allowed.follows_load and self._realtime):
             return allowed.within(self._setup.fitting)
-        if before is None and (left := tasks_left(self._checkpoint)) is not None:
+        if before is None and (left := self._tasks_left()) is not None:
             return left
         there = allowed.least if before is None else before.parts.tasks
         return allowed.within(self._first_tasks or there)
@@ -529,6 +532,16 @@ class _Opening:
         """Open the checkpoint; perhaps beside the run that has it."""
         name, segments = self._pipeline.name, self._options.get("segments")
         return open_location(self._checkpoint, pipeline=name, segments=segments, beside=beside)
+
+    def _read_end(self, state: HardState) -> LogTail:
+        """Return what stands at the end of the checkpoint's epoch log; what came since is read."""
+        uuid, known = self._tail
+        end = end_of(state.epochs, known if uuid == state.uuid else None)
+        self._tail = state.uuid, end
+        return end
+
+    def _tasks_left(self) -> int | None:
+        return tasks_left(self._checkpoint, self._read_end)
 
     def _plan(self, topology: Topology, state: HardState, *, live: bool) -> StreamPlan:
         """Return the plan of a topology that has the numbers of the checkpoint."""
@@ -573,13 +586,22 @@ def _bind_injectors(topology: Topology, checkpoint: str) -> None:
             source.bind(checkpoint, spec.name, was)
 
 
-def tasks_left(checkpoint: str) -> int | None:
-    """Return how many live tasks a level have left something under way; None if none have."""
+def _whole_end_of(state: HardState) -> LogTail:
+    return end_of(state.epochs)
+
+
+def tasks_left(checkpoint: str, read: Callable[[HardState], LogTail] = _whole_end_of) -> int | None:
+    """Return how many live tasks a level have left something under way; None if none have.
+
+    Args:
+        checkpoint: A directory or URL.
+        read: Returns what stands at the end of its epoch log.
+    """
     try:
         state = open_location(checkpoint)
     except (CheckpointMismatch, DamagedStore):
         return None  # there is no checkpoint yet, or one that is refused when it is claimed
-    unfinished = end_of(state.epochs).manifest
+    unfinished = read(state).manifest
     return (unfinished.live or None) if unfinished is not None else None
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Sequence
 
 import xxhash
 
@@ -104,6 +105,25 @@ class EpochLog:
         One that was put where others had been removed is none, as by :meth:`append`.
         """
         return self.read(number) == entry and not self._was_collected(number)
+
+    def read_together(self, numbers: Sequence[int]) -> list[bytes | DamagedStore | None]:
+        """Return what :meth:`read` does of each, and the error of one that is damaged.
+
+        Some are read at a time where each is a request.
+        """
+
+        def entry(number: int) -> bytes | DamagedStore | None:
+            try:
+                return self.read(number)
+            except DamagedStore as damaged:
+                return damaged
+
+        return self._blobs.map(entry, numbers)
+
+    @property
+    def far(self) -> bool:
+        """Whether each look at it is a request to another machine."""
+        return self._blobs.far
 
     def exists(self, number: int) -> bool:
         """Return whether an entry is at ``number``."""

@@ -1,12 +1,13 @@
 """The epoch log as a history: its end, and what it still has."""
 
 import pytest
+from obstore.store import MemoryStore
 
 import millrace as mr
-from millrace.epochlog.reader import completions, latest
+from millrace.epochlog.reader import completions, end_of, latest
 from millrace.epochlog.run_log import RunLog
 from millrace.model.errors import DamagedStore
-from millrace.store import MemoryHardState
+from millrace.store import BucketOptions, BucketUrl, MemoryHardState, ObjectBlobs, ObjectHardState
 
 
 class Pass(mr.Computation):
@@ -62,13 +63,53 @@ def test_what_was_collected_is_not_looked_for(state):
     assert [completion.epoch for completion in completions(state.epochs)] == [1, 2]
 
 
-def test_an_entry_that_is_gone_is_damage(state):
+def test_an_entry_that_is_gone_is_damage(state, monkeypatch):
     play(state, 1)
-
-    class Torn:
-        first, last = state.epochs.first, state.epochs.last
-
-        read = {}.get
-
+    monkeypatch.setattr(state.epochs, "read", {}.get)
     with pytest.raises(DamagedStore, match="entry 3 of the epoch log is gone"):
-        latest(Torn)
+        latest(state.epochs)
+
+
+def test_the_end_is_found_from_what_stood_there_before(state):
+    """Whatever came since: a claim, an epoch that is open, completed ones; many runs."""
+    ends = [end_of(state.epochs)]
+    append = state.epochs.append
+
+    def appended(number, entry):
+        done = append(number, entry)
+        ends.append(end_of(state.epochs))
+        return done
+
+    state.epochs.append = appended
+    for epochs, complete in ((2, True), (1, False), (0, True), (3, True), (1, False), (2, True)):
+        play(state, *range(1, epochs + 1), complete=complete)
+    assert len(ends) > 12
+    for known in ends:
+        assert end_of(state.epochs, known) == ends[-1]
+
+
+def test_entries_of_a_bucket_are_read_some_at_a_time_and_once():
+    rounds = list[int]()
+
+    class Counting(ObjectBlobs):
+        def map(self, call, items):
+            rounds.append(len(items))
+            return super().map(call, items)
+
+        def read(self, name):
+            rounds.append(1)
+            return super().read(name)
+
+    url, options = BucketUrl.parse("s3://b/c"), BucketOptions(requests=1)
+    state = ObjectHardState.create_or_open(
+        Counting(url, options, store=MemoryStore()), pipeline="p"
+    )
+    play(state, *range(1, 60))
+    rounds.clear()
+    known = end_of(state.epochs)
+    entries = known.last
+    assert rounds.count(1) <= entries + 2
+    assert len(rounds) - rounds.count(1) <= 3 + entries // 16
+    rounds.clear()
+    assert end_of(state.epochs, known) == known
+    assert rounds == []

@@ -89,7 +89,7 @@ class Waiting:
         opening._console = SimpleNamespace(begin=lambda: None, end=lambda: None)
         self.opening = opening
         monkeypatch.setattr(start, "time", SimpleNamespace(monotonic=lambda: self.now))
-        monkeypatch.setattr(start, "tasks_left", lambda _: self.left)
+        monkeypatch.setattr(start, "tasks_left", lambda *_: self.left)
         monkeypatch.setattr(start, "end_of", self._end_of)
         monkeypatch.setattr(
             realtime_setup, "has_slots", lambda _spark, wanted, _counted: self.slots > wanted
@@ -99,7 +99,7 @@ class Waiting:
         self.opening._tasks = self.left or 2
         self.prepared.append(self.opening._tasks)
 
-    def _end_of(self, log: Any) -> Any:
+    def _end_of(self, log: Any, _known: Any) -> Any:
         self.reads += 1
         return end_of(log)
 
