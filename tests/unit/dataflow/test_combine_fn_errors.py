@@ -3,6 +3,7 @@
 import traceback
 from typing import Any
 
+import msgspec
 import pytest
 
 import millrace as mr
@@ -54,6 +55,21 @@ class Text(Plain):
         return "seven"
 
 
+class Total(msgspec.Struct):
+    n: int = 0
+
+
+class NamedTotal(Total):
+    name: str = "all"
+
+
+class Lossy(Plain):
+    accumulator = Total
+
+    def add(self, accumulator: Any, value: Any) -> Any:
+        return NamedTotal(value)
+
+
 class Opaque(Plain):
     accumulator = Any
 
@@ -99,6 +115,7 @@ def drive(
         (Uncombine(), mr.FixedWindows(50), ["in uncombine\n", FIXED, "value 6, a retraction"]),
         (Text(), mr.Sessions(10), [SESSION, "value 1\n", "'seven' (str)", "accumulator = int"]),
         (Text(), mr.FixedWindows(50), [FIXED, "value 1\n", "'seven' (str)", "accumulator = int"]),
+        (Lossy(), mr.Sessions(10), [SESSION, "(NamedTotal)", "'name'", "accumulator = Total"]),
         (Opaque(), mr.FixedWindows(50), [FIXED, "value 1\n", "(object)", "accumulator = Any"]),
     ],
     ids=repr,

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from millrace.dataflow.windows.window_fn import WindowFn, checked_merge, end_us, joins_overlapping
-from millrace.model.coder import Coder, type_name
-from millrace.model.errors import AccumulatorRefused, PipelineError, brief
+from millrace.model.coder import Coder, MsgpackCoder, type_name
+from millrace.model.errors import AccumulatorRefused, CoderError, PipelineError, brief
 from millrace.model.pane import Pane, Window
 from millrace.model.state import MapState, ValueState
 from millrace.model.time import MAX_TIMESTAMP, format_timestamp
@@ -156,6 +156,7 @@ class WindowRowCodec:
         self.checked = checked
         self._opaque = accumulator if isinstance(accumulator, Coder) else None
         kind = bytes if self._opaque is not None else accumulator
+        self._plain = MsgpackCoder(kind)
         typed: Any = msgspec.defstruct(
             "_TypedRow", [("accumulator", kind, None)], bases=(WindowRow,), array_like=True
         )
@@ -169,13 +170,15 @@ class WindowRowCodec:
                 data = self._encode(value)
                 if self.checked:
                     self._decode(data)
+                    if self._plain.loses and type(value.accumulator) is not self._plain.exact:
+                        self._plain.encode(value.accumulator)  # refuses fields that would be lost
                 return data
             accumulator = value.accumulator
             value.accumulator = self._opaque.encode(accumulator)
             data = self._encode(value)
             value.accumulator = accumulator
             return data
-        except _REFUSED as refused:
+        except (*_REFUSED, CoderError) as refused:
             raise AccumulatorRefused(self._refusal(value, str(refused))) from None
 
     def _refusal(self, row: WindowRow, refused: str) -> str:
