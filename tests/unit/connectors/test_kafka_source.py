@@ -16,6 +16,7 @@ from millrace.compile.build import build
 from millrace.connectors.files.lines import RowMaker, json_object
 from millrace.connectors.kafka.messages import ID_HEADER, MessageRows, between
 from millrace.injectors.columns import column_names
+from millrace.injectors.offsets import pieces_until_now
 from millrace.injectors.refusals import column_of, refusals_of, without_refusals
 from millrace.model.errors import InputLost, PipelineError, RecordRejected
 from millrace.spark.start import _bind_injectors
@@ -96,13 +97,50 @@ class Admin:
         return futures
 
 
-@pytest.mark.parametrize("code", [KafkaError.LEADER_NOT_AVAILABLE, KafkaError._UNKNOWN_PARTITION])
+@pytest.mark.parametrize(
+    "code",
+    [
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError.OFFSET_NOT_AVAILABLE,  # its leader is new
+    ],
+)
 def test_a_partition_that_is_being_made_is_asked_again(code):
     kafka = mr.sources.Kafka("localhost:1", "t")
     kafka._admin, kafka._partitions, kafka._asked = Admin(code), [("t", 0), ("t", 1)], 1e18
 
     assert kafka.processes() == ["t-0"]
     assert kafka._asked < 0  # the list of partitions is fetched again
+
+
+def test_a_batch_is_not_made_without_a_partition_that_has_no_leader():
+    """Not even where it is the only one."""
+    kafka = mr.sources.Kafka("localhost:1", ["t"])
+    kafka._admin, kafka._asked = Admin(KafkaError.LEADER_NOT_AVAILABLE), 1e18
+    kafka._partitions = [("t", 0), ("t", 1)]
+    with pytest.raises(ConnectionError, match=r"\['t-1'\] .*no leader"):
+        [*pieces_until_now("s", kafka)]
+
+
+@pytest.mark.parametrize("moves", [True, False])
+def test_of_a_topic_without_any_leader_one_is_waited_for(moves, monkeypatch):
+    kafka = mr.sources.Kafka("localhost:1", ["t"])
+    kafka._admin = Admin(KafkaError.LEADER_NOT_AVAILABLE)
+    kafka._list_partitions = lambda: [("t", 0 if moves and now_s else 1)]
+    now_s = 0.0
+
+    def sleep(seconds):
+        nonlocal now_s
+        now_s += seconds
+
+    clock = SimpleNamespace(monotonic=lambda: now_s, sleep=sleep)
+    monkeypatch.setattr("millrace.connectors.kafka.source.time", clock)
+    if moves:
+        assert kafka.processes() == ["t-0"]
+    else:
+        with pytest.raises(ConnectionError, match=r"\['t-1'\] .*no leader"):
+            kafka.processes()
+    assert (now_s < 1) == moves
 
 
 def test_what_the_broker_refuses_is_an_error():

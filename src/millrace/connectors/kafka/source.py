@@ -44,6 +44,8 @@ from millrace.store import is_object_store, local_path, mailbox_at
 
 #: How often to ask which partitions there are. They are rarely added, and a record waits so long.
 _PARTITIONS_EVERY_S: Final = 2.0
+#: How often to ask whether a partition has a leader, where none has one.
+_LEADER_EVERY_S: Final = 0.1
 #: What brokers take as the name of a topic.
 _TOPIC: Final = re.compile(r"[\w.-]{1,249}", re.ASCII)
 #: How long the broker may take to give a refused record's message once more.
@@ -167,14 +169,34 @@ class Kafka(NumberedInjector, BoundInjector):
     # -- in the driver -----------------------------------------------------------------------------
 
     def processes(self) -> Iterable[str]:
-        """Return the topics' partitions, ``"topic-0"``, having asked how far each one goes."""
-        if time.monotonic() - self._asked > _PARTITIONS_EVERY_S:
-            self._partitions = self._list_partitions()
-            self._asked = time.monotonic()
-        first, last = self._list_offsets("earliest"), self._list_offsets("latest")
-        both = [process for process in first if process in last]
-        self._bounds = {process: (first[process], last[process]) for process in both}
-        return list(self._bounds)
+        """Return the topics' partitions, ``"topic-0"``, having asked how far each one goes.
+
+        One that has no leader now is left out. Where none has one, it is waited for.
+
+        Raises:
+            ConnectionError: That took too long, or no broker answers.
+        """
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            if time.monotonic() - self._asked > _PARTITIONS_EVERY_S:
+                self._partitions = self._list_partitions()
+                self._asked = time.monotonic()
+            first, last = self._list_offsets("earliest"), self._list_offsets("latest")
+            both = [process for process in first if process in last]
+            self._bounds = {process: (first[process], last[process]) for process in both}
+            if self._bounds or not self._partitions:
+                return list(self._bounds)
+            if time.monotonic() > until:
+                raise self._leaderless()
+            time.sleep(_LEADER_EVERY_S)
+
+    def _leaderless(self) -> ConnectionError:
+        names = [f"{topic}-{number}" for topic, number in self._partitions]
+        left_out = [name for name in names if name not in self._bounds]
+        return ConnectionError(
+            f"{self!r}: partitions {left_out} have no leader now, so nobody knows how far they go. "
+            "Start again when they have one."
+        )
 
     def advance(self, process: str, offset: Any) -> Advance:
         """Return the end of the partition, or as far as one epoch may go."""
@@ -200,7 +222,13 @@ class Kafka(NumberedInjector, BoundInjector):
         return Advance(min(last, offset + self._records))
 
     def until_now(self, process: str, before: Instant | None = None) -> Iterable[Advance]:
-        """Yield advances to where the partition ended when :meth:`processes` was called."""
+        """Yield advances to where the partition ended when :meth:`processes` was called.
+
+        Raises:
+            ConnectionError: Another one had no leader then: a batch reads all of them.
+        """
+        if len(self._bounds) < len(self._partitions):
+            raise self._leaderless()
         advance = self.advance(process, None)
         yield advance
         last, offset = self._bounds[process][1], advance.offset
