@@ -123,6 +123,23 @@ def test_a_function_may_send_a_tombstone(producers: list[Producer]) -> None:
     assert [message["value"] for message in producers[0].sent] == [None, b"", b"\xff"]
 
 
+@pytest.mark.parametrize(
+    ("encode", "words"),
+    [
+        (lambda row: {"a": b"1"}[row["value"]], "encode= fails with KeyError: 'b'"),
+        (
+            lambda row: row if row["value"] == "b" else b"",
+            "encode= fails with TypeError",
+        ),
+    ],
+)
+def test_what_a_function_cannot_encode_is_named(encode: Any, words: str) -> None:
+    writing = mr.sinks.Kafka("host:1", "t", encode=encode).for_tasks().begin(7, 0)
+    record = f"topic 't', the record of key b'key of b', id {'01' * 16}: "
+    with pytest.raises(SinkError, match=f"{record}{words}"):
+        writing.write(rows("a", "b"))
+
+
 def test_turns_do_not_linger_unless_told_to(producers: list[Producer]) -> None:
     for config in (None, {"linger.ms": 20}):
         writing = mr.sinks.Kafka("host:1", "t", config=config).live().begin(1, 1, 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
@@ -22,7 +22,7 @@ from millrace.connectors.kafka.messages import (
     require_client,
     unauthorized,
 )
-from millrace.model.errors import InputLost, PipelineError, SinkError, brief
+from millrace.model.errors import InputLost, PipelineError, SinkError, brief, brief_error
 from millrace.model.time import MILLISECOND
 from millrace.runtime.values import JSON_FIELD, to_json
 
@@ -40,6 +40,9 @@ _BATCH_BYTES = 1_000_000
 #: The earliest time that a message can have: librdkafka takes 0 for "now".
 _FIRST_MS = 1
 
+
+#: Columns that a message has in its own places.
+_OWN: Final = ["_key", "_timestamp", "_id"]
 
 #: Takes a record's columns by name; returns a message's value, or None.
 Encode = Callable[[dict[str, Any]], bytes | None]
@@ -238,9 +241,10 @@ class _Messages:
         self._refusal = KafkaException
 
     def take(self, rows: pa.RecordBatch) -> None:
-        columns = rows.drop_columns(["_key", "_timestamp", "_id"])
-        encode = self._encode
-        values = encode_rows(columns) if encode is None else map(encode, columns.to_pylist())
+        if self._encode is None:
+            values = encode_rows(rows.drop_columns(_OWN))
+        else:
+            values = self._encoded(self._encode, rows)
         at_us = rows.column("_timestamp").cast(pa.int64()).to_numpy()
         for key, value, at_ms, record in zip(
             rows.column("_key").to_pylist(),
@@ -253,6 +257,24 @@ class _Messages:
             self._produce(key=key, value=value, timestamp=at_ms, headers=headers)
         self._serve(self._producer.poll, 0)
         self._check()
+
+    def _encoded(self, encode: Encode, rows: pa.RecordBatch) -> list[bytes | None]:
+        """Return what the user's function makes of records."""
+        values = list[bytes | None]()
+        for n, record in enumerate(rows.drop_columns(_OWN).to_pylist()):
+            try:
+                value = encode(record)
+                if not (value is None or isinstance(value, bytes | str)):
+                    raise TypeError(f"expected bytes or None, got a {type(value).__name__}")
+            except Exception as error:
+                key, record_id = rows.column("_key")[n].as_py(), rows.column("_id")[n].as_py()
+                raise SinkError(
+                    f"sinks.Kafka: topic {self._topic!r}, the record of key {brief(key)}, id "
+                    f"{record_id.hex()}: encode= fails with {brief_error(error)}. Mend it, and "
+                    "start again: everything committed before is safe, and the record is sent then."
+                ) from error
+            values.append(value)
+        return values
 
     def flush(self) -> None:
         unsent = self._serve(self._producer.flush, _PATIENCE_S)
