@@ -273,8 +273,12 @@ class Directory:
                     state[READ],
                 )
         read = {name for name, key in recognized.items() if known[key][READ]}
-        originals = [entry for entry in links.values() if entry.name in read]
-        quiet = {entry.name for entry in originals if known[recognized[entry.name]][FINISHED]}
+        originals, quiet = list[_Entry](), dict[str, _Entry]()
+        for entry in links.values():
+            if entry.name in read and known[recognized[entry.name]][FINISHED]:
+                quiet[entry.name] = entry
+            elif entry.name in read:
+                originals.append(entry)
         left = [
             entry
             for entry in links.values()
@@ -283,18 +287,17 @@ class Directory:
         ]
         return sorted(left, key=lambda entry: entry.name), recognized
 
-    def _is_copy_of_one(self, entry: _Entry, originals: list[_Entry], quiet: set[str]) -> bool:
+    def _is_copy_of_one(
+        self, entry: _Entry, originals: list[_Entry], quiet: dict[str, _Entry]
+    ) -> bool:
         """Return whether a file is a copy of one that was read, which is to be truncated.
 
         Finished files may be alike by chance. So of a quiet one only a file with its name, and a
         number or a date after it, is a copy.
         """
-        log_name = self._names(entry.name)[-1]
-        return any(
-            _is_copy(entry, original)
-            for original in originals
-            if original.name not in quiet or original.name == log_name
-        )
+        original = quiet.get(self._names(entry.name)[-1])
+        likely = originals if original is None else [*originals, original]
+        return any(_is_copy(entry, each) for each in likely)
 
     def _copies(
         self, lost: dict[str, list[Any]], strangers: list[_Entry]
