@@ -577,6 +577,16 @@ def test_a_file_that_is_copied_and_truncated_is_read_on_in_the_copy(which, reque
     assert logs.read() == []
 
 
+def test_a_quiet_log_may_be_truncated_within_an_instant_of_its_file_system(logs):
+    logs.write("app.log", lines(1))
+    logs.now += 61
+    assert logs.read() == [1]
+    at = (logs.path / "app.log").stat().st_mtime
+    logs.write("app.log", lines(2, 3))
+    logs.touch("app.log", at)
+    assert logs.read() == [2, 3]
+
+
 @pytest.mark.parametrize("which", ["logs", "all_logs"])
 def test_a_quiet_log_is_not_read_again_in_the_copy_that_is_made_of_it(which, request):
     logs = request.getfixturevalue(which)

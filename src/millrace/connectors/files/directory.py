@@ -328,11 +328,12 @@ class Directory:
         return copies
 
     def _is_known(self, entry: _Entry, state: list[Any]) -> bool:
-        # One that was quiet for so long that it is finished would have another time if it changed.
-        quiet = state[FINISHED] and entry.stat.st_mtime_ns == state[MODIFIED]
+        # One that was quiet for so long that it is finished would have another time if it changed;
+        # or, within an instant of its file system, another size.
+        read, size = state[READ], entry.stat.st_size
+        quiet = state[FINISHED] and size == read and entry.stat.st_mtime_ns == state[MODIFIED]
         same = quiet and entry.stat.st_ino == state[INODE]
-        size = entry.stat.st_size
-        return size >= state[READ] and (same or _is(entry.path, state[READ], state[SUM]))
+        return size >= read and (same or _is(entry.path, read, state[SUM]))
 
     def _looked(self, entry: _Entry, state: list[Any]) -> list[Any]:
         """Return the state of a file that was known, as it is now."""
