@@ -7,6 +7,7 @@ epoch's. A live sink gets its rows in every turn.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -136,16 +137,20 @@ def sink_records(
     """
     on = rows.column("edge").to_numpy()
     wanted = runtime.sink_columns if edges is None else edges
-    for number in np.unique(on).tolist():
-        edge = wire.plain(number) if number >= 0 else number
-        if edge not in wanted:
+    for number in np.unique(wire.plain(on[on >= 0])).tolist():
+        if number not in wanted:
             continue
-        chosen = wire.where(rows, on == number)
-        if edge != number:
-            for data in chosen.column("value").to_pylist():
-                yield edge, _of_batch(runtime, edge, read_batch(data))
-        else:
-            yield edge, _of_rows(runtime, edge, chosen)
+        chosen = wire.where(rows, wire.plain(on) == number)
+        # Of one edge some records are in rows of their own, and many in one, each in its place.
+        are_many = chosen.column("edge").to_numpy() != number
+        ends = np.flatnonzero(np.diff(are_many, append=not are_many[-1])) + 1
+        for first, end in itertools.pairwise([0, *ends.tolist()]):
+            part = chosen.slice(first, end - first)
+            if not are_many[first]:
+                yield number, _of_rows(runtime, number, part)
+                continue
+            for data in part.column("value").to_pylist():
+                yield number, _of_batch(runtime, number, read_batch(data))
 
 
 def _of_rows(runtime: WorkerProcess, edge: int, rows: pa.RecordBatch) -> SinkRecords:

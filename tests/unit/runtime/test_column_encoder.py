@@ -143,6 +143,22 @@ def test_a_sink_gets_the_same_columns_of_a_batch_as_of_rows() -> None:
     assert sum(map(len, found[0].values())) > 500
 
 
+def test_a_sink_gets_records_in_their_order_though_one_is_refused_between_them() -> None:
+    """So those beside it leave by themselves, and all others in batches."""
+    bids = {name: list(column) for name, column in BIDS.items()}
+    bids["item"][17] = bids["item"][100] = None
+
+    def at_sinks(sender: Sender) -> dict[int, list[Any]]:
+        sender.send(bids, live=False)
+        found: dict[int, list[Any]] = {}
+        for batch in sender.outbox.batches():
+            for edge, records in sink_records(sender.runtime, batch):
+                found.setdefault(edge, []).extend(records.columns.to_pylist())
+        return found
+
+    assert at_sinks(Sender(by_columns=True, batched=True)) == at_sinks(Sender(by_columns=False))
+
+
 def test_rows_for_sinks_travel_in_few_batches() -> None:
     batched, plain = (Sender(by_columns=True, batched=each) for each in (True, False))
     batched.send(BIDS, live=False)
