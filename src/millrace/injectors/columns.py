@@ -184,6 +184,10 @@ _KIND: Final = re.compile(
     r"(?is)\s*(\w+)\s*(?:<(.*)>|\((.*?)\))?\s*(?:not\s+null)?\s*(?:comment\b.*)?$"
 )
 
+_DIGITS: Final = re.compile(r"\s*(\d+)\s*(?:,\s*(\d+)\s*)?")
+#: Of a decimal, as in Spark.
+_DIGITS_MOST: Final = 38
+
 
 def columns(ddl: str) -> list[tuple[str, str]]:
     """Return the names and types of the columns that a schema declares.
@@ -503,8 +507,10 @@ def _type(kind: str, ddl: str) -> pa.DataType:
     if word in ("varchar", "char"):
         return pa.string()
     if word in ("decimal", "dec", "numeric"):
-        digits = [int(part) for part in (sizes or "10,0").split(",")]
-        return pa.decimal128(digits[0], digits[1] if len(digits) > 1 else 0)
+        digits = _DIGITS.fullmatch(sizes or "10,0")
+        precision, scale = (int(part or 0) for part in digits.groups()) if digits else (0, 0)
+        if scale <= precision and 1 <= precision <= _DIGITS_MOST:
+            return pa.decimal128(precision, scale)
     if inner is not None and word == "array":
         return pa.list_(_type(inner, ddl))
     if inner is not None and word == "struct":

@@ -31,7 +31,10 @@ def test_types_are_those_of_spark():
     assert column_names(ddl) == ["a", "b", "c", "d e", "f", "g", "h"]
 
 
-@pytest.mark.parametrize("kind", ["text", "interval", "array", "", "map<string>"])
+@pytest.mark.parametrize(
+    "kind",
+    ["text", "interval", "array", "", "map<string>", "decimal(39)", "decimal(5, 6)", "dec(x)"],
+)
 def test_a_type_that_is_none_is_refused(kind):
     with pytest.raises(PipelineError, match="is no type of an injector's column"):
         arrow_schema(f"a {kind}")
