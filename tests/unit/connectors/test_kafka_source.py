@@ -14,7 +14,12 @@ from confluent_kafka import KafkaError, KafkaException, Message, Uuid
 import millrace as mr
 from millrace.compile.build import build
 from millrace.connectors.files.lines import RowMaker, json_object
-from millrace.connectors.kafka.messages import ID_HEADER, MessageRows, between
+from millrace.connectors.kafka.messages import (
+    ID_HEADER,
+    KAFKA_COLUMNS,
+    MessageRows,
+    between,
+)
 from millrace.injectors.columns import column_names
 from millrace.injectors.offsets import pieces_until_now
 from millrace.injectors.refusals import column_of, refusals_of, without_refusals
@@ -395,6 +400,33 @@ def test_headers_are_what_they_are():
         {"key": "b", "value": None},
     ]
     assert _row(_message())["kafka_headers"] == []
+
+
+class Unnamed:
+    """A message with a header whose name is no text, as confluent-kafka has it."""
+
+    def __init__(self):
+        self.message, self.asked = _message(b'{"n": 7}', key=b"k"), False
+
+    def headers(self):
+        assert not self.asked  # it would give a null pointer, and Python end
+        self.asked = True
+        raise SystemError("<method 'headers'> returned a result with an exception set")
+
+    def __getattr__(self, name):
+        return getattr(self.message, name)
+
+
+@pytest.mark.parametrize("columns", [KAFKA_COLUMNS, "kafka_id string"])
+def test_a_header_whose_name_is_no_text_refuses_its_message_alone(columns):
+    rows = MessageRows(f"n long, {columns}", None, None)
+    batch = rows.batch("t-0", [_message(b'{"n": 1}'), Unnamed(), _message(b'{"n": 2}')])
+
+    assert batch.column("n").to_pylist() == [1, None, 2]
+    (refused,) = refusals_of(column_of(batch)).items()
+    assert refused[0] == 1
+    assert (refused[1].raw, refused[1].raw_key) == (b'{"n": 7}', b"k")
+    assert "header" in refused[1].reason
 
 
 @pytest.mark.parametrize("timestamp", [(0, -1), (1, -1), (2, -1)])

@@ -48,18 +48,28 @@ def _timestamp(message: Any) -> int | None:
     return at_ms * MILLISECOND if kind and at_ms != _NO_TIMESTAMP else None
 
 
-def _id(message: Any) -> bytes | None:
-    headers: list[tuple[str, bytes | None]] | None = message.headers()
-    if headers:
-        # The last one counts, as in Kafka's Headers.lastHeader: who forwards a message appends.
-        for name, value in reversed(headers):
-            if name == ID_HEADER:
-                return value
-    return None
+#: Of a message, names and values.
+Headers = Sequence[tuple[str, bytes | None]]
 
 
-def _headers(messages: Sequence[Any]) -> pa.Array:
-    each = [message.headers() or () for message in messages]
+def _read_headers(message: Any) -> Headers | None:
+    """Return a message's headers; None if the name of one is not UTF-8.
+
+    It must not be asked for them again then: confluent-kafka has a null pointer in their place.
+    """
+    try:
+        headers: Headers | None = message.headers()
+    except (SystemError, UnicodeDecodeError):
+        return None
+    return headers or ()
+
+
+def _id(headers: Headers) -> bytes | None:
+    # The last one counts, as in Kafka's Headers.lastHeader: who forwards a message appends.
+    return next((value for name, value in reversed(headers) if name == ID_HEADER), None)
+
+
+def _header_column(each: Sequence[Headers]) -> pa.Array:
     ends = np.cumsum([0, *map(len, each)], dtype=np.int32)
     pairs = list(itertools.chain.from_iterable(each))
     names = pa.array([name for name, _ in pairs], pa.string())
@@ -79,7 +89,6 @@ _BESIDE: Final[dict[str, Callable[[Any], Any]]] = {
     "kafka_partition": operator.methodcaller("partition"),
     "kafka_offset": operator.methodcaller("offset"),
     "kafka_timestamp": _timestamp,
-    "kafka_id": _id,
     "kafka_tombstone": _is_tombstone,
 }
 
@@ -113,9 +122,13 @@ class MessageRows:
         self._make = RowMaker(self.schema, parse, unit, "Kafka")
         columns = arrow_schema(self.schema)
         self._beside = [name for name in columns.names if name in _BESIDE]
-        self._texts = [name for name in self._beside if columns.field(name).type == pa.string()]
-        self._headers = "kafka_headers" in columns.names
-        if self._headers and columns.field("kafka_headers").type != _HEADERS:
+        self._from_headers = {"kafka_id", "kafka_headers"}.intersection(columns.names)
+        self._texts = [
+            name
+            for name in (*self._beside, *self._from_headers)
+            if columns.field(name).type == pa.string()
+        ]
+        if "kafka_headers" in columns.names and columns.field("kafka_headers").type != _HEADERS:
             raise PipelineError(
                 f"Kafka(schema={self.schema!r}): kafka_headers is "
                 f"{columns.field('kafka_headers').type}. Expected array<struct<key: string, "
@@ -136,20 +149,35 @@ class MessageRows:
         tombstones are kept.
         """
         beside: dict[str, Any] = {name: list(map(_BESIDE[name], messages)) for name in self._beside}
+        unnamed = set[int]()
+        if self._from_headers:
+            headers = list(map(_read_headers, messages))
+            unnamed = {n for n, pairs in enumerate(headers) if pairs is None}
+            known = [pairs or () for pairs in headers]
+            if "kafka_id" in self._from_headers:
+                beside["kafka_id"] = list(map(_id, known))
+            if "kafka_headers" in self._from_headers:
+                beside["kafka_headers"] = _header_column(known)
         for name in self._texts:
             # Bytes that are not UTF-8 stay what they are, and are refused where they are met.
             with suppress(pa.ArrowInvalid):
                 beside[name] = pa.array(beside[name], pa.string())
-        if self._headers:
-            beside["kafka_headers"] = _headers(messages)
         values = [message.value() for message in messages]
         place = partial(_place, process, messages)
-        batch = self._make.batch(values, place, beside, lambda n: messages[n].key())
+        lines = values
+        if unnamed:
+            lines = [None if n in unnamed else value for n, value in enumerate(values)]
+        batch = self._make.batch(lines, place, beside, lambda n: messages[n].key())
+        refusals = {
+            n: Refusal.of_bytes(
+                "the name of a header is not UTF-8", place(n), values[n], messages[n].key()
+            )
+            for n in unnamed
+        }
         if self._drops and None in values:
             dropped = Refusal("it is a tombstone", dropped=True)
-            tombstones = [n for n, value in enumerate(values) if value is None]
-            return with_refusals(batch, dict.fromkeys(tombstones, dropped))
-        return batch
+            refusals |= {n: dropped for n, value in enumerate(values) if value is None}
+        return with_refusals(batch, refusals)
 
 
 def _place(process: str, messages: Sequence[Any], n: int) -> str:
