@@ -835,6 +835,15 @@ def test_a_file_is_not_read_again_by_a_link_to_it(tmp_path, rotated):
     assert Directory(tmp_path, recursive=True, pattern="latest/5*").read() == [5]
 
 
+@pytest.mark.parametrize("recursive", [True, False])
+def test_links_that_lead_nowhere_are_passed_over(tmp_path, recursive):
+    directory = Directory(tmp_path, recursive=recursive)
+    directory.write("1.json", lines(1))
+    for name, to in ("2.json", "2.json"), ("3.json", "gone"), ("day=4", "day=4"):
+        (tmp_path / name).symlink_to(to)
+    assert directory.read() == [1]
+
+
 def test_a_link_is_followed_to_what_has_no_other_name_there(tmp_path):
     (tmp_path / "in").mkdir()
     (tmp_path / "partner").mkdir()

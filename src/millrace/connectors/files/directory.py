@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import errno
 import fnmatch
 import itertools
 import logging
@@ -436,6 +437,8 @@ class Directory:
             raise
         with entries:
             for entry in entries:
+                if _leads_to_itself(entry):
+                    continue
                 name = prefix + entry.name
                 # A column of a table in folders, as Hive and Spark write them, may have any name.
                 is_column = entry.name[0] != "." and "=" in entry.name and entry.is_dir()
@@ -489,6 +492,17 @@ def _is_passed_over(name: str) -> bool:
     *folders, last = name.split("/")
     hidden = [part[:1] == "." or (part[:1] == "_" and "=" not in part) for part in folders]
     return last[:1] in (".", "_") or any(hidden)
+
+
+def _leads_to_itself(entry: os.DirEntry[str]) -> bool:
+    """Return whether an entry is a link that leads to nothing but links."""
+    try:
+        entry.is_file()
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return True
+        raise
+    return False
 
 
 def _leads_back(link: str, folder: str) -> bool:
