@@ -137,8 +137,8 @@ class Directory:
         for entry in there:
             if entry.counts and not _is_text(entry.name):
                 raise PipelineError(
-                    f"{os.fsencode(entry.path)!r}: the name of the file is not UTF-8, so what was "
-                    "read of it cannot be remembered. Rename it."
+                    f"{os.fsencode(str(entry.path))!r}: the name of the file is not UTF-8, so "
+                    "what was read of it cannot be remembered. Rename it."
                 )
         there = [entry for entry in there if _is_text(entry.name)]
         there, recognized = self._recognized(known, there)
@@ -227,7 +227,7 @@ class Directory:
     def opened(self, state: list[Any]) -> BinaryIO | None:
         """Open a file that was looked at; return None if it was renamed since: look again."""
         try:
-            file = (self.path / state[NAME]).open("rb")
+            file: BinaryIO = (self.path / state[NAME]).open("rb")
         except FileNotFoundError:
             return None
         if self._rotated and os.fstat(file.fileno()).st_ino != state[INODE]:
@@ -458,7 +458,7 @@ class Directory:
                     with contextlib.suppress(FileNotFoundError):  # renamed meanwhile
                         yield _Entry(name, Path(entry.path), entry.stat(), counts, by_link)
 
-    def _created_us(self, entry: _Entry, created: str | Callable[[Path], int | dt.datetime]) -> int:
+    def _created_us(self, entry: _Entry, created: str | Callable[[Any], int | dt.datetime]) -> int:
         if callable(created):
             return instant_us(created(entry.path))
         for name in self._names(entry.name):
