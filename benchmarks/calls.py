@@ -26,12 +26,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import statistics
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import aiohttp
@@ -255,13 +257,15 @@ CONTENDERS: dict[str, Callable[[str, int, Client], Cost]] = {
 
 def _apart(contender: str, http: str, url: str, records: int) -> Cost:
     """Run a contender in a process of its own."""
+    environment = dict(os.environ)
     if contender == "flink":
         python, _ = environments.flink()
         command = [python, "-m", "benchmarks.flink_calls", url, str(records), str(CONCURRENCY)]
+        environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}  # of its workers
     else:
         command = [sys.executable, "-m", "benchmarks.calls", "--contender", contender]
         command += ["--clients", http, "--url", url, "--records", str(records)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment)
     return Cost(*json.loads(done.stdout.splitlines()[-1]))
 
 
