@@ -318,12 +318,11 @@ def _array(column: Column, kind: pa.DataType | None, where: str) -> pa.Array:
         array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
         if isinstance(array, pa.ChunkedArray):
             array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], kind)
-        if isinstance(array, list | tuple):
-            return column_of(array, kind)
         if not isinstance(array, pa.Array):
             inferred = None if isinstance(array, np.ndarray) else _with_loss(array, kind)
             if inferred is None:
-                return pa.array(array, kind)
+                plain = isinstance(array, list | tuple)
+                return column_of(array, kind) if plain else pa.array(array, kind)
             array = inferred
         if kind is None or array.type == kind:
             return array
