@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,11 +16,12 @@ SETTING = "spark.sql.streaming.checkpointFileManagerClass"
 
 
 class Session:
-    """Settings, and no more."""
+    """Settings and an id, and no more."""
 
     def __init__(self, **settings: str) -> None:
         self.conf = self
         self.settings = settings
+        self._jsparkSession = SimpleNamespace(sessionUUID=lambda: str(id(self)))
 
     def get(self, name: str, default: Any) -> Any:
         return self.settings.get(name, default)
