@@ -37,7 +37,7 @@ def open_object(blobs: ObjectBlobs, name: str) -> BinaryIO:
     known = blobs.head(name)
     if known is None:
         raise FileNotFoundError(f"{blobs.where}/{name}")
-    return io.BufferedReader(_Object(blobs, name, known["size"]), _BLOCK)
+    return io.BufferedReader(_Object(blobs, name, known["size"], known["e_tag"]), _BLOCK)
 
 
 class ObjectStat(NamedTuple):
@@ -109,13 +109,14 @@ class BucketPath:
 
 
 class _Object(io.RawIOBase):
-    """An object that is read from anywhere in it, a request for each read."""
+    """An object that is read from anywhere in it, a request for each read: as it was, or not."""
 
-    def __init__(self, blobs: ObjectBlobs, name: str, size: int) -> None:
+    def __init__(self, blobs: ObjectBlobs, name: str, size: int, e_tag: str | None) -> None:
         super().__init__()
         self._blobs = blobs
         self._name = name
         self._size = size
+        self._e_tag = e_tag
         self._at = 0
 
     @property
@@ -140,9 +141,12 @@ class _Object(io.RawIOBase):
         stop = min(self._at + len(buffer), self._size)
         if self._at >= stop:
             return 0
-        data = self._blobs.read_range(self._name, self._at, stop)
+        if self._e_tag is None:
+            data = self._blobs.read_range(self._name, self._at, stop)
+        else:
+            data = self._blobs.read_range_of(self._name, self._at, stop, self._e_tag)
         if data is None:
-            raise FileNotFoundError(self.name)
+            raise FileNotFoundError(f"{self.name}, as it was when it was opened")
         buffer[: len(data)] = data
         self._at += len(data)
         return len(data)

@@ -525,6 +525,28 @@ class ObjectBlobs:
 
         return self._tried("get", name, attempt)
 
+    def read_range_of(self, name: str, start: int, stop: int, e_tag: str) -> bytes | None:
+        """Return bytes of an object as it was; None if it is gone, or another. Cost: a GET.
+
+        Args:
+            name: Its name.
+            start: The first byte.
+            stop: The byte after the last; not beyond its end.
+            e_tag: As its :meth:`head` says.
+        """
+
+        def attempt() -> bytes | None:
+            options = {"range": (start, stop), "if_match": e_tag}
+            try:
+                return bytes(self._store.get(name, options=options).bytes())
+            except FileNotFoundError as error:
+                refuse_missing_bucket(error)
+                return None
+            except exceptions.PreconditionError:
+                return None
+
+        return self._tried("get", name, attempt)
+
     def exists(self, name: str) -> bool:
         """See :meth:`millrace.store.Blobs.exists`. Cost: a HEAD."""
         return self._size_of(name) is not None

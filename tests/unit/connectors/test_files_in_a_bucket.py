@@ -12,8 +12,10 @@ import pytest
 from obstore.store import S3Store
 
 import millrace as mr
+from millrace.connectors.buckets import BucketPath
 from millrace.model.errors import InputLost, PipelineError, StoreError
 from millrace.model.time import format_timestamp
+from millrace.store import BucketOptions, BucketUrl
 from tests.unit.connectors.lakeside import Lakeside
 
 Put = Callable[[str, bytes], None]
@@ -100,6 +102,16 @@ def test_an_object_that_is_replaced_is_an_error(s3: str, put: Put) -> None:
     put("1.json", lines(5, 6))
     with pytest.raises(InputLost, match=r"s3://.*/1\.json: it was truncated or replaced"):
         read.read(between)
+
+
+def test_an_object_that_is_replaced_while_it_is_read_is_an_error(s3: str, put: Put) -> None:
+    put("1.json", lines(*range(20_000)))
+    path = BucketPath(BucketUrl.parse(s3), BucketOptions(), "Files") / "1.json"
+    with path.open() as file:
+        assert file.readline() == b'{"n": 0}\n'
+        put("1.json", lines(*range(5, 20_005)))
+        with pytest.raises(FileNotFoundError, match=r"1\.json, as it was when it was opened"):
+            file.read()
 
 
 def test_what_is_gone_before_it_was_read_is_an_error(s3: str, put: Put) -> None:

@@ -126,7 +126,7 @@ def test_whoever_goes_on_from_a_driver_that_died_adds_each_row_once(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    taken = "read_range" if lake.kind == "Delta by key" else "copy"  # of what is staged
+    taken = "read_range_of" if lake.kind == "Delta by key" else "copy"  # of what is staged
     request = {"take": taken, "remove": "remove"}[step]
     does = getattr(ObjectBlobs, request)
 
