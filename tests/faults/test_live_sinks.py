@@ -265,7 +265,7 @@ def test_a_delta_table_goes_on_from_plane_to_plane(
     publish, published = mr.sinks.Delta.publish, list[int]()
 
     def twice(self: mr.sinks.Delta, epoch: int, receipts: list[bytes]) -> None:
-        staged = [self._root / STAGING / receipt.decode() for receipt in receipts]
+        staged = [self._files.root / STAGING / receipt.decode() for receipt in receipts]
         bytes_of = [file.read_bytes() for file in staged]
         publish(self, epoch, receipts)
         for file, content in zip(staged, bytes_of, strict=True):

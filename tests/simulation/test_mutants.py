@@ -316,10 +316,10 @@ def an_epoch_is_tried_again_with_another_number_of_tasks(patch):
 def commits_of_the_open_epoch_are_collected(patch):
     collect = Collector._collect
 
-    def all_with_a_snapshot(self, computation, numbers, collected):
+    def all_with_a_snapshot(self, computation, numbers, gone, collected):
         newest = self._state.snapshots.numbers(computation)
         everything = {interval: max(there) for interval, there in newest.items() if there}
-        collect(self, computation, everything, collected)
+        collect(self, computation, everything, gone, collected)
 
     patch.setattr(collection, "KEPT_SNAPSHOTS", 1)
     patch.setattr(Collector, "_collect", all_with_a_snapshot)

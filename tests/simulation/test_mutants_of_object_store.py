@@ -4,7 +4,7 @@ import pytest
 from obstore import exceptions
 
 from millrace.model.errors import CheckpointUnwritable
-from millrace.store import ObjectBlobs
+from millrace.store import EpochLog, ObjectBlobs
 from simulation import Simulation
 
 #: Mutant -> the schedule that found it last, to look there first.
@@ -65,6 +65,8 @@ def its_own_put_is_taken_for_another_s(patch):
         return True
 
     puts(patch, attempt)
+    # By itself that is made good: who writes the epoch log knows an entry of its own.
+    patch.setattr(EpochLog, "has", lambda *_: False)
 
 
 @mutant(53)
