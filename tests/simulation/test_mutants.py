@@ -75,7 +75,7 @@ FOUND_AT = {
     "an_epoch_is_complete_before_its_sinks_have_its_rows": 10,
     "a_zombie_driver_goes_on_at_the_next_number": 4,
     "a_name_is_looked_at_and_then_taken": 501,
-    "the_loser_sends_its_own_productions": 193,
+    "the_loser_sends_its_own_productions": 704,
     "commits_are_collected_before_their_snapshot_is_durable": 156,
     "data_is_not_synced_before_it_gets_its_name": 26,
     "source_ids_are_remembered_before_the_commit": 66,
