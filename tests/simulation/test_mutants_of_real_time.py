@@ -358,7 +358,7 @@ def a_mark_says_how_far_was_read_at_the_one_before(patch):
 # -- seals and collection --------------------------------------------------------------------------
 
 
-@mutant(1152)
+@mutant(1498)
 def a_seal_takes_for_durable_what_is_there(patch):
     end_of = Incarnations._end_of
 

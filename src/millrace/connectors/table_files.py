@@ -16,8 +16,8 @@ import os
 import re
 import tempfile
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO, Final, NamedTuple, Protocol, TypeVar
@@ -33,7 +33,7 @@ from millrace.connectors.parquet.files import (
     link,
     refusing,
 )
-from millrace.model.errors import PipelineError, SinkError, StoreError
+from millrace.model.errors import PipelineError
 from millrace.model.time import SECOND
 from millrace.store import is_object_store, local_path
 from millrace.store.durable_files import sync_directory
@@ -400,18 +400,13 @@ class BucketFiles:
         trouble = diagnose(error, self.url)
         return f"{trouble.what}. {trouble.remedy}."
 
-    @contextmanager
-    def refusing(self, where: str) -> Iterator[None]:
+    def refusing(self, where: str) -> AbstractContextManager[None]:
         """See :meth:`TableFiles.refusing`."""
-        try:
-            yield
-        except StoreError as error:
-            raise SinkError(f"{where}: {error}") from error
-        except OSError as error:
-            raise SinkError(
-                f"{where}: {self.url} refuses: {self.explain(error)} Nothing of the epoch was "
-                "published."
-            ) from None
+
+        def explain(error: OSError) -> str:
+            return f"{self.url} refuses: {self.explain(error)} Nothing of the epoch was published."
+
+        return refusing(where, explain)
 
     def claim(self, owner: str, sink: str) -> str:
         """See :meth:`TableFiles.claim`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import resource
 import shutil
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 
 import millrace as mr
 from millrace.connectors import table_files
-from millrace.connectors.lakes import delta_table
+from millrace.connectors.lakes import delta_table, partitions
 from millrace.connectors.parquet.files import STAGING
 from millrace.model.errors import CheckpointMismatch, PipelineError, SinkError
 from millrace.runtime.sink_contract import Binding
@@ -219,7 +220,7 @@ TABLES = {
     "partitioned by instants": (
         None,
         {"partition_by": ["_timestamp"]},
-        "cannot be parted by '_timestamp', which is timest",
+        "cannot be partitioned by '_timestamp', which is timest",
     ),
     "a constraint": (
         None,
@@ -303,6 +304,42 @@ def test_a_partitioned_table_gets_a_file_for_each_partition_of_a_task(tmp_path: 
     ]
     parted(tmp_path).take_back(2, 3)
     assert fares(tmp_path, "true") == []
+
+
+def test_a_task_may_have_more_partitions_than_files_may_be_open(tmp_path: Path) -> None:
+    out = parted(tmp_path, "zone")
+    file = out.for_tasks().begin(3, 0)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE, (len(list(Path("/proc/self/fd").iterdir())) + 20, hard)
+    )
+    try:
+        file.write(trips(*(("T", DAY, zone, True, float(zone)) for zone in range(200))))
+        receipt = file.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    out.publish(3, [receipt])
+    assert fares(tmp_path, "true") == list(range(200))
+    assert len(deltalake.DeltaTable(str(tmp_path)).file_uris()) == 200
+
+
+def test_rows_that_do_not_fit_into_memory_get_files_before_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partitions, "_BYTES", 500)
+    out = parted(tmp_path, "zone")
+    file = out.for_tasks().begin(3, 0)
+    for n in range(100):
+        file.write(trips(("T", DAY, n % 3, True, float(n))))
+    out.publish(3, [file.close()])
+    assert fares(tmp_path, "true") == list(range(100))
+    assert len(deltalake.DeltaTable(str(tmp_path)).file_uris()) > 3
+    given_up = out.for_tasks().begin(4, 0)
+    for n in range(100):
+        given_up.write(trips(("T", DAY, n % 3, True, float(n))))
+    assert left(tmp_path)
+    given_up.abort()
+    assert left(tmp_path) == []
 
 
 def test_a_partitioned_table_by_key(tmp_path: Path) -> None:

@@ -37,8 +37,9 @@ class Delta(TableSink):
         key: Columns that identify a row, such as ``"_key"`` or ``("_key", "_window_start")``: a
             record replaces the row with the same key, by Delta's merge, and a retraction deletes
             it. Of several in one epoch the one that was produced last counts. None: append.
-        partition_by: Columns by which a table is parted that is made: text, integers, booleans or
-            dates. A table that exists keeps its own. An empty text is null there, as Delta has it.
+        partition_by: Columns by which to partition a table that is made: text, integers, booleans
+            or dates. A table that exists keeps its own. An empty text is null there, as Delta has
+            it.
 
     Raises:
         PipelineError: ``deltalake`` is not installed in the driver, or it is no such path.

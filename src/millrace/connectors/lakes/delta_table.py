@@ -136,7 +136,7 @@ class DeltaCommits(Commits):
         columns: Of the rows, a struct type.
         sink: The sink, for messages.
         key: Columns by which an epoch's records replace rows; without any they are added.
-        partition_by: Columns by which a table that is made is parted.
+        partition_by: Columns by which a table that is made is partitioned.
     """
 
     def __init__(

@@ -169,8 +169,8 @@ class IcebergCommits(Commits):
                 f"the table's location is {table.location()}, and not {self._files.location}. Name "
                 "that one."
             )
-        parts, why = parts_of_spec(table, self._columns)
-        self.partitions = parts
+        fields, why = fields_of_spec(table, self._columns)
+        self.partitions = fields
         return why or refused(table, self._columns)
 
     def _settle(self, table: Any) -> None:
@@ -180,14 +180,14 @@ class IcebergCommits(Commits):
         return Exception  # of the catalog, whichever it is
 
 
-def parts_of_spec(table: Any, columns: pa.Schema) -> tuple[tuple[PartitionField, ...], str]:
+def fields_of_spec(table: Any, columns: pa.Schema) -> tuple[tuple[PartitionField, ...], str]:
     """Return by what a table is partitioned, and why rows cannot be; empty if they can.
 
     Args:
         table: A ``pyiceberg.table.Table``.
         columns: Of the rows.
     """
-    parts = list[PartitionField]()
+    fields = list[PartitionField]()
     for field in table.spec().fields:
         column, transform = table.schema().find_column_name(field.source_id), str(field.transform)
         if transform not in ("identity", *_UNITS):
@@ -195,8 +195,8 @@ def parts_of_spec(table: Any, columns: pa.Schema) -> tuple[tuple[PartitionField,
                 f"the table is partitioned by {transform} of {column!r}. Expected partitions by "
                 f"value, or by {', '.join(_UNITS)}. Name another table."
             )
-        parts.append(PartitionField(column, "" if transform == "identity" else transform))
-    return tuple(parts), not_partitions(parts, columns)
+        fields.append(PartitionField(column, "" if transform == "identity" else transform))
+    return tuple(fields), not_partitions(fields, columns)
 
 
 _UNITS: Final = ("year", "month", "day", "hour")

@@ -22,7 +22,7 @@ from millrace.connectors.parquet.files import ParquetFile
 if TYPE_CHECKING:
     from millrace.runtime.sink_contract import TaskWriter
 
-#: Of all files of a task together: rows are kept until there are so many bytes of them.
+#: Of all partitions of a task together: rows are kept until there are so many bytes of them.
 _BYTES: Final = 64 << 20
 
 
@@ -53,8 +53,8 @@ class PartitionField(NamedTuple):
 def staged_files(receipts: Sequence[bytes]) -> list[StagedFile]:
     """Return the files that receipts of tasks name.
 
-    >>> plain, parted = staged_files([b"a.parquet", b'[["b.parquet", {"day": null}]]'])
-    >>> plain, parted.partition
+    >>> plain, partitioned = staged_files([b"a.parquet", b'[["b.parquet", {"day": null}]]'])
+    >>> plain, partitioned.partition
     (StagedFile(name='a.parquet', partition={}), {'day': None})
     """
     files = list[StagedFile]()
@@ -66,20 +66,20 @@ def staged_files(receipts: Sequence[bytes]) -> list[StagedFile]:
     return files
 
 
-def not_partitions(parts: Sequence[PartitionField], schema: pa.Schema) -> str:
-    """Return why rows cannot be parted; empty if they can.
+def not_partitions(fields: Sequence[PartitionField], schema: pa.Schema) -> str:
+    """Return why rows cannot be partitioned; empty if they can.
 
     Args:
-        parts: By what; a time's part is of a time.
+        fields: By what; a time's part is of a time.
         schema: Of the rows.
     """
-    for name, unit in parts:
+    for name, unit in fields:
         if name not in schema.names:
-            return f"the records have no column {name!r} to be parted by. They have {schema.names}."
+            return f"the records have no column {name!r} to partition by. They have {schema.names}."
         kind = schema.field(name).type
         if not unit and not any(is_one(kind) for is_one in _KINDS):
             return (
-                f"records cannot be parted by {name!r}, which is {kind}. Expected text, an "
+                f"records cannot be partitioned by {name!r}, which is {kind}. Expected text, an "
                 "integer, a boolean or a date."
             )
     return ""
@@ -91,18 +91,22 @@ _KINDS: Final = (
 )  # fmt: skip
 
 
+#: What the rows of a partition have in common, as text; None: null.
+_Values = tuple[str | None, ...]
+
+
 @dataclass(frozen=True)
 class PartitionedWriter:
     """Writes a sink's rows of a task to a file for each partition.
 
     Attributes:
         files: Begins each.
-        parts: By which rows are parted.
+        fields: By which rows are partitioned.
         whole: Whether the files have all columns.
     """
 
     files: TaskWriter
-    parts: tuple[PartitionField, ...]
+    fields: tuple[PartitionField, ...]
     whole: bool
 
     def begin(self, epoch: int, task: int) -> PartitionedFiles:
@@ -113,66 +117,83 @@ class PartitionedWriter:
             assert isinstance(file, ParquetFile), "it writes Parquet"
             return file
 
-        return PartitionedFiles(begin, self.parts, whole=self.whole)
+        return PartitionedFiles(begin, self.fields, whole=self.whole)
 
 
 class PartitionedFiles:
-    """Files under way, one for each partition.
+    """Files of partitions. One is written at a time, however many partitions there are.
+
+    Rows are kept in memory. If there are too many of them, the partition that has most gets its
+    file at once, and further rows of it another one.
 
     Args:
         begin: Begins a file.
-        parts: By which rows are parted.
+        fields: By which rows are partitioned.
         whole: Whether the files have all columns.
     """
 
     def __init__(
-        self, begin: Callable[[], ParquetFile], parts: Sequence[PartitionField], *, whole: bool
+        self, begin: Callable[[], ParquetFile], fields: Sequence[PartitionField], *, whole: bool
     ) -> None:
         self._begin = begin
-        self._parts = parts
+        self._fields = fields
         self._whole = whole
-        self._files: dict[tuple[str | None, ...], ParquetFile] = {}
+        self._waiting: dict[_Values, list[pa.RecordBatch]] = {}
+        self._bytes: dict[_Values, int] = {}
+        self._written: list[tuple[ParquetFile, str, _Values]] = []
 
     def write(self, rows: pa.RecordBatch) -> None:
         """Take rows; they may stay in memory for now."""
-        for values, part in parts_of(rows, self._parts, whole=self._whole):
-            file = self._files.get(values)
-            if file is None:
-                file = self._files[values] = self._begin()
-            file.write(part)
-        while sum(file.waiting for file in self._files.values()) > _BYTES:
-            max(self._files.values(), key=lambda file: file.waiting).flush()
+        for values, part in by_partition(rows, self._fields, whole=self._whole):
+            self._waiting.setdefault(values, []).append(part)
+            self._bytes[values] = self._bytes.get(values, 0) + part.nbytes
+        while sum(self._bytes.values()) > _BYTES:
+            self._write_out(max(self._bytes, key=self._bytes.__getitem__))
 
     def close(self) -> bytes:
         """Return the names of the files and their partitions; they are whole and durable."""
-        columns = [] if self._whole else [part.column for part in self._parts]
+        for values in list(self._waiting):
+            self._write_out(values)
+        columns = [] if self._whole else [field.column for field in self._fields]
         named = [
-            (file.close().decode(), dict(zip(columns, values, strict=False)))
-            for values, file in self._files.items()
+            (name, dict(zip(columns, values, strict=False))) for _, name, values in self._written
         ]
         return json.dumps(named).encode()
 
     def abort(self) -> None:
         """Remove the files; if the disk refuses that, too, the next publication does."""
-        for file in self._files.values():
+        for file, _, _ in self._written:
             file.abort()
 
+    def _write_out(self, values: _Values) -> None:
+        """Write the rows of a partition that are in memory to a file of their own."""
+        file = self._begin()
+        try:
+            for rows in self._waiting.pop(values):
+                file.write(rows)
+            name = file.close().decode()
+        except BaseException:
+            file.abort()
+            raise
+        del self._bytes[values]
+        self._written.append((file, name, values))
 
-def parts_of(
-    rows: pa.RecordBatch, parts: Sequence[PartitionField], *, whole: bool
-) -> Iterator[tuple[tuple[str | None, ...], pa.RecordBatch]]:
+
+def by_partition(
+    rows: pa.RecordBatch, fields: Sequence[PartitionField], *, whole: bool
+) -> Iterator[tuple[_Values, pa.RecordBatch]]:
     """Yield the values of each partition, as text, and its rows.
 
     Args:
         rows: Some rows.
-        parts: By which they are parted; see :func:`not_partitions`.
+        fields: By which they are partitioned; see :func:`not_partitions`.
         whole: Whether the rows keep these columns. If they do not, it is as Delta has it: an empty
             text is null.
 
     >>> rows = pa.record_batch({"day": ["mon", None, "mon"], "n": [1, 2, 3]})
     >>> [
     ...     (values, some.to_pydict())
-    ...     for values, some in parts_of(rows, [PartitionField("day")], whole=False)
+    ...     for values, some in by_partition(rows, [PartitionField("day")], whole=False)
     ... ]
     [(('mon',), {'n': [1, 3]}), ((None,), {'n': [2]})]
     """
@@ -180,15 +201,15 @@ def parts_of(
         (pc.floor_temporal(rows.column(name), unit=unit) if unit else rows.column(name)).cast(
             pa.string()
         )
-        for name, unit in parts
+        for name, unit in fields
     ]
     if not whole:
         texts = [pc.if_else(pc.equal(text, ""), None, text) for text in texts]
     keys = list(zip(*(text.to_pylist() for text in texts), strict=True))
-    places: dict[tuple[str | None, ...], list[int]] = {}
+    places: dict[_Values, list[int]] = {}
     for n, values in enumerate(keys):
         places.setdefault(values, []).append(n)
-    left_out = set[str]() if whole else {part.column for part in parts}
+    left_out = set[str]() if whole else {field.column for field in fields}
     own = rows.select([name for name in rows.schema.names if name not in left_out])
     for values, chosen in places.items():
         yield values, own if len(chosen) == len(rows) else own.take(pa.array(chosen, pa.int64()))

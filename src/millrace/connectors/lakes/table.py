@@ -76,9 +76,9 @@ class Commits:
         table = self._open()
         return table is not None and self._has(table, epoch)
 
-    #: By which the table's rows are parted.
+    #: By which the table's rows are partitioned.
     partitions: tuple[PartitionField, ...] = ()
-    #: Whether its files have the columns by which they are parted.
+    #: Whether its files have the columns by which they are partitioned.
     whole = True
 
     def append(self, epoch: int, files: list[StagedFile]) -> None:
@@ -117,7 +117,7 @@ class Commits:
                 f"the commit was refused {_TRIES} times, at last by {type(refusal).__name__}: "
                 f"{self._files.words(refusal)}. Do others write to it all the time, or change what "
                 "it is like, or is it out of reach?",
-            ) from refusal
+            ) from None  # its own words may have a secret in them
 
     def take_back(self, after: int, until: int) -> None:
         """Remove the files that epochs have added from the table, in one durable commit.
@@ -141,7 +141,7 @@ class Commits:
                 f"{self._sink}: what epochs {after + 1} to {until} have added cannot be taken "
                 f"back: {type(refusal).__name__}: {self._files.words(refusal)}. Start again when "
                 "nobody else changes the table."
-            ) from refusal
+            ) from None
 
     def _change(self, attempt: Callable[[], None]) -> Exception | None:
         """Try to commit a change to the table as it is now; return the last refusal, if all are."""

@@ -29,7 +29,7 @@ import re
 import shutil
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,28 +127,25 @@ class ParquetFile:
     Args:
         out: Where its bytes go.
         where: The sink and the epoch, for messages.
-
-    Attributes:
-        waiting: Bytes of rows that are in memory.
     """
 
     def __init__(self, out: Staged, where: str) -> None:
         self._out = out
         self._where = where
         self._waiting: list[pa.RecordBatch] = []
-        self.waiting = 0
+        self._bytes = 0
         self._writer: pq.ParquetWriter | None = None
 
     def write(self, rows: pa.RecordBatch) -> None:
         """Take rows; they may stay in memory for now."""
         self._waiting.append(rows)
-        self.waiting += rows.nbytes
-        if self.waiting >= _ROW_GROUP_BYTES:
-            self.flush()
+        self._bytes += rows.nbytes
+        if self._bytes >= _ROW_GROUP_BYTES:
+            self._flush()
 
     def close(self) -> bytes:
         """Return the name of the file, which is whole and durable."""
-        self.flush()
+        self._flush()
         with refusing(self._where):
             assert self._writer is not None, "a file is begun for rows"
             self._writer.close()
@@ -159,12 +156,11 @@ class ParquetFile:
         """Remove the file; if the disk refuses that, too, the next publication does."""
         self._out.drop()
 
-    def flush(self) -> None:
-        """Write the rows that are in memory: a row group."""
+    def _flush(self) -> None:
         if not self._waiting:
             return
         rows = pa.Table.from_batches(self._waiting)
-        self._waiting, self.waiting = [], 0
+        self._waiting, self._bytes = [], 0
         with refusing(self._where):
             if self._writer is None:
                 # Types as Spark infers them from the columns themselves, for all readers alike.
@@ -359,19 +355,30 @@ def is_left(name: str, epoch: int) -> bool:
     return match is not None and int(match[1]) <= epoch
 
 
+def _of_a_disk(error: OSError) -> str:
+    return (
+        f"the files cannot be written: {error.strerror or error}. Nothing of the epoch was "
+        "published. Make room, or make the directory writable for the user that runs Spark's "
+        "tasks, and start again."
+    )
+
+
 @contextmanager
-def refusing(where: str) -> Iterator[None]:
-    """Say which sink an error of the operating system or of a bucket is about, and what to do."""
+def refusing(where: str, explain: Callable[[OSError], str] = _of_a_disk) -> Iterator[None]:
+    """Say which sink an error of the operating system or of a bucket is about, and what to do.
+
+    Args:
+        where: The sink and the epoch, for messages.
+        explain: Returns what an error means; its own words are in the message, or are secret.
+
+    Raises:
+        SinkError: In place of the error.
+    """
     try:
         yield
-    except StoreError as error:
-        raise SinkError(f"{where}: {error}") from error
-    except OSError as error:
-        raise SinkError(
-            f"{where}: the files cannot be written: {error.strerror or error}. Nothing of the "
-            "epoch was published. Make room, or make the directory writable for the user that "
-            "runs Spark's tasks, and start again."
-        ) from error
+    except (StoreError, OSError) as error:
+        told = str(error) if isinstance(error, StoreError) else explain(error)
+        raise SinkError(f"{where}: {told}") from None
 
 
 _VERSIONS: Final = "_versions"
