@@ -203,7 +203,7 @@ def lend(spark: SparkSession, settings: Mapping[str, str]) -> Callable[[], None]
         spark: The user's session.
         settings: What is needed; a host may refuse it, as of :func:`set_if_allowed`.
     """
-    session = _identity(spark)
+    session = session_id(spark)
     with _lending:
         # Before anything is noted: a session that has ended refuses to be asked.
         before = {name: spark.conf.get(name, None) for name in settings}
@@ -224,7 +224,7 @@ def lend(spark: SparkSession, settings: Mapping[str, str]) -> Callable[[], None]
     return give_back
 
 
-def _identity(spark: SparkSession) -> str:
+def session_id(spark: SparkSession) -> str:
     """Return what all Python objects of a session share: ``SparkSession.active()`` makes more."""
     internals: Any = spark
     if is_connect(spark):

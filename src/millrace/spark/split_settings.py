@@ -19,6 +19,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
+from millrace.spark.compat import session_id
 from millrace.spark.parallelism import tasks_for
 
 _log = logging.getLogger("millrace")
@@ -53,7 +54,7 @@ class _Loan:
 
 _changed = threading.Condition()
 #: Id of a session -> how it splits files while epochs are under way.
-_loans: dict[int, _Loan] = {}
+_loans: dict[str, _Loan] = {}
 #: How often who waits for others looks whether to go on waiting.
 _LOOK_S: Final = 0.1
 
@@ -78,10 +79,11 @@ class SplitSettings:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
+        self._session = session_id(spark)
         self._loan: _Loan | None = None
         with _changed:
             # Of a session that another run splits otherwise for a time, that run has set it.
-            if id(spark) not in _loans and spark.conf.get(_LEAST, None) is None:
+            if self._session not in _loans and spark.conf.get(_LEAST, None) is None:
                 spark.conf.set(_LEAST, spark.conf.get(_INSTEAD, None) or str(tasks_for(spark)))
 
     def repeat(self, wanted: Mapping[str, str]) -> None:
@@ -114,7 +116,7 @@ class SplitSettings:
             loan.holders -= 1
             if loan.holders:
                 return
-            del _loans[id(self._spark)]
+            del _loans[self._session]
             _changed.notify_all()
             if loan.values != loan.users:
                 with contextlib.suppress(Exception):  # a session that was stopped has no settings
@@ -125,7 +127,7 @@ class SplitSettings:
         with _changed:
             if self._loan is not None:
                 return self._loan
-            while (loan := _loans.get(id(self._spark))) is not None:
+            while (loan := _loans.get(self._session)) is not None:
                 if loan.values == wanted or (wanted is None and not loan.claimants):
                     loan.holders += 1
                     break
@@ -137,7 +139,7 @@ class SplitSettings:
                 loan = _Loan(users, users if wanted is None else dict(wanted))
                 if loan.values != users:
                     self._set(loan.values)
-                _loans[id(self._spark)] = loan
+                _loans[self._session] = loan
             self._loan = loan
             return loan
 

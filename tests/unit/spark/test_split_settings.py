@@ -47,6 +47,17 @@ def test_an_epoch_is_split_as_before_and_the_next_as_the_user_has_it(spark: Any)
     assert spark.conf == USERS
 
 
+def test_another_object_of_the_session_shares_what_is_kept(spark: Any) -> None:
+    """As ``SparkSession.active()`` makes one."""
+    first, second = SplitSettings(spark), SplitSettings(session(spark.conf))
+    first.repeat(EARLIER)
+    second.repeat(EARLIER)
+    first.give_back()
+    assert spark.conf == EARLIER, "the second has not read its files yet"
+    second.give_back()
+    assert spark.conf == USERS
+
+
 def test_two_runs_that_repeat_epochs_have_them_split_until_the_last_is_done(spark: Any) -> None:
     first, second = SplitSettings(spark), SplitSettings(spark)
     first.repeat(EARLIER)
