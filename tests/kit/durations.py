@@ -41,7 +41,7 @@ BUDGETS = {
     "transcripts": 50.0,
     "properties": 275.0,
     "faults": 235.0,
-    "simulation": 600.0,
+    "simulation": 270.0,
     "browser": 85.0,
     "spark": 790.0,
     "spark/processes": 1015.0,

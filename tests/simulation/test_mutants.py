@@ -61,8 +61,8 @@ MUTANTS: list[Mutant] = []
 FOUND_AT = {
     "an_attempt_left_behind_takes_back_what_it_won": 931,
     "nobody_looks_whether_the_epoch_is_over": 541,
-    "nobody_looks_after_a_replay_whether_the_epoch_is_over": 191,
-    "the_loser_of_a_segment_takes_itself_for_the_winner": 117,
+    "nobody_looks_after_a_replay_whether_the_epoch_is_over": 514,
+    "the_loser_of_a_segment_takes_itself_for_the_winner": 251,
     "a_claim_that_is_there_is_taken_for_its_own": 12,
     "an_older_commit_is_applied_again": 57,
     "the_cache_is_written_before_the_commit": 251,

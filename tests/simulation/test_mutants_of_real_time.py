@@ -135,7 +135,7 @@ def a_task_works_on_after_the_last_mark(patch):
 # -- commits and channels --------------------------------------------------------------------------
 
 
-@mutant(400)
+@mutant(484)
 def productions_leave_before_their_commit(patch):
     append, turn, end = GrownWriter._append, IncarnationHost.turn, GrownWriter.end
 
@@ -212,7 +212,7 @@ def the_incarnation_of_a_packet_is_not_looked_at(patch):
     patch.setattr(Received, "take", any_incarnation)
 
 
-@mutant(1428)
+@mutant(1694)
 def nobody_looks_whether_the_incarnation_is_over(patch):
     patch.setattr(IncarnationFence, "check", lambda _: None)
 
@@ -277,7 +277,7 @@ def a_weak_computation_begins_where_its_readers_had_come(patch):
 # -- order -----------------------------------------------------------------------------------------
 
 
-@mutant(370)
+@mutant(608)
 def few_rows_reach_sinks_behind_many_that_came_after_them(patch):
     sort = Demultiplexer.sorted
 
@@ -324,7 +324,7 @@ def what_is_decided_is_read_before_it_is_written_down(patch):
     patch.setattr(InjectorTask, "_note_decided", lambda _: None)
 
 
-@mutant(571)
+@mutant(700)
 def a_mark_forgets_what_was_decided_and_not_read(patch):
     start = InjectorTask.start
 

@@ -122,7 +122,7 @@ def a_remap_is_begun_without_a_claim(patch):
     patch.setattr(RunLog, "replace_maps", unclaimed)
 
 
-@found_at(72, calm=False)
+@found_at(696, calm=False)
 def what_is_being_made_is_collected(patch):
     collectable = RunLog.collectable
 
